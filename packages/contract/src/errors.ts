@@ -1,0 +1,50 @@
+// The one error type of the service and the table of its codes. Domain code throws a code and a sentence; only the HTTP
+// layers of the control plane and the host agent look the status up.
+
+/** Every `code` a response body can carry, with its HTTP status and when it is used (the OpenAPI document quotes this). */
+export const ERROR_TABLE = {
+  validation_error: {
+    status: 400,
+    when: 'A parameter or the body is invalid; detail names the field and what it allows.',
+  },
+  unauthenticated: { status: 401, when: 'No credential, or one that is malformed, unknown, expired or revoked.' },
+  forbidden: { status: 403, when: 'The credential cannot do this. A retry never helps.' },
+  not_found: { status: 404, when: 'It does not exist, or it belongs to another account.' },
+  method_not_allowed: { status: 405, when: 'The path exists, the method does not.' },
+  conflict: { status: 409, when: 'The present state does not allow it; detail says why.' },
+  endpoint_retired: {
+    status: 410,
+    when: 'This endpoint was retired; detail and the Link header name its replacement.',
+  },
+  payload_too_large: { status: 413, when: 'The body is over 1 MiB.' },
+  unsupported_media_type: { status: 415, when: 'The body is not application/json.' },
+  internal_error: { status: 500, when: 'A bug of the service; detail carries the request id and nothing internal.' },
+  fleet_capacity: { status: 503, when: 'No host has room: a limit of the fleet, not an account quota. Retry later.' },
+  host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },
+  database_unavailable: { status: 503, when: 'The database does not answer. Retry later.' },
+} as const satisfies Record<string, { status: number; when: string }>;
+
+export type ErrorCode = keyof typeof ERROR_TABLE;
+
+/** A failure that a caller is told about: a code of the table and one sentence that says what to do. */
+export class ServiceError extends Error {
+  readonly code: ErrorCode;
+  /** Seconds after which a retry makes sense; becomes `Retry-After`. */
+  readonly retryAfterSec: number | undefined;
+
+  constructor(code: ErrorCode, detail: string, options: { retryAfterSec?: number; cause?: unknown } = {}) {
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'ServiceError';
+    this.code = code;
+    this.retryAfterSec = options.retryAfterSec;
+  }
+
+  get status(): number {
+    return ERROR_TABLE[this.code].status;
+  }
+}
+
+/** Whether a string is a code of the table (a body received from another process may hold anything). */
+export function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code);
+}

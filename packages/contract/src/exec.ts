@@ -1,0 +1,118 @@
+// Exec jobs: a command in a machine, its state, and the pages of its output.
+import { type Static, Type } from 'typebox';
+import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+
+export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
+export type JobStatus = (typeof JOB_STATUSES)[number];
+
+export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
+export type OutputStream = (typeof OUTPUT_STREAMS)[number];
+
+/** Bounds of the specification (8.3) and of decisions.md. Bytes unless the name says otherwise. */
+export const EXEC_BOUNDS = {
+  /** Jobs that may run in one machine at once; the next is a 409. */
+  concurrentJobs: 16,
+  timeoutSecMax: 86_400,
+  timeoutSecDefault: 3600,
+  stdinBytes: 512 * 1024,
+  waitMsMax: 60_000,
+  pageBytesMax: 1024 * 1024,
+  pageBytesDefault: 64 * 1024,
+  /** Output kept of each stream; configurable on the host. */
+  outputBytesDefault: 256 * 1024 * 1024,
+} as const;
+
+export const Exec = Type.Object(
+  {
+    id: Uuid(),
+    machine_id: Uuid(),
+    status: OneOf(JOB_STATUSES, { description: 'lost: the machine stopped or died under the job.' }),
+    exit_code: Nullable(Type.Integer({ description: 'Null while it runs and when there was none.' })),
+    signal: Nullable(Type.String({ description: 'Such as SIGTERM, when a signal ended the command.' })),
+    timeout_sec: Nullable(Type.Integer({ description: 'The real value in the start response, null everywhere else.' })),
+    stdout_bytes: Type.Integer({ description: 'Bytes of output that can be read so far.' }),
+    stderr_bytes: Type.Integer({ description: 'Bytes of output that can be read so far.' }),
+    truncated: Type.Boolean({ description: 'Output past the limit of a stream was dropped.' }),
+    created_at: Timestamp(),
+    finished_at: Nullable(Timestamp()),
+  },
+  { title: 'Exec' },
+);
+export type Exec = Static<typeof Exec>;
+
+export const ExecCreate = Type.Object(
+  {
+    command: Type.Optional(
+      Type.String({ minLength: 1, description: 'Run by /bin/sh -c. Exactly one of command and argv.' }),
+    ),
+    argv: Type.Optional(Type.Array(Type.String(), { minItems: 1, maxItems: 4096, description: 'Run as it is.' })),
+    exec_id: Type.Optional(Uuid('Chosen by the client; one used before is a 409.')),
+    env: Type.Optional(
+      Type.Record(Type.String({ pattern: '^[^=\\u0000]+$' }), Type.String({ pattern: '^[^\\u0000]*$' }), {
+        maxProperties: 1024,
+      }),
+    ),
+    cwd: Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description: "Default: the user's home." })),
+    user: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 64, default: 'root', description: 'A name or uid[:gid].' }),
+    ),
+    stdin: Type.Optional(Type.String({ description: 'Base64, up to 512 KiB decoded.' })),
+    timeout_sec: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax, default: EXEC_BOUNDS.timeoutSecDefault }),
+    ),
+  },
+  { title: 'ExecCreate', additionalProperties: false },
+);
+export type ExecCreate = Static<typeof ExecCreate>;
+
+export const ExecParams = Type.Object({ id: Uuid('The machine.'), exec_id: Uuid('The job.') });
+
+export const ExecListQuery = Type.Object(
+  { status: Type.Optional(OneOf(JOB_STATUSES)), ...PagingQuery },
+  { additionalProperties: false },
+);
+export const ExecList = Type.Object({ execs: Type.Array(Exec), next_cursor: NextCursor }, { title: 'ExecList' });
+
+const WaitMs = Type.Optional(
+  Type.Integer({
+    minimum: 0,
+    maximum: EXEC_BOUNDS.waitMsMax,
+    default: 0,
+    description: 'Milliseconds to wait for news.',
+  }),
+);
+export const ExecGetQuery = Type.Object({ wait_ms: WaitMs }, { additionalProperties: false });
+
+export const ExecOutputQuery = Type.Object(
+  {
+    stream: Type.Optional(OneOf(OUTPUT_STREAMS, { default: 'stdout' })),
+    offset: Type.Optional(
+      Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0, description: 'Bytes.' }),
+    ),
+    limit: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: EXEC_BOUNDS.pageBytesMax,
+        default: EXEC_BOUNDS.pageBytesDefault,
+        description: 'Bytes.',
+      }),
+    ),
+    wait_ms: WaitMs,
+  },
+  { additionalProperties: false },
+);
+export type ExecOutputQuery = Static<typeof ExecOutputQuery>;
+
+export const ExecOutput = Type.Object(
+  {
+    exec_id: Uuid(),
+    stream: OneOf(OUTPUT_STREAMS),
+    offset: Type.Integer({ description: 'Byte offset of data in the whole stream.' }),
+    data: Type.String({ description: 'Base64.' }),
+    next_offset: Type.Integer({ description: 'Where the next page begins.' }),
+    total_bytes: Type.Integer({ description: 'Bytes of the stream that can be read so far.' }),
+    eof: Type.Boolean({ description: 'The job has ended and this page reaches the end.' }),
+  },
+  { title: 'ExecOutput' },
+);
+export type ExecOutput = Static<typeof ExecOutput>;

@@ -1,0 +1,123 @@
+// The host API: what the control plane asks of a host agent, over a Unix socket on one machine.
+// Every call says what should be (`PUT`-like, named by machine and generation) and may be repeated: a call that
+// arrives twice, or late behind a newer generation, changes nothing.
+import { type Static, Type } from 'typebox';
+import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './exec.ts';
+import { Nullable, OneOf, Uuid } from './fields.ts';
+import { Image } from './image.ts';
+import { ISOLATIONS } from './machine.ts';
+
+/** What a machine is made of; fixed for its life. */
+export const MachineSpec = Type.Object(
+  {
+    vcpus: Type.Integer({ minimum: 1 }),
+    memory_mb: Type.Integer({ minimum: 128 }),
+    rootfs_size_gb: Type.Integer({ minimum: 1 }),
+    stack: Type.String(),
+    private_ip: Type.String({ format: 'ipv4', description: "An address of the host's subnet." }),
+    hostname: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' }),
+  },
+  { additionalProperties: false },
+);
+export type MachineSpec = Static<typeof MachineSpec>;
+
+export const EnsureMachine = Type.Object(
+  {
+    generation: Type.Integer({ minimum: 1, description: 'Grows with every change of mind; an older one is a 409.' }),
+    desired: OneOf(['running', 'stopped']),
+    spec: MachineSpec,
+  },
+  { additionalProperties: false },
+);
+export type EnsureMachine = Static<typeof EnsureMachine>;
+
+/** What a host sees of a machine. `failed`: its VM died by itself, for the reason given. */
+export const HOST_MACHINE_STATUSES = ['starting', 'running', 'stopped', 'failed'] as const;
+export const MachineReport = Type.Object({
+  machine_id: Uuid(),
+  generation: Type.Integer(),
+  status: OneOf(HOST_MACHINE_STATUSES),
+  reason: Nullable(Type.String({ description: 'A sentence: why it failed, or why it stopped without being asked.' })),
+  isolation: OneOf(ISOLATIONS),
+});
+export type MachineReport = Static<typeof MachineReport>;
+
+/** A job as the host knows it; the control plane keeps the same fields. */
+export const JobReport = Type.Object({
+  ...Type.Pick(Exec, ['status', 'exit_code', 'signal', 'stdout_bytes', 'stderr_bytes', 'truncated', 'finished_at'])
+    .properties,
+  job_id: Uuid(),
+  machine_id: Uuid(),
+  status: OneOf(JOB_STATUSES),
+});
+export type JobReport = Static<typeof JobReport>;
+
+export const StartJob = Type.Object(
+  {
+    ...Type.Omit(ExecCreate, ['exec_id']).properties,
+    timeout_sec: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax }),
+  },
+  { additionalProperties: false },
+);
+export type StartJob = Static<typeof StartJob>;
+
+export const HostInfo = Type.Object({
+  host_id: Uuid('Made once, kept in the data directory.'),
+  version: Type.String(),
+  boot_id: Type.String({ description: "The kernel's boot id: a new one means that every VM of the old boot is gone." }),
+  isolation: OneOf(ISOLATIONS),
+  network: OneOf(['bridge', 'user'], {
+    description: 'bridge: taps on a bridge. user: the unprivileged stack of QEMU.',
+  }),
+  subnet: Type.String({ description: 'CIDR that private_ip is taken from; the first address is the gateway.' }),
+  cpus: Type.Integer(),
+  memory_mb: Type.Integer({ description: 'Physical memory, MiB.' }),
+  images: Type.Array(Image),
+});
+export type HostInfo = Static<typeof HostInfo>;
+
+/**
+ * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine, then one `synced`, then changes
+ * as they happen, with a `heartbeat` every 5 seconds. A job that ended while nobody listened is asked for by its id.
+ */
+export const HostEvent = Type.Union([
+  Type.Object({ type: Type.Literal('machine'), machine: MachineReport }),
+  Type.Object({ type: Type.Literal('job'), job: JobReport }),
+  Type.Object({ type: Type.Literal('synced') }),
+  Type.Object({ type: Type.Literal('heartbeat') }),
+]);
+export type HostEvent = Static<typeof HostEvent>;
+
+/** Raw bytes of a page of output travel as the body; these headers carry its place. */
+export const OUTPUT_HEADERS = {
+  nextOffset: 'sandbar-next-offset',
+  totalBytes: 'sandbar-total-bytes',
+  eof: 'sandbar-eof',
+} as const;
+
+export const HostMachineParams = Type.Object({ id: Uuid() });
+export const HostJobParams = Type.Object({ id: Uuid(), job_id: Uuid() });
+export const HostMachineDeleteQuery = Type.Object({ generation: Type.Integer({ minimum: 1 }) });
+export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
+export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
+export const HostWaitQuery = Type.Object({
+  wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
+});
+export const HostOutputQuery = Type.Object({
+  stream: OneOf(OUTPUT_STREAMS),
+  offset: Type.Integer({ minimum: 0 }),
+  limit: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.pageBytesMax }),
+  wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
+});
+
+/** The operations, one place for their paths. */
+export const HOST_PATHS = {
+  host: '/v1/host',
+  events: '/v1/events',
+  machines: '/v1/machines',
+  machine: '/v1/machines/:id',
+  jobs: '/v1/machines/:id/jobs',
+  job: '/v1/machines/:id/jobs/:job_id',
+  jobCancel: '/v1/machines/:id/jobs/:job_id/cancel',
+  jobOutput: '/v1/machines/:id/jobs/:job_id/output',
+} as const;

@@ -1,0 +1,19 @@
+// Images: what a machine can be made from, by stack.
+import { type Static, Type } from 'typebox';
+import { Timestamp } from './fields.ts';
+
+export const Image = Type.Object(
+  {
+    stack: Type.String(),
+    description: Type.String(),
+    digest: Type.String({ description: 'sha256:… of the root file system.' }),
+    architecture: Type.String(),
+    min_rootfs_gb: Type.Integer({ description: 'The smallest rootfs_size_gb, GiB.' }),
+    default: Type.Boolean(),
+    created_at: Timestamp(),
+  },
+  { title: 'Image' },
+);
+export type Image = Static<typeof Image>;
+
+export const ImageList = Type.Object({ images: Type.Array(Image) }, { title: 'ImageList' });

@@ -1,0 +1,106 @@
+// The machine: its public shape, what a create may ask for, and the table of its states.
+import { type Static, Type } from 'typebox';
+import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+
+export const MACHINE_STATES = ['pending', 'provisioning', 'running', 'stopped', 'error', 'destroyed'] as const;
+export type MachineState = (typeof MACHINE_STATES)[number];
+
+export const MACHINE_ACTIONS = ['start', 'stop', 'destroy', 'exec'] as const;
+export type MachineAction = (typeof MACHINE_ACTIONS)[number];
+
+/**
+ * What may be asked of a machine in each state. `noop`: the machine is already there, the answer is 200 and nothing
+ * happens. Everything not listed is a 409. The server, the host agent and every client's buttons read this one table.
+ */
+export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAction, 'allowed' | 'noop'>>> = {
+  pending: { destroy: 'allowed' },
+  provisioning: { destroy: 'allowed' },
+  running: { start: 'noop', stop: 'allowed', destroy: 'allowed', exec: 'allowed' },
+  stopped: { start: 'allowed', stop: 'noop', destroy: 'allowed' },
+  error: { destroy: 'allowed' },
+  destroyed: {},
+};
+
+/** How machines are separated from the host: hardware virtualisation, or emulation that is no security boundary. */
+export const ISOLATIONS = ['kvm', 'emulated'] as const;
+export type Isolation = (typeof ISOLATIONS)[number];
+
+/** Bounds of a machine that no tier lifts; 1024 GB is the largest root disk. */
+export const MACHINE_BOUNDS = {
+  nameLength: 255,
+  memoryMbMin: 128,
+  rootfsGbMax: 1024,
+  metadataKeys: 64,
+  metadataBytes: 16 * 1024,
+} as const;
+
+/** Arbitrary JSON values by key; at most 64 keys and 16 KiB as JSON in all. */
+export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
+  maxProperties: MACHINE_BOUNDS.metadataKeys,
+  description: 'Arbitrary key/value pairs: at most 64 keys, 16 KiB in all.',
+});
+
+export const Machine = Type.Object(
+  {
+    id: Uuid(),
+    account_id: Uuid(),
+    name: Type.String({ description: 'A label; not unique.' }),
+    state: OneOf(MACHINE_STATES),
+    vcpus: Type.Integer(),
+    memory_mb: Type.Integer({ description: 'MiB.' }),
+    rootfs_size_gb: Type.Integer({ description: 'GiB.' }),
+    stack: Type.String({ description: 'The image stack it was made from.' }),
+    private_ip: Nullable(Type.String({ format: 'ipv4', description: 'Stable for the life of the machine.' })),
+    metadata: Type.Record(Type.String(), Type.Unknown()),
+    snapshot_id: Nullable(Uuid('The snapshot it was made from.')),
+    root_volume_id: Nullable(Uuid('The kept root volume it was made from.')),
+    isolation: OneOf(ISOLATIONS, { description: 'kvm: hardware virtualisation. emulated: no security boundary.' }),
+    error: Nullable(Type.String({ description: 'Why the state is error.' })),
+    created_at: Timestamp(),
+    started_at: Nullable(Timestamp('When it last began to run.')),
+    stopped_at: Nullable(Timestamp('When it last stopped.')),
+    destroyed_at: Nullable(Timestamp()),
+  },
+  { title: 'Machine' },
+);
+export type Machine = Static<typeof Machine>;
+
+export const MachineCreate = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, default: '' })),
+    vcpus: Type.Optional(Type.Integer({ minimum: 1, default: 1 })),
+    memory_mb: Type.Optional(Type.Integer({ minimum: MACHINE_BOUNDS.memoryMbMin, default: 1024, description: 'MiB.' })),
+    rootfs_size_gb: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: MACHINE_BOUNDS.rootfsGbMax,
+        default: 10,
+        description: "GiB; at least the image's own size.",
+      }),
+    ),
+    stack: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 64, default: 'base', description: 'See GET /v1/images.' }),
+    ),
+    metadata: Type.Optional(Metadata),
+  },
+  { title: 'MachineCreate', additionalProperties: false },
+);
+export type MachineCreate = Static<typeof MachineCreate>;
+
+export const MachineParams = Type.Object({ id: Uuid('The machine.') });
+
+/** Filters of the list; `metadata.KEY=VALUE` parameters come on top and are read by name. */
+export const MachineListQuery = Type.Object(
+  {
+    state: Type.Optional(OneOf(MACHINE_STATES, { description: 'Without it destroyed machines are left out.' })),
+    name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, description: 'Exact match.' })),
+    ...PagingQuery,
+  },
+  { patternProperties: { '^metadata\\..+$': { type: 'string' } }, additionalProperties: false },
+);
+export type MachineListQuery = Static<typeof MachineListQuery>;
+
+export const MachineList = Type.Object(
+  { machines: Type.Array(Machine), next_cursor: NextCursor },
+  { title: 'MachineList' },
+);
