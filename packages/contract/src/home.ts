@@ -26,16 +26,16 @@ export function homePaths(home: string) {
 
 /** The data directory: `SANDBAR_HOME`, else `/var/lib/sandbar` as root, else `$XDG_DATA_HOME/sandbar`. */
 export function defaultHome(env: Record<string, string | undefined>, isRoot: boolean): string {
-  if (env['SANDBAR_HOME']) return env['SANDBAR_HOME'];
+  if (env.SANDBAR_HOME) return env.SANDBAR_HOME;
   if (isRoot) return '/var/lib/sandbar';
-  return `${env['XDG_DATA_HOME'] || `${env['HOME']}/.local/share`}/sandbar`;
+  return `${env.XDG_DATA_HOME || `${env.HOME}/.local/share`}/sandbar`;
 }
 
 /** Downloads and built images, keyed by content: `SANDBAR_CACHE`, else `/var/cache/sandbar` as root, else `$XDG_CACHE_HOME/sandbar`. */
 export function defaultCache(env: Record<string, string | undefined>, isRoot: boolean): string {
-  if (env['SANDBAR_CACHE']) return env['SANDBAR_CACHE'];
+  if (env.SANDBAR_CACHE) return env.SANDBAR_CACHE;
   if (isRoot) return '/var/cache/sandbar';
-  return `${env['XDG_CACHE_HOME'] || `${env['HOME']}/.cache`}/sandbar`;
+  return `${env.XDG_CACHE_HOME || `${env.HOME}/.cache`}/sandbar`;
 }
 
 export const DEFAULT_LISTEN = '127.0.0.1:7070';

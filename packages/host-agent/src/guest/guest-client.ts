@@ -1,0 +1,157 @@
+// A session with the guest agent over HTTP/2. The guest is a hostile peer: headers, bodies, memory and time are capped.
+import { randomBytes } from 'node:crypto';
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
+import type { Socket } from 'node:net';
+import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import type { StartJob } from '@sandbar/contract/host-api.ts';
+import { parseGuestJob, readFrames } from './frames.ts';
+import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from './guest.ts';
+
+const MAX_JSON_BYTES = 1024 * 1024;
+const ENTROPY_BYTES = 64;
+/** One request and its answer under emulation take about 2 ms; this only ends what hangs. */
+const REQUEST_TIMEOUT_MS = 20_000;
+/** Received but unread bytes a job's stream may hold in memory. */
+const STREAM_WINDOW_BYTES = 1024 * 1024;
+const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
+
+type Answer = { status: number; stream: ClientHttp2Stream };
+
+export class GuestClient implements Guest {
+  readonly closed: Promise<void>;
+  readonly #session: ClientHttp2Session;
+
+  /** Takes a socket on which `openSession` has resolved. */
+  constructor(socket: Socket) {
+    this.#session = connect('http://guest', {
+      createConnection: () => socket,
+      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
+      maxHeaderListPairs: 32,
+      maxSessionMemory: 32,
+      maxSettings: 16,
+      maxOutstandingPings: 4,
+    });
+    this.#session.on('connect', () => this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES));
+    this.closed = new Promise((resolve) => {
+      this.#session.on('error', () => this.#session.destroy());
+      this.#session.on('close', () => {
+        socket.destroy();
+        resolve();
+      });
+    });
+  }
+
+  async setIdentity(identity: GuestIdentity): Promise<void> {
+    await this.#json('PUT', '/identity', {
+      machine_id: identity.machineId,
+      hostname: identity.hostname,
+      address: identity.address,
+      gateway: identity.gateway,
+      dns: identity.nameServers,
+      mac: identity.mac,
+      mtu: 1500,
+      time_unix_ms: Date.now(),
+      entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
+    });
+  }
+
+  async startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
+    return this.#frames('PUT', `/jobs/${jobId}`, { ...spec, max_output_bytes: outputLimitBytes });
+  }
+
+  async followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>> {
+    return this.#frames('GET', `/jobs/${jobId}/stream?stdout=${offsets.stdout}&stderr=${offsets.stderr}`);
+  }
+
+  async acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void> {
+    await this.#json('POST', `/jobs/${jobId}/ack`, offsets);
+  }
+
+  async cancelJob(jobId: string): Promise<void> {
+    await this.#json('POST', `/jobs/${jobId}/cancel`);
+  }
+
+  async listJobs(): Promise<GuestJob[]> {
+    const { jobs } = Object(await this.#json('GET', '/jobs')) as { jobs?: unknown };
+    return Array.isArray(jobs) ? jobs.map(parseGuestJob) : [];
+  }
+
+  async forgetJob(jobId: string): Promise<void> {
+    await this.#json('DELETE', `/jobs/${jobId}`);
+  }
+
+  async powerOff(): Promise<void> {
+    await this.#json('POST', '/poweroff');
+  }
+
+  close(): void {
+    this.#session.destroy();
+  }
+
+  async #frames(method: string, path: string, body?: unknown): Promise<AsyncIterable<JobFrame>> {
+    const { status, stream } = await this.#request(method, path, body);
+    if (status >= 300) throw await refusal(status, stream);
+    return readFrames(stream);
+  }
+
+  async #json(method: string, path: string, body?: unknown): Promise<unknown> {
+    const { status, stream } = await this.#request(method, path, body);
+    if (status >= 300) throw await refusal(status, stream);
+    const text = await readBody(stream);
+    return text === '' ? undefined : JSON.parse(text);
+  }
+
+  #request(method: string, path: string, body?: unknown): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      if (this.#session.closed || this.#session.destroyed)
+        return reject(new Error('the session with the guest is over'));
+      const stream = this.#session.request(
+        { ':method': method, ':path': path, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+        { endStream: body === undefined },
+      );
+      const timer = setTimeout(() => {
+        stream.close(constants.NGHTTP2_CANCEL);
+        reject(new Error(`the guest did not answer ${method} ${path} in time`));
+      }, REQUEST_TIMEOUT_MS);
+      const settle =
+        <A extends unknown[]>(action: (...args: A) => void) =>
+        (...args: A) => {
+          clearTimeout(timer);
+          action(...args);
+        };
+      stream.once(
+        'response',
+        settle((headers) => resolve({ status: Number(headers[':status']), stream })),
+      );
+      stream.once('error', settle(reject));
+      stream.once(
+        'close',
+        settle(() => reject(new Error('the session with the guest broke off'))),
+      );
+      if (body !== undefined) stream.end(JSON.stringify(body));
+    });
+  }
+}
+
+async function readBody(stream: ClientHttp2Stream): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    bytes += chunk.length;
+    if (bytes > MAX_JSON_BYTES) throw new Error('the guest sent a body that is too large');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+/** The guest's own refusal, when it has the shape of one. */
+async function refusal(status: number, stream: ClientHttp2Stream): Promise<Error> {
+  const text = await readBody(stream);
+  try {
+    const { code, detail } = Object(JSON.parse(text)) as { code?: unknown; detail?: unknown };
+    if (isErrorCode(code) && code !== 'internal_error') return new ServiceError(code, String(detail).slice(0, 500));
+    return new Error(`the guest answered ${status}: ${String(detail).slice(0, 500)}`);
+  } catch {
+    return new Error(`the guest answered ${status}`);
+  }
+}

@@ -1,0 +1,54 @@
+// What the agent asks of the program inside a machine. Everything that comes back is from a stranger: sizes are
+// bounded, shapes are checked, and nothing it says changes which machine it is taken for.
+import type { JobStatus, OutputStream } from '@sandbar/contract/exec.ts';
+import type { StartJob } from '@sandbar/contract/host-api.ts';
+
+/** What makes a machine itself; applied and acknowledged before anything of the user's runs. */
+export type GuestIdentity = {
+  machineId: string;
+  hostname: string;
+  /** CIDR, such as 10.1.2.3/16. */
+  address: string;
+  gateway: string;
+  nameServers: readonly string[];
+  mac: string;
+};
+
+/** A job as the guest tells it; bytes are those kept, below the limit of each stream. */
+export type GuestJob = {
+  id: string;
+  status: Exclude<JobStatus, 'lost'>;
+  exitCode: number | null;
+  signal: string | null;
+  stdoutBytes: number;
+  stderrBytes: number;
+  truncated: boolean;
+};
+
+/** One piece of a job's stream: bytes with their absolute offset, or the end, which comes last. */
+export type JobFrame =
+  | { type: 'output'; stream: OutputStream; offset: number; bytes: Buffer }
+  | { type: 'end'; job: GuestJob };
+
+export type StreamOffsets = Record<OutputStream, number>;
+
+/** A session with the guest agent of one machine. */
+export interface Guest {
+  /** Resolves when the session is over, for whatever reason. */
+  readonly closed: Promise<void>;
+  setIdentity(identity: GuestIdentity): Promise<void>;
+  /**
+   * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.
+   * Throws `validation_error` for an unknown user or a missing working directory.
+   */
+  startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
+  /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
+  followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>>;
+  /** Output below these offsets is safe on the host and may be freed in the guest. */
+  acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void>;
+  cancelJob(jobId: string): Promise<void>;
+  listJobs(): Promise<GuestJob[]>;
+  forgetJob(jobId: string): Promise<void>;
+  powerOff(): Promise<void>;
+  close(): void;
+}

@@ -1,0 +1,132 @@
+// The host API over a Unix socket: shapes are checked against the contract, errors leave with their code.
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import {
+  EnsureMachine,
+  HOST_PATHS,
+  type HostEvent,
+  type HostInfo,
+  HostJobList,
+  HostJobParams,
+  HostMachineDeleteQuery,
+  HostMachineList,
+  HostMachineParams,
+  HostOutputQuery,
+  HostWaitQuery,
+  JobReport,
+  MachineReport,
+  OUTPUT_HEADERS,
+  StartJob,
+} from '@sandbar/contract/host-api.ts';
+import Fastify, { type FastifyBaseLogger, type FastifyError } from 'fastify';
+import type { MachineRegistry } from '../machines/registry.ts';
+
+/** A stdin of 512 KiB in base64, and the rest of a job. */
+const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
+const HEARTBEAT_MS = 5000;
+
+export type HostServices = { info: () => HostInfo; bootId: string; machines: MachineRegistry };
+
+export function buildServer({ info, bootId, machines }: HostServices, log: FastifyBaseLogger) {
+  const server = Fastify({
+    loggerInstance: log,
+    disableRequestLogging: true,
+    bodyLimit: BODY_LIMIT_BYTES,
+    forceCloseConnections: true,
+    ajv: { customOptions: { removeAdditional: false } },
+  }).withTypeProvider<TypeBoxTypeProvider>();
+  server.setErrorHandler<FastifyError | ServiceError>((error, request, reply) => {
+    const known = toServiceError(error);
+    if (known.code === 'internal_error')
+      request.log.error({ err: error, url: request.routeOptions.url }, 'a host call failed');
+    if (known.retryAfterSec !== undefined) reply.header('retry-after', known.retryAfterSec);
+    return reply.status(known.status).send({ code: known.code, detail: known.message });
+  });
+
+  server.get(HOST_PATHS.host, () => info());
+
+  server.get(HOST_PATHS.machines, { schema: { response: { 200: HostMachineList } } }, () => ({
+    boot_id: bootId,
+    machines: machines.reports(),
+  }));
+
+  server.put(
+    HOST_PATHS.machine,
+    { schema: { params: HostMachineParams, body: EnsureMachine, response: { 200: MachineReport } } },
+    (request) => machines.ensure(request.params.id, request.body),
+  );
+
+  server.delete(
+    HOST_PATHS.machine,
+    { schema: { params: HostMachineParams, querystring: HostMachineDeleteQuery } },
+    async (request, reply) => {
+      await machines.destroy(request.params.id, request.query.generation);
+      return reply.status(204).send();
+    },
+  );
+
+  server.get(HOST_PATHS.jobs, { schema: { params: HostMachineParams, response: { 200: HostJobList } } }, (request) => ({
+    jobs: machines.get(request.params.id).runningJobs(),
+  }));
+
+  server.put(
+    HOST_PATHS.job,
+    { schema: { params: HostJobParams, body: StartJob, response: { 201: JobReport } } },
+    async (request, reply) =>
+      reply.status(201).send(await machines.get(request.params.id).startJob(request.params.job_id, request.body)),
+  );
+
+  server.get(
+    HOST_PATHS.job,
+    { schema: { params: HostJobParams, querystring: HostWaitQuery, response: { 200: JobReport } } },
+    async (request) => {
+      const job = await machines.get(request.params.id).job(request.params.job_id);
+      return job.waitForEnd(request.query.wait_ms);
+    },
+  );
+
+  server.post(HOST_PATHS.jobCancel, { schema: { params: HostJobParams, response: { 200: JobReport } } }, (request) =>
+    machines.get(request.params.id).cancelJob(request.params.job_id),
+  );
+
+  server.get(
+    HOST_PATHS.jobOutput,
+    { schema: { params: HostJobParams, querystring: HostOutputQuery } },
+    async (request, reply) => {
+      const { stream, offset, limit, wait_ms: waitMs } = request.query;
+      const job = await machines.get(request.params.id).job(request.params.job_id);
+      const page = await job.readOutput(stream, offset, limit, waitMs);
+      return reply
+        .header('content-type', 'application/octet-stream')
+        .header(OUTPUT_HEADERS.nextOffset, page.nextOffset)
+        .header(OUTPUT_HEADERS.totalBytes, page.totalBytes)
+        .header(OUTPUT_HEADERS.eof, page.eof)
+        .send(page.data);
+    },
+  );
+
+  server.get(HOST_PATHS.events, (request, reply) => {
+    reply.hijack();
+    const response = reply.raw;
+    const send = (event: HostEvent) => response.write(`${JSON.stringify(event)}\n`);
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+    machines.events.on('event', send);
+    const heartbeat = setInterval(() => send({ type: 'heartbeat' }), HEARTBEAT_MS);
+    request.raw.socket.on('close', () => {
+      clearInterval(heartbeat);
+      machines.events.off('event', send);
+    });
+    for (const machine of machines.reports()) send({ type: 'machine', machine });
+    send({ type: 'synced' });
+  });
+
+  return server;
+}
+
+function toServiceError(error: FastifyError | ServiceError): ServiceError {
+  if (error instanceof ServiceError) return error;
+  if (isErrorCode(error.code)) return new ServiceError(error.code, error.message);
+  if (error.statusCode !== undefined && error.statusCode < 500)
+    return new ServiceError('validation_error', error.message);
+  return new ServiceError('internal_error', 'the host agent failed; its log says more', { cause: error });
+}

@@ -1,0 +1,105 @@
+// One QEMU process: its monitor, its way to the guest agent, and how it came to its end. QEMU runs detached and is
+// found again after the agent restarts; nothing here depends on having started it.
+import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { openSession } from '../guest/channel.ts';
+import type { Guest } from '../guest/guest.ts';
+import { GuestClient } from '../guest/guest-client.ts';
+import type { Vm, VmExit } from './driver.ts';
+import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
+import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
+import type { QmpClient } from './qmp.ts';
+import { connectUnixWhenReady } from './unix-socket.ts';
+
+/** How long QEMU may take to flush its disks and go after `quit`. */
+const QUIT_TIMEOUT_MS = 5000;
+
+export class QemuVm implements Vm {
+  readonly pid: number;
+  readonly exited: Promise<VmExit>;
+  readonly #process: ProcessInfo;
+  readonly #qmp: QmpClient;
+  readonly #runDir: string;
+  readonly #token: string;
+  #console = '';
+
+  constructor(process: ProcessInfo, qmp: QmpClient, runDir: string, token: string) {
+    this.pid = process.pid;
+    this.#process = process;
+    this.#qmp = qmp;
+    this.#runDir = runDir;
+    this.#token = token;
+    this.exited = this.#watch();
+  }
+
+  async connectGuest(signal: AbortSignal): Promise<Guest> {
+    const socket = await connectUnixWhenReady(this.#runDir, RUN_FILES.guest, signal, () => !isAlive(this.#process));
+    await openSession(socket, this.#token, signal);
+    return new GuestClient(socket);
+  }
+
+  async readConsole(): Promise<string> {
+    const text = await this.#qmp.execute('ringbuf-read', { device: 'console', size: CONSOLE_BYTES }).catch(() => '');
+    if (text !== '') appendFileSync(join(this.#runDir, RUN_FILES.console), String(text));
+    this.#console = (this.#console + String(text)).slice(-CONSOLE_BYTES);
+    return this.#console;
+  }
+
+  async end(): Promise<void> {
+    const abort = new AbortController();
+    this.#qmp.execute('quit').catch(() => {});
+    await Promise.race([
+      waitForExit(this.#process, abort.signal),
+      delay(QUIT_TIMEOUT_MS, undefined, { signal: abort.signal }).catch(() => {}),
+    ]);
+    abort.abort();
+    await killProcess(this.#process);
+    this.#qmp.close();
+  }
+
+  /** Resolves when the guest stops for good or the process dies. */
+  async #watch(): Promise<VmExit> {
+    const end = await this.#nextEnd();
+    if (end.cause === 'rebooted') {
+      const panic = /Kernel panic[^\n\r]*/.exec(await this.readConsole())?.[0];
+      if (panic) return { cause: 'died', reason: `the guest's kernel panicked: ${panic}` };
+    }
+    return end;
+  }
+
+  #nextEnd(): Promise<VmExit> {
+    return new Promise((resolve) => {
+      this.#qmp.on('event', (name, data) => {
+        if (name === 'SHUTDOWN') resolve(exitOfShutdown(String(data.reason)));
+        if (name === 'STOP') void this.#status().then((status) => status && resolve(status));
+      });
+      this.#qmp.on('close', () => resolve({ cause: 'died', reason: this.#deathReason() }));
+      void this.#status().then((status) => status && resolve(status));
+    });
+  }
+
+  /** The end that QEMU's run state tells of, for what happened while no agent listened. */
+  async #status(): Promise<VmExit | undefined> {
+    const { status } = Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string };
+    if (status === 'shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
+    if (status === 'internal-error')
+      return { cause: 'died', reason: 'the hypervisor stopped the machine with an internal error' };
+    return undefined;
+  }
+
+  #deathReason(): string {
+    const log = join(this.#runDir, RUN_FILES.log);
+    const last = existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n').at(-1) : '';
+    return last
+      ? `its QEMU process ended by itself: ${last.slice(0, 300)}`
+      : 'its QEMU process ended by itself or was killed';
+  }
+}
+
+function exitOfShutdown(reason: string): VmExit {
+  if (reason === 'guest-shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
+  if (reason === 'guest-reset') return { cause: 'rebooted', reason: 'the machine rebooted' };
+  if (reason === 'host-signal') return { cause: 'died', reason: 'its QEMU process was ended by a signal on the host' };
+  return { cause: 'died', reason: `the machine ended: ${reason}` };
+}

@@ -1,0 +1,127 @@
+// The exec jobs of one machine: starts them in the guest, follows them over any number of sessions, and finds them
+// again on disk. Ended jobs live on disk only.
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
+import { GuestProtocolError } from '../guest/frames.ts';
+import type { Guest, JobFrame } from '../guest/guest.ts';
+import { diskFull, isDiskFull } from '../storage/overlay.ts';
+import { Job } from './job.ts';
+
+export type JobTableOptions = {
+  machineId: string;
+  /** `<machine>/jobs`, one directory a job. */
+  dir: string;
+  outputLimitBytes: number;
+  onEnd: (report: JobReport) => void;
+  onError: (error: unknown, jobId: string) => void;
+};
+
+export class JobTable {
+  readonly #options: JobTableOptions;
+  readonly #running = new Map<string, Job>();
+  readonly #starting = new Map<string, Promise<JobReport>>();
+
+  constructor(options: JobTableOptions) {
+    this.#options = options;
+  }
+
+  /** Finds the jobs that were running when an earlier agent ended. */
+  async load(): Promise<void> {
+    mkdirSync(this.#options.dir, { recursive: true, mode: 0o700 });
+    for (const jobId of readdirSync(this.#options.dir)) {
+      const job = await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes);
+      if (job?.isRunning) this.#running.set(jobId, job);
+    }
+  }
+
+  /** Starts a job; the same id again answers what became of it. Throws what the guest refuses. */
+  start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
+    const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
+    this.#starting.set(jobId, starting);
+    return starting.finally(() => this.#starting.delete(jobId));
+  }
+
+  /** The job, running or ended. Throws `not_found`. */
+  async get(jobId: string): Promise<Job> {
+    const job =
+      this.#running.get(jobId) ?? (await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes));
+    if (!job) throw new ServiceError('not_found', `the host has no job ${jobId}`);
+    return job;
+  }
+
+  runningReports(): JobReport[] {
+    return [...this.#running.values()].map((job) => job.report());
+  }
+
+  /** A new session began: follows on each running job where its spool ends. A job the guest does not know is lost. */
+  async resume(guest: Guest): Promise<void> {
+    const known = new Map((await guest.listJobs()).map((job) => [job.id, job]));
+    for (const [jobId, job] of this.#running) {
+      if (this.#starting.has(jobId)) continue;
+      if (!known.delete(jobId)) {
+        await this.#lose(jobId, job);
+        continue;
+      }
+      void this.#follow(jobId, job, guest.followJob(jobId, job.offsets), guest);
+    }
+    // What is left ended and was written down before the guest could be told.
+    for (const [jobId, job] of known) {
+      if (job.status !== 'running') guest.forgetJob(jobId).catch((error) => this.#options.onError(error, jobId));
+    }
+  }
+
+  /** The VM is gone, and its running jobs with it. */
+  async loseAll(): Promise<void> {
+    for (const [jobId, job] of this.#running) await this.#lose(jobId, job);
+  }
+
+  async #start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
+    const dir = join(this.#options.dir, jobId);
+    const known = this.#running.get(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
+    if (known) return known.report();
+    try {
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      const job = await Job.create(dir, this.#options.machineId, jobId, this.#options.outputLimitBytes);
+      this.#running.set(jobId, job);
+      const frames = await guest.startJob(jobId, spec, this.#options.outputLimitBytes);
+      void this.#follow(jobId, job, Promise.resolve(frames), guest);
+      return job.report();
+    } catch (error) {
+      // Only a refusal proves that nothing runs; otherwise the job stays, and the next session tells what became of it.
+      if (error instanceof ServiceError || isDiskFull(error)) {
+        this.#running.delete(jobId);
+        rmSync(dir, { recursive: true, force: true });
+      }
+      throw isDiskFull(error) ? diskFull(error) : error;
+    }
+  }
+
+  async #follow(jobId: string, job: Job, frames: Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
+    try {
+      await job.follow(await frames, guest);
+      this.#ended(jobId, job);
+    } catch (error) {
+      this.#options.onError(error, jobId);
+      if (error instanceof GuestProtocolError || error instanceof ServiceError) {
+        // The guest contradicts itself: this job cannot be followed any more, its neighbours can.
+        guest.cancelJob(jobId).catch(() => {});
+        await this.#lose(jobId, job);
+      } else {
+        // The session broke; the next one follows on.
+        guest.close();
+      }
+    }
+  }
+
+  async #lose(jobId: string, job: Job): Promise<void> {
+    await job.lose();
+    this.#ended(jobId, job);
+  }
+
+  #ended(jobId: string, job: Job): void {
+    if (job.isRunning) return;
+    if (this.#running.delete(jobId)) this.#options.onEnd(job.report());
+  }
+}

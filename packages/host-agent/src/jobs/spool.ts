@@ -1,0 +1,98 @@
+// The output of one job on the host's disk: a file a stream, written at absolute offsets. What a file holds survives the
+// agent, so its length is where following goes on, and a byte that comes twice lands where it was.
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { OUTPUT_STREAMS, type OutputStream } from '@sandbar/contract/exec.ts';
+import { GuestProtocolError } from '../guest/frames.ts';
+import type { StreamOffsets } from '../guest/guest.ts';
+import { isDiskFull } from '../storage/overlay.ts';
+
+/** While the disk is full nothing is read from the guest, which keeps the bytes; tried again at this pace. */
+const DISK_FULL_RETRY_MS = 1000;
+
+export class JobSpool {
+  readonly sizes: StreamOffsets = { stdout: 0, stderr: 0 };
+  readonly #dir: string;
+  readonly #limitBytes: number;
+  readonly #files = new Map<OutputStream, FileHandle>();
+
+  private constructor(dir: string, limitBytes: number) {
+    this.#dir = dir;
+    this.#limitBytes = limitBytes;
+  }
+
+  /** Opens the spool of a job's directory, which may hold output already. `limitBytes`: what each stream may hold. */
+  static async open(dir: string, limitBytes: number): Promise<JobSpool> {
+    const spool = new JobSpool(dir, limitBytes);
+    for (const stream of OUTPUT_STREAMS) spool.sizes[stream] = await spoolSize(dir, stream);
+    return spool;
+  }
+
+  /** Writes bytes at their offset; throws {@link GuestProtocolError} when they would leave a gap or pass the limit. */
+  async write(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
+    const end = offset + bytes.length;
+    if (offset > this.sizes[stream])
+      throw new GuestProtocolError(`output of ${stream} is missing before byte ${offset}`);
+    if (end > this.#limitBytes)
+      throw new GuestProtocolError(`output of ${stream} passes the limit of ${this.#limitBytes} bytes`);
+    const file = await this.#file(stream);
+    for (let done = 0; done < bytes.length; ) {
+      done += await writeWhenThereIsRoom(file, bytes.subarray(done), offset + done);
+    }
+    this.sizes[stream] = Math.max(this.sizes[stream], end);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#files.values()].map((file) => file.close()));
+    this.#files.clear();
+  }
+
+  /** Made at the first byte: most jobs have nothing to say on one of their streams. */
+  async #file(stream: OutputStream): Promise<FileHandle> {
+    const opened = this.#files.get(stream);
+    if (opened) return opened;
+    const path = join(this.#dir, stream);
+    const file = await open(path, 'r+').catch(() => open(path, 'w+', 0o600));
+    this.#files.set(stream, file);
+    return file;
+  }
+}
+
+async function writeWhenThereIsRoom(file: FileHandle, bytes: Buffer, offset: number): Promise<number> {
+  for (;;) {
+    try {
+      return (await file.write(bytes, 0, bytes.length, offset)).bytesWritten;
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      await delay(DISK_FULL_RETRY_MS);
+    }
+  }
+}
+
+/** Bytes that the stream's file holds. */
+export async function spoolSize(dir: string, stream: OutputStream): Promise<number> {
+  return stat(join(dir, stream)).then(
+    (stats) => stats.size,
+    () => 0,
+  );
+}
+
+/** Up to `limit` bytes from `offset`, never past `end`. */
+export async function readSpool(
+  dir: string,
+  stream: OutputStream,
+  offset: number,
+  limit: number,
+  end: number,
+): Promise<Buffer> {
+  const wanted = Math.max(0, Math.min(limit, end - offset));
+  if (wanted === 0) return Buffer.alloc(0);
+  const file = await open(join(dir, stream), 'r');
+  try {
+    const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(wanted), 0, wanted, offset);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,74 @@
+// Keeps a session with a running machine's guest agent: the first one comes from the boot, a broken one is opened anew
+// until the link is closed.
+import { setTimeout as delay } from 'node:timers/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { Guest } from '../guest/guest.ts';
+import type { Vm } from '../hypervisor/driver.ts';
+
+const HANDSHAKE_TIMEOUT_MS = 5000;
+const FIRST_RETRY_MS = 20;
+const LONGEST_RETRY_MS = 2000;
+/** How long a request waits for a session that is just being opened anew. */
+const WAIT_FOR_SESSION_MS = 10_000;
+
+export class GuestLink {
+  readonly #vm: Vm;
+  readonly #onSession: (guest: Guest) => Promise<void>;
+  readonly #closed = new AbortController();
+  #session: Promise<Guest>;
+
+  /** `onSession` runs at the start of every session, before anyone else may use it. */
+  constructor(vm: Vm, onSession: (guest: Guest) => Promise<void>, first?: Guest) {
+    this.#vm = vm;
+    this.#onSession = onSession;
+    this.#session = first ? Promise.resolve(first) : this.#open();
+    void this.#keep();
+  }
+
+  /** The session of the moment. Throws `host_unavailable` when the guest does not answer. */
+  async guest(): Promise<Guest> {
+    const timer = new AbortController();
+    const timeout = delay(WAIT_FOR_SESSION_MS, undefined, { signal: timer.signal }).then(
+      () => undefined,
+      () => undefined,
+    );
+    const guest = await Promise.race([this.#session.catch(() => undefined), timeout]);
+    timer.abort();
+    if (guest) return guest;
+    throw new ServiceError('host_unavailable', 'the machine runs, but its guest agent does not answer', {
+      retryAfterSec: 5,
+    });
+  }
+
+  close(): void {
+    this.#closed.abort();
+    this.#session.then(
+      (guest) => guest.close(),
+      () => {},
+    );
+  }
+
+  async #keep(): Promise<void> {
+    while (!this.#closed.signal.aborted) {
+      const guest = await this.#session.catch(() => undefined);
+      await guest?.closed;
+      if (this.#closed.signal.aborted) return;
+      this.#session = this.#open();
+    }
+  }
+
+  async #open(): Promise<Guest> {
+    for (let retryMs = FIRST_RETRY_MS; ; retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS)) {
+      this.#closed.signal.throwIfAborted();
+      try {
+        const guest = await this.#vm.connectGuest(
+          AbortSignal.any([this.#closed.signal, AbortSignal.timeout(HANDSHAKE_TIMEOUT_MS)]),
+        );
+        await this.#onSession(guest);
+        return guest;
+      } catch {
+        await delay(retryMs, undefined, { signal: this.#closed.signal, ref: false }).catch(() => {});
+      }
+    }
+  }
+}

@@ -1,0 +1,299 @@
+// The one owner of a machine on this host. Everything that changes it goes through one queue, in order; reports are
+// read at any time.
+//
+//              ensure(running)            identity acknowledged
+//   stopped ───────────────────▶ starting ───────────────────▶ running
+//      ▲  ▲                         │ cannot boot                │  │
+//      │  └─────────────────────────┘                            │  │ its VM dies
+//      └──────── ensure(stopped), or the guest powers off ───────┘  ▼
+//                                                                 failed
+//   A guest that reboots goes through starting again. Destroy leads from everywhere to nothing.
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { EnsureMachine, JobReport, MachineReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type { LimitFunction } from 'p-limit';
+import type { Guest } from '../guest/guest.ts';
+import type { Hypervisor, Vm, VmExit } from '../hypervisor/driver.ts';
+import type { Job } from '../jobs/job.ts';
+import { JobTable } from '../jobs/job-table.ts';
+import type { HostNetwork } from '../network/network.ts';
+import { ensureOverlay } from '../storage/overlay.ts';
+import { readRecord, writeRecord } from '../storage/record-file.ts';
+import { type BootLog, bootMachine } from './boot.ts';
+import { GuestLink } from './guest-link.ts';
+import { type MachineImage, type MachineRecord, statusWithoutVm } from './record.ts';
+
+/** How long a guest may take to sync and power off before it is ended. */
+const GRACEFUL_STOP_MS = 10_000;
+const RECORD = 'machine.json';
+const DISK = 'disk.qcow2';
+/** The console of a VM that died, kept for whoever looks for the cause. */
+const LAST_CONSOLE = 'last-console.log';
+
+/** What every machine of a host shares. */
+export type MachineHost = {
+  hypervisor: Hypervisor;
+  network: HostNetwork;
+  bootId: string;
+  machinesDir: string;
+  runMachinesDir: string;
+  outputLimitBytes: number;
+  /** Bounds the boots that run at once. */
+  bootWindow: LimitFunction;
+  log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
+  onMachineChange(report: MachineReport): void;
+  onJobEnd(report: JobReport): void;
+};
+
+export class Machine {
+  readonly id: string;
+  readonly #host: MachineHost;
+  readonly #dir: string;
+  readonly #runDir: string;
+  readonly #jobs: JobTable;
+  #record: MachineRecord;
+  #vm: Vm | undefined;
+  #link: GuestLink | undefined;
+  #queue: Promise<unknown> = Promise.resolve();
+  readonly #bootAbort = new AbortController();
+
+  private constructor(id: string, host: MachineHost, record: MachineRecord) {
+    this.id = id;
+    this.#host = host;
+    this.#record = record;
+    this.#dir = join(host.machinesDir, id);
+    this.#runDir = join(host.runMachinesDir, id);
+    this.#jobs = new JobTable({
+      machineId: id,
+      dir: join(this.#dir, 'jobs'),
+      outputLimitBytes: host.outputLimitBytes,
+      onEnd: (report) => host.onJobEnd(report),
+      onError: (err, jobId) => host.log.warn({ machine_id: id, job_id: jobId, err }, 'a job could not be followed'),
+    });
+  }
+
+  /** A machine that this host has not seen before; nothing of it runs yet. */
+  static async create(id: string, host: MachineHost, wanted: EnsureMachine, image: MachineImage): Promise<Machine> {
+    const machine = new Machine(id, host, {
+      generation: wanted.generation,
+      desired: wanted.desired,
+      spec: wanted.spec,
+      image,
+      status: 'stopped',
+      reason: null,
+      bootId: host.bootId,
+    });
+    await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
+    machine.#save({});
+    await machine.#jobs.load();
+    return machine;
+  }
+
+  /** A machine of an earlier agent, with its VM when that still runs; undefined when its record was never written. */
+  static async load(id: string, host: MachineHost, vm: Vm | undefined): Promise<Machine | undefined> {
+    const record = readRecord<MachineRecord>(join(host.machinesDir, id, RECORD));
+    if (!record) return undefined;
+    const machine = new Machine(id, host, record);
+    await machine.#jobs.load();
+    await machine.#takeUp(vm);
+    return machine;
+  }
+
+  report(): MachineReport {
+    const { generation, status, reason } = this.#record;
+    return { machine_id: this.id, generation, status, reason, isolation: this.#host.hypervisor.isolation };
+  }
+
+  get isRunning(): boolean {
+    return this.#record.status === 'running';
+  }
+
+  /**
+   * Brings the machine to what is wanted and resolves when it is there. Throws `conflict` for a generation that is
+   * behind, `fleet_capacity` on a full disk and `host_unavailable` when it cannot start.
+   */
+  ensure(wanted: EnsureMachine): Promise<MachineReport> {
+    this.#refuseStale(wanted.generation);
+    return this.#enqueue(async () => {
+      this.#refuseStale(wanted.generation);
+      this.#save({ generation: wanted.generation, desired: wanted.desired });
+      if (wanted.desired === 'running') await this.#start();
+      else await this.#stop();
+      return this.report();
+    });
+  }
+
+  /** Ends the VM at once and removes all that the host has of the machine. */
+  destroy(generation: number): Promise<void> {
+    this.#refuseStale(generation);
+    this.#record.generation = generation;
+    // A boot under way would hold the queue for its whole length.
+    this.#bootAbort.abort();
+    return this.#enqueue(async () => {
+      await this.#tearDown();
+      await this.#host.network.detach(this.id);
+      rmSync(this.#dir, { recursive: true, force: true });
+    });
+  }
+
+  async startJob(jobId: string, spec: StartJob): Promise<JobReport> {
+    return this.#jobs.start(jobId, spec, await this.#runningGuest());
+  }
+
+  async cancelJob(jobId: string): Promise<JobReport> {
+    const job = await this.#jobs.get(jobId);
+    if (job.isRunning) await (await this.#runningGuest()).cancelJob(jobId);
+    return job.report();
+  }
+
+  job(jobId: string): Promise<Job> {
+    return this.#jobs.get(jobId);
+  }
+
+  runningJobs(): JobReport[] {
+    return this.#jobs.runningReports();
+  }
+
+  /** The agent ends, the VM stays. */
+  release(): void {
+    this.#link?.close();
+  }
+
+  async #runningGuest(): Promise<Guest> {
+    if (!this.#link) throw new ServiceError('conflict', `the machine is ${this.#record.status}, not running`);
+    return this.#link.guest();
+  }
+
+  async #start(): Promise<void> {
+    if (this.#vm) return;
+    this.#changeStatus('starting', null);
+    try {
+      await this.#host.bootWindow(() => this.#boot());
+    } catch (error) {
+      await this.#tearDown();
+      await this.#host.network.detach(this.id);
+      this.#changeStatus('stopped', error instanceof Error ? error.message : String(error));
+      throw error;
+    }
+    this.#changeStatus('running', null);
+  }
+
+  async #boot(): Promise<void> {
+    const { spec, image } = this.#record;
+    const { hypervisor, network, log } = this.#host;
+    const diskPath = join(this.#dir, DISK);
+    await ensureOverlay(diskPath, image.rootfsPath, spec.rootfs_size_gb);
+    const nic = await network.attach(this.id, spec.private_ip);
+    const { vm, guest } = await bootMachine(
+      hypervisor,
+      {
+        ...image,
+        machineId: this.id,
+        vcpus: spec.vcpus,
+        memoryMb: spec.memory_mb,
+        diskPath,
+        runDir: this.#runDir,
+        nic,
+      },
+      {
+        machineId: this.id,
+        hostname: spec.hostname,
+        address: `${spec.private_ip}/${network.prefix}`,
+        gateway: network.gateway,
+        nameServers: network.nameServers,
+        mac: nic.mac,
+      },
+      log,
+      this.#bootAbort.signal,
+    );
+    this.#hold(vm, guest);
+  }
+
+  async #takeUp(vm: Vm | undefined): Promise<void> {
+    if (vm && this.#record.status === 'running') {
+      this.#hold(vm);
+      return;
+    }
+    // A VM whose start nobody saw through has no acknowledged identity: it is not kept.
+    await vm?.end();
+    const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
+    await this.#tearDown();
+    this.#save({ status, reason, bootId: this.#host.bootId });
+  }
+
+  #hold(vm: Vm, guest?: Guest): void {
+    this.#vm = vm;
+    this.#link = new GuestLink(vm, (session) => this.#jobs.resume(session), guest);
+    void vm.exited.then((exit) => this.#enqueue(() => this.#vmEnded(vm, exit)));
+  }
+
+  /** The VM came to an end that nobody here asked for. */
+  async #vmEnded(vm: Vm, exit: VmExit): Promise<void> {
+    if (this.#vm !== vm) return;
+    this.#host.log.info({ machine_id: this.id, cause: exit.cause, reason: exit.reason }, 'a machine ended by itself');
+    writeFileSync(join(this.#dir, LAST_CONSOLE), await vm.readConsole(), { mode: 0o600 });
+    await this.#tearDown();
+    if (exit.cause === 'rebooted') {
+      await this.#start().catch((error) =>
+        this.#changeStatus('failed', `it did not come back from a reboot: ${error.message}`),
+      );
+      return;
+    }
+    await this.#host.network.detach(this.id);
+    this.#changeStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
+  }
+
+  async #stop(): Promise<void> {
+    const vm = this.#vm;
+    if (vm) await this.#powerOff(vm);
+    await this.#tearDown();
+    await this.#host.network.detach(this.id);
+    this.#changeStatus('stopped', null);
+  }
+
+  async #powerOff(vm: Vm): Promise<void> {
+    const timer = new AbortController();
+    const asked = this.#link?.guest().then((guest) => guest.powerOff());
+    asked?.catch((err) =>
+      this.#host.log.warn({ machine_id: this.id, err }, 'the guest could not be asked to power off'),
+    );
+    await Promise.race([vm.exited, delay(GRACEFUL_STOP_MS, undefined, { signal: timer.signal }).catch(() => {})]);
+    timer.abort();
+  }
+
+  /** Ends the VM with its sessions and jobs and removes its run directory; the disk stays. */
+  async #tearDown(): Promise<void> {
+    const vm = this.#vm;
+    this.#vm = undefined;
+    this.#link?.close();
+    this.#link = undefined;
+    await vm?.end();
+    await this.#jobs.loseAll();
+    rmSync(this.#runDir, { recursive: true, force: true });
+  }
+
+  #changeStatus(status: MachineRecord['status'], reason: string | null): void {
+    this.#save({ status, reason });
+    this.#host.onMachineChange(this.report());
+  }
+
+  #save(changes: Partial<MachineRecord>): void {
+    const record = { ...this.#record, ...changes };
+    if (existsSync(this.#dir)) writeRecord(join(this.#dir, RECORD), record);
+    this.#record = record;
+  }
+
+  #refuseStale(generation: number): void {
+    if (generation >= this.#record.generation) return;
+    throw new ServiceError('conflict', `generation ${generation} is behind ${this.#record.generation}`);
+  }
+
+  #enqueue<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(work);
+    this.#queue = result.catch(() => {});
+    return result;
+  }
+}

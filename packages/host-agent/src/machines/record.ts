@@ -1,0 +1,29 @@
+// What a machine is, on disk: enough for a new agent to go on where the old one ended.
+import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
+
+/** The files of an image build that a machine stands on for its life; absolute paths. */
+export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string };
+
+export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
+
+export type MachineRecord = {
+  generation: number;
+  desired: 'running' | 'stopped';
+  spec: MachineSpec;
+  image: MachineImage;
+  status: HostMachineStatus;
+  /** Why it failed, or why it stopped without being asked. */
+  reason: string | null;
+  /** The boot of the host that `status` was true in: a VM never outlives it. */
+  bootId: string;
+};
+
+/** What is true of a machine whose record is found but whose VM is not. Pure. */
+export function statusWithoutVm(record: MachineRecord, bootId: string): Pick<MachineRecord, 'status' | 'reason'> {
+  if (record.status === 'stopped' || record.status === 'failed')
+    return { status: record.status, reason: record.reason };
+  if (record.bootId !== bootId) return { status: 'stopped', reason: 'the host was restarted' };
+  if (record.status === 'starting')
+    return { status: 'stopped', reason: 'the host agent was restarted while the machine started' };
+  return { status: 'failed', reason: 'its QEMU process ended while the host agent was away' };
+}

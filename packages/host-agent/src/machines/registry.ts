@@ -1,0 +1,118 @@
+// The machines of this host by id: finds them again at the start, makes and forgets them, and tells subscribers of
+// every change.
+import { EventEmitter } from 'node:events';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { EnsureMachine, HostEvent, MachineReport } from '@sandbar/contract/host-api.ts';
+import { Machine, type MachineHost } from './machine.ts';
+import type { MachineImage } from './record.ts';
+
+/** Generations of destroyed machines that are remembered, so that a late call cannot bring one back. */
+const REMEMBERED_DESTROYED = 10_000;
+
+export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'>;
+
+export class MachineRegistry {
+  readonly events = new EventEmitter<{ event: [HostEvent] }>().setMaxListeners(0);
+  readonly #host: MachineHost;
+  readonly #findImage: (stack: string) => Promise<MachineImage>;
+  readonly #machines = new Map<string, Machine>();
+  readonly #creating = new Map<string, Promise<Machine>>();
+  readonly #destroyed = new Map<string, number>();
+
+  /** `findImage` rejects with `validation_error` for a stack that the host does not have. */
+  constructor(host: RegistryHost, findImage: (stack: string) => Promise<MachineImage>) {
+    this.#findImage = findImage;
+    this.#host = {
+      ...host,
+      onMachineChange: (machine) => this.events.emit('event', { type: 'machine', machine }),
+      onJobEnd: (job) => this.events.emit('event', { type: 'job', job }),
+    };
+  }
+
+  /** Finds the machines of earlier agents and takes their VMs up again. Run once, before anything is asked. */
+  async load(): Promise<void> {
+    const { machinesDir, runMachinesDir, hypervisor, network, log } = this.#host;
+    mkdirSync(machinesDir, { recursive: true, mode: 0o700 });
+    mkdirSync(runMachinesDir, { recursive: true, mode: 0o700 });
+    const vms = await hypervisor.adopt();
+    for (const id of readdirSync(machinesDir)) {
+      const machine = await Machine.load(id, this.#host, vms.get(id));
+      if (machine) {
+        this.#machines.set(id, machine);
+        vms.delete(id);
+        if (!machine.isRunning) await network.detach(id);
+      } else {
+        // Its record was never written, so it was never acknowledged.
+        rmSync(join(machinesDir, id), { recursive: true, force: true });
+      }
+    }
+    for (const [id, vm] of vms) {
+      log.warn({ machine_id: id }, 'a VM without a record was ended');
+      await vm.end();
+      await network.detach(id);
+      rmSync(join(runMachinesDir, id), { recursive: true, force: true });
+    }
+    log.info({ machines: this.#machines.size, running: this.#runningCount() }, 'machines found');
+  }
+
+  reports(): MachineReport[] {
+    return [...this.#machines.values()].map((machine) => machine.report());
+  }
+
+  /** Throws `not_found`. */
+  get(id: string): Machine {
+    const machine = this.#machines.get(id);
+    if (!machine) throw new ServiceError('not_found', `this host has no machine ${id}`);
+    return machine;
+  }
+
+  /** Makes the machine unless it is there, and brings it to what is wanted; see {@link Machine.ensure}. */
+  async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
+    if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
+      throw new ServiceError('conflict', 'the machine was destroyed');
+    const machine = this.#machines.get(id) ?? (await this.#create(id, wanted));
+    return machine.ensure(wanted);
+  }
+
+  /** Removes the machine; one that is not there is removed already. */
+  async destroy(id: string, generation: number): Promise<void> {
+    this.#rememberDestroyed(id, generation);
+    const machine = this.#machines.get(id) ?? (await this.#creating.get(id)?.catch(() => undefined));
+    await machine?.destroy(generation);
+    this.#machines.delete(id);
+  }
+
+  /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */
+  async close(): Promise<void> {
+    for (const machine of this.#machines.values()) machine.release();
+    if (this.#runningCount() === 0) await this.#host.network.remove();
+  }
+
+  #create(id: string, wanted: EnsureMachine): Promise<Machine> {
+    const creating = this.#creating.get(id) ?? this.#createNew(id, wanted).finally(() => this.#creating.delete(id));
+    this.#creating.set(id, creating);
+    return creating;
+  }
+
+  async #createNew(id: string, wanted: EnsureMachine): Promise<Machine> {
+    const machine = await Machine.create(id, this.#host, wanted, await this.#findImage(wanted.spec.stack));
+    this.#machines.set(id, machine);
+    return machine;
+  }
+
+  #rememberDestroyed(id: string, generation: number): void {
+    this.#destroyed.set(id, Math.max(generation, this.#destroyed.get(id) ?? 0));
+    if (this.#destroyed.size > REMEMBERED_DESTROYED) {
+      for (const oldest of this.#destroyed.keys()) {
+        this.#destroyed.delete(oldest);
+        break;
+      }
+    }
+  }
+
+  #runningCount(): number {
+    return [...this.#machines.values()].filter((machine) => machine.isRunning).length;
+  }
+}

@@ -1,0 +1,70 @@
+// Name resolution for machines on the bridge: messages to the gateway's port 53 are passed to the host's own name
+// servers as they are, over UDP and TCP. Nothing is parsed or kept, so whatever the host can resolve, machines can.
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { pipeline } from 'node:stream';
+
+const DNS_PORT = 53;
+const QUERY_TIMEOUT_MS = 5000;
+/** Queries under way at once; one more is dropped, and the resolver in the machine asks again. */
+const MAX_QUERIES = 512;
+const MAX_TCP_CONNECTIONS = 128;
+
+export type DnsRelay = { close(): Promise<void> };
+
+/** Listens on `address:53`. `upstreams`: IPv4 or IPv6 addresses, asked in turn. */
+export async function startDnsRelay(address: string, upstreams: readonly string[]): Promise<DnsRelay> {
+  const udp = createSocket('udp4');
+  const underWay = new Set<UdpSocket>();
+  let turn = 0;
+  const nextUpstream = () => upstreams[turn++ % upstreams.length] ?? '127.0.0.1';
+  udp.on('message', (query, from) => {
+    if (underWay.size < MAX_QUERIES) relayQuery(udp, query, from, nextUpstream(), underWay);
+  });
+  const tcp = createServer((client) => relayConnection(client, nextUpstream()));
+  tcp.maxConnections = MAX_TCP_CONNECTIONS;
+  udp.bind(DNS_PORT, address);
+  tcp.listen(DNS_PORT, address);
+  await Promise.all([once(udp, 'listening'), once(tcp, 'listening')]);
+  return {
+    async close() {
+      for (const socket of underWay) socket.close();
+      tcp.close();
+      await new Promise<void>((resolve) => udp.close(resolve));
+    },
+  };
+}
+
+/** A socket of its own for each query: its random port is what tells answers apart. */
+function relayQuery(udp: UdpSocket, query: Buffer, from: RemoteInfo, upstream: string, underWay: Set<UdpSocket>): void {
+  const socket = createSocket(upstream.includes(':') ? 'udp6' : 'udp4');
+  underWay.add(socket);
+  const timer = setTimeout(() => socket.close(), QUERY_TIMEOUT_MS);
+  socket.on('close', () => {
+    clearTimeout(timer);
+    underWay.delete(socket);
+  });
+  socket.on('error', () => socket.close());
+  socket.on('connect', () => socket.send(query));
+  socket.once('message', (answer) => {
+    udp.send(answer, from.port, from.address);
+    socket.close();
+  });
+  socket.connect(DNS_PORT, upstream);
+}
+
+function relayConnection(client: Socket, upstream: string): void {
+  const server = connect(DNS_PORT, upstream);
+  client.setTimeout(QUERY_TIMEOUT_MS, () => client.destroy());
+  const done = () => {};
+  pipeline(client, server, done);
+  pipeline(server, client, done);
+}
+
+/** Name servers of the host; behind systemd-resolved its local stub, which only the host itself can ask. */
+export function hostNameServers(resolvConf = readFileSync('/etc/resolv.conf', 'utf8')): string[] {
+  const found = [...resolvConf.matchAll(/^\s*nameserver\s+(\S+)/gm)].map((match) => match[1] ?? '');
+  return found.length > 0 ? found : ['127.0.0.1'];
+}

@@ -1,0 +1,60 @@
+// Addresses of a host's machines: which subnet to take, and the fixed places in it.
+import { createHash } from 'node:crypto';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+
+/** The block that a subnet is chosen from when none is configured: /16 networks 10.128 to 10.254. */
+const FIRST_SECOND_OCTET = 128;
+const CANDIDATES = 127;
+
+export type Subnet = {
+  cidr: string;
+  prefix: number;
+  /** The host's own address in it. */
+  gateway: string;
+  /** Where machines find names under QEMU's user networking; the control plane gives neither address to a machine. */
+  userModeNameServer: string;
+};
+
+/** Parses `10.1.0.0/16`. Throws `validation_error` when it is no IPv4 network of 8 to 24 bits. */
+export function parseSubnet(cidr: string): Subnet {
+  const match = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\/(\d{1,2})$/.exec(cidr);
+  const octets = match?.slice(1, 5).map(Number) ?? [];
+  const prefix = Number(match?.[5]);
+  const base = octets.reduce((sum, octet) => sum * 256 + octet, 0);
+  const size = 2 ** (32 - prefix);
+  if (!match || octets.some((octet) => octet > 255) || prefix < 8 || prefix > 24 || base % size !== 0) {
+    throw new ServiceError(
+      'validation_error',
+      `SANDBAR_SUBNET must be an IPv4 network such as 10.200.0.0/16, not "${cidr}"`,
+    );
+  }
+  return { cidr, prefix, gateway: formatIp(base + 1), userModeNameServer: formatIp(base + 3) };
+}
+
+/**
+ * A subnet that overlaps none of the addresses in use on the host; the same data directory asks for the same one first.
+ * `usedAddresses`: IPv4 addresses of the host's interfaces and the targets of its routes.
+ */
+export function chooseSubnet(home: string, usedAddresses: readonly string[]): string {
+  const start = createHash('sha256').update(home).digest().readUInt32BE(0) % CANDIDATES;
+  for (let step = 0; step < CANDIDATES; step++) {
+    const prefix = `10.${FIRST_SECOND_OCTET + ((start + step) % CANDIDATES)}.`;
+    if (!usedAddresses.some((address) => address.startsWith(prefix))) return `${prefix}0.0/16`;
+  }
+  throw new ServiceError(
+    'validation_error',
+    'every 10.128.0.0/9 network is in use on this host; set SANDBAR_SUBNET to a free one',
+  );
+}
+
+/** A locally administered MAC that follows from the address, so that both are unique on a host together. */
+export function macOfIp(ip: string): string {
+  return `02:5b${ip
+    .split('.')
+    .map((octet) => `:${Number(octet).toString(16).padStart(2, '0')}`)
+    .join('')}`;
+}
+
+function formatIp(value: number): string {
+  return [24, 16, 8, 0].map((shift) => Math.floor(value / 2 ** shift) % 256).join('.');
+}

@@ -1,0 +1,34 @@
+// Networking without any right on the host: each QEMU translates for its own machine (slirp). Machines have their
+// private_ip, reach out and resolve names; they cannot be reached, and there are no taps or rules to leave behind.
+import type { Nic } from '../hypervisor/driver.ts';
+import type { HostNetwork } from './network.ts';
+import { macOfIp, type Subnet } from './subnet.ts';
+
+export class UserNetwork implements HostNetwork {
+  readonly kind = 'user';
+  readonly subnet: string;
+  readonly prefix: number;
+  readonly gateway: string;
+  readonly nameServers: readonly string[];
+
+  constructor(subnet: Subnet) {
+    this.subnet = subnet.cidr;
+    this.prefix = subnet.prefix;
+    this.gateway = subnet.gateway;
+    this.nameServers = [subnet.userModeNameServer];
+  }
+
+  async attach(_machineId: string, privateIp: string): Promise<Nic> {
+    return {
+      kind: 'user',
+      mac: macOfIp(privateIp),
+      subnet: this.subnet,
+      gateway: this.gateway,
+      nameServer: this.nameServers[0] ?? this.gateway,
+    };
+  }
+
+  async detach(): Promise<void> {}
+
+  async remove(): Promise<void> {}
+}
