@@ -14,12 +14,14 @@ const WAIT_FOR_SESSION_MS = 10_000;
 export class GuestLink {
   readonly #vm: Vm;
   readonly #onSession: (guest: Guest) => Promise<void>;
+  readonly #onError: (error: unknown) => void;
   readonly #closed = new AbortController();
   #session: Promise<Guest>;
 
-  /** `onSession` runs at the start of every session, before anyone else may use it. */
-  constructor(vm: Vm, onSession: (guest: Guest) => Promise<void>, first?: Guest) {
+  /** `onSession` runs at the start of every session, before anyone else may use it; `onError` hears why one could not be opened. */
+  constructor(vm: Vm, onSession: (guest: Guest) => Promise<void>, onError: (error: unknown) => void, first?: Guest) {
     this.#vm = vm;
+    this.#onError = onError;
     this.#onSession = onSession;
     this.#session = first ? Promise.resolve(first) : this.#open();
     void this.#keep();
@@ -66,7 +68,8 @@ export class GuestLink {
         );
         await this.#onSession(guest);
         return guest;
-      } catch {
+      } catch (error) {
+        this.#onError(error);
         await delay(retryMs, undefined, { signal: this.#closed.signal, ref: false }).catch(() => {});
       }
     }

@@ -226,7 +226,12 @@ export class Machine {
 
   #hold(vm: Vm, guest?: Guest): void {
     this.#vm = vm;
-    this.#link = new GuestLink(vm, (session) => this.#jobs.resume(session), guest);
+    this.#link = new GuestLink(
+      vm,
+      (session) => this.#jobs.resume(session),
+      (err) => this.#host.log.warn({ machine_id: this.id, err }, 'no session with the guest agent'),
+      guest,
+    );
     void vm.exited.then((exit) => this.#enqueue(() => this.#vmEnded(vm, exit)));
   }
 

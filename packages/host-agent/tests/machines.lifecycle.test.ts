@@ -1,0 +1,150 @@
+// The owner of a machine: order of operations, faults at each step, restarts of the agent.
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, beforeEach, describe, it } from 'node:test';
+import { FakeHost, SPEC, until } from './support/fake-host.ts';
+
+const ID = '019a0000-0000-7000-8000-00000000000a';
+const running = (generation: number) => ({ generation, desired: 'running' as const, spec: SPEC });
+const stopped = (generation: number) => ({ generation, desired: 'stopped' as const, spec: SPEC });
+
+describe('host agent machines', () => {
+  let host: FakeHost;
+  const used: FakeHost[] = [];
+  beforeEach(async () => {
+    host = new FakeHost();
+    used.push(host);
+    await host.start();
+  });
+  after(() => {
+    for (const one of used) one.remove();
+  });
+  const status = () => host.registry.reports()[0]?.status;
+
+  it('ensure running twice starts one VM with the identity of its spec', async () => {
+    const [first, second] = await Promise.all([
+      host.registry.ensure(ID, running(1)),
+      host.registry.ensure(ID, running(1)),
+    ]);
+    assert.equal(first.status, 'running');
+    assert.deepEqual(first, second);
+    assert.equal(host.hypervisor.launched.length, 1);
+    assert.deepEqual(
+      { ...host.hypervisor.running.get(ID)?.identity },
+      {
+        machineId: ID,
+        hostname: 'test',
+        address: '10.200.0.9/16',
+        gateway: '10.200.0.1',
+        nameServers: ['10.200.0.3'],
+        mac: '02:5b:0a:c8:00:09',
+      },
+    );
+  });
+
+  for (const point of ['launch', 'connectGuest', 'setIdentity'] as const) {
+    it(`a boot that fails at ${point} leaves no VM, and a later ensure starts it`, async () => {
+      host.hypervisor.faults.push(point, point);
+      await assert.rejects(host.registry.ensure(ID, running(1)));
+      assert.equal(status(), 'stopped');
+      assert.equal(host.hypervisor.running.size, 0);
+      host.hypervisor.faults.length = 0;
+      assert.equal((await host.registry.ensure(ID, running(1))).status, 'running');
+    });
+  }
+
+  it('a boot that hangs once is tried a second time', async () => {
+    host.hypervisor.faults.push('connectGuest');
+    assert.equal((await host.registry.ensure(ID, running(1))).status, 'running');
+    assert.equal(host.hypervisor.launched.length, 2);
+  });
+
+  it('an older generation is refused, also after the machine was destroyed', async () => {
+    await host.registry.ensure(ID, running(3));
+    await assert.rejects(host.registry.ensure(ID, stopped(2)), { code: 'conflict' });
+    await host.registry.destroy(ID, 4);
+    await assert.rejects(host.registry.ensure(ID, running(3)), { code: 'conflict' });
+    assert.equal(host.hypervisor.running.size, 0);
+    assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
+  });
+
+  it('destroy may be repeated, and comes before a create that is late', async () => {
+    await host.registry.destroy(ID, 2);
+    await host.registry.destroy(ID, 2);
+    await assert.rejects(host.registry.ensure(ID, running(1)), { code: 'conflict' });
+  });
+
+  it('a VM that dies becomes failed with its reason, and its jobs are lost', async () => {
+    await host.registry.ensure(ID, running(1));
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    host.hypervisor.running.get(ID)?.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
+    await until('failed', () => status() === 'failed');
+    assert.equal(host.registry.reports()[0]?.reason, 'QEMU crashed');
+    assert.equal((await host.registry.get(ID).job('job-1')).report().status, 'lost');
+    assert.ok(host.events.some((event) => event.type === 'job' && event.job.status === 'lost'));
+    assert.ok(existsSync(join(host.dir, 'machines', ID, 'disk.qcow2')), 'the disk stays');
+  });
+
+  it('a guest that powers off becomes stopped, one that reboots is running again', async () => {
+    await host.registry.ensure(ID, running(1));
+    host.hypervisor.running.get(ID)?.exitByItself({ cause: 'rebooted', reason: 'rebooted' });
+    await until('second VM', () => host.hypervisor.launched.length === 2 && status() === 'running');
+    host.hypervisor.running.get(ID)?.exitByItself({ cause: 'powered-off', reason: 'powered off' });
+    await until('stopped', () => status() === 'stopped');
+  });
+
+  it('a new agent takes up a running VM and goes on with its jobs where the spool ends', async () => {
+    await host.registry.ensure(ID, running(1));
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    const vm = host.hypervisor.running.get(ID);
+    const guestJob = vm?.jobs.get('job-1');
+    guestJob?.print('stdout', 'before ');
+    const before = await host.registry.get(ID).job('job-1');
+    await until('spooled', () => before.offsets.stdout === 7);
+
+    await host.start();
+    assert.equal(status(), 'running');
+    assert.equal(host.hypervisor.launched.length, 1);
+    guestJob?.print('stdout', 'after');
+    guestJob?.finish('job-1', { exitCode: 3 });
+    const report = await (await host.registry.get(ID).job('job-1')).waitForEnd(5000);
+    assert.deepEqual([report.status, report.exit_code, report.stdout_bytes], ['exited', 3, 12]);
+    const page = await (await host.registry.get(ID).job('job-1')).readOutput('stdout', 0, 100, 0);
+    assert.deepEqual([page.data.toString(), page.eof], ['before after', true]);
+    await until('forgotten in the guest', () => vm?.jobs.size === 0);
+  });
+
+  it('a new agent finds a VM gone: failed in the same boot of the host, stopped after a reboot', async () => {
+    await host.registry.ensure(ID, running(1));
+    host.hypervisor.running.clear();
+    await host.start('boot-1');
+    assert.equal(status(), 'failed');
+    await host.registry.ensure(ID, running(2));
+    host.hypervisor.running.clear();
+    await host.start('boot-2');
+    assert.deepEqual([status(), host.registry.reports()[0]?.reason], ['stopped', 'the host was restarted']);
+  });
+
+  it('a session that breaks is opened anew and no byte is lost or doubled', async () => {
+    await host.registry.ensure(ID, running(1));
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    const vm = host.hypervisor.running.get(ID);
+    const job = await host.registry.get(ID).job('job-1');
+    for (let round = 0; round < 5; round++) {
+      vm?.jobs.get('job-1')?.print('stdout', `round ${round};`);
+      if (round % 2 === 0) vm?.session?.close();
+      await until(`round ${round} spooled`, () => job.offsets.stdout === (round + 1) * 8);
+    }
+    vm?.jobs.get('job-1')?.finish('job-1');
+    await job.waitForEnd(5000);
+    const page = await job.readOutput('stdout', 0, 1000, 0);
+    assert.equal(page.data.toString(), 'round 0;round 1;round 2;round 3;round 4;');
+  });
+
+  it('a directory without a record is not a machine and is removed', async () => {
+    mkdirSync(join(host.dir, 'machines', 'x'));
+    await host.start();
+    assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
+  });
+});
