@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, beforeEach, describe, it } from 'node:test';
+import { uplinkMtu } from '../src/network/uplink.ts';
 import { FakeHost, SPEC, until } from './support/fake-host.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
@@ -39,6 +40,7 @@ describe('host agent machines', () => {
         gateway: '10.200.0.1',
         nameServers: ['10.200.0.3'],
         mac: '02:5b:0a:c8:00:09',
+        mtu: uplinkMtu(),
       },
     );
   });

@@ -49,7 +49,7 @@ export class GuestClient implements Guest {
       gateway: identity.gateway,
       dns: identity.nameServers,
       mac: identity.mac,
-      mtu: 1500,
+      mtu: identity.mtu,
       time_unix_ms: Date.now(),
       entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
     });

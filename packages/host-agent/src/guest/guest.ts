@@ -12,6 +12,8 @@ export type GuestIdentity = {
   gateway: string;
   nameServers: readonly string[];
   mac: string;
+  /** Bytes. */
+  mtu: number;
 };
 
 /** A job as the guest tells it; bytes are those kept, below the limit of each stream. */

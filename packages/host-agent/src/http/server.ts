@@ -18,7 +18,7 @@ import {
   OUTPUT_HEADERS,
   StartJob,
 } from '@sandbar/contract/host-api.ts';
-import Fastify, { type FastifyBaseLogger, type FastifyError } from 'fastify';
+import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
 import type { MachineRegistry } from '../machines/registry.ts';
 
 /** A stdin of 512 KiB in base64, and the rest of a job. */
@@ -30,7 +30,7 @@ export type HostServices = { info: () => HostInfo; bootId: string; machines: Mac
 export function buildServer({ info, bootId, machines }: HostServices, log: FastifyBaseLogger) {
   const server = Fastify({
     loggerInstance: log,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_LIMIT_BYTES,
     forceCloseConnections: true,
     ajv: { customOptions: { removeAdditional: false } },

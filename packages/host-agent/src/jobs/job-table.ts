@@ -77,6 +77,11 @@ export class JobTable {
     for (const [jobId, job] of this.#running) await this.#lose(jobId, job);
   }
 
+  /** The agent ends, the jobs go on. */
+  async release(): Promise<void> {
+    await Promise.all([...this.#running.values()].map((job) => job.release()));
+  }
+
   async #start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
     const dir = join(this.#options.dir, jobId);
     const known = this.#running.get(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
@@ -103,6 +108,8 @@ export class JobTable {
       await job.follow(await frames, guest);
       this.#ended(jobId, job);
     } catch (error) {
+      // A job that was lost with its machine has nobody to follow it, and that is no error.
+      if (!this.#running.has(jobId)) return;
       this.#options.onError(error, jobId);
       if (error instanceof GuestProtocolError || error instanceof ServiceError) {
         // The guest contradicts itself: this job cannot be followed any more, its neighbours can.

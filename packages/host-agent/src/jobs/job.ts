@@ -88,6 +88,11 @@ export class Job {
       await this.#finish({ status: 'lost', exit_code: null, signal: null, truncated: this.#report.truncated });
   }
 
+  /** The agent ends, the job goes on: nothing more is written down. */
+  async release(): Promise<void> {
+    await this.#spool.close();
+  }
+
   /** Resolves with the report when the job has ended or the time is over. */
   async waitForEnd(waitMs: number): Promise<JobReport> {
     await this.#waitUntil(() => !this.isRunning, waitMs);

@@ -16,6 +16,7 @@ export class JobSpool {
   readonly #dir: string;
   readonly #limitBytes: number;
   readonly #files = new Map<OutputStream, FileHandle>();
+  #closed = false;
 
   private constructor(dir: string, limitBytes: number) {
     this.#dir = dir;
@@ -43,13 +44,16 @@ export class JobSpool {
     this.sizes[stream] = Math.max(this.sizes[stream], end);
   }
 
+  /** Nothing can be written after this; what is there stays. */
   async close(): Promise<void> {
+    this.#closed = true;
     await Promise.all([...this.#files.values()].map((file) => file.close()));
     this.#files.clear();
   }
 
   /** Made at the first byte: most jobs have nothing to say on one of their streams. */
   async #file(stream: OutputStream): Promise<FileHandle> {
+    if (this.#closed) throw new Error('the spool is closed');
     const opened = this.#files.get(stream);
     if (opened) return opened;
     const path = join(this.#dir, stream);

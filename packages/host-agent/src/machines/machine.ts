@@ -158,8 +158,9 @@ export class Machine {
   }
 
   /** The agent ends, the VM stays. */
-  release(): void {
+  async release(): Promise<void> {
     this.#link?.close();
+    await this.#jobs.release();
   }
 
   async #runningGuest(): Promise<Guest> {
@@ -205,6 +206,7 @@ export class Machine {
         gateway: network.gateway,
         nameServers: network.nameServers,
         mac: nic.mac,
+        mtu: network.mtu,
       },
       log,
       this.#bootAbort.signal,

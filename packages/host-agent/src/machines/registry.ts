@@ -86,7 +86,7 @@ export class MachineRegistry {
 
   /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */
   async close(): Promise<void> {
-    for (const machine of this.#machines.values()) machine.release();
+    await Promise.all([...this.#machines.values()].map((machine) => machine.release()));
     if (this.#runningCount() === 0) await this.#host.network.remove();
   }
 

@@ -7,6 +7,7 @@ import { runCommand } from '../run-command.ts';
 import { type DnsRelay, startDnsRelay } from './dns-relay.ts';
 import type { HostNetwork } from './network.ts';
 import { macOfIp, type Subnet } from './subnet.ts';
+import { uplinkMtu } from './uplink.ts';
 
 export class BridgeNetwork implements HostNetwork {
   readonly kind = 'bridge';
@@ -14,6 +15,7 @@ export class BridgeNetwork implements HostNetwork {
   readonly prefix: number;
   readonly gateway: string;
   readonly nameServers: readonly string[];
+  readonly mtu = uplinkMtu();
   readonly bridge: string;
   readonly #table: string;
   #relay: DnsRelay | undefined;

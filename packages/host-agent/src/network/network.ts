@@ -10,6 +10,8 @@ export interface HostNetwork {
   readonly prefix: number;
   readonly gateway: string;
   readonly nameServers: readonly string[];
+  /** Bytes; the host's own uplink may carry less than the usual 1500. */
+  readonly mtu: number;
   /** Makes the machine's side ready; may be repeated. */
   attach(machineId: string, privateIp: string): Promise<Nic>;
   /** Removes what `attach` made; nothing happens when there is nothing. */

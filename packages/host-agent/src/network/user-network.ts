@@ -3,6 +3,7 @@
 import type { Nic } from '../hypervisor/driver.ts';
 import type { HostNetwork } from './network.ts';
 import { macOfIp, type Subnet } from './subnet.ts';
+import { uplinkMtu } from './uplink.ts';
 
 export class UserNetwork implements HostNetwork {
   readonly kind = 'user';
@@ -10,6 +11,7 @@ export class UserNetwork implements HostNetwork {
   readonly prefix: number;
   readonly gateway: string;
   readonly nameServers: readonly string[];
+  readonly mtu = uplinkMtu();
 
   constructor(subnet: Subnet) {
     this.subnet = subnet.cidr;

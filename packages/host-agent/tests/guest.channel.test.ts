@@ -1,0 +1,52 @@
+// The session on a port that has no connections of its own: bytes of an earlier session never reach a new one.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { newChannelToken, openSession } from '../src/guest/channel.ts';
+
+describe('guest channel', () => {
+  const path = `/tmp/sandbar-channel-${process.pid}.sock`;
+  const token = newChannelToken();
+  const server = createServer();
+  before(() => new Promise<void>((resolve) => server.listen(path, resolve)));
+  after(() => server.close());
+
+  async function connectPair(): Promise<{ host: Socket; guest: Socket }> {
+    const accepted = once(server, 'connection');
+    const host = connect(path);
+    const [guest] = (await accepted) as [Socket];
+    return { host, guest };
+  }
+
+  it('throws away what comes before the echo and keeps what follows it, however the bytes are cut', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, AbortSignal.timeout(5000));
+    const [hello] = (await once(guest, 'data')) as [Buffer];
+    assert.equal(hello.subarray(0, 32).toString('hex'), token);
+    const stale = Buffer.concat([Buffer.from('old bytes'), hello.subarray(0, 36), Buffer.from('more')]);
+    for (const byte of Buffer.concat([stale, hello, Buffer.from('new session')])) guest.write(Buffer.from([byte]));
+    await opened;
+    guest.end();
+    const rest: Buffer[] = [];
+    for await (const chunk of host) rest.push(chunk as Buffer);
+    assert.equal(Buffer.concat(rest).toString(), 'new session');
+  });
+
+  it('the echo of another epoch opens nothing', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, AbortSignal.timeout(300));
+    const [hello] = (await once(guest, 'data')) as [Buffer];
+    guest.write(Buffer.concat([hello.subarray(0, 32), Buffer.alloc(8)]));
+    await assert.rejects(opened, /did not answer in time/);
+    guest.destroy();
+  });
+
+  it('a port that closes first is an error', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, AbortSignal.timeout(5000));
+    await once(guest, 'data');
+    guest.destroy();
+    await assert.rejects(opened, /closed before/);
+  });
+});

@@ -1,0 +1,71 @@
+// KVM or emulation: a device that opens proves nothing, and the answer holds for one boot of the host.
+import assert from 'node:assert/strict';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import { chooseAccelerator } from '../src/hypervisor/accelerator.ts';
+import { checkQemu, findExecutable } from '../src/hypervisor/qemu-version.ts';
+
+describe('accelerator', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'sandbar-accel-'));
+  after(() => rmSync(dir, { recursive: true }));
+  let made = 0;
+
+  /** A program in QEMU's place, which says `output` and ends. */
+  function fakeQemu(output: string): string {
+    const path = join(dir, `qemu-${made++}`);
+    writeFileSync(path, `#!/bin/sh\necho run >> ${path}.runs\n${output}\n`);
+    chmodSync(path, 0o755);
+    return path;
+  }
+  const ask = (qemuPath: string, changes: object = {}) => {
+    const stateDir = mkdtempSync(join(dir, 'state-'));
+    const kvmDevice = join(dir, 'kvm');
+    writeFileSync(kvmDevice, '');
+    const probe = { qemuPath, kernelPath: '/k', initramfsPath: '/i' };
+    return { choice: 'auto' as const, stateDir, bootId: 'b1', qemuVersion: '7.2', probe, kvmDevice, ...changes };
+  };
+
+  it('a device that opens but boots nothing means emulation, with the reason', async () => {
+    const answer = await chooseAccelerator(ask(fakeQemu('echo "kvm: unhandled exit" >&2; exit 1')));
+    assert.equal(answer.isolation, 'emulated');
+    assert.match(answer.reason, /opens, but no guest boots on it \(kvm: unhandled exit\)/);
+  });
+
+  it('a guest whose init speaks means KVM', async () => {
+    const answer = await chooseAccelerator(ask(fakeQemu('echo "sandbar-agent: no root disk"')));
+    assert.equal(answer.isolation, 'kvm');
+  });
+
+  it('no device means emulation without a boot', async () => {
+    const answer = await chooseAccelerator(ask('/nonexistent/qemu', { kvmDevice: join(dir, 'absent') }));
+    assert.equal(answer.isolation, 'emulated');
+    assert.match(answer.reason, /ENOENT/);
+  });
+
+  it('is asked once a boot of the host and a version of QEMU', async () => {
+    const question = ask(fakeQemu('echo sandbar-agent'));
+    await chooseAccelerator(question);
+    const broken = { ...question, probe: { ...question.probe, qemuPath: fakeQemu('exit 1') } };
+    assert.equal((await chooseAccelerator(broken)).isolation, 'kvm', 'remembered');
+    assert.equal((await chooseAccelerator({ ...broken, bootId: 'b2' })).isolation, 'emulated', 'another boot');
+    assert.equal((await chooseAccelerator({ ...broken, bootId: 'b2', qemuVersion: '9' })).isolation, 'emulated');
+  });
+
+  it('KVM that was asked for and does not work is an error, emulation that was asked for is not probed', async () => {
+    await assert.rejects(chooseAccelerator(ask(fakeQemu('exit 1'), { choice: 'kvm' })), /SANDBAR_ACCELERATOR=kvm, but/);
+    assert.equal((await chooseAccelerator(ask('/nonexistent/qemu', { choice: 'tcg' }))).isolation, 'emulated');
+  });
+
+  it('a QEMU that is missing, broken, old or something else is said so', async () => {
+    assert.throws(() => findExecutable('qemu-system-none'), /was not found; install it/);
+    await assert.rejects(
+      checkQemu(fakeQemu('echo "cannot open libfoo.so" >&2; exit 127')),
+      /QEMU does not work: .*libfoo.*reinstall/s,
+    );
+    await assert.rejects(checkQemu(fakeQemu('echo "QEMU emulator version 6.2.0"')), /6\.2 is too old/);
+    await assert.rejects(checkQemu(fakeQemu('echo hello')), /is not QEMU/);
+    assert.equal(await checkQemu(fakeQemu('echo "QEMU emulator version 7.2.22 (Debian)"')), '7.2.22');
+  });
+});

@@ -1,0 +1,64 @@
+// The golden command line: a device, a format or a default that changes must be meant.
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { VmSpec } from '../src/hypervisor/driver.ts';
+import { qemuArgs } from '../src/hypervisor/qemu-args.ts';
+import { readTscKhz } from '../src/hypervisor/tsc.ts';
+
+const SPEC: VmSpec = {
+  machineId: 'm1',
+  vcpus: 2,
+  memoryMb: 512,
+  kernelPath: '/k',
+  initramfsPath: '/i',
+  diskPath: '/disk,with=comma.qcow2',
+  runDir: '/run/m1',
+  nic: { kind: 'tap', mac: '02:5b:0a:00:00:04', tapName: 'sbt1' },
+};
+const valuesOf = (args: string[], flag: string) => args.filter((_, at) => args[at - 1] === flag);
+
+describe('QEMU command line', () => {
+  const args = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'emulated', tscKhz: 2_596_000 });
+
+  it('has these devices and no others', () => {
+    assert.deepEqual(valuesOf(args, '-device'), [
+      'virtio-serial-device,max_ports=2',
+      'virtserialport,chardev=guest,name=org.sandbar.agent',
+      'virtio-blk-device,drive=root,id=root-disk',
+      'virtio-scsi-device,id=scsi0',
+      'virtio-net-device,netdev=net0,mac=02:5b:0a:00:00:04',
+      'virtio-rng-device,rng=rng0',
+    ]);
+    assert.ok(args.includes('-nodefaults') && args.includes('-no-user-config'));
+  });
+
+  it('names every disk format, in JSON, so that a path cannot add an option', () => {
+    assert.deepEqual(
+      valuesOf(args, '-blockdev').map((json) => JSON.parse(json)),
+      [
+        { driver: 'file', 'node-name': 'root-file', filename: '/disk,with=comma.qcow2' },
+        { driver: 'qcow2', 'node-name': 'root', file: 'root-file', discard: 'unmap' },
+      ],
+    );
+    assert.ok(!args.includes('-drive'));
+  });
+
+  it('denies what QEMU never needs and listens on Unix sockets only', () => {
+    assert.deepEqual(valuesOf(args, '-sandbox'), [
+      'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny',
+    ]);
+    assert.doesNotMatch(args.join(' '), /tcp:|host=0\.0\.0\.0|vnc|-gdb/);
+  });
+
+  it('tells an emulated guest the counter rate, and a KVM guest nothing', () => {
+    assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 /);
+    const kvm = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'kvm', tscKhz: 1 });
+    assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc_early_khz/);
+    assert.deepEqual([valuesOf(kvm, '-accel'), valuesOf(kvm, '-cpu')], [['kvm'], ['host']]);
+  });
+
+  it('the counter rate is half of bogomips', () => {
+    assert.equal(readTscKhz('processor: 0\nbogomips\t: 5192.28\n'), 2_596_140);
+    assert.throws(() => readTscKhz('BogoMIPS absent'), /not an x86 host/);
+  });
+});

@@ -1,0 +1,56 @@
+// Addresses, and the relay that gives machines name resolution.
+import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { describe, it } from 'node:test';
+import { hostNameServers, startDnsRelay } from '../src/network/dns-relay.ts';
+import { chooseSubnet, macOfIp, parseSubnet } from '../src/network/subnet.ts';
+
+describe('network', () => {
+  it('a subnet is chosen beside the ones in use, the same for the same data directory', () => {
+    const first = chooseSubnet('/var/lib/sandbar', []);
+    assert.equal(chooseSubnet('/var/lib/sandbar', []), first);
+    const base = first.replace('0.0/16', '7.7');
+    assert.notEqual(chooseSubnet('/var/lib/sandbar', [base]), first);
+    const all = Array.from({ length: 127 }, (_, at) => `10.${128 + at}.0.1`);
+    assert.throws(() => chooseSubnet('/var/lib/sandbar', all), /set SANDBAR_SUBNET/);
+  });
+
+  it('a subnet that is none is refused', () => {
+    assert.deepEqual(parseSubnet('10.200.0.0/16').gateway, '10.200.0.1');
+    for (const bad of ['10.200.0.0', '10.200.0.1/16', '300.1.0.0/16', '10.0.0.0/30', 'fd00::/8', '']) {
+      assert.throws(() => parseSubnet(bad), /SANDBAR_SUBNET/, bad);
+    }
+  });
+
+  it('a MAC follows from the address', () => {
+    assert.equal(macOfIp('10.200.1.255'), '02:5b:0a:c8:01:ff');
+  });
+
+  it('name servers come from resolv.conf', () => {
+    assert.deepEqual(hostNameServers('# x\nnameserver 1.2.3.4\n nameserver ::1\nsearch a\n'), ['1.2.3.4', '::1']);
+    assert.deepEqual(hostNameServers(''), ['127.0.0.1']);
+  });
+
+  it('the relay passes queries on as they are and survives garbage and silence', {
+    skip: process.getuid?.() !== 0,
+  }, async () => {
+    const upstream = createSocket('udp4');
+    upstream.on('message', (query, from) => {
+      if (query.toString() !== 'silence') upstream.send(`answer to ${query}`, from.port, from.address);
+    });
+    upstream.bind(53, '127.77.0.2');
+    await once(upstream, 'listening');
+    const relay = await startDnsRelay('127.77.0.1', ['127.77.0.2']);
+    const client = createSocket('udp4');
+    client.send('silence', 53, '127.77.0.1');
+    for (const query of ['one', 'two']) {
+      client.send(query, 53, '127.77.0.1');
+      const [answer] = (await once(client, 'message')) as [Buffer];
+      assert.equal(answer.toString(), `answer to ${query}`);
+    }
+    client.close();
+    await relay.close();
+    upstream.close();
+  });
+});
