@@ -15,7 +15,7 @@ export class JobSpool {
   readonly sizes: StreamOffsets = { stdout: 0, stderr: 0 };
   readonly #dir: string;
   readonly #limitBytes: number;
-  readonly #files = new Map<OutputStream, FileHandle>();
+  readonly #files = new Map<OutputStream, Promise<FileHandle>>();
   #closed = false;
 
   private constructor(dir: string, limitBytes: number) {
@@ -47,17 +47,15 @@ export class JobSpool {
   /** Nothing can be written after this; what is there stays. */
   async close(): Promise<void> {
     this.#closed = true;
-    await Promise.all([...this.#files.values()].map((file) => file.close()));
+    await Promise.all([...this.#files.values()].map(async (file) => (await file).close()));
     this.#files.clear();
   }
 
   /** Made at the first byte: most jobs have nothing to say on one of their streams. */
-  async #file(stream: OutputStream): Promise<FileHandle> {
-    if (this.#closed) throw new Error('the spool is closed');
-    const opened = this.#files.get(stream);
-    if (opened) return opened;
+  #file(stream: OutputStream): Promise<FileHandle> {
+    if (this.#closed) return Promise.reject(new Error('the spool is closed'));
     const path = join(this.#dir, stream);
-    const file = await open(path, 'r+').catch(() => open(path, 'w+', 0o600));
+    const file = this.#files.get(stream) ?? open(path, 'r+').catch(() => open(path, 'w+', 0o600));
     this.#files.set(stream, file);
     return file;
   }
