@@ -1,0 +1,100 @@
+// Our processes are killed at any moment; machines and jobs do not notice, and nothing is left half made.
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import {
+  call,
+  createMachine,
+  destroyMachine,
+  expectStatus,
+  getMachine,
+  HOME,
+  pidOf,
+  qemuPidOf,
+  readAll,
+  sh,
+  startExec,
+  until,
+  waitForExec,
+} from './support/service.ts';
+
+const LINES = 4000;
+const COUNT = `i=0; while [ $i -lt ${LINES} ]; do echo "line $i"; i=$((i+1)); done; sleep 2; echo end`;
+const EXPECTED = `${Array.from({ length: LINES }, (_, at) => `line ${at}\n`).join('')}end\n`;
+
+async function serviceAnswers(): Promise<void> {
+  await until('the service answers', async () => (await call('GET', '/v1/machines')).status === 200);
+}
+
+/** KILL, then wait until the supervisor has put another in its place. */
+async function killAndWait(name: 'host-agent' | 'control-plane'): Promise<void> {
+  const pid = pidOf(name);
+  process.kill(pid, 'SIGKILL');
+  await until(`a new ${name}`, () => pidOf(name) !== pid);
+  await serviceAnswers();
+}
+
+describe('resilience', () => {
+  let machine: Machine;
+  before(async () => {
+    machine = await createMachine();
+  });
+  after(() => destroyMachine(machine.id));
+
+  for (const name of ['host-agent', 'control-plane'] as const) {
+    it(`kill -9 of the ${name} under a running job: the VM stays, no byte is lost or doubled`, async () => {
+      const vm = qemuPidOf(machine.id);
+      const job = await startExec(machine.id, { command: COUNT });
+      await killAndWait(name);
+      await killAndWait(name);
+      const ended = await waitForExec(machine.id, job.id);
+      assert.deepEqual([ended.status, ended.exit_code], ['exited', 0]);
+      assert.equal((await readAll(machine.id, job.id)).toString(), EXPECTED);
+      assert.equal(qemuPidOf(machine.id), vm);
+      assert.equal((await getMachine(machine.id)).state, 'running');
+    });
+  }
+
+  for (const name of ['host-agent', 'control-plane'] as const) {
+    it(`kill -9 of the ${name} during a create: it is finished or leaves nothing`, async () => {
+      for (const delayMs of [20, 300, 1200]) {
+        const label = `killed-${name}-${delayMs}`;
+        const answer = createMachine({ name: label }).then(
+          () => 'created',
+          () => 'failed',
+        );
+        await new Promise((resolve) => setTimeout(resolve, delayMs));
+        await killAndWait(name);
+        await answer;
+        await until(
+          'settled',
+          async () => {
+            const { machines } = await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${label}`);
+            return machines.every(({ state }) => state === 'running');
+          },
+          60_000,
+        );
+        const { machines } = await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${label}`);
+        for (const { id } of machines) {
+          assert.equal((await sh(id, 'echo works')).stdout, 'works\n');
+          await destroyMachine(id);
+        }
+        await until('no other machine on the host', () => readdirSync(join(HOME, 'machines')).join() === machine.id);
+      }
+    });
+  }
+
+  it('a VM that dies by itself becomes error with a reason, its job is lost, and it can be destroyed', async () => {
+    const doomed = await createMachine({ memory_mb: 128 });
+    const job = await startExec(doomed.id, { command: 'sleep 1000' });
+    process.kill(qemuPidOf(doomed.id), 'SIGKILL');
+    await until('error', async () => (await getMachine(doomed.id)).state === 'error', 10_000);
+    assert.match((await getMachine(doomed.id)).error ?? '', /QEMU/);
+    assert.equal((await waitForExec(doomed.id, job.id, 5000)).status, 'lost');
+    assert.equal((await call('POST', `/v1/machines/${doomed.id}/start`)).status, 409);
+    await expectStatus(200, 'DELETE', `/v1/machines/${doomed.id}`);
+    assert.equal(existsSync(join(HOME, 'machines', doomed.id)), false);
+  });
+});

@@ -1,0 +1,139 @@
+// The running service as a stranger sees it: HTTP, and for the fault tests the pid files of its data directory.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Exec, ExecCreate, ExecOutput } from '@sandbar/contract/exec.ts';
+import type { Machine, MachineCreate } from '@sandbar/contract/machine.ts';
+
+export const BASE_URL = required('SANDBAR_BASE_URL');
+export const API_KEY = required('SANDBAR_API_KEY');
+export const HOME = required('SANDBAR_HOME');
+
+function required(name: string): string {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set: run these tests through npm test`);
+  return value;
+}
+
+export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; body: T };
+
+/** One request with the owner's key; a JSON body when there is one. */
+export async function call<T = Record<string, unknown>>(
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Answer<T>> {
+  const response = await fetch(`${BASE_URL}${path}`, {
+    method,
+    headers: {
+      authorization: `Bearer ${API_KEY}`,
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: (text === '' ? undefined : JSON.parse(text)) as T,
+  };
+}
+
+/** The same, failing with the service's own words when the status is another. */
+export async function expectStatus<T>(status: number, method: string, path: string, body?: unknown): Promise<T> {
+  const answer = await call<T>(method, path, body);
+  assert.equal(answer.status, status, `${method} ${path}: ${JSON.stringify(answer.body)}`);
+  return answer.body;
+}
+
+/** A machine of 256 MB, small so that many fit. */
+export function createMachine(wanted: MachineCreate = {}): Promise<Machine> {
+  return expectStatus(201, 'POST', '/v1/machines', { memory_mb: 256, rootfs_size_gb: 2, ...wanted });
+}
+
+export function getMachine(id: string): Promise<Machine> {
+  return expectStatus(200, 'GET', `/v1/machines/${id}`);
+}
+
+export async function destroyMachine(id: string): Promise<void> {
+  const { status } = await call('DELETE', `/v1/machines/${id}`);
+  assert.ok(status === 200 || status === 404, `delete answered ${status}`);
+}
+
+export function startExec(machineId: string, job: ExecCreate): Promise<Exec> {
+  return expectStatus(201, 'POST', `/v1/machines/${machineId}/execs`, job);
+}
+
+/** Waits until the job has ended, at most `timeoutMs`. */
+export async function waitForExec(machineId: string, execId: string, timeoutMs = 120_000): Promise<Exec> {
+  const deadline = Date.now() + timeoutMs;
+  for (;;) {
+    const job = await expectStatus<Exec>(200, 'GET', `/v1/machines/${machineId}/execs/${execId}?wait_ms=10000`);
+    if (job.status !== 'running') return job;
+    if (Date.now() > deadline) throw new Error(`job ${execId} still runs after ${timeoutMs} ms`);
+  }
+}
+
+export function readPage(
+  machineId: string,
+  execId: string,
+  query: Record<string, string | number>,
+): Promise<ExecOutput> {
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) search.set(key, String(value));
+  return expectStatus(200, 'GET', `/v1/machines/${machineId}/execs/${execId}/output?${search}`);
+}
+
+/** The whole stream of an ended job, page by page. */
+export async function readAll(
+  machineId: string,
+  execId: string,
+  stream: 'stdout' | 'stderr' = 'stdout',
+): Promise<Buffer> {
+  const pages: Buffer[] = [];
+  for (let offset = 0; ; ) {
+    const page = await readPage(machineId, execId, { stream, offset, limit: 1024 * 1024, wait_ms: 1000 });
+    pages.push(Buffer.from(page.data, 'base64'));
+    offset = page.next_offset;
+    if (page.eof) return Buffer.concat(pages);
+  }
+}
+
+/** Runs a shell command to its end. */
+export async function sh(
+  machineId: string,
+  command: string,
+): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const job = await startExec(machineId, { command });
+  const ended = await waitForExec(machineId, job.id);
+  return {
+    code: ended.exit_code,
+    stdout: (await readAll(machineId, job.id)).toString(),
+    stderr: (await readAll(machineId, job.id, 'stderr')).toString(),
+  };
+}
+
+/** The pid of one of our processes, from its pid file. */
+export function pidOf(process: 'postgres' | 'control-plane' | 'host-agent'): number {
+  return Number(readFileSync(join(HOME, 'run', `${process}.pid`), 'utf8').split('\n')[0]);
+}
+
+/** The pid of a machine's QEMU. */
+export function qemuPidOf(machineId: string): number {
+  return Number(readFileSync(join(HOME, 'run/machines', machineId, 'qemu.pid'), 'utf8').trim());
+}
+
+/** Resident memory of a process, MiB. */
+export function residentMb(pid: number): number {
+  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+}
+
+/** Waits until `isTrue` resolves to true; a call that fails counts as not yet. */
+export async function until(what: string, isTrue: () => boolean | Promise<boolean>, timeoutMs = 30_000): Promise<void> {
+  const deadline = Date.now() + timeoutMs;
+  for (;;) {
+    if (await Promise.resolve(isTrue()).catch(() => false)) return;
+    if (Date.now() > deadline) throw new Error(`not in ${timeoutMs} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
