@@ -9,7 +9,6 @@ export const RUN_FILES = {
   guest: 'guest.sock',
   pid: 'qemu.pid',
   log: 'qemu.log',
-  console: 'console.log',
 } as const;
 
 /** The virtio-serial port that the guest agent answers on. */

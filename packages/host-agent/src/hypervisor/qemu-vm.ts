@@ -1,7 +1,5 @@
 // One QEMU process: its monitor, its way to the guest agent, and how it came to its end. QEMU runs detached and is
 // found again after the agent restarts; nothing here depends on having started it.
-import { appendFileSync, existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -9,6 +7,7 @@ import { GuestClient } from '../guest/guest-client.ts';
 import type { Vm, VmExit } from './driver.ts';
 import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
+import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
 
@@ -41,7 +40,6 @@ export class QemuVm implements Vm {
 
   async readConsole(): Promise<string> {
     const text = await this.#qmp.execute('ringbuf-read', { device: 'console', size: CONSOLE_BYTES }).catch(() => '');
-    if (text !== '') appendFileSync(join(this.#runDir, RUN_FILES.console), String(text));
     this.#console = (this.#console + String(text)).slice(-CONSOLE_BYTES);
     return this.#console;
   }
@@ -89,11 +87,8 @@ export class QemuVm implements Vm {
   }
 
   #deathReason(): string {
-    const log = join(this.#runDir, RUN_FILES.log);
-    const last = existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n').at(-1) : '';
-    return last
-      ? `its QEMU process ended by itself: ${last.slice(0, 300)}`
-      : 'its QEMU process ended by itself or was killed';
+    const last = lastLogLine(this.#runDir);
+    return last ? `its QEMU process ended by itself: ${last}` : 'its QEMU process ended by itself or was killed';
   }
 }
 

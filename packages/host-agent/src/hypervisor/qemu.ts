@@ -8,6 +8,7 @@ import { newChannelToken } from '../guest/channel.ts';
 import type { Hypervisor, Vm, VmSpec } from './driver.ts';
 import { findQemuBelow, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { qemuArgs, RUN_FILES } from './qemu-args.ts';
+import { lastLogLine } from './qemu-log.ts';
 import { QemuVm } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
 import { readTscKhz } from './tsc.ts';
@@ -89,8 +90,7 @@ export class QemuHypervisor implements Hypervisor {
       failure = `${this.#qemuPath} cannot be run (${error.message}); install qemu-system-x86 or set SANDBAR_QEMU`;
     });
     child.on('exit', (code, signal) => {
-      const lastLine = readFileSync(join(runDir, RUN_FILES.log), 'utf8').trim().split('\n').at(-1);
-      failure ??= `${this.#qemuPath} ended with ${signal ?? `code ${code}`}: ${lastLine || 'no message'}`;
+      failure ??= `${this.#qemuPath} ended with ${signal ?? `code ${code}`}: ${lastLogLine(runDir) || 'no message'}`;
     });
     return {
       failure: () => failure,

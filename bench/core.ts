@@ -1,0 +1,122 @@
+// Figures of the core against a running service: create, start, exec, output, idle. Prints one line a figure.
+//   node_modules/.bin/node bench/core.ts            (after `npm start` in another terminal; SANDBAR_HOME as there)
+import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { cpus, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { defaultHome } from '@sandbar/contract/home.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { Sandbar } from '@sandbar/sdk/client.ts';
+import { measure, percentile, summarize } from './statistics.ts';
+
+const CREATES = Number(process.env.BENCH_CREATES ?? 10);
+const STARTS = Number(process.env.BENCH_STARTS ?? 5);
+const EXECS = 50;
+const OUTPUT_BYTES = 100_000_000;
+const IDLE_SECONDS = 10;
+/** Linux reports process times in ticks of 10 ms. */
+const TICKS_PER_SECOND = 100;
+
+const sandbar = new Sandbar();
+const home = defaultHome(process.env, process.getuid?.() === 0);
+
+async function main(): Promise<void> {
+  console.log(
+    `machine: ${cpus().length} x ${cpus()[0]?.model}, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}`,
+  );
+  const unit = percentile(await measure(5, hash256Mb), 0.5);
+  console.log(`unit: SHA-256 of 256 MiB on one core, median ${unit.toFixed(0)} ms`);
+  const report = (what: string, times: number[]) =>
+    console.log(`${what}, ms: ${summarize(times)}; ${(percentile(times, 0.5) / unit).toFixed(3)} units`);
+
+  const machines: Machine[] = [];
+  try {
+    report(
+      'create (POST to 201)',
+      await measure(CREATES, async () => void machines.push(await sandbar.machines.create())),
+    );
+    const [machine, ...rest] = machines;
+    if (!machine) return;
+    console.log(`isolation: ${machine.isolation}`);
+    await Promise.all(rest.map(({ id }) => sandbar.machines.destroy(id)));
+    await benchIdle(machine);
+    await benchStart(machine, report);
+    await runJob(machine, 'true');
+    report('true as a job (POST to ended)', await measure(EXECS, () => runJob(machine, 'true')));
+    await benchOutput(machine);
+    for (const name of ['control-plane', 'host-agent'])
+      console.log(`${name}, resident MB: ${residentMb(name).toFixed(0)}`);
+  } finally {
+    await Promise.all(machines.map(({ id }) => sandbar.machines.destroy(id).catch(() => {})));
+  }
+}
+
+/** A measure of this machine's speed at this moment, to compare figures of different machines by. */
+async function hash256Mb(): Promise<void> {
+  const block = randomBytes(1024 * 1024);
+  const hash = createHash('sha256');
+  for (let done = 0; done < 256; done++) hash.update(block);
+  hash.digest();
+}
+
+async function benchStart(machine: Machine, report: (what: string, times: number[]) => void): Promise<void> {
+  const times: number[] = [];
+  for (let round = 0; round < STARTS; round++) {
+    await sandbar.machines.stop(machine.id);
+    times.push(...(await measure(1, () => sandbar.machines.start(machine.id))));
+  }
+  report('start of a stopped machine', times);
+}
+
+async function runJob(machine: Machine, command: string): Promise<void> {
+  const job = await sandbar.execs.start(machine.id, { command });
+  const ended = await sandbar.execs.wait(machine.id, job.id);
+  if (ended.exit_code !== 0) throw new Error(`${command} ended with ${ended.exit_code}`);
+}
+
+/** The bytes are made before the clock starts: what counts is reading them through the paged API. */
+async function benchOutput(machine: Machine): Promise<void> {
+  const job = await sandbar.execs.start(machine.id, {
+    command: `head -c ${OUTPUT_BYTES} /dev/urandom > /tmp/random; sha256sum < /tmp/random >&2; cat /tmp/random`,
+  });
+  await sandbar.execs.wait(machine.id, job.id);
+  const hash = createHash('sha256');
+  const start = performance.now();
+  for (let offset = 0, eof = false; !eof; ) {
+    const page = await sandbar.execs.output(machine.id, job.id, { offset, limit: 1024 * 1024, wait_ms: 1000 });
+    hash.update(Buffer.from(page.data, 'base64'));
+    offset = page.next_offset;
+    eof = page.eof;
+  }
+  const seconds = (performance.now() - start) / 1000;
+  const said = Buffer.from(
+    (await sandbar.execs.output(machine.id, job.id, { stream: 'stderr' })).data,
+    'base64',
+  ).toString();
+  const verdict = said.startsWith(hash.digest('hex')) ? 'same SHA-256' : 'ANOTHER SHA-256';
+  console.log(`100 MB of output by pages: ${(OUTPUT_BYTES / 1e6 / seconds).toFixed(0)} MB/s, ${verdict}`);
+}
+
+async function benchIdle(machine: Machine): Promise<void> {
+  const pid = Number(readFileSync(join(home, 'run/machines', machine.id, 'qemu.pid'), 'utf8'));
+  await delay(3000);
+  const before = cpuTicks(pid);
+  await delay(IDLE_SECONDS * 1000);
+  const share = (cpuTicks(pid) - before) / TICKS_PER_SECOND / IDLE_SECONDS;
+  const anonymous = Number(/^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1]) / 1024;
+  console.log(`idle machine: ${(share * 100).toFixed(2)} % of a core, ${anonymous.toFixed(0)} MB anonymous`);
+}
+
+function cpuTicks(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return Number(fields[11]) + Number(fields[12]);
+}
+
+function residentMb(name: string): number {
+  const pid = readFileSync(join(home, 'run', `${name}.pid`), 'utf8').split('\n')[0];
+  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+}
+
+await main();

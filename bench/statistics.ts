@@ -1,0 +1,24 @@
+// Medians and percentiles of measured times, and how they are printed.
+
+/** The value below which `share` (0 to 1) of the values lie; nearest rank. */
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(share * sorted.length) - 1))] ?? Number.NaN;
+}
+
+/** `median 41 (p95 55, max 60, n 50)`, in the unit of the values. */
+export function summarize(values: readonly number[]): string {
+  const [median, p95, max] = [percentile(values, 0.5), percentile(values, 0.95), Math.max(...values)];
+  return `median ${median.toFixed(1)} (p95 ${p95.toFixed(1)}, max ${max.toFixed(1)}, n ${values.length})`;
+}
+
+/** Milliseconds that `work` takes, once for each round. */
+export async function measure(rounds: number, work: (round: number) => Promise<unknown>): Promise<number[]> {
+  const times: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const start = performance.now();
+    await work(round);
+    times.push(performance.now() - start);
+  }
+  return times;
+}
