@@ -1,0 +1,63 @@
+// Package api is what the host can ask the machine for: HTTP/2 with JSON, and one binary stream for the output of
+// a job.
+package api
+
+import (
+	"log"
+	"net"
+	"net/http"
+	"os"
+
+	"sandbar/guest-agent/internal/identity"
+	"sandbar/guest-agent/internal/jobs"
+)
+
+// Machine is the part of the machine that has no package of its own.
+type Machine struct {
+	Version  string
+	BootID   string
+	PowerOff func() // does not return
+}
+
+type server struct {
+	machine  Machine
+	identity *identity.Identity
+	jobs     *jobs.Registry
+}
+
+// NewHandler returns the handler of all requests.
+func NewHandler(machine Machine, self *identity.Identity, registry *jobs.Registry) http.Handler {
+	s := &server{machine: machine, identity: self, jobs: registry}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.getHealth)
+	mux.HandleFunc("PUT /identity", s.putIdentity)
+	mux.HandleFunc("GET /jobs", s.listJobs)
+	mux.HandleFunc("PUT /jobs/{id}", s.putJob)
+	mux.HandleFunc("GET /jobs/{id}", s.getJob)
+	mux.HandleFunc("DELETE /jobs/{id}", s.deleteJob)
+	mux.HandleFunc("GET /jobs/{id}/stream", s.streamJob)
+	mux.HandleFunc("POST /jobs/{id}/ack", s.acknowledgeJob)
+	mux.HandleFunc("POST /jobs/{id}/cancel", s.cancelJob)
+	mux.HandleFunc("POST /poweroff", s.powerOff)
+	return mux
+}
+
+// Serve answers the sessions of listener in HTTP/2 with prior knowledge until the listener fails. There are no
+// time limits: a machine may be stopped at any point and go on a week later.
+func Serve(listener net.Listener, handler http.Handler) error {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{
+		Handler:        handler,
+		Protocols:      protocols,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       log.New(os.Stderr, "sandbar-agent: ", 0), // the console
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          250,
+			MaxReadFrameSize:              1 << 20,
+			MaxReceiveBufferPerConnection: 4<<20 - 1, // the package's limit is below 4 MiB
+			MaxReceiveBufferPerStream:     1 << 20,
+		},
+	}
+	return s.Serve(listener)
+}

@@ -1,0 +1,176 @@
+// The output of a job is a stream of frames with absolute offsets, so that a host that was away goes on at exactly
+// the byte where it stopped.
+
+package api
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/output"
+)
+
+// A frame is a header (type u8, three zero bytes, payload length u32 and payload offset u64, both big-endian) and
+// its payload.
+const (
+	headerSize = 16
+	maxPayload = 64 << 10
+
+	frameStdout = 1
+	frameStderr = 2
+	frameEnd    = 3
+)
+
+// firstFlush is how long the first flush of a stream waits for a short job to end.
+const firstFlush = 3 * time.Millisecond
+
+// frames holds buffers for one frame each: a stream has one only while it has something to send.
+var frames = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
+
+// outputStream sends the output of one job to one reader.
+type outputStream struct {
+	w       http.ResponseWriter
+	job     *jobs.Job
+	sources [2]source
+}
+
+// source is one of the two output streams and how far the reader has it.
+type source struct {
+	frame  byte
+	buffer *output.Buffer
+	offset int64
+}
+
+func streamOutput(w http.ResponseWriter, r *http.Request, status int, job *jobs.Job, from offsets) {
+	s := &outputStream{w: w, job: job, sources: [2]source{
+		{frameStdout, job.Stdout(), from.Stdout},
+		{frameStderr, job.Stderr(), from.Stderr},
+	}}
+	if err := s.check(); err != nil {
+		answerError(w, err)
+		return
+	}
+	w.Header()["Content-Type"] = streamType
+	w.WriteHeader(status)
+	if !s.run(r.Context().Done()) {
+		panic(http.ErrAbortHandler) // resets the stream: it must not look complete
+	}
+}
+
+var streamType = []string{"application/octet-stream"}
+
+// check refuses offsets that cannot be served.
+func (s *outputStream) check() error {
+	for i := range s.sources {
+		base, end, _ := s.sources[i].buffer.Extent()
+		if s.sources[i].offset < base {
+			return fault.New(fault.Conflict, output.ErrAcknowledged.Error())
+		}
+		if s.sources[i].offset > end {
+			return fault.New(fault.Validation, output.ErrAhead.Error())
+		}
+	}
+	return nil
+}
+
+// run sends all output and the end frame, and reports whether it came that far.
+func (s *outputStream) run(gone <-chan struct{}) bool {
+	flusher := http.NewResponseController(s.w)
+	s.awaitShortJob(gone)
+	for {
+		changed := s.job.Changed()
+		ended := s.job.Ended()
+		sent, err := s.sendAvailable()
+		switch {
+		case err != nil:
+			return false
+		case sent:
+			continue
+		case ended:
+			return s.sendEnd() == nil
+		}
+		if flusher.Flush() != nil {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-gone:
+			return false
+		}
+	}
+}
+
+// awaitShortJob lets a job that ends at once be answered in one piece.
+func (s *outputStream) awaitShortJob(gone <-chan struct{}) {
+	timer := time.NewTimer(firstFlush)
+	defer timer.Stop()
+	for !s.job.Ended() && !s.hasMuch() {
+		changed := s.job.Changed()
+		if s.job.Ended() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		case <-gone:
+			return
+		}
+	}
+}
+
+// hasMuch reports whether there is a full frame to send.
+func (s *outputStream) hasMuch() bool {
+	for i := range s.sources {
+		if _, end, _ := s.sources[i].buffer.Extent(); end-s.sources[i].offset >= maxPayload {
+			return true
+		}
+	}
+	return false
+}
+
+// sendAvailable sends at most one frame of each source.
+func (s *outputStream) sendAvailable() (sent bool, err error) {
+	space := frames.Get().(*[headerSize + maxPayload]byte)
+	defer frames.Put(space)
+	for i := range s.sources {
+		from := &s.sources[i]
+		n, err := from.buffer.ReadAt(space[headerSize:], from.offset)
+		if err != nil {
+			return sent, err
+		}
+		if n == 0 {
+			continue
+		}
+		putHeader(space[:], from.frame, n, from.offset)
+		if _, err := s.w.Write(space[:headerSize+n]); err != nil {
+			return sent, err
+		}
+		from.offset += int64(n)
+		sent = true
+	}
+	return sent, nil
+}
+
+func (s *outputStream) sendEnd() error {
+	status, err := json.Marshal(s.job.Status())
+	if err != nil {
+		return err
+	}
+	frame := make([]byte, headerSize, headerSize+len(status))
+	putHeader(frame, frameEnd, len(status), 0)
+	_, err = s.w.Write(append(frame, status...))
+	return err
+}
+
+func putHeader(frame []byte, kind byte, length int, offset int64) {
+	clear(frame[:4])
+	frame[0] = kind
+	binary.BigEndian.PutUint32(frame[4:], uint32(length))
+	binary.BigEndian.PutUint64(frame[8:], uint64(offset))
+}

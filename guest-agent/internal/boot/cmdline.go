@@ -1,0 +1,29 @@
+// The kernel command line is how the host configures a machine before there is a channel to talk on.
+
+package boot
+
+import "strings"
+
+// options are the settings of the kernel command line that the agent knows.
+type options struct {
+	root  string // block device of the root file system
+	token string // channel token in hexadecimal
+}
+
+// parseCommandLine reads the content of /proc/cmdline. Of a repeated setting the last one counts, like for the kernel.
+func parseCommandLine(line string) options {
+	found := options{root: "/dev/vda"}
+	for word := range strings.FieldsSeq(line) {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			continue
+		}
+		switch name {
+		case "root":
+			found.root = value
+		case "sandbar.channel":
+			found.token = value
+		}
+	}
+	return found
+}

@@ -1,0 +1,100 @@
+// The root file system of the machine replaces the initramfs under the running agent, whose own image stays in
+// memory: nothing it needs comes from the image on the disk.
+
+package boot
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/console"
+)
+
+const newRoot = "/root-fs"
+
+var errNotInitramfs = errors.New("the first root is not an initramfs")
+
+// mountRoot waits for the block device and mounts it. New inode tables of a grown file system are not zeroed: the
+// space behind the end of a disk image reads as zeros already.
+func mountRoot(device string) error {
+	if err := awaitDevice(device, 5*time.Second); err != nil {
+		return err
+	}
+	root := mount{device, newRoot, "ext4", "noinit_itable", unix.MS_NOATIME, 0o755}
+	return root.attach()
+}
+
+func awaitDevice(path string, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		_, err := os.Stat(path)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// switchRoot moves the kernel's file systems and then the root itself, and frees the memory of the initramfs.
+func switchRoot() error {
+	for _, m := range kernelMounts {
+		target := newRoot + m.target
+		if err := os.MkdirAll(target, m.mode); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.target, target, "", unix.MS_MOVE, ""); err != nil {
+			return &os.PathError{Op: "move", Path: m.target, Err: err}
+		}
+	}
+	if err := emptyInitramfs(); err != nil {
+		console.Log("initramfs not freed: ", err.Error())
+	}
+	if err := os.Chdir(newRoot); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return &os.PathError{Op: "move", Path: newRoot, Err: err}
+	}
+	if err := unix.Chroot("."); err != nil {
+		return &os.PathError{Op: "chroot", Path: newRoot, Err: err}
+	}
+	return os.Chdir("/")
+}
+
+// emptyInitramfs removes what lies on the same file system as /, and refuses to do so on anything but memory.
+func emptyInitramfs() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/", &fs); err != nil {
+		return err
+	}
+	if fs.Type != unix.RAMFS_MAGIC && fs.Type != unix.TMPFS_MAGIC {
+		return errNotInitramfs
+	}
+	device, err := deviceOf("/")
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		path := "/" + entry.Name()
+		if on, err := deviceOf(path); err != nil || on != device {
+			continue // a mount, above all the new root
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deviceOf(path string) (uint64, error) {
+	var stat unix.Stat_t
+	err := unix.Lstat(path, &stat)
+	return stat.Dev, err
+}

@@ -1,0 +1,96 @@
+package channel
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+)
+
+var testToken = Token([]byte("abababababababababababababababaX"))
+
+// recorder notes what a scanner says.
+type recorder struct {
+	epochs []Epoch
+	data   []byte // of the session that is current, as a session before it has ended
+}
+
+// scanAll feeds stream in pieces whose lengths are taken from cuts in turn, the way the channel does.
+func scanAll(stream, cuts []byte) *recorder {
+	var heard recorder
+	s := scanner{
+		token: testToken,
+		start: func(e Epoch) { heard.epochs = append(heard.epochs, e); heard.data = nil },
+		data:  func(b []byte) { heard.data = append(heard.data, b...) },
+	}
+	var held []byte
+	for i := 0; len(stream) > 0; i++ {
+		n := len(stream)
+		if len(cuts) > 0 {
+			n = min(n, 1+int(cuts[i%len(cuts)]))
+		}
+		piece := slices.Concat(held, stream[:n])
+		stream = stream[n:]
+		held = piece[len(piece)-s.Scan(piece):]
+	}
+	return &heard
+}
+
+func TestSessionStartsAtItsPreambleHoweverItIsCut(t *testing.T) {
+	preamble := slices.Concat(testToken[:], []byte("epoch--1"))
+	for name, before := range map[string][]byte{
+		"at once":                       nil,
+		"after noise":                   []byte("noise"),
+		"after a part of the token":     testToken[:20],
+		"after a part of the preamble":  preamble[:35],
+		"after all but the last byte":   preamble[:39],
+		"after another session":         slices.Concat(preamble, []byte("old data")),
+		"after a session's partial end": slices.Concat(preamble, []byte("old"), testToken[:31]),
+	} {
+		for cut := range 50 {
+			stream := slices.Concat(before, testToken[:], []byte("EPOCH--2"), []byte("GET / abab"), []byte("end"))
+			heard := scanAll(stream, []byte{byte(cut)})
+			if len(heard.epochs) == 0 || heard.epochs[len(heard.epochs)-1] != Epoch([]byte("EPOCH--2")) {
+				t.Fatalf("%s, cut at %d: epochs %q", name, cut, heard.epochs)
+			}
+			if string(heard.data) != "GET / ababend" {
+				t.Fatalf("%s, cut at %d: data %q", name, cut, heard.data)
+			}
+		}
+	}
+}
+
+func TestOnlyAPossibleTokenIsHeldBack(t *testing.T) {
+	s := scanner{token: testToken, start: func(Epoch) {}, data: func([]byte) {}}
+	for text, want := range map[string]int{"hello": 0, "hella": 1, "abab": 4, "ababX": 0, "": 0, "xxaab": 2} {
+		if got := s.Scan([]byte(text)); got != want {
+			t.Errorf("%q: %d bytes held, want %d", text, got, want)
+		}
+	}
+}
+
+func FuzzScanner(f *testing.F) {
+	f.Add(slices.Concat(testToken[:], []byte("12345678data")), []byte{3})
+	f.Add(slices.Concat(testToken[:30], testToken[:], testToken[:]), []byte{40, 1})
+	f.Fuzz(func(t *testing.T, stream, cuts []byte) {
+		// "T" stands for a token, so that the fuzzer need not find one.
+		stream = bytes.ReplaceAll(stream, []byte("T"), testToken[:])
+		stream = append(stream, "......................................."...) // nothing is held back at the end
+		whole, cut := scanAll(stream, nil), scanAll(stream, cuts)
+		if !slices.Equal(whole.epochs, cut.epochs) || !bytes.Equal(whole.data, cut.data) {
+			t.Fatalf("whole: %q %q\ncut: %q %q", whole.epochs, whole.data, cut.epochs, cut.data)
+		}
+		at := bytes.LastIndex(stream, testToken[:])
+		if at < 0 {
+			if len(whole.epochs) != 0 || !bytes.Equal(whole.data, stream) {
+				t.Fatalf("no token: %q %q", whole.epochs, whole.data)
+			}
+			return
+		}
+		if last := whole.epochs[len(whole.epochs)-1]; !bytes.Equal(last[:], stream[at+32:at+40]) {
+			t.Fatalf("last epoch %q", last)
+		}
+		if !bytes.Equal(whole.data, stream[at+40:]) {
+			t.Fatalf("data %q", whole.data)
+		}
+	})
+}

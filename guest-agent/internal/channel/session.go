@@ -1,0 +1,112 @@
+// A session is what one connection of the host sees as a stream of its own. The HTTP server gets it as a net.Conn;
+// it ends when the next session starts, whatever its handlers are doing at that moment.
+
+package channel
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxPending bounds what a session may have received and not yet read, in bytes. HTTP/2 flow control keeps an
+// honest host under a third of it; the reader of the port must never wait for a session.
+const maxPending = 16 << 20
+
+type session struct {
+	channel *Channel
+	ended   atomic.Bool
+
+	mu      sync.Mutex
+	arrived sync.Cond
+	pending []byte
+	taken   int // bytes at the front of pending that Read has handed out
+}
+
+func newSession(channel *Channel) *session {
+	s := &session{channel: channel}
+	s.arrived.L = &s.mu
+	return s
+}
+
+// feed adds bytes of the host. A session that does not keep up is ended.
+func (s *session) feed(data []byte) {
+	s.mu.Lock()
+	overflow := len(s.pending)-s.taken+len(data) > maxPending
+	if !overflow && !s.ended.Load() {
+		if s.taken > 0 && len(s.pending)+len(data) > cap(s.pending) {
+			s.pending = s.pending[:copy(s.pending, s.pending[s.taken:])]
+			s.taken = 0
+		}
+		s.pending = append(s.pending, data...)
+		s.arrived.Signal()
+	}
+	s.mu.Unlock()
+	if overflow {
+		s.end()
+	}
+}
+
+// end makes every later Read and Write fail. A write that is in the port already is not waited for here.
+func (s *session) end() {
+	s.mu.Lock()
+	s.ended.Store(true)
+	s.pending, s.taken = nil, 0
+	s.arrived.Broadcast()
+	s.mu.Unlock()
+}
+
+func (s *session) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.taken == len(s.pending) {
+		if s.ended.Load() {
+			return 0, io.EOF
+		}
+		s.arrived.Wait()
+	}
+	n := copy(b, s.pending[s.taken:])
+	s.taken += n
+	if s.taken == len(s.pending) {
+		s.release()
+	}
+	return n, nil
+}
+
+// release empties the buffer, and gives back one that a burst made large.
+func (s *session) release() {
+	s.taken = 0
+	if cap(s.pending) > 256<<10 {
+		s.pending = nil
+		return
+	}
+	s.pending = s.pending[:0]
+}
+
+func (s *session) Write(b []byte) (int, error) {
+	return s.channel.write(s, b)
+}
+
+func (s *session) Close() error {
+	s.end()
+	return nil
+}
+
+type address struct{}
+
+func (address) Network() string { return "virtio-serial" }
+func (address) String() string  { return "host" }
+
+func (s *session) LocalAddr() net.Addr  { return address{} }
+func (s *session) RemoteAddr() net.Addr { return address{} }
+
+// The server sets no time limits on its connections: a machine may be stopped for days in the middle of a read.
+
+func (s *session) SetDeadline(time.Time) error      { return nil }
+func (s *session) SetReadDeadline(time.Time) error  { return nil }
+func (s *session) SetWriteDeadline(time.Time) error { return nil }

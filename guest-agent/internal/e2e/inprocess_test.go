@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/api"
+	"sandbar/guest-agent/internal/channel"
+	"sandbar/guest-agent/internal/identity"
+	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/reaper"
+)
+
+var (
+	testToken = channel.Token([]byte("0123456789abcdef0123456789abcdef"))
+	reapOnce  sync.Once
+	theReaper *reaper.Reaper
+)
+
+// agent is an agent in this process, with a socket pair for a port.
+type agent struct {
+	port    *port
+	cgroups string
+}
+
+// startAgent gives the agent an identity without touching the machine that the test runs on.
+func startAgent(t *testing.T) *agent {
+	t.Helper()
+	reapOnce.Do(func() {
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+		theReaper = reaper.New()
+	})
+	cgroups := makeCgroups(t)
+	registry, err := jobs.NewRegistry(jobs.Config{
+		CgroupDirectory: cgroups,
+		SpillDirectory:  filepath.Join(t.TempDir(), "spill"),
+		Reaper:          theReaper,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, port := socketPair(t)
+	sessions := channel.New(guest, testToken)
+	go func() { _ = sessions.Run() }()
+	handler := api.NewHandler(api.Machine{Version: "test"}, identity.Assumed("machine-1"), registry)
+	go func() { _ = api.Serve(sessions, handler) }()
+	return &agent{port: newPort(port), cgroups: cgroups}
+}
+
+func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }
+
+// makeCgroups finds a cgroup2 file system that the test may use, and leaves it clean.
+func makeCgroups(t *testing.T) string {
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		directory := filepath.Join(root, "sandbar-test-"+strconv.Itoa(os.Getpid())+"-"+filepath.Base(t.TempDir()))
+		if err := os.Mkdir(directory, 0o755); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { removeCgroups(t, directory) })
+		return directory
+	}
+	t.Skip("no cgroup2 file system")
+	return ""
+}
+
+func removeCgroups(t *testing.T, directory string) {
+	_ = os.WriteFile(filepath.Join(directory, "cgroup.kill"), []byte("1"), 0)
+	eventually(t, "the control groups go away", func() bool {
+		entries, _ := os.ReadDir(directory)
+		for _, entry := range entries {
+			if entry.IsDir() {
+				_ = os.Remove(filepath.Join(directory, entry.Name()))
+			}
+		}
+		err := os.Remove(directory)
+		return err == nil || os.IsNotExist(err)
+	})
+}
+
+func socketPair(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]net.Conn, 2)
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "port")
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}

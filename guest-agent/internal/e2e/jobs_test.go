@@ -1,0 +1,298 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandbar/guest-agent/internal/jobs"
+)
+
+// eventually waits for a condition that another process brings about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func (h *host) status(id string) jobs.Status {
+	h.t.Helper()
+	var status jobs.Status
+	if err := json.Unmarshal([]byte(h.expect(200, "GET", "/jobs/"+id, nil)), &status); err != nil {
+		h.t.Fatal(err)
+	}
+	return status
+}
+
+func TestJobOutcomes(t *testing.T) {
+	h := startAgent(t).connect(t)
+	for id, c := range map[string]struct {
+		request any
+		want    string
+	}{
+		"true":      {map[string]any{"argv": []string{"true"}}, "exited 0 null||"},
+		"streams":   {map[string]any{"command": "echo a; echo b >&2; exit 3"}, "exited 3 null|a|b"},
+		"signal":    {map[string]any{"command": "kill -9 $$"}, "exited null SIGKILL||"},
+		"stdin":     {map[string]any{"argv": []string{"cat"}, "stdin": []byte("exact")}, "exited 0 null|exact|"},
+		"no-stdin":  {map[string]any{"argv": []string{"cat"}}, "exited 0 null||"},
+		"env":       {map[string]any{"command": "echo $A $USER $PATH", "env": map[string]string{"A": "1 2", "PATH": "/bin"}}, "exited 0 null|1 2 root /bin|"},
+		"cwd":       {map[string]any{"command": "pwd", "cwd": "/usr"}, "exited 0 null|/usr|"},
+		"missing":   {map[string]any{"argv": []string{"no-such-program"}}, "exited 127 null||sandbar: no-such-program: not found"},
+		"missing2":  {map[string]any{"argv": []string{"/no/such"}}, "exited 127 null||sandbar: /no/such: not found"},
+		"directory": {map[string]any{"argv": []string{"/etc"}}, "exited 126 null||sandbar: /etc: permission denied"},
+		"notexec":   {map[string]any{"argv": []string{"/etc/passwd"}}, "exited 126 null||sandbar: /etc/passwd: permission denied"},
+		"nobody":    {map[string]any{"command": "id -un; echo x > /dev/stderr", "user": "nobody"}, "exited 0 null|nobody|x"},
+		"uidgid":    {map[string]any{"command": "id -u; id -g", "user": "12345:77"}, "exited 0 null|12345\n77|"},
+		"session":   {map[string]any{"command": "ps -o sid= -p $$ | grep -qw $$ && echo own"}, "exited 0 null|own|"},
+		"timeout":   {map[string]any{"command": "sleep 100", "timeout_sec": 0.05}, "timed_out null SIGTERM||"},
+	} {
+		t.Run(id, func(t *testing.T) {
+			result := h.run(id, c.request)
+			if result.String() != c.want || result.code != 201 {
+				t.Errorf("%d %s, want %s", result.code, result, c.want)
+			}
+		})
+	}
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	h := startAgent(t).connect(t)
+	for _, body := range []string{
+		`{}`, `{"command":"a","argv":["b"]}`, `[]`, `{"argv":[]}`, `{"command":"a\u0000"}`, `{"command":"a","cwd":"x"}`,
+		`{"command":"a","cwd":"/no/such"}`, `{"command":"a","user":"no-such"}`, `{"command":"a","env":{"A=":"b"}}`,
+		`{"command":"a","timeout_sec":-1}`, `{"command":"a","stdin":"?"}`, `{"command":"` + strings.Repeat("a", 3<<20) + `"}`,
+	} {
+		if got := h.expect(400, "PUT", "/jobs/x", body); !strings.Contains(got, `"validation_error"`) {
+			t.Error(got)
+		}
+	}
+	h.expect(400, "PUT", "/jobs/x.y", map[string]any{"command": "a"})
+	h.expect(404, "GET", "/jobs/x", nil)
+	h.expect(404, "GET", "/jobs/x/stream", nil)
+	h.expect(404, "POST", "/jobs/x/cancel", nil)
+	h.expect(404, "DELETE", "/jobs/x", nil)
+	if got := h.expect(200, "GET", "/jobs", nil); got != `{"jobs":[]}` {
+		t.Error(got)
+	}
+}
+
+func TestReplayOfAJobIsItsStreamAgain(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	marker := filepath.Join(t.TempDir(), "runs")
+	request := map[string]any{"command": "echo run >> " + marker + "; echo out"}
+	first, second := h.run("j", request), a.connect(t).run("j", request)
+	if first.code != 201 || second.code != 200 || first.String() != second.String() {
+		t.Errorf("%d %s, then %d %s", first.code, first, second.code, second)
+	}
+	if runs, _ := os.ReadFile(marker); string(runs) != "run\n" {
+		t.Errorf("ran %q", runs)
+	}
+}
+
+func TestAcknowledgeAndDelete(t *testing.T) {
+	h := startAgent(t).connect(t)
+	h.sh("j", "printf hello")
+	h.expect(400, "POST", "/jobs/j/ack", `{"stdout":6,"stderr":0}`)
+	h.expect(204, "POST", "/jobs/j/ack", `{"stdout":3,"stderr":0}`)
+	h.expect(409, "GET", "/jobs/j/stream", nil)
+	h.expect(409, "GET", "/jobs/j/stream?stdout=2", nil)
+	h.expect(400, "GET", "/jobs/j/stream?stdout=9", nil)
+	h.expect(400, "GET", "/jobs/j/stream?stdout=-1", nil)
+	var rest outcome
+	if err := rest.read(strings.NewReader(h.expect(200, "GET", "/jobs/j/stream?stdout=3", nil)), 3, 0); err != nil {
+		t.Fatal(err)
+	}
+	if rest.String() != "exited 0 null|lo|" {
+		t.Error(rest.String())
+	}
+	h.expect(204, "DELETE", "/jobs/j", nil)
+	h.expect(404, "GET", "/jobs/j", nil)
+	if again := h.sh("j", "printf again"); again.String() != "exited 0 null|again|" {
+		t.Error(again.String())
+	}
+}
+
+func TestRunningJobIsListedAndNotDeleted(t *testing.T) {
+	h := startAgent(t).connect(t)
+	response := h.send(context.Background(), "PUT", "/jobs/j", map[string]any{"command": "sleep 100"})
+	defer response.Body.Close()
+	if status := h.status("j"); status.State != jobs.Running || status.FinishedUnixMs != nil || status.StartedUnixMs == 0 {
+		t.Errorf("%+v", status)
+	}
+	h.expect(409, "DELETE", "/jobs/j", nil)
+	h.expect(202, "POST", "/jobs/j/cancel", nil)
+	result := new(outcome)
+	if err := result.read(response.Body, 0, 0); err != nil || result.String() != "canceled null SIGTERM||" {
+		t.Errorf("%s, %v", result, err)
+	}
+	if got := h.expect(202, "POST", "/jobs/j/cancel", nil); !strings.Contains(got, `"canceled"`) {
+		t.Error(got)
+	}
+}
+
+// A daemon in a session of its own, whose parent is gone, is as much part of the job as the shell.
+func TestCancelReachesEveryDescendant(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	command := `setsid sh -c 'setsid sleep 1001 & exit' & (setsid sleep 1002 &) ; mkdir "$C"/job-j/inner; ` +
+		`sleep 1003 & echo $! > "$C"/job-j/inner/cgroup.procs; wait; echo ready; exec sleep 1004`
+	response := h.send(context.Background(), "PUT", "/jobs/j",
+		map[string]any{"command": command, "env": map[string]string{"C": a.cgroups}})
+	defer response.Body.Close()
+	group := filepath.Join(a.cgroups, "job-j")
+	eventually(t, "all run", func() bool {
+		outer, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		inner, _ := os.ReadFile(filepath.Join(group, "inner/cgroup.procs"))
+		return bytes.Count(outer, []byte("\n")) == 3 && bytes.Count(inner, []byte("\n")) == 1
+	})
+	h.expect(202, "POST", "/jobs/j/cancel", nil)
+	result := new(outcome)
+	if err := result.read(response.Body, 0, 0); err != nil || result.status.State != jobs.Canceled {
+		t.Errorf("%s, %v", result, err)
+	}
+	if _, err := os.Stat(group); !os.IsNotExist(err) {
+		t.Errorf("the job's group is left: %v", err)
+	}
+}
+
+func TestCancelKillsWhatIgnoresTERM(t *testing.T) {
+	h := startAgent(t).connect(t)
+	response := h.send(context.Background(), "PUT", "/jobs/j",
+		map[string]any{"command": "trap '' TERM; echo ready; while :; do sleep 100; done"})
+	defer response.Body.Close()
+	eventually(t, "ready", func() bool { return h.status("j").StdoutBytes > 0 })
+	begin := time.Now()
+	h.expect(202, "POST", "/jobs/j/cancel", nil)
+	result := new(outcome)
+	if err := result.read(response.Body, 0, 0); err != nil || result.String() != "canceled null SIGKILL|ready|" {
+		t.Errorf("%s, %v", result, err)
+	}
+	if took := time.Since(begin); took < 4900*time.Millisecond || took > 8*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// What a job leaves behind goes on with its pipes open, and the job ends without it.
+func TestBackgroundProcessOutlivesItsJob(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	marker := filepath.Join(t.TempDir(), "alive")
+	result := h.sh("j", `(while ! [ -e `+marker+`.stop ]; do echo noise || exit; done; touch `+marker+`) & sleep 0.1; echo main`)
+	if result.status.State != jobs.Exited || !strings.Contains(string(result.stdout), "main\n") {
+		t.Errorf("%s, %d bytes", result.status.State, len(result.stdout))
+	}
+	if _, err := os.Stat(filepath.Join(a.cgroups, "job-j")); !os.IsNotExist(err) {
+		t.Errorf("the job's group is left: %v", err)
+	}
+	if procs, _ := os.ReadFile(filepath.Join(a.cgroups, "background/cgroup.procs")); len(procs) == 0 {
+		t.Error("nothing in the background group")
+	}
+	h.expect(204, "DELETE", "/jobs/j", nil)
+	if err := os.WriteFile(marker+".stop", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the background process ends by itself", func() bool {
+		_, err := os.Stat(marker)
+		return err == nil
+	})
+}
+
+func TestOutputIsExactAcrossReconnects(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	const command = "seq 1 2000000"
+	want := sha256.New()
+	for i := 1; i <= 2000000; i++ {
+		fmt.Fprintln(want, i)
+	}
+	got := sha256.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	response := h.send(ctx, "PUT", "/jobs/j", map[string]any{"command": command})
+	var offset int64
+	for round := 0; ; round++ {
+		for frames := 0; frames < 30; frames++ {
+			kind, at, payload, err := readFrame(response.Body)
+			if err != nil || kind == 1 && at != offset {
+				t.Fatalf("kind %d at %d, want %d, %v", kind, at, offset, err)
+			}
+			if kind == 3 {
+				cancel()
+				if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+					t.Error("other bytes")
+				}
+				if round < 2 {
+					t.Errorf("only %d reconnects", round)
+				}
+				return
+			}
+			got.Write(payload)
+			offset += int64(len(payload))
+		}
+		if round%2 == 0 {
+			h.expect(204, "POST", "/jobs/j/ack", map[string]int64{"stdout": offset})
+		}
+		cancel() // leaves the stream, or with the next line the whole session, in the middle
+		h = a.connect(t)
+		ctx, cancel = context.WithCancel(context.Background())
+		response = h.send(ctx, "GET", fmt.Sprintf("/jobs/j/stream?stdout=%d", offset), nil)
+	}
+}
+
+func TestAbsentReaderNeverBlocksTheCommand(t *testing.T) {
+	a := startAgent(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	response := a.connect(t).send(ctx, "PUT", "/jobs/j",
+		map[string]any{"command": "head -c 30000000 /dev/zero; echo end >&2", "max_output_bytes": 20000000})
+	cancel()
+	_ = response.Body.Close()
+	h := a.connect(t)
+	eventually(t, "the job ends", func() bool { return h.status("j").State == jobs.Exited })
+	if status := h.status("j"); status.StdoutBytes != 20000000 || status.StderrBytes != 4 || !status.Truncated {
+		t.Errorf("%+v", status)
+	}
+}
+
+func TestLargeStdin(t *testing.T) {
+	h := startAgent(t).connect(t)
+	stdin := bytes.Repeat([]byte("0123456789abcdef"), 80_000)
+	result := h.run("j", map[string]any{"argv": []string{"cat"}, "stdin": stdin})
+	if !bytes.Equal(result.stdout, stdin) {
+		t.Errorf("%d bytes of %d", len(result.stdout), len(stdin))
+	}
+	unread := h.run("k", map[string]any{"argv": []string{"true"}, "stdin": stdin})
+	if unread.String() != "exited 0 null||" {
+		t.Error(unread)
+	}
+}
+
+func TestManyJobsAtOnce(t *testing.T) {
+	h := startAgent(t).connect(t)
+	h.expect(200, "GET", "/healthz", nil) // the client then has its one connection
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			result := h.sh(fmt.Sprint("j", i), fmt.Sprintf("echo %d; exit %d", i, i))
+			if want := fmt.Sprintf("exited %d null|%d|", i, i); result.String() != want {
+				t.Errorf("%s, want %s", result, want)
+			}
+		}()
+	}
+	wg.Wait()
+	if list := h.expect(200, "GET", "/jobs", nil); strings.Count(list, `"exited"`) != 64 {
+		t.Error("not all listed")
+	}
+}

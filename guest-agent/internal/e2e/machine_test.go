@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// machine is a real one, under emulation.
+type machine struct {
+	port    *port
+	socket  string
+	console string // path of its log
+	ended   chan struct{}
+}
+
+// bootMachine boots what the environment names. The initramfs must have the agent under test as /init.
+func bootMachine(t *testing.T) *machine {
+	t.Helper()
+	kernel, initramfs, rootfs := os.Getenv("SANDBAR_TEST_KERNEL"), os.Getenv("SANDBAR_TEST_INITRAMFS"), os.Getenv("SANDBAR_TEST_ROOTFS")
+	if kernel == "" || initramfs == "" || rootfs == "" {
+		t.Skip("SANDBAR_TEST_KERNEL, SANDBAR_TEST_INITRAMFS and SANDBAR_TEST_ROOTFS name nothing to boot")
+	}
+	directory := t.TempDir()
+	disk := filepath.Join(directory, "disk")
+	// Larger than the image, so that the root file system has to grow.
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-b", rootfs, "-F", "raw", disk, "10G").CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	m := &machine{socket: filepath.Join(directory, "port"), console: filepath.Join(directory, "console"), ended: make(chan struct{})}
+	token := testToken
+	qemu := exec.Command("qemu-system-x86_64", "-M", "microvm,acpi=on", "-accel", "tcg", "-cpu", "qemu64", "-m", "1024",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "file:"+m.console,
+		"-kernel", kernel, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda sandbar.channel="+hex.EncodeToString(token[:])+
+			" "+os.Getenv("SANDBAR_TEST_APPEND"),
+		"-drive", "if=none,id=d0,format=qcow2,file="+disk, "-device", "virtio-blk-device,drive=d0",
+		"-netdev", "user,id=n0", "-device", "virtio-net-device,netdev=n0", "-device", "virtio-serial-device",
+		"-chardev", "socket,id=c0,server=on,wait=off,path="+m.socket,
+		"-device", "virtserialport,chardev=c0,name=org.sandbar.agent")
+	if err := qemu.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = qemu.Wait()
+		close(m.ended)
+	}()
+	t.Cleanup(func() {
+		_ = qemu.Process.Kill()
+		<-m.ended
+		if t.Failed() {
+			log, _ := os.ReadFile(m.console)
+			t.Logf("console:\n%s", log)
+		}
+	})
+	m.connect(t)
+	return m
+}
+
+// connect makes a new connection to the port, as a host that was started again does.
+func (m *machine) connect(t *testing.T) {
+	t.Helper()
+	eventually(t, "the port is there", func() bool {
+		conn, err := net.Dial("unix", m.socket)
+		if err == nil {
+			m.port = newPort(conn)
+		}
+		return err == nil
+	})
+}
+
+// tscKHz keeps the kernel from calibrating its clock, which can hang under emulation.
+func tscKHz() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "cpu MHz" {
+			mhz, _ := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return strconv.Itoa(int(mhz * 1000))
+		}
+	}
+	return "2500000"
+}
+
+func identityOf(machineID string) map[string]any {
+	return map[string]any{
+		"machine_id": machineID, "hostname": "m-" + machineID[:4], "address": "10.0.2.15/24", "gateway": "10.0.2.2",
+		"dns": []string{"10.0.2.3"}, "mac": "52:54:00:00:00:07", "mtu": 1400, "time_unix_ms": time.Now().UnixMilli(),
+		"entropy": bytes.Repeat([]byte("e"), 32),
+	}
+}
+
+func TestMachine(t *testing.T) {
+	begin := time.Now()
+	m := bootMachine(t)
+	h := newHost(t, m.port, testToken)
+	health := h.expect(200, "GET", "/healthz", nil)
+	t.Logf("health after %v: %s", time.Since(begin), health)
+	h.expect(409, "PUT", "/jobs/early", map[string]any{"command": "true"})
+	const id = "0195a1b2-c3d4-7890-abcd-ef0123456789"
+	for range 2 {
+		begin = time.Now()
+		h.expect(200, "PUT", "/identity", identityOf(id))
+		t.Logf("identity in %v", time.Since(begin))
+	}
+	for name, c := range map[string][2]string{
+		"hostname":   {"hostname; cat /etc/hostname; grep -c m-0195 /etc/hosts", "m-0195\nm-0195\n1"},
+		"machine-id": {"cat /etc/machine-id", "0195a1b2c3d47890abcdef0123456789"},
+		"resolv":     {"cat /etc/resolv.conf", "nameserver 10.0.2.3"},
+		"network":    {"cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu; awk '$2==\"00000000\"{print $3}' /proc/net/route", "52:54:00:00:00:07\n1400\n0202000A"},
+		"size":       {"df -BG --output=size / | tail -1 | awk '{print ($1+0>=9)}'", "1"},
+		"root":       {"awk '$2==\"/\"{print $1,$3}' /proc/mounts", "/dev/vda ext4"},
+		"init":       {"ls /proc/1/root/ | grep -c root-fs; cat /proc/1/oom_score_adj /proc/self/oom_score_adj", "0\n0\n0"},
+		"limits":     {"ulimit -n; ulimit -Hn; umask", "65536\n524288\n0022"},
+		"devices":    {"ls -d /dev/fd /dev/stdin /dev/pts/ptmx /dev/shm /run | wc -l; echo x > /dev/stderr", "5"},
+		"tmpfs":      {"stat -c %a /run /dev/shm /tmp", "755\n1777\n1777"},
+		"zombies":    {"(sleep 0.01 &) ; sleep 0.1; ps -eo stat | grep -c Z", "0"},
+		"cgroup":     {"cat /sys/fs/cgroup/sandbar/cgroup.controllers; cat /proc/self/cgroup", "cpu memory pids\n0::/sandbar/job-cgroup"},
+	} {
+		if result := h.sh(name, c[0]); strings.TrimSpace(string(result.stdout)) != c[1] {
+			t.Errorf("%s: %s\nwant %q", name, result, c[1])
+		}
+	}
+	measure(t, "GET /healthz", 200, func(int) { h.expect(200, "GET", "/healthz", nil) })
+	measure(t, "job true (argv)", 50, func(i int) { h.run(fmt.Sprint("t", i), map[string]any{"argv": []string{"true"}}) })
+	measure(t, "job echo (sh)", 50, func(i int) { h.sh(fmt.Sprint("e", i), "echo hello") })
+	for _, acknowledge := range []bool{false, true} {
+		measureBulk(t, h, acknowledge)
+	}
+	measureMemory(t, h)
+	busy := agentCPU(t, h, "busy1")
+	_ = m.port.Close() // in the middle of a session
+	time.Sleep(3 * time.Second)
+	m.connect(t)
+	h = newHost(t, m.port, testToken)
+	if ticks := agentCPU(t, h, "busy2") - busy; ticks > 15 {
+		t.Errorf("%d ticks of CPU in 3 s without a host", ticks)
+	}
+	for i := range 5 {
+		h = newHost(t, m.port, testToken)
+		if got := h.sh(fmt.Sprint("again", i), "echo again"); got.String() != "exited 0 null|again|" {
+			t.Error(got)
+		}
+	}
+	h.sh("daemon", "sleep 1000 & mkdir -p /mnt/x; mount -t tmpfs x /mnt/x; echo data > /root/written")
+	begin = time.Now()
+	h.expect(202, "POST", "/poweroff", nil)
+	select {
+	case <-m.ended:
+		t.Logf("powered off in %v", time.Since(begin))
+	case <-time.After(15 * time.Second):
+		t.Error("the machine does not power off")
+	}
+	log, _ := os.ReadFile(m.console)
+	t.Logf("console:\n%s", log)
+}
+
+func agentCPU(t *testing.T, h *host, id string) int {
+	t.Helper()
+	fields := strings.Fields(string(h.sh(id, "cat /proc/1/stat").stdout))
+	user, _ := strconv.Atoi(fields[13])
+	system, _ := strconv.Atoi(fields[14])
+	return user + system
+}
+
+// measureBulk logs how fast a large output arrives, from memory if it is acknowledged and across the disk if not.
+func measureBulk(t *testing.T, h *host, acknowledge bool) {
+	t.Helper()
+	const size = 100_000_000
+	id := fmt.Sprint("bulk-", acknowledge)
+	begin := time.Now()
+	response := h.send(context.Background(), "PUT", "/jobs/"+id, map[string]any{"command": fmt.Sprint("head -c ", size, " /dev/zero")})
+	defer response.Body.Close()
+	var offset, acknowledged int64
+	for {
+		kind, at, payload, err := readFrame(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == 3 {
+			break
+		}
+		if at != offset {
+			t.Fatalf("frame at %d, want %d", at, offset)
+		}
+		offset += int64(len(payload))
+		if acknowledge && offset-acknowledged >= 256<<10 {
+			acknowledged = offset
+			h.expect(204, "POST", "/jobs/"+id+"/ack", map[string]int64{"stdout": offset})
+		}
+	}
+	if offset != size {
+		t.Errorf("%d bytes", offset)
+	}
+	t.Logf("100 MB of output, acknowledged %v: %v", acknowledge, time.Since(begin))
+	h.expect(204, "DELETE", "/jobs/"+id, nil)
+}
+
+// measureMemory runs 16 endless jobs that nobody reads, and checks what that costs the agent.
+func measureMemory(t *testing.T, h *host) {
+	t.Helper()
+	for i := range 16 {
+		ctx, cancel := context.WithCancel(context.Background())
+		response := h.send(ctx, "PUT", fmt.Sprint("/jobs/endless", i),
+			map[string]any{"command": "cat /dev/zero & cat /dev/zero >&2", "timeout_sec": 8, "max_output_bytes": 64 << 20})
+		cancel()
+		_ = response.Body.Close()
+	}
+	eventually(t, "the endless jobs end", func() bool {
+		return strings.Count(h.expect(200, "GET", "/jobs", nil), `"timed_out"`) == 16
+	})
+	peak := string(h.sh("peak", "grep VmHWM /proc/1/status").stdout)
+	kilobytes, _ := strconv.Atoi(strings.Fields(peak)[1])
+	if kilobytes > 120_000 {
+		t.Errorf("the agent took %d kB", kilobytes)
+	}
+	t.Logf("peak of the agent's memory: %d kB", kilobytes)
+	for i := range 16 {
+		h.expect(204, "DELETE", fmt.Sprint("/jobs/endless", i), nil)
+	}
+}
+
+// measure logs what the calls took; the numbers are for the reader, as they depend on the host.
+func measure(t *testing.T, what string, calls int, call func(int)) {
+	t.Helper()
+	took := make([]time.Duration, calls)
+	for i := range took {
+		begin := time.Now()
+		call(i)
+		took[i] = time.Since(begin)
+	}
+	first := took[0]
+	slices.Sort(took)
+	t.Logf("%s: first %v, median %v, p90 %v", what, first, took[calls/2], took[calls*9/10])
+}
+
+func TestMachineWithoutRootDevicePowersOff(t *testing.T) {
+	t.Setenv("SANDBAR_TEST_APPEND", "root=/dev/none")
+	m := bootMachine(t)
+	select {
+	case <-m.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the machine lives on")
+	}
+	if log, _ := os.ReadFile(m.console); !bytes.Contains(log, []byte("sandbar-agent: fatal: stat /dev/none")) {
+		t.Errorf("console: %s", log)
+	}
+}

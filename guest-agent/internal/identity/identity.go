@@ -1,0 +1,125 @@
+// Package identity makes a machine the one that the host says it is. Clones of one template are equal to the last
+// bit, so everything that must differ between two machines is set here, and may be set again at any time.
+package identity
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/fault"
+)
+
+// minEntropy is what a machine needs of its own randomness, in bytes, before any program asks for some.
+const minEntropy = 32
+
+// Request is the identity that the host gives.
+type Request struct {
+	MachineID  string   `json:"machine_id"`
+	Hostname   string   `json:"hostname"`
+	Address    string   `json:"address"`
+	Gateway    string   `json:"gateway"`
+	DNS        []string `json:"dns"`
+	MAC        string   `json:"mac"`
+	MTU        int      `json:"mtu"`
+	TimeUnixMs int64    `json:"time_unix_ms"`
+	Entropy    []byte   `json:"entropy"`
+}
+
+// ParseRequest reads the JSON of a request and checks it.
+func ParseRequest(body []byte) (*Request, error) {
+	request := new(Request)
+	if err := json.Unmarshal(body, request); err != nil {
+		return nil, invalid("the body is not an identity: " + err.Error())
+	}
+	if err := request.check(); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+func (r *Request) check() error {
+	if r.MachineID == "" || strings.ContainsAny(r.MachineID, " \t\r\n\x00") {
+		return invalid("machine_id is missing or not a word")
+	}
+	if !validHostname(r.Hostname) {
+		return invalid("hostname is not a host name")
+	}
+	if len(r.Entropy) < minEntropy {
+		return invalid("entropy is shorter than 32 bytes")
+	}
+	if r.TimeUnixMs <= 0 {
+		return invalid("time_unix_ms is missing")
+	}
+	for _, server := range r.DNS {
+		if _, err := netip.ParseAddr(server); err != nil {
+			return invalid("dns has something else than an address")
+		}
+	}
+	_, err := r.network()
+	return err
+}
+
+func validHostname(name string) bool {
+	if name == "" || len(name) > 64 || name[0] == '-' || name[0] == '.' {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// Identity applies identities to the machine and remembers the last one.
+type Identity struct {
+	rootDevice string
+	mu         sync.Mutex // held while an identity is applied
+	current    machineID
+}
+
+// New returns a machine without identity, whose root file system is on rootDevice.
+func New(rootDevice string) *Identity { return &Identity{rootDevice: rootDevice} }
+
+// MachineID returns the id of the machine, or nothing before Apply has succeeded once.
+func (i *Identity) MachineID() string { return i.current.load() }
+
+type step struct {
+	name string
+	do   func() error
+}
+
+// Apply makes the machine the one of the request. Randomness comes first: nothing after it may draw on what
+// another clone has too. The error names the step that failed.
+func (i *Identity) Apply(request *Request) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	network, err := request.network()
+	if err != nil {
+		return err
+	}
+	steps := [...]step{
+		{"entropy", func() error { return mixEntropy(request.Entropy) }},
+		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
+		{"hostname", func() error { return setHostname(request.Hostname) }},
+		{"network", network.apply},
+		{"resize", func() error { return growRoot(i.rootDevice) }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fault.New(fault.Internal, step.name+": "+err.Error())
+		}
+	}
+	for _, err := range writeFiles("", request) {
+		console.Log("identity: ", err.Error())
+	}
+	i.current.store(request.MachineID)
+	return nil
+}
+
+func invalid(detail string) error { return fault.New(fault.Validation, detail) }

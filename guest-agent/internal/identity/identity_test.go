@@ -1,0 +1,193 @@
+package identity
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func validRequest() map[string]any {
+	return map[string]any{
+		"machine_id": "0195a1b2-c3d4-7890-abcd-ef0123456789", "hostname": "m-1", "address": "10.1.2.3/16",
+		"gateway": "10.1.0.1", "dns": []string{"10.1.0.1"}, "mac": "52:54:00:00:00:01", "mtu": 1500,
+		"time_unix_ms": 1700000000000, "entropy": make([]byte, 32),
+	}
+}
+
+func parse(t *testing.T, fields map[string]any) (*Request, error) {
+	body, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ParseRequest(body)
+}
+
+func TestRequest(t *testing.T) {
+	request, err := parse(t, validRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := request.network()
+	if err != nil || network.address.String() != "10.1.2.3/16" {
+		t.Errorf("%v, %v", network, err)
+	}
+	for field, values := range map[string][]any{
+		"machine_id":   {nil, "", "a b"},
+		"hostname":     {nil, "", "a b", "-a", "a\n", string(bytes.Repeat([]byte("a"), 65))},
+		"address":      {nil, "10.1.2.3", "10.1.2.3/33", "fd00::1/64", 7},
+		"gateway":      {"x", "fd00::1"},
+		"dns":          {[]string{"x"}, []string{"1.1.1.1\nsearch evil"}},
+		"mac":          {"x", "00:11:22:33:44:55:66:77"},
+		"mtu":          {-1, 10, 70000},
+		"time_unix_ms": {nil, 0, -5},
+		"entropy":      {nil, make([]byte, 31), "?"},
+	} {
+		for _, value := range values {
+			fields := validRequest()
+			fields[field] = value
+			if _, err := parse(t, fields); err == nil {
+				t.Errorf("%s %v was taken", field, value)
+			}
+		}
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"machine_id":"m","hostname":"h","address":"10.1.2.3/16","time_unix_ms":1,"entropy":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		request, err := ParseRequest(body)
+		if err != nil {
+			return
+		}
+		if len(request.Entropy) < minEntropy || request.Hostname == "" || request.MachineID == "" {
+			t.Errorf("%+v", request)
+		}
+		if id := systemMachineID(request.MachineID); len(id) != 32 {
+			t.Errorf("machine id %q", id)
+		}
+	})
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(got)
+}
+
+func TestFilesFollowTheIdentity(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"/etc/hosts":                    "127.0.0.1\tlocalhost\n127.0.1.1 old\n10.0.0.9 mine # kept",
+		"/etc/ssh/ssh_host_rsa_key":     "secret",
+		"/etc/ssh/ssh_host_rsa_key.pub": "public",
+		"/etc/ssh/sshd_config":          "kept",
+		"/var/lib/systemd/random-seed":  "seed",
+		"/run/resolv":                   "not to be followed",
+	} {
+		if err := os.MkdirAll(filepath.Dir(root+path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(root+path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(root+"/run/resolv", root+"/etc/resolv.conf"); err != nil {
+		t.Fatal(err)
+	}
+	request, err := parse(t, validRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failures := writeFiles(root, request); len(failures) > 0 {
+		t.Fatal(failures)
+	}
+	for path, want := range map[string]string{
+		"/etc/hostname":             "m-1\n",
+		"/etc/hosts":                "127.0.0.1\tlocalhost\n10.0.0.9 mine # kept\n127.0.1.1\tm-1\n",
+		"/etc/machine-id":           "0195a1b2c3d47890abcdef0123456789\n",
+		"/etc/resolv.conf":          "nameserver 10.1.0.1\n",
+		"/run/resolv":               "not to be followed",
+		"/etc/ssh/sshd_config":      "kept",
+		"/var/lib/sandbar/identity": "0195a1b2-c3d4-7890-abcd-ef0123456789\n",
+	} {
+		if got := content(t, root+path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	for _, path := range []string{"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_rsa_key.pub", "/var/lib/systemd/random-seed"} {
+		if _, err := os.Stat(root + path); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
+func TestSecretsOfTheSameMachineAreKept(t *testing.T) {
+	root := t.TempDir()
+	request, err := parse(t, validRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(root, request)
+	key := root + "/etc/ssh/ssh_host_rsa_key"
+	if err := os.MkdirAll(filepath.Dir(key), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeFiles(root, request)
+	if got := content(t, key); got != "secret" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestHostsOfAnEmptyImage(t *testing.T) {
+	want := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tm\n"
+	if got := hostsWith("", "m"); got != want {
+		t.Errorf("%q", got)
+	}
+	if got := hostsWith(want, "m"); got != want {
+		t.Errorf("not the same again: %q", got)
+	}
+}
+
+func TestMachineIDThatIsNoUUIDIsHashed(t *testing.T) {
+	if a, b := systemMachineID("machine-1"), systemMachineID("machine-2"); len(a) != 32 || a == b {
+		t.Errorf("%s, %s", a, b)
+	}
+}
+
+func TestSuperblock(t *testing.T) {
+	superblock := make([]byte, superblockSize)
+	put := func(at int, value uint32) { binary.LittleEndian.PutUint32(superblock[at:], value) }
+	if _, err := parseSuperblock(superblock); err == nil {
+		t.Error("an empty block was taken")
+	}
+	put(fieldMagic, ext4Magic)
+	put(fieldBlocksLow, 5)
+	put(fieldBlocksHigh, 1)
+	put(fieldLogSize, 2)
+	put(fieldPerGroup, 32768)
+	if got, err := parseSuperblock(superblock); err != nil || got != (geometry{4096, 5, 32768}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	put(fieldIncompat, incompat64Bit)
+	if got, err := parseSuperblock(superblock); err != nil || got.blocks != 1<<32+5 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func FuzzSuperblock(f *testing.F) {
+	f.Add(make([]byte, superblockSize))
+	f.Fuzz(func(t *testing.T, superblock []byte) {
+		if got, err := parseSuperblock(superblock); err == nil && (got.blockSize == 0 || got.perGroup == 0) {
+			t.Errorf("%+v", got)
+		}
+	})
+}

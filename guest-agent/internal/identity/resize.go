@@ -1,0 +1,87 @@
+// A machine may get a larger disk than its image had. The kernel grows a mounted ext4 by itself, given the number
+// of blocks, so no program of the image is needed.
+
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ext4IocResizeFs is EXT4_IOC_RESIZE_FS: _IOW('f', 16, __u64).
+const ext4IocResizeFs = 0x40086610
+
+// Place and fields of an ext4 superblock, in bytes (Documentation/filesystems/ext4 of the kernel).
+const (
+	superblockOffset = 1024
+	superblockSize   = 1024
+	fieldBlocksLow   = 0x04
+	fieldLogSize     = 0x18
+	fieldPerGroup    = 0x20
+	fieldMagic       = 0x38
+	fieldIncompat    = 0x60
+	fieldBlocksHigh  = 0x150
+	ext4Magic        = 0xEF53
+	incompat64Bit    = 0x80
+)
+
+var errNotExt4 = errors.New("the root device has no ext4")
+
+// geometry is how large a file system is, in its own blocks.
+type geometry struct {
+	blockSize uint64 // in bytes
+	blocks    uint64
+	perGroup  uint64
+}
+
+// growRoot grows the root file system to the end of its device if that adds a whole block group or more.
+func growRoot(device string) error {
+	file, err := os.Open(device)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	superblock := make([]byte, superblockSize)
+	if _, err := file.ReadAt(superblock, superblockOffset); err != nil {
+		return err
+	}
+	now, err := parseSuperblock(superblock)
+	if err != nil {
+		return err
+	}
+	var size uint64 // in bytes
+	if err := ioctl(int(file.Fd()), unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {
+		return os.NewSyscallError("BLKGETSIZE64", err)
+	}
+	blocks := size / now.blockSize
+	if blocks < now.blocks+now.perGroup {
+		return nil
+	}
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return os.NewSyscallError("EXT4_IOC_RESIZE_FS", ioctl(int(root.Fd()), ext4IocResizeFs, unsafe.Pointer(&blocks)))
+}
+
+func parseSuperblock(superblock []byte) (geometry, error) {
+	if len(superblock) < superblockSize || binary.LittleEndian.Uint16(superblock[fieldMagic:]) != ext4Magic {
+		return geometry{}, errNotExt4
+	}
+	field := func(at int) uint64 { return uint64(binary.LittleEndian.Uint32(superblock[at:])) }
+	logSize := field(fieldLogSize)
+	found := geometry{blocks: field(fieldBlocksLow), perGroup: field(fieldPerGroup)}
+	if field(fieldIncompat)&incompat64Bit != 0 {
+		found.blocks |= field(fieldBlocksHigh) << 32
+	}
+	if logSize > 6 || found.blocks == 0 || found.perGroup == 0 {
+		return geometry{}, errNotExt4
+	}
+	found.blockSize = 1024 << logSize
+	return found, nil
+}

@@ -1,0 +1,93 @@
+package jobs
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment returns what a login of the account would have, overridden by the request.
+func environment(who *account, wanted map[string]string) []string {
+	name := who.name
+	if name == "" {
+		name = strconv.FormatUint(uint64(who.uid), 10)
+	}
+	defaults := [...][2]string{
+		{"PATH", defaultPath},
+		{"HOME", who.home},
+		{"USER", name},
+		{"LOGNAME", name},
+		{"SHELL", who.shell},
+		{"LANG", "C.UTF-8"},
+	}
+	variables := make([]string, 0, len(defaults)+len(wanted))
+	for _, variable := range defaults {
+		if _, overridden := wanted[variable[0]]; !overridden {
+			variables = append(variables, variable[0]+"="+variable[1])
+		}
+	}
+	for name, value := range wanted {
+		variables = append(variables, name+"="+value)
+	}
+	return variables
+}
+
+// workingDirectory returns where the job starts: where the request says, else the home of the account, else /.
+func workingDirectory(who *account, wanted string) (string, error) {
+	if wanted != "" {
+		if !isDirectory(wanted) {
+			return "", invalid("cwd is not a directory: " + wanted)
+		}
+		return wanted, nil
+	}
+	if isDirectory(who.home) {
+		return who.home, nil
+	}
+	return "/", nil
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// Exit codes by which a shell reports a program that it could not run.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// findProgram returns the path of the program that name means, or the exit code of a shell that cannot run it.
+func findProgram(name string, env []string, cwd string) (path string, failure int) {
+	if strings.Contains(name, "/") {
+		return name, 0 // the kernel's answer is as good
+	}
+	failure = exitNotFound
+	for directory := range strings.SplitSeq(searchPath(env), ":") {
+		candidate := filepath.Join(directory, name)
+		if !filepath.IsAbs(candidate) {
+			candidate = filepath.Join(cwd, candidate)
+		}
+		info, err := os.Stat(candidate)
+		if name == "" || err != nil || info.IsDir() {
+			continue
+		}
+		if info.Mode().Perm()&0o111 != 0 {
+			return candidate, 0
+		}
+		failure = exitNotExecutable
+	}
+	return "", failure
+}
+
+func searchPath(env []string) string {
+	for _, variable := range env {
+		if path, ok := strings.CutPrefix(variable, "PATH="); ok {
+			return path
+		}
+	}
+	return defaultPath
+}

@@ -1,0 +1,228 @@
+// A job has one goroutine that owns its process from start to end, and a pump for each output stream:
+//
+//	running --main process exits--> drain pipes -----------------------------> exited
+//	   |---cancel----> TERM to all, 5 s, KILL, group empty, drain pipes ------> canceled
+//	   '---time-out--> the same ----------------------------------------------> timed_out
+
+package jobs
+
+import (
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/output"
+)
+
+// killGrace is what processes get between TERM and KILL.
+const killGrace = 5 * time.Second
+
+// State is where a job is in its life.
+type State string
+
+// All states. Every state but the first is an end.
+const (
+	Running  State = "running"
+	Exited   State = "exited"
+	Canceled State = "canceled"
+	TimedOut State = "timed_out"
+)
+
+// Status is what the host is told about a job. The byte counts are of the output kept, up to the limit.
+type Status struct {
+	ID             string  `json:"id"`
+	State          State   `json:"status"`
+	ExitCode       *int    `json:"exit_code"`
+	Signal         *string `json:"signal"`
+	StdoutBytes    int64   `json:"stdout_bytes"`
+	StderrBytes    int64   `json:"stderr_bytes"`
+	Truncated      bool    `json:"truncated"`
+	StartedUnixMs  int64   `json:"started_unix_ms"`
+	FinishedUnixMs *int64  `json:"finished_unix_ms"`
+}
+
+// Job is one command that runs or has run.
+type Job struct {
+	id      string
+	started time.Time
+	stdout  *output.Buffer
+	stderr  *output.Buffer
+
+	changed event // output was added or the job ended
+	freed   event // output was acknowledged
+
+	cancelOnce sync.Once
+	canceled   chan struct{}
+
+	mu       sync.Mutex
+	state    State
+	exitCode *int
+	signal   *string
+	finished time.Time
+}
+
+func newJob(id string, limit int64, spillDirectory string) *Job {
+	return &Job{
+		id:       id,
+		started:  time.Now(),
+		stdout:   output.NewBuffer(limit, spillDirectory),
+		stderr:   output.NewBuffer(limit, spillDirectory),
+		canceled: make(chan struct{}),
+		state:    Running,
+	}
+}
+
+// Changed returns a channel that is closed when there is more output or the job has ended.
+func (j *Job) Changed() <-chan struct{} { return j.changed.wait() }
+
+// Stdout returns the standard output.
+func (j *Job) Stdout() *output.Buffer { return j.stdout }
+
+// Stderr returns the standard error.
+func (j *Job) Stderr() *output.Buffer { return j.stderr }
+
+// Cancel asks for the end of every process of the job. It does not wait, and does nothing to an ended job.
+func (j *Job) Cancel() { j.cancelOnce.Do(func() { close(j.canceled) }) }
+
+// Acknowledge gives up the output below the offsets.
+func (j *Job) Acknowledge(stdout, stderr int64) error {
+	defer j.freed.fire()
+	if err := j.stdout.Acknowledge(stdout); err != nil {
+		return invalid("stdout: " + err.Error())
+	}
+	if err := j.stderr.Acknowledge(stderr); err != nil {
+		return invalid("stderr: " + err.Error())
+	}
+	return nil
+}
+
+// Ended reports whether the job is over and its output complete.
+func (j *Job) Ended() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state != Running
+}
+
+// Status describes the job as it is now.
+func (j *Job) Status() Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	status := Status{
+		ID:            j.id,
+		State:         j.state,
+		ExitCode:      j.exitCode,
+		Signal:        j.signal,
+		StartedUnixMs: j.started.UnixMilli(),
+	}
+	if j.state != Running {
+		finished := j.finished.UnixMilli()
+		status.FinishedUnixMs = &finished
+	}
+	var cutOut, cutErr bool
+	_, status.StdoutBytes, cutOut = j.stdout.Extent()
+	_, status.StderrBytes, cutErr = j.stderr.Extent()
+	status.Truncated = cutOut || cutErr
+	return status
+}
+
+// running is what the supervisor of a started job needs beside the job.
+type running struct {
+	*Job
+	process processOwner
+	pid     int
+	exit    <-chan syscall.WaitStatus
+	group   cgroup
+	pumps   [2]*pump
+	timeout time.Duration // zero: none
+}
+
+// processOwner sends signals to children that may have ended.
+type processOwner interface {
+	Signal(pid int, sig syscall.Signal) error
+}
+
+// supervise follows the job to its end.
+func (r *running) supervise(background string) {
+	state, status := r.awaitEnd()
+	for _, p := range r.pumps {
+		p.stop()
+	}
+	for _, p := range r.pumps {
+		<-p.drained
+	}
+	r.group.dissolve(background)
+	r.finish(state, status)
+}
+
+func (r *running) awaitEnd() (State, syscall.WaitStatus) {
+	var expired <-chan time.Time
+	if r.timeout > 0 {
+		timer := time.NewTimer(r.timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case status := <-r.exit:
+		return Exited, status
+	case <-r.canceled:
+		return Canceled, r.terminate()
+	case <-expired:
+		return TimedOut, r.terminate()
+	}
+}
+
+// terminate ends every process of the group, and the main process also if it left the group, which root can do.
+func (r *running) terminate() syscall.WaitStatus {
+	deadline := time.Now().Add(killGrace)
+	if reached := r.group.signal(syscall.SIGTERM); !reached[r.pid] {
+		_ = r.process.Signal(r.pid, syscall.SIGTERM) // it may have ended since
+	}
+	if r.group.awaitEmpty(killGrace) {
+		select {
+		case status := <-r.exit:
+			return status
+		case <-time.After(time.Until(deadline)):
+		}
+	}
+	r.group.kill()
+	_ = r.process.Signal(r.pid, syscall.SIGKILL) // it may have ended since
+	r.group.awaitEmpty(-1)
+	return <-r.exit
+}
+
+func (j *Job) finish(state State, status syscall.WaitStatus) {
+	j.mu.Lock()
+	j.finished = time.Now()
+	j.state = state
+	if status.Signaled() {
+		name := signalName(status.Signal())
+		j.signal = &name
+	} else {
+		code := status.ExitStatus()
+		j.exitCode = &code
+	}
+	j.mu.Unlock()
+	j.changed.fire()
+}
+
+// fail ends a job whose program could not be run, as a shell would report it.
+func (j *Job) fail(name string, exitCode int, text string) {
+	_, _ = j.stderr.Append([]byte("sandbar: " + name + ": " + text + "\n")) // an empty stream has room
+	j.stderr.Seal()
+	j.finish(Exited, syscall.WaitStatus(exitCode<<8))
+}
+
+func (j *Job) close() {
+	j.stdout.Close()
+	j.stderr.Close()
+}
+
+func signalName(sig syscall.Signal) string {
+	if name := unix.SignalName(sig); name != "" {
+		return name
+	}
+	return "SIG" + strconv.Itoa(int(sig))
+}

@@ -1,0 +1,148 @@
+package jobs
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/reaper"
+)
+
+// program is a request resolved against the machine: all that a fork needs.
+type program struct {
+	path    string
+	argv    []string
+	env     []string
+	cwd     string
+	account account
+	failure int // exit code of a program that cannot be run, else 0
+}
+
+func resolve(request *Request) (*program, error) {
+	who, err := findAccount("", request.User)
+	if err != nil {
+		return nil, err
+	}
+	cwd, err := workingDirectory(&who, request.Cwd)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{argv: request.argv(), env: environment(&who, request.Env), cwd: cwd, account: who}
+	p.path, p.failure = findProgram(p.argv[0], p.env, cwd)
+	return p, nil
+}
+
+// stdio is what becomes descriptors 0, 1 and 2 of a process.
+type stdio [3]*os.File
+
+// openInput returns a file that reads as content and then ends. It waits for nobody: what a pipe does not hold
+// follows as the job reads, and is forgotten if it never does.
+func openInput(content []byte) (*os.File, error) {
+	if len(content) == 0 {
+		return os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	reader := os.NewFile(uintptr(ends[0]), "stdin")
+	if err := unix.SetNonblock(ends[1], true); err != nil {
+		return nil, errors.Join(err, reader.Close(), unix.Close(ends[1]))
+	}
+	writer := os.NewFile(uintptr(ends[1]), "stdin")
+	if len(content) <= pumpSize {
+		_, err := writer.Write(content)
+		return reader, errors.Join(err, writer.Close())
+	}
+	go func() {
+		_, _ = writer.Write(content) // fails when nobody can read any more
+		_ = writer.Close()
+	}()
+	return reader, nil
+}
+
+func (s *stdio) close() {
+	for _, file := range s {
+		if file != nil {
+			_ = file.Close() // an end of a pipe has nothing left to lose
+		}
+	}
+}
+
+// own makes the account the owner of its pipes, so that it may open /dev/stdin and the like.
+func (s *stdio) own(who *account) error {
+	if who.uid == 0 {
+		return nil
+	}
+	for _, file := range s {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeNamedPipe == 0 {
+			continue
+		}
+		if err := file.Chown(int(who.uid), int(who.gid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start forks the program into the group, in a session of its own.
+func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-chan syscall.WaitStatus, error) {
+	if err := files.own(&p.account); err != nil {
+		return 0, nil, err
+	}
+	attributes := syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if !p.account.isPlainRoot() {
+		attributes.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
+	}
+	pid, status, err := r.Start(func() (int, error) {
+		pid, err := syscall.ForkExec(p.path, p.argv, &syscall.ProcAttr{
+			Dir:   p.cwd,
+			Env:   p.env,
+			Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
+			Sys:   &attributes,
+		})
+		if err != nil {
+			return 0, execError{err}
+		}
+		return pid, nil
+	})
+	runtime.KeepAlive(group)
+	return pid, status, err
+}
+
+// execError is an error of the fork or exec of the program itself.
+type execError struct{ cause error }
+
+func (e execError) Error() string { return "exec: " + e.cause.Error() }
+func (e execError) Unwrap() error { return e.cause }
+
+// execFailure translates an error of exec into what a shell would make of it. Other errors are the machine's own.
+func execFailure(err error) (exitCode int, text string, ok bool) {
+	var failed execError
+	if !errors.As(err, &failed) {
+		return 0, "", false
+	}
+	switch failed.cause {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return exitNotFound, "not found", true
+	case syscall.EACCES, syscall.EPERM, syscall.EISDIR, syscall.ELOOP:
+		return exitNotExecutable, "permission denied", true
+	case syscall.ENOEXEC:
+		return exitNotExecutable, "exec format error", true
+	case syscall.E2BIG, syscall.ENAMETOOLONG:
+		return exitNotExecutable, "argument list too long", true
+	}
+	return 0, "", false
+}
+
+func internal(step string, err error) error {
+	return fault.New(fault.Internal, step+": "+err.Error())
+}

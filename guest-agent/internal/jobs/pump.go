@@ -1,0 +1,165 @@
+// A pump carries one output pipe of a job into its buffer. The pipe may outlive the job in a process that was left
+// in the background, which must neither block nor die of it, so a pump runs until nobody can write any more.
+
+package jobs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/output"
+)
+
+const (
+	// pumpSize is the capacity of a pipe by default, in bytes: more cannot be read at once.
+	pumpSize = 64 << 10
+	// fullRetry is when a write that found the disk full is tried again without an acknowledgement.
+	fullRetry = time.Second
+)
+
+// scratch holds read buffers. A pump has one only while it moves bytes, so that waiting costs no memory.
+var scratch = sync.Pool{New: func() any { return new([pumpSize]byte) }}
+
+type pump struct {
+	pipe    *os.File // its reading end, in non-blocking mode
+	raw     syscall.RawConn
+	buffer  *output.Buffer
+	grown   *event // fired after bytes were added to the buffer
+	freed   *event // fired by others after bytes were acknowledged
+	drained chan struct{}
+}
+
+// newPump makes a pipe and returns its pump and its writing end.
+func newPump(buffer *output.Buffer, grown, freed *event) (*pump, *os.File, error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	writer := os.NewFile(uintptr(ends[1]), "pipe")
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		return nil, nil, errors.Join(err, unix.Close(ends[0]), writer.Close())
+	}
+	reader := os.NewFile(uintptr(ends[0]), "pipe")
+	raw, err := reader.SyscallConn()
+	if err != nil {
+		return nil, nil, errors.Join(err, reader.Close(), writer.Close())
+	}
+	p := &pump{pipe: reader, raw: raw, buffer: buffer, grown: grown, freed: freed, drained: make(chan struct{})}
+	return p, writer, nil
+}
+
+// run does the pump's whole life. What arrives before stop, and what is in the pipe then, goes to the buffer.
+func (p *pump) run() {
+	defer p.pipe.Close()
+	err := p.follow()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = p.drain()
+	}
+	p.buffer.Seal()
+	close(p.drained)
+	if err == nil {
+		p.discard()
+	}
+}
+
+// stop makes the pump take only what is in the pipe now; drained is closed when it has.
+func (p *pump) stop() {
+	_ = p.pipe.SetReadDeadline(time.Unix(1, 0)) // fails only if the pipe is closed, which is as good
+}
+
+// follow moves bytes until the end of the stream or stop, and returns which it was.
+func (p *pump) follow() error {
+	for {
+		var failure error
+		err := p.raw.Read(func(fd uintptr) bool {
+			failure = p.transfer(int(fd), pumpSize, p.keep)
+			return failure != unix.EAGAIN
+		})
+		if err != nil {
+			return err
+		}
+		if failure != nil {
+			return failure
+		}
+	}
+}
+
+// drain moves what is in the pipe. Its amount is taken first: a process in the background may write without end.
+func (p *pump) drain() error {
+	var failure error
+	err := p.raw.Control(func(fd uintptr) {
+		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		if err != nil {
+			failure = err
+			return
+		}
+		for left > 0 && failure == nil {
+			failure = p.transfer(int(fd), left, func(data []byte) {
+				left -= len(data)
+				p.keep(data)
+			})
+		}
+	})
+	if failure == unix.EAGAIN {
+		failure = nil
+	}
+	return errors.Join(err, failure)
+}
+
+// discard reads on for those who still write, and forgets what they say.
+func (p *pump) discard() {
+	if err := p.pipe.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	for {
+		var failure error
+		err := p.raw.Read(func(fd uintptr) bool {
+			failure = p.transfer(int(fd), pumpSize, func([]byte) {})
+			return failure != unix.EAGAIN
+		})
+		if err != nil || failure != nil {
+			return
+		}
+	}
+}
+
+// transfer makes one read of at most limit bytes and hands them to use. It returns io.EOF at the end of the stream.
+func (p *pump) transfer(fd, limit int, use func([]byte)) error {
+	space := scratch.Get().(*[pumpSize]byte)
+	defer scratch.Put(space)
+	for {
+		n, err := unix.Read(fd, space[:min(limit, pumpSize)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		}
+		use(space[:n])
+		return nil
+	}
+}
+
+// keep puts data into the buffer, and waits where there is no room: the pipe then fills up and holds the job back.
+func (p *pump) keep(data []byte) {
+	for {
+		freed := p.freed.wait()
+		n, err := p.buffer.Append(data)
+		p.grown.fire()
+		if data = data[n:]; err == nil {
+			return
+		}
+		select {
+		case <-freed:
+		case <-time.After(fullRetry):
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// Package jobs runs commands in the machine and keeps their output and end until the host has both, whatever
+// happens to the host's connection meanwhile.
+package jobs
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/reaper"
+)
+
+// Config is where the jobs of a registry live.
+type Config struct {
+	CgroupDirectory string // on a cgroup2 file system; made if missing
+	SpillDirectory  string // made at need
+	Reaper          *reaper.Reaper
+}
+
+// Registry holds all jobs that the host has not deleted.
+type Registry struct {
+	config     Config
+	background string // control group of the processes that ended jobs left behind
+
+	starting sync.Mutex // held while a job is made, so that an id is never started twice
+	mu       sync.Mutex
+	jobs     map[string]*Job
+}
+
+// NewRegistry returns a registry without jobs and makes its control groups.
+func NewRegistry(config Config) (*Registry, error) {
+	background := filepath.Join(config.CgroupDirectory, "background")
+	if err := os.MkdirAll(background, 0o755); err != nil {
+		return nil, err
+	}
+	return &Registry{config: config, background: background, jobs: make(map[string]*Job)}, nil
+}
+
+// Put starts the job unless there is one of that id, and returns the one that there is now. On an error there is
+// no new job.
+func (r *Registry) Put(id string, request *Request) (job *Job, created bool, err error) {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	if job, err := r.Get(id); err == nil {
+		return job, false, nil
+	}
+	if job, err = r.start(id, request); err != nil {
+		return nil, false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.jobs[id] = job
+	return job, true, nil
+}
+
+// Get returns the job of that id.
+func (r *Registry) Get(id string) (*Job, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if job, ok := r.jobs[id]; ok {
+		return job, nil
+	}
+	return nil, fault.New(fault.NotFound, "no such job")
+}
+
+// List returns all jobs, the oldest first.
+func (r *Registry) List() []*Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]*Job, 0, len(r.jobs))
+	for _, job := range r.jobs {
+		list = append(list, job)
+	}
+	slices.SortFunc(list, func(a, b *Job) int {
+		return cmp.Or(a.started.Compare(b.started), cmp.Compare(a.id, b.id))
+	})
+	return list
+}
+
+// Delete forgets an ended job and its output.
+func (r *Registry) Delete(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job, ok := r.jobs[id]
+	if !ok {
+		return fault.New(fault.NotFound, "no such job")
+	}
+	if !job.Ended() {
+		return fault.New(fault.Conflict, "the job is running")
+	}
+	delete(r.jobs, id)
+	job.close()
+	return nil
+}
+
+// Close gives up all output, so that no file of the agent keeps the disk from being unmounted.
+func (r *Registry) Close() {
+	for _, job := range r.List() {
+		job.close()
+	}
+}
+
+// start makes a job and its process.
+func (r *Registry) start(id string, request *Request) (*Job, error) {
+	program, err := resolve(request)
+	if err != nil {
+		return nil, err
+	}
+	job := newJob(id, request.outputLimit(), r.config.SpillDirectory)
+	if program.failure != 0 {
+		job.fail(program.argv[0], program.failure, failureText(program.failure))
+		return job, nil
+	}
+	timeout := time.Duration(request.TimeoutSec * float64(time.Second))
+	if err := r.launch(job, program, request.Stdin, timeout); err != nil {
+		if code, text, ok := execFailure(err); ok {
+			job.fail(program.argv[0], code, text)
+			return job, nil
+		}
+		return nil, internal("start", err)
+	}
+	return job, nil
+}
+
+func failureText(exitCode int) string {
+	if exitCode == exitNotFound {
+		return "not found"
+	}
+	return "permission denied"
+}
+
+// launch starts the process with its pipes and control group. An error of exec itself is returned bare.
+func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
+	group, directory, err := makeCgroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
+	if err != nil {
+		return err
+	}
+	defer directory.Close()
+	var files stdio
+	defer files.close()
+	pumps, err := openStdio(job, &files, stdin)
+	if err == nil {
+		run := &running{Job: job, process: r.config.Reaper, group: group, pumps: pumps, timeout: timeout}
+		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
+			go pumps[0].run()
+			go pumps[1].run()
+			go run.supervise(r.background)
+			return nil
+		}
+	}
+	group.remove()
+	for _, p := range pumps {
+		if p != nil {
+			_ = p.pipe.Close() // nothing was ever written to it
+		}
+	}
+	return err
+}
+
+func openStdio(job *Job, files *stdio, stdin []byte) (pumps [2]*pump, err error) {
+	if files[0], err = openInput(stdin); err != nil {
+		return pumps, err
+	}
+	if pumps[0], files[1], err = newPump(job.stdout, &job.changed, &job.freed); err != nil {
+		return pumps, err
+	}
+	pumps[1], files[2], err = newPump(job.stderr, &job.changed, &job.freed)
+	return pumps, err
+}

@@ -1,0 +1,100 @@
+package jobs
+
+import (
+	"encoding/json"
+	"strings"
+
+	"sandbar/guest-agent/internal/fault"
+)
+
+// defaultOutputLimit is what is kept of each output stream, in bytes, if the request does not say.
+const defaultOutputLimit = 256 << 20
+
+// Request is what the host asks to run: a command line for the shell, or a program with its arguments.
+type Request struct {
+	Command        *string           `json:"command"`
+	Argv           []string          `json:"argv"`
+	Env            map[string]string `json:"env"`
+	Cwd            string            `json:"cwd"`
+	User           string            `json:"user"`
+	Stdin          []byte            `json:"stdin"`
+	TimeoutSec     float64           `json:"timeout_sec"`
+	MaxOutputBytes *int64            `json:"max_output_bytes"`
+}
+
+// ParseRequest reads the JSON of a request and checks all that can be checked without looking at the machine.
+func ParseRequest(body []byte) (*Request, error) {
+	request := new(Request)
+	if err := json.Unmarshal(body, request); err != nil {
+		return nil, invalid("the body is not a job request: " + err.Error())
+	}
+	if err := request.check(); err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+func (r *Request) check() error {
+	if (r.Command == nil) == (len(r.Argv) == 0) {
+		return invalid("exactly one of command and argv is needed")
+	}
+	if r.Cwd != "" && r.Cwd[0] != '/' {
+		return invalid("cwd is not an absolute path")
+	}
+	if r.TimeoutSec < 0 || r.TimeoutSec > maxTimeoutSec {
+		return invalid("timeout_sec is out of range")
+	}
+	if r.MaxOutputBytes != nil && *r.MaxOutputBytes < 0 {
+		return invalid("max_output_bytes is negative")
+	}
+	for name, value := range r.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || hasNull(value) {
+			return invalid("env has a name or value that no environment can hold")
+		}
+	}
+	for _, word := range r.argv() {
+		if hasNull(word) {
+			return invalid("a null byte cannot be part of a command")
+		}
+	}
+	if hasNull(r.Cwd) || hasNull(r.User) {
+		return invalid("a null byte cannot be part of a path or a name")
+	}
+	return nil
+}
+
+// maxTimeoutSec keeps the time-out far from the range of the clock: a year.
+const maxTimeoutSec = 366 * 24 * 3600
+
+// argv returns the words of the program to run.
+func (r *Request) argv() []string {
+	if r.Command != nil {
+		return []string{"/bin/sh", "-c", *r.Command}
+	}
+	return r.Argv
+}
+
+func (r *Request) outputLimit() int64 {
+	if r.MaxOutputBytes == nil {
+		return defaultOutputLimit
+	}
+	return *r.MaxOutputBytes
+}
+
+func hasNull(s string) bool { return strings.IndexByte(s, 0) >= 0 }
+
+func invalid(detail string) error { return fault.New(fault.Validation, detail) }
+
+// ValidID reports whether id may name a job: it becomes part of a path.
+func ValidID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,75 @@
+package output
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockSize is the granularity at which holes free disk space, in bytes.
+const blockSize = 4 << 10
+
+// spillFile is a nameless file that holds a byte of the stream at the byte's own offset; what is not in it is a
+// hole. It is made at the first write and vanishes with the process whatever happens.
+type spillFile struct {
+	directory string
+	file      *os.File
+	punched   int64 // everything below is a hole
+}
+
+func (s *spillFile) write(data []byte, offset int64) (int, error) {
+	if s.file == nil {
+		file, err := openNameless(s.directory)
+		if err != nil {
+			return 0, err
+		}
+		s.file = file
+	}
+	return s.file.WriteAt(data, offset)
+}
+
+func (s *spillFile) read(p []byte, offset int64) (int, error) {
+	n, err := s.file.ReadAt(p, offset)
+	if err == io.EOF && n == len(p) {
+		err = nil
+	}
+	return n, err
+}
+
+// punch frees the blocks below end. On a file system that cannot do it the space comes back with close.
+func (s *spillFile) punch(end int64) {
+	end -= end % blockSize
+	if end <= s.punched {
+		return
+	}
+	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	if unix.Fallocate(int(s.file.Fd()), mode, s.punched, end-s.punched) == nil {
+		s.punched = end
+	}
+}
+
+func (s *spillFile) close() {
+	if s.file != nil {
+		_ = s.file.Close() // the content is not wanted any more
+		s.file, s.punched = nil, 0
+	}
+}
+
+func openNameless(directory string) (*os.File, error) {
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(directory, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), "spill"), nil
+	}
+	if err != unix.EOPNOTSUPP && err != unix.EISDIR {
+		return nil, err
+	}
+	file, err := os.CreateTemp(directory, "spill-")
+	if err != nil {
+		return nil, err
+	}
+	return file, os.Remove(file.Name())
+}

@@ -1,0 +1,82 @@
+// The guest agent is the first process of every Sandbar machine. It boots the machine from the initramfs, stays
+// PID 1 for its life, and does what the host asks over the machine's channel.
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandbar/guest-agent/internal/api"
+	"sandbar/guest-agent/internal/boot"
+	"sandbar/guest-agent/internal/channel"
+	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/identity"
+	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/power"
+	"sandbar/guest-agent/internal/reaper"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+const (
+	portName     = "org.sandbar.agent"
+	portPatience = 5 * time.Second
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		_, _ = os.Stdout.WriteString(version + "\n")
+		return
+	}
+	if err := run(); err != nil {
+		power.Fail(err)
+	}
+}
+
+// run boots the machine and serves the host. It returns only with an error, after which the machine is of no use.
+func run() error {
+	system, err := boot.Run()
+	if err != nil {
+		return err
+	}
+	registry, err := jobs.NewRegistry(jobs.Config{
+		CgroupDirectory: "/sys/fs/cgroup/sandbar",
+		SpillDirectory:  "/var/lib/sandbar/spill",
+		Reaper:          reaper.New(),
+	})
+	if err != nil {
+		return err
+	}
+	raiseFileLimit()
+	powerOff := func() { power.Off(registry.Close) }
+	power.HandleSignals(powerOff)
+	port, err := channel.OpenPort(portName, portPatience)
+	if err != nil {
+		return err
+	}
+	host := channel.New(port, system.Token)
+	machine := api.Machine{Version: version, BootID: bootID(), PowerOff: powerOff}
+	handler := api.NewHandler(machine, identity.New(system.RootDevice), registry)
+	go func() { power.Fail(api.Serve(host, handler)) }()
+	console.Log("ready, version ", version)
+	return host.Run()
+}
+
+// raiseFileLimit gives jobs room for servers, and the agent for what jobs leave in the background.
+func raiseFileLimit() {
+	limit := syscall.Rlimit{Cur: 65536, Max: 524288}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		console.Log("file limit: ", err.Error())
+	}
+}
+
+func bootID() string {
+	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		console.Log(err.Error())
+	}
+	return strings.TrimSpace(string(content))
+}
