@@ -51,7 +51,10 @@ func run() error {
 		return err
 	}
 	raiseFileLimit()
-	powerOff := func() { power.Off(registry.Close) }
+	powerOff := func() {
+		registry.Abandon()
+		power.Off(registry.Close)
+	}
 	power.HandleSignals(powerOff)
 	port, err := channel.OpenPort(portName, portPatience)
 	if err != nil {

@@ -117,8 +117,9 @@ describe('execs', () => {
     const seen = { text: '', lastId: '', eof: false };
     let events = 0;
     let pending = '';
-    for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
-      pending += Buffer.from(chunk).toString();
+    const chunks = response.body?.getReader();
+    for (let read = await chunks?.read(); read && !read.done; read = await chunks?.read()) {
+      pending += Buffer.from(read.value).toString();
       const parts = pending.split('\n\n');
       pending = parts.pop() ?? '';
       for (const part of parts) {
@@ -130,9 +131,9 @@ describe('execs', () => {
         seen.eof = page.eof;
         if (page.data !== '') events++;
       }
-      if (events >= most) abort.abort();
-      if (abort.signal.aborted) break;
+      if (events >= most) break;
     }
+    abort.abort();
     return seen;
   }
 

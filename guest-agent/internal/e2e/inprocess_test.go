@@ -25,8 +25,9 @@ var (
 
 // agent is an agent in this process, with a socket pair for a port.
 type agent struct {
-	port    *port
-	cgroups string
+	port     *port
+	cgroups  string
+	registry *jobs.Registry
 }
 
 // startAgent gives the agent an identity without touching the machine that the test runs on.
@@ -50,7 +51,7 @@ func startAgent(t *testing.T) *agent {
 	go func() { _ = sessions.Run() }()
 	handler := api.NewHandler(api.Machine{Version: "test"}, identity.Assumed("machine-1"), registry)
 	go func() { _ = api.Serve(sessions, handler) }()
-	return &agent{port: newPort(port), cgroups: cgroups}
+	return &agent{port: newPort(port), cgroups: cgroups, registry: registry}
 }
 
 func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -294,5 +296,28 @@ func TestManyJobsAtOnce(t *testing.T) {
 	wg.Wait()
 	if list := h.expect(200, "GET", "/jobs", nil); strings.Count(list, `"exited"`) != 64 {
 		t.Error("not all listed")
+	}
+}
+
+// A machine that powers off ends its processes; none of their jobs may be told to have exited.
+func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
+	agent := startAgent(t)
+	h := agent.connect(t)
+	h.send(t.Context(), "PUT", "/jobs/doomed", map[string]any{"command": "exec sleep 1000"}).Body.Close()
+	procs := filepath.Join(agent.cgroups, "job-doomed", "cgroup.procs")
+	pid := func() int {
+		content, _ := os.ReadFile(procs)
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(content)))
+		return pid
+	}
+	eventually(t, "it runs", func() bool { return pid() > 0 })
+	agent.registry.Abandon()
+	if err := syscall.Kill(pid(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its process is gone", func() bool { return pid() == 0 })
+	time.Sleep(50 * time.Millisecond) // what would be told would be told by now
+	if state := h.status("doomed").State; state != jobs.Running {
+		t.Errorf("told to have %s", state)
 	}
 }

@@ -144,9 +144,14 @@ type processOwner interface {
 	Signal(pid int, sig syscall.Signal) error
 }
 
-// supervise follows the job to its end.
-func (r *running) supervise(background string) {
+// supervise follows the job to its end, which is not told once the jobs are abandoned.
+func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	state, status := r.awaitEnd()
+	select {
+	case <-abandoned:
+		return
+	default:
+	}
 	for _, p := range r.pumps {
 		p.stop()
 	}

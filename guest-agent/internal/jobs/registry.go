@@ -26,6 +26,9 @@ type Registry struct {
 	config     Config
 	background string // control group of the processes that ended jobs left behind
 
+	abandoned   chan struct{} // closed when the machine ends
+	abandonOnce sync.Once
+
 	starting sync.Mutex // held while a job is made, so that an id is never started twice
 	mu       sync.Mutex
 	jobs     map[string]*Job
@@ -37,7 +40,12 @@ func NewRegistry(config Config) (*Registry, error) {
 	if err := os.MkdirAll(background, 0o755); err != nil {
 		return nil, err
 	}
-	return &Registry{config: config, background: background, jobs: make(map[string]*Job)}, nil
+	return &Registry{
+		config:     config,
+		background: background,
+		abandoned:  make(chan struct{}),
+		jobs:       make(map[string]*Job),
+	}, nil
 }
 
 // Put starts the job unless there is one of that id, and returns the one that there is now. On an error there is
@@ -97,6 +105,10 @@ func (r *Registry) Delete(id string) error {
 	return nil
 }
 
+// Abandon says that the machine ends under its jobs: from now on none of them ends of itself, so none is told to
+// have. To the host they are lost.
+func (r *Registry) Abandon() { r.abandonOnce.Do(func() { close(r.abandoned) }) }
+
 // Close gives up all output, so that no file of the agent keeps the disk from being unmounted.
 func (r *Registry) Close() {
 	for _, job := range r.List() {
@@ -148,7 +160,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
 			go pumps[0].run()
 			go pumps[1].run()
-			go run.supervise(r.background)
+			go run.supervise(r.background, r.abandoned)
 			return nil
 		}
 	}

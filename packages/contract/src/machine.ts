@@ -28,7 +28,11 @@ export type Isolation = (typeof ISOLATIONS)[number];
 /** Bounds of a machine that no tier lifts; 1024 GB is the largest root disk. */
 export const MACHINE_BOUNDS = {
   nameLength: 255,
+  /** What QEMU's microvm machine takes. */
+  vcpusMax: 288,
   memoryMbMin: 128,
+  /** 4 TiB: far beyond any host, and small enough for sums in 32 bits. */
+  memoryMbMax: 4 * 1024 * 1024,
   rootfsGbMax: 1024,
   metadataKeys: 64,
   metadataBytes: 16 * 1024,
@@ -68,8 +72,15 @@ export type Machine = Static<typeof Machine>;
 export const MachineCreate = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, default: '' })),
-    vcpus: Type.Optional(Type.Integer({ minimum: 1, default: 1 })),
-    memory_mb: Type.Optional(Type.Integer({ minimum: MACHINE_BOUNDS.memoryMbMin, default: 1024, description: 'MiB.' })),
+    vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: MACHINE_BOUNDS.vcpusMax, default: 1 })),
+    memory_mb: Type.Optional(
+      Type.Integer({
+        minimum: MACHINE_BOUNDS.memoryMbMin,
+        maximum: MACHINE_BOUNDS.memoryMbMax,
+        default: 1024,
+        description: 'MiB.',
+      }),
+    ),
     rootfs_size_gb: Type.Optional(
       Type.Integer({
         minimum: 1,

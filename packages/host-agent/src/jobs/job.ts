@@ -11,7 +11,7 @@ import { JobSpool, readSpool } from './spool.ts';
 
 const RECORD = 'job.json';
 /** The guest may free what is safe here; told after this many bytes, and all at once when the job is forgotten. */
-const ACKNOWLEDGE_BYTES = 512 * 1024;
+const ACKNOWLEDGE_BYTES = 256 * 1024;
 
 export type OutputPage = { data: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
 
