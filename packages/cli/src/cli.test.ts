@@ -1,0 +1,195 @@
+// The command as a user calls it, against a small server that plays the API.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { after, before, beforeEach, describe, it } from 'node:test';
+
+const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+
+type Job = { status: string; exit_code: number | null; signal: string | null };
+
+let server: Server;
+let baseUrl: string;
+let calls: string[];
+let bodies: string[];
+let job: Job;
+let stdout: Buffer;
+let createDelayMs: number;
+
+before(async () => {
+  server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const [path = ''] = (request.url ?? '').split('?');
+    calls.push(`${request.method} ${path}`);
+    if (request.method === 'POST') bodies.push(Buffer.concat(chunks).toString());
+    const answer = (status: number, body: object) =>
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    const machine = {
+      id: 'm1',
+      name: '',
+      state: 'running',
+      vcpus: 1,
+      memory_mb: 256,
+      rootfs_size_gb: 2,
+      private_ip: '10.0.0.2',
+      created_at: 't',
+      error: null,
+    };
+    if (path.endsWith('/output')) {
+      const data = request.url?.includes('stream=stdout') ? stdout : Buffer.alloc(0);
+      const isRunning = job.status === 'running';
+      const page = {
+        offset: 0,
+        data: data.toString('base64'),
+        next_offset: data.length,
+        total_bytes: data.length,
+        eof: !isRunning,
+      };
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(`id: ${data.length}\ndata: ${JSON.stringify(page)}\n\n`);
+      if (!isRunning) response.end();
+      return;
+    }
+    if (path === '/v1/machines' && request.method === 'GET') return answer(200, { machines: [machine] });
+    if (path === '/v1/machines') {
+      setTimeout(() => answer(201, machine), createDelayMs);
+      return;
+    }
+    if (path.includes('/execs')) return answer(200, { id: 'e1', truncated: false, ...job });
+    if (path.endsWith('/absent')) return answer(404, { code: 'not_found', detail: 'no such machine' });
+    answer(200, machine);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  assert.ok(typeof address === 'object' && address !== null);
+  baseUrl = `http://127.0.0.1:${address.port}`;
+});
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
+beforeEach(() => {
+  calls = [];
+  bodies = [];
+  job = { status: 'exited', exit_code: 0, signal: null };
+  stdout = Buffer.alloc(0);
+  createDelayMs = 0;
+});
+
+function start(args: string[], env: Record<string, string> = {}) {
+  return spawn(process.execPath, [CLI, ...args], {
+    env: {
+      ...process.env,
+      SANDBAR_HOME: `${tmpdir()}/no-such-home`,
+      SANDBAR_BASE_URL: baseUrl,
+      SANDBAR_API_KEY: 'k',
+      ...env,
+    },
+  });
+}
+
+async function sandbar(args: string[], options: { env?: Record<string, string>; input?: string } = {}) {
+  const child = start(args, options.env);
+  const out: Buffer[] = [];
+  let stderr = '';
+  child.stdout.on('data', (chunk) => out.push(chunk));
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  child.stdin.end(options.input ?? '');
+  const [code] = await once(child, 'close');
+  return { code, stdout: Buffer.concat(out), stderr };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  while (!condition()) {
+    assert.ok(performance.now() < deadline, 'waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+describe('sandbar run', () => {
+  it('prints exact bytes, ends with the exit code of the command, and destroys the machine', async () => {
+    stdout = Buffer.from(Array.from({ length: 256 }, (_, index) => index));
+    job.exit_code = 7;
+    const result = await sandbar(['run', '--memory', '256', '--env', 'A=b=c', '--', 'cmd', '-x', '--', 'y']);
+    assert.equal(result.code, 7);
+    assert.deepEqual(result.stdout, stdout);
+    assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
+    assert.deepEqual(
+      bodies.map((body) => JSON.parse(body)),
+      [{ memory_mb: 256 }, { argv: ['cmd', '-x', '--', 'y'], env: { A: 'b=c' } }],
+    );
+  });
+
+  it('a signal is 128 and its number, a time-out 124', async () => {
+    job = { status: 'exited', exit_code: null, signal: 'SIGTERM' };
+    assert.equal((await sandbar(['run', '--', 'x'])).code, 143);
+    job = { status: 'timed_out', exit_code: null, signal: 'SIGTERM' };
+    assert.equal((await sandbar(['run', '--', 'x'])).code, 124);
+  });
+
+  it('--keep keeps the machine and says which', async () => {
+    const { stderr } = await sandbar(['run', '--keep', '--', 'x']);
+    assert.match(stderr, /m1/);
+    assert.ok(!calls.some((call) => call.startsWith('DELETE')));
+  });
+
+  it('-i passes standard input', async () => {
+    await sandbar(['run', '-i', '--', 'cat'], { input: 'hello' });
+    assert.equal(JSON.parse(bodies[1] ?? '').stdin, Buffer.from('hello').toString('base64'));
+  });
+
+  it('Ctrl-C cancels the job, destroys the machine and ends with 130', async () => {
+    job = { status: 'running', exit_code: null, signal: null };
+    const child = start(['run', '--', 'sleep', '1000']);
+    await until(() => calls.some((call) => call.endsWith('/output')));
+    child.kill('SIGINT');
+    const [code] = await once(child, 'close');
+    assert.equal(code, 130);
+    assert.deepEqual(calls.slice(-2), ['POST /v1/machines/m1/execs/e1/cancel', 'DELETE /v1/machines/m1']);
+  });
+
+  it('Ctrl-C while the machine is being made destroys it all the same', async () => {
+    createDelayMs = 300;
+    const child = start(['run', '--', 'x']);
+    await until(() => calls.includes('POST /v1/machines'));
+    child.kill('SIGTERM');
+    const [code] = await once(child, 'close');
+    assert.equal(code, 143);
+    assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
+  });
+});
+
+describe('sandbar', () => {
+  it('machines list is a table, --json what the API said', async () => {
+    assert.match((await sandbar(['machines', 'list'])).stdout.toString(), /^ID\s+NAME.*\nm1\s+-\s+running/);
+    assert.equal(JSON.parse((await sandbar(['machines', 'list', '--json'])).stdout.toString())[0].id, 'm1');
+  });
+
+  it('an error is one line with its code, exit code 1', async () => {
+    const { code, stderr } = await sandbar(['machines', 'get', 'absent']);
+    assert.deepEqual([code, stderr], [1, 'sandbar: not_found: no such machine\n']);
+  });
+
+  it('a service that is not there is told with npm start', async () => {
+    const { code, stderr } = await sandbar(['images'], { env: { SANDBAR_BASE_URL: 'http://127.0.0.1:1' } });
+    assert.equal(code, 1);
+    assert.match(stderr, /^sandbar: .*127\.0\.0\.1:1.*npm start.*\n$/);
+  });
+
+  it('help and version work without a service; a wrong option is one line and exit code 2', async () => {
+    assert.match((await sandbar(['--help'])).stdout.toString(), /Usage: sandbar/);
+    assert.match((await sandbar(['run', '--help'])).stdout.toString(), /--vcpus/);
+    assert.match((await sandbar(['--version'])).stdout.toString(), /^\d+\.\d+\.\d+\n$/);
+    const { code, stderr } = await sandbar(['run', '--nope', '--', 'x']);
+    assert.equal(code, 2);
+    assert.match(stderr, /^sandbar: .*--nope.*\n$/);
+    assert.equal((await sandbar(['run', '--vcpus', 'two', '--', 'x'])).code, 2);
+    assert.equal((await sandbar(['nope'])).code, 2);
+  });
+});

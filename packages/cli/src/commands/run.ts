@@ -1,0 +1,89 @@
+// `sandbar run`: a machine for one command.
+import { randomUUID } from 'node:crypto';
+import type { Sandbar } from '@sandbar/sdk/client.ts';
+import { ConnectionError } from '@sandbar/sdk/errors.ts';
+import { type Command, connect, onlyGiven, readArguments, readEnvironment, readInteger } from '../command.ts';
+import { Interrupted, onInterruption } from '../interruption.ts';
+import { readStdin, runJob } from '../run-job.ts';
+import { UsageError } from '../usage-error.ts';
+
+const HELP = `Usage: sandbar run [OPTIONS] -- COMMAND [ARGUMENTS]
+
+Creates a machine, runs the command in it with its output live, and destroys the machine. Ends with the command's exit
+code; 128 and the signal's number when a signal ended it, 124 when it ran out of time.
+
+  --vcpus N       processors (1)             --user USER     who runs it (root)
+  --memory MB     memory, MiB (1024)         --cwd DIR       where it runs (the user's home)
+  --rootfs GB     disk, GiB (10)             --env K=V       a variable, as often as needed; K alone passes it on
+  --stack NAME    image (base)               --timeout SEC   ends the command after that (3600)
+  --name NAME     a label for the machine    -i, --stdin     passes standard input on, up to 512 KiB
+  --keep          keeps the machine and prints its id to standard error`;
+
+async function runCommand(args: readonly string[]): Promise<number> {
+  const { values, positionals, rest } = readArguments(args, {
+    vcpus: { type: 'string' },
+    memory: { type: 'string' },
+    rootfs: { type: 'string' },
+    stack: { type: 'string' },
+    name: { type: 'string' },
+    user: { type: 'string' },
+    cwd: { type: 'string' },
+    env: { type: 'string', multiple: true },
+    timeout: { type: 'string' },
+    stdin: { type: 'boolean', short: 'i', default: false },
+    keep: { type: 'boolean', default: false },
+  });
+  const argv = [...positionals, ...rest];
+  if (argv.length === 0) throw new UsageError('no command: sandbar run -- uname -a');
+  const spec = onlyGiven({
+    name: values.name,
+    vcpus: readInteger('--vcpus', values.vcpus),
+    memory_mb: readInteger('--memory', values.memory),
+    rootfs_size_gb: readInteger('--rootfs', values.rootfs),
+    stack: values.stack,
+  });
+  const job = {
+    argv,
+    ...onlyGiven({
+      user: values.user,
+      cwd: values.cwd,
+      env: readEnvironment(values.env),
+      timeout_sec: readInteger('--timeout', values.timeout),
+      stdin: values.stdin ? await readStdin() : undefined,
+    }),
+  };
+
+  const sandbar = connect();
+  const signal = onInterruption();
+  // Known before the machine is: an interrupted create is asked for again by its key, and then destroyed.
+  const idempotencyKey = randomUUID();
+  let machineId: string | undefined;
+  try {
+    machineId = (await sandbar.machines.create(spec, { idempotencyKey, signal })).id;
+    if (values.keep) console.error(`sandbar: machine ${machineId} is kept`);
+    return await runJob(sandbar, machineId, job, signal);
+  } catch (error) {
+    if (!(error instanceof Interrupted)) throw error;
+    machineId ??= (await sandbar.machines.create(spec, { idempotencyKey }).catch(() => undefined))?.id;
+    return error.exitCode;
+  } finally {
+    if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId);
+  }
+}
+
+/** A machine that cannot be destroyed now must be known: it costs memory until somebody does. */
+async function destroy(sandbar: Sandbar, machineId: string): Promise<void> {
+  try {
+    await sandbar.machines.destroy(machineId);
+  } catch (error) {
+    const why = error instanceof ConnectionError ? 'the service does not answer' : String(error);
+    console.error(`sandbar: machine ${machineId} was not destroyed (${why}): sandbar machines destroy ${machineId}`);
+  }
+}
+
+export const run: Command = {
+  name: 'run',
+  summary: 'runs a command in a machine of its own: sandbar run -- uname -a',
+  help: HELP,
+  run: runCommand,
+};

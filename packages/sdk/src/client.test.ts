@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import { Sandbar } from './client.ts';
+import { ApiError, ConnectionError } from './errors.ts';
+
+type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
+
+let server: Server;
+let sandbar: Sandbar;
+let handle: Handler;
+let requests: { method: string; url: string; headers: IncomingMessage['headers']; body: string }[];
+
+before(async () => {
+  server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks).toString();
+    requests.push({ method: request.method ?? '', url: request.url ?? '', headers: request.headers, body });
+    handle(request, response, body);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  assert.ok(typeof address === 'object' && address !== null);
+  sandbar = new Sandbar({ baseUrl: `http://127.0.0.1:${address.port}/`, apiKey: 'sbr_key' });
+});
+after(() => server.close());
+beforeEach(() => {
+  requests = [];
+  handle = (_request, response) => answer(response, 200, {});
+});
+
+function answer(response: ServerResponse, status: number, body: object, headers: Record<string, string> = {}): void {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body));
+}
+
+function page(from: Buffer, offset: number, length: number, eof: boolean): string {
+  const data = from.subarray(offset, offset + length);
+  const next = offset + data.length;
+  const json = JSON.stringify({
+    offset,
+    data: data.toString('base64'),
+    next_offset: next,
+    total_bytes: from.length,
+    eof,
+  });
+  return `id: ${next}\ndata: ${json}\n\n`;
+}
+
+async function collect(stream: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return chunks;
+}
+
+describe('client', () => {
+  it('every request carries the key and a User-Agent', async () => {
+    handle = (_request, response) => answer(response, 200, { machines: [] });
+    assert.deepEqual(await sandbar.machines.list({ name: 'a b', metadata: { team: 'x&y' } }), []);
+    assert.equal(requests[0]?.url, '/v1/machines?name=a+b&metadata.team=x%26y');
+    assert.equal(requests[0]?.headers.authorization, 'Bearer sbr_key');
+    assert.match(requests[0]?.headers['user-agent'] ?? '', /^sandbar-sdk-ts\/\d/);
+  });
+
+  it('create sends the body and the idempotency key', async () => {
+    handle = (_request, response) => answer(response, 201, { id: 'm' });
+    await sandbar.machines.create({ vcpus: 2 }, { idempotencyKey: 'k' });
+    assert.deepEqual([requests[0]?.method, requests[0]?.body], ['POST', '{"vcpus":2}']);
+    assert.equal(requests[0]?.headers['idempotency-key'], 'k');
+  });
+
+  it('an error of the service is an ApiError with its code, sentence and request id', async () => {
+    handle = (_request, response) =>
+      answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });
+    await assert.rejects(sandbar.machines.get('m'), (error) => {
+      assert.ok(error instanceof ApiError);
+      assert.deepEqual(
+        [error.status, error.code, error.detail, error.requestId, error.retryAfterSec],
+        [503, 'fleet_capacity', 'full', 'r1', 5],
+      );
+      return true;
+    });
+  });
+
+  it('a page of a proxy is an ApiError of code unknown', async () => {
+    handle = (_request, response) => response.writeHead(502).end('<html>');
+    await assert.rejects(sandbar.images.list(), { name: 'ApiError', status: 502, code: 'unknown' });
+  });
+
+  it('nobody there is a ConnectionError that says where', async () => {
+    const nobody = new Sandbar({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k' });
+    await assert.rejects(nobody.images.list(), (error) => {
+      assert.ok(error instanceof ConnectionError);
+      assert.match(error.message, /127\.0\.0\.1:2 \(ECONNREFUSED\)/);
+      return true;
+    });
+  });
+
+  it('wait asks again until the job has ended', async () => {
+    handle = (_request, response) =>
+      answer(response, 200, { id: 'e', status: requests.length < 3 ? 'running' : 'exited', exit_code: 0 });
+    assert.equal((await sandbar.execs.wait('m', 'e')).status, 'exited');
+    assert.equal(requests.length, 3);
+    assert.match(requests[0]?.url ?? '', /wait_ms=\d+/);
+  });
+
+  it('an abort ends a request with its reason', async () => {
+    const controller = new AbortController();
+    handle = () => controller.abort(new Error('enough'));
+    await assert.rejects(sandbar.execs.wait('m', 'e', { signal: controller.signal }), { message: 'enough' });
+  });
+});
+
+describe('streamOutput', () => {
+  const bytes = Buffer.from(Array.from({ length: 1000 }, (_, index) => (index * 7) % 256));
+
+  it('yields exact bytes until the end', async () => {
+    handle = (_request, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.end(`: heartbeat\n\n${page(bytes, 0, 600, false)}${page(bytes, 600, 400, true)}`);
+    };
+    const chunks = await collect(sandbar.execs.streamOutput('m', 'e', 'stdout'));
+    assert.ok(chunks.every((chunk) => chunk instanceof Uint8Array));
+    assert.deepEqual(Buffer.concat(chunks), bytes);
+  });
+
+  it('goes on where a broken connection broke, with every byte once', async () => {
+    handle = (request, response) => {
+      const from = Number(request.headers['last-event-id'] ?? 0);
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      if (from === 0) {
+        // The second page is cut in the middle.
+        response.write(page(bytes, 0, 300, false) + page(bytes, 300, 300, false).slice(0, 100), () =>
+          response.destroy(),
+        );
+      } else if (from === 300) {
+        // Closed in order and yet not at the end, as a replica that shuts down does.
+        response.end(page(bytes, 300, 300, false));
+      } else {
+        response.end(page(bytes, from, 1000, true));
+      }
+    };
+    const chunks = await collect(sandbar.execs.streamOutput('m', 'e', 'stdout'));
+    assert.deepEqual(Buffer.concat(chunks), bytes);
+    assert.deepEqual(
+      requests.map(({ headers }) => headers['last-event-id']),
+      [undefined, '300', '600'],
+    );
+  });
+
+  it('does not ask again when the service refuses', async () => {
+    handle = (_request, response) => answer(response, 404, { code: 'not_found', detail: 'no such job' });
+    await assert.rejects(collect(sandbar.execs.streamOutput('m', 'e', 'stderr')), { code: 'not_found' });
+    assert.equal(requests.length, 1);
+  });
+});

@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { parseEvents, type ServerEvent } from './event-stream.ts';
+
+async function parse(...chunks: (string | Uint8Array)[]): Promise<ServerEvent[]> {
+  async function* body() {
+    for (const chunk of chunks) yield typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk;
+  }
+  const events: ServerEvent[] = [];
+  for await (const event of parseEvents(body())) events.push(event);
+  return events;
+}
+
+describe('event stream', () => {
+  it('reads fields, several lines of data and an event name', async () => {
+    assert.deepEqual(await parse('id: 7\nevent: page\ndata: a\ndata:b\n\n'), [
+      { id: '7', event: 'page', data: 'a\nb' },
+    ]);
+  });
+
+  it('comments and events without data are left out', async () => {
+    assert.deepEqual(await parse(': heartbeat\n\nid: 1\n\ndata: x\n\n'), [
+      { id: undefined, event: 'message', data: 'x' },
+    ]);
+  });
+
+  it('an event that the end cuts off is dropped', async () => {
+    assert.deepEqual(await parse('data: whole\n\ndata: cut\n'), [{ id: undefined, event: 'message', data: 'whole' }]);
+  });
+
+  it('any cut between chunks gives the same events, also within a line end and a character', async () => {
+    for (const text of ['id: 1\ndata: é€\n\ndata: 2\n\n', 'id: 1\r\ndata: é€\r\n\r\ndata: 2\r\n\r\n']) {
+      const bytes = new TextEncoder().encode(text);
+      const whole = await parse(text);
+      assert.equal(whole.length, 2);
+      for (let at = 0; at <= bytes.length; at++) {
+        assert.deepEqual(
+          await parse(bytes.subarray(0, at), bytes.subarray(at)),
+          whole,
+          `cut at ${at} of ${JSON.stringify(text)}`,
+        );
+      }
+    }
+  });
+});

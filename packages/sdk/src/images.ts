@@ -1,0 +1,16 @@
+// Images: what a machine can be made from.
+import type { Image } from '@sandbar/contract/image.ts';
+import type { CallOptions } from './machines.ts';
+import type { Transport } from './transport.ts';
+
+export class Images {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  async list({ signal }: CallOptions = {}): Promise<Image[]> {
+    return (await this.#transport.json<{ images: Image[] }>('GET', '/v1/images', { signal })).images;
+  }
+}

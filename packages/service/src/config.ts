@@ -1,0 +1,67 @@
+// What the supervisor reads from its environment, checked once at the start.
+import { realpathSync } from 'node:fs';
+import path from 'node:path';
+import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultCache, defaultHome } from '@sandbar/contract/home.ts';
+import { Problem } from './problem.ts';
+
+/** The kernel allows 107 bytes for the path of a Unix socket; the longest of ours below the data directory has 30. */
+const HOME_BYTES_MAX = 76;
+
+export type Address = { host: string; port: number };
+
+export type ServiceConfig = {
+  /** Absolute, without symbolic links. */
+  checkout: string;
+  /** Absolute. */
+  home: string;
+  cacheDir: string;
+  listen: Address;
+  metricsListen: Address;
+  /** Undefined: the embedded PostgreSQL. */
+  databaseUrl: string | undefined;
+  isRoot: boolean;
+  env: NodeJS.ProcessEnv;
+};
+
+/** Reads the configuration. Throws Problem naming the variable and what it allows. */
+export function readConfig(env: NodeJS.ProcessEnv, uid: number): ServiceConfig {
+  const isRoot = uid === 0;
+  const home = path.resolve(defaultHome(env, isRoot));
+  if (Buffer.byteLength(home) > HOME_BYTES_MAX) {
+    throw new Problem(
+      `SANDBAR_HOME is too long for the Unix sockets in it: choose a folder whose path has at most ${HOME_BYTES_MAX} bytes, not ${home}`,
+    );
+  }
+  return {
+    checkout: realpathSync(path.join(import.meta.dirname, '..', '..', '..')),
+    home,
+    cacheDir: path.resolve(defaultCache(env, isRoot)),
+    listen: parseAddress('SANDBAR_LISTEN', env.SANDBAR_LISTEN || DEFAULT_LISTEN),
+    metricsListen: parseAddress('SANDBAR_METRICS_LISTEN', env.SANDBAR_METRICS_LISTEN || DEFAULT_METRICS_LISTEN),
+    databaseUrl: env.SANDBAR_DATABASE_URL || undefined,
+    isRoot,
+    env,
+  };
+}
+
+/** `127.0.0.1:7070` or `[::1]:7070`. Throws Problem naming the variable. */
+export function parseAddress(variable: string, text: string): Address {
+  const match = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
+  const port = Number(match?.[3]);
+  const host = match?.[1] ?? match?.[2];
+  if (host === undefined || port < 1 || port > 65_535) {
+    throw new Problem(`${variable} must be an address and a port such as ${DEFAULT_LISTEN}, not "${text}"`);
+  }
+  return { host, port };
+}
+
+/** The form that {@link parseAddress} reads. */
+export function formatAddress({ host, port }: Address): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+/** Where a client on this machine reaches it; a wildcard address is reached over loopback. */
+export function baseUrlOf(address: Address): string {
+  const local: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+  return `http://${formatAddress({ host: local[address.host] ?? address.host, port: address.port })}`;
+}

@@ -1,0 +1,74 @@
+// credentials.json: how the owner of this machine reaches the service, and with which key.
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { open, rename } from 'node:fs/promises';
+import { postAdmin } from './admin-client.ts';
+import { hasErrorCode, messageOf, Problem } from './problem.ts';
+
+const OWNER = 'owner@localhost';
+
+export type Credentials = {
+  base_url: string;
+  api_key: string;
+  email: string;
+  /** For the dashboard; null as long as there are no sessions to sign in to. */
+  password: string | null;
+};
+
+/** Reads the file; undefined when there is none. Throws Problem when it cannot be used. */
+export function readCredentials(file: string): Credentials | undefined {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    if (hasErrorCode(error, 'ENOENT')) return undefined;
+    throw new Problem(`Cannot read ${file} (${messageOf(error)}): make it readable, or move it away for a new key`);
+  }
+  try {
+    const { base_url, api_key, email, password = null } = JSON.parse(text) as Partial<Record<string, unknown>>;
+    if (typeof base_url !== 'string' || typeof api_key !== 'string' || !api_key || typeof email !== 'string')
+      throw new Error();
+    return { base_url, api_key, email, password: typeof password === 'string' ? password : null };
+  } catch {
+    throw new Problem(
+      `${file} is damaged (it must be JSON with base_url, api_key and email): move it away and run npm start again, which makes a new key for the same account`,
+    );
+  }
+}
+
+/** The credentials of the owner, made with a first account or a new key of it when there is no file. */
+export async function ensureCredentials(file: string, baseUrl: string, adminSocket: string): Promise<Credentials> {
+  const present = readCredentials(file);
+  if (present !== undefined && present.base_url === baseUrl) return present;
+  const credentials: Credentials =
+    present === undefined
+      ? { base_url: baseUrl, api_key: await issueKey(adminSocket), email: OWNER, password: null }
+      : { ...present, base_url: baseUrl };
+  await writeAtomically(file, `${JSON.stringify(credentials, null, 2)}\n`);
+  return credentials;
+}
+
+async function issueKey(adminSocket: string): Promise<string> {
+  const account = await postAdmin(adminSocket, '/admin/bootstrap', { email: OWNER });
+  // The account was there already: its first key was shown once and only its hash is kept, so it gets another.
+  const { account_id } = account.body;
+  const answer =
+    account.status < 300 && account.body.api_key === null
+      ? await postAdmin(adminSocket, '/admin/api-keys', { account_id, scope: 'full', name: 'credentials.json' })
+      : account;
+  const key = answer.body.api_key;
+  if (answer.status < 300 && typeof key === 'string') return key;
+  throw new Problem(`The control plane made no API key (${answer.status}): ${String(answer.body.detail)}`);
+}
+
+async function writeAtomically(file: string, text: string): Promise<void> {
+  const temporary = `${file}.${randomBytes(4).toString('hex')}`;
+  const handle = await open(temporary, 'wx', 0o600);
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  await rename(temporary, file);
+}

@@ -1,0 +1,90 @@
+// `npm start` once the node modules are there: set-up, the processes, a test machine, then waiting for Ctrl-C.
+import { constants } from 'node:os';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { readConfig, type ServiceConfig } from './config.ts';
+import { readCredentials } from './credentials.ts';
+import { Problem } from './problem.ts';
+import { formatDuration, lineProgress, type Progress } from './progress.ts';
+import { checkWithMachine } from './self-check.ts';
+import { assertNotRunning, type RunningService, startService } from './service.ts';
+import { setUp } from './setup/setup.ts';
+import { onStopSignals } from './stop-signals.ts';
+import { endChildren } from './supervise/children.ts';
+
+async function main(): Promise<number> {
+  const began = performance.now();
+  const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
+  const config = readConfig(process.env, process.getuid?.() ?? -1);
+  const isSetUpOnly = process.argv.includes('--setup-only');
+  const { stop, hurry, wanted } = onStopSignals();
+
+  progress.say('Sandbar');
+  readCredentials(homePaths(config.home).credentials);
+  if (!isSetUpOnly) assertNotRunning(config.home);
+  const { user } = await setUpUnlessStopped(config, progress, stop);
+  if (isSetUpOnly) return 0;
+
+  const service = await startService({ config, user, progress, signal: stop });
+  try {
+    await checkWithMachine(service.credentials, homePaths(config.home).logs, progress);
+  } catch (error) {
+    await service.stop(hurry);
+    throw error;
+  }
+  if (!stop.aborted) greet(config, service, progress, performance.now() - began);
+
+  await wanted;
+  progress.say('\nStopping: machines first, their disks are kept. Ctrl-C again does not wait for them.');
+  await service.stop(hurry);
+  progress.say('Stopped.');
+  return 0;
+}
+
+/** What the set-up started (apt, the image build) must not go on without it. */
+async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, stop: AbortSignal) {
+  const stopped = new Promise<never>((_resolve, reject) => {
+    stop.addEventListener('abort', () => reject(stop.reason), { once: true });
+  });
+  try {
+    return await Promise.race([setUp(config, progress), stopped]);
+  } catch (error) {
+    if (stop.aborted) await endChildren();
+    throw error;
+  }
+}
+
+function greet(config: ServiceConfig, { baseUrl }: RunningService, progress: Progress, tookMs: number): void {
+  const { credentials } = homePaths(config.home);
+  // The clients find the file by themselves when the data directory is the usual one.
+  const home = config.env.SANDBAR_HOME ? `SANDBAR_HOME='${config.home}' ` : '';
+  const key = `$(sed -n 's/.*"api_key": "\\(.*\\)".*/\\1/p' '${credentials}')`;
+  progress.say(`
+Ready in ${formatDuration(tookMs)}.
+  address      ${baseUrl}
+  credentials  ${credentials}
+  reference    ${baseUrl}/docs
+
+Try, in another terminal:
+  ${home}npx sandbar run -- uname -a
+  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/images
+  ${home}npx sandbar machines list
+
+Ctrl-C stops it.`);
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  if (error instanceof Problem) {
+    console.error(`\n${error.message}`);
+    process.exitCode = 1;
+  } else if (error instanceof Error && error.name === 'StoppedBySignal') {
+    console.error('\nStopped before it was ready; the next npm start goes on from here.');
+    process.exitCode = 128 + constants.signals.SIGINT;
+  } else {
+    console.error(error);
+    process.exitCode = 1;
+  }
+}
+// Timers and sockets of a failed start must not hold the terminal.
+process.exit();

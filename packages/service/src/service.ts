@@ -1,0 +1,162 @@
+// One host's service: takes the data directory, starts the processes in order, and ends them in order.
+//
+//   PostgreSQL  ─ready─> control plane ─ready─> first account
+//   host agent  ──────────────┘ (it may come later; the control plane waits for it by itself)
+import { setTimeout as delay } from 'node:timers/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { postAdmin } from './admin-client.ts';
+import { baseUrlOf, type ServiceConfig } from './config.ts';
+import { type Credentials, ensureCredentials, readCredentials } from './credentials.ts';
+import { messageOf, Problem } from './problem.ts';
+import type { Progress } from './progress.ts';
+import { ensureHome } from './setup/home.ts';
+import { ensurePostgresData } from './setup/postgres-data.ts';
+import type { UserIds } from './setup/service-user.ts';
+import {
+  type Confine,
+  controlPlaneDefinition,
+  hostAgentDefinition,
+  postgresDefinition,
+} from './supervise/definitions.ts';
+import { confinementFor, makeMountPoint, mountPointOf, noConfinement, removeMountPoint } from './supervise/launch.ts';
+import { endLeftovers } from './supervise/leftovers.ts';
+import { claimPidFile, readPidFile, removePidFile } from './supervise/pid-file.ts';
+import { assertPortFree, assertPortUnprivileged } from './supervise/ports.ts';
+import { isAlive } from './supervise/process-identity.ts';
+import { SupervisedProcess } from './supervise/supervised-process.ts';
+
+/** How long machines may take to stop at the end, ms; the host ends them hard before that. */
+const STOP_MACHINES_MS = 60_000;
+const SERVING_WITHIN_MS = 15_000;
+
+export interface RunningService {
+  readonly baseUrl: string;
+  readonly credentials: Credentials;
+  /** Machines become stopped, then the processes end. An abort of `hurry` ends the wait for the machines. */
+  stop(hurry?: AbortSignal): Promise<void>;
+}
+
+export type StartOptions = {
+  config: ServiceConfig;
+  /** Who the unprivileged processes run as; undefined when the caller is not root. */
+  user: UserIds | undefined;
+  progress: Progress;
+  /** Aborts the start: what was started is ended again and the start rejects. */
+  signal?: AbortSignal;
+};
+
+/** Starts everything and resolves when it serves. Throws Problem, with nothing left running. */
+export async function startService({ config, user, progress, signal }: StartOptions): Promise<RunningService> {
+  const paths = homePaths(config.home);
+  await ensureHome(config.home, user);
+  const holder = claimPidFile(paths.pidFile('supervisor'));
+  if (holder !== undefined) throw alreadyRunning(config.home, holder.pid);
+
+  const mountPoint = mountPointOf(config.home);
+  const processes: SupervisedProcess[] = [];
+  const endProcesses = async () => {
+    // Backwards, so that nothing loses what it depends on while it still works.
+    for (const supervised of processes.toReversed()) await supervised.stop();
+    if (user !== undefined) removeMountPoint(mountPoint);
+    removePidFile(paths.pidFile('supervisor'));
+  };
+
+  try {
+    readCredentials(paths.credentials);
+    const report = (line: string) => progress.say(`  ! ${line}`);
+    await endLeftovers(config.home, report);
+    await assertPorts(config);
+
+    if (user !== undefined) makeMountPoint(mountPoint);
+    const confine: Confine = () =>
+      user === undefined ? noConfinement(config.checkout) : confinementFor(mountPoint, config.checkout, user);
+    const start = async (supervised: SupervisedProcess) => {
+      processes.push(supervised);
+      await progress.step(supervised.name, () => unlessAborted(supervised.start(), signal));
+    };
+
+    const hostAgent = start(new SupervisedProcess(hostAgentDefinition(config, user?.gid), report));
+    // Both failures are looked at below; until then this one must not count as unhandled.
+    hostAgent.catch(() => {});
+    if (config.databaseUrl === undefined) {
+      await progress.step('database', () => ensurePostgresData(config.home, confine()));
+      await start(new SupervisedProcess(postgresDefinition(config, confine), report));
+    }
+    await Promise.all([hostAgent, start(new SupervisedProcess(controlPlaneDefinition(config, confine), report))]);
+
+    await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`), signal);
+    const baseUrl = baseUrlOf(config.listen);
+    const credentials = await ensureCredentials(paths.credentials, baseUrl, paths.adminSocket);
+    return {
+      baseUrl,
+      credentials,
+      stop: async (hurry) => {
+        await progress.step('machines', () => stopMachines(paths.adminSocket, progress, hurry));
+        await progress.step('processes', endProcesses);
+      },
+    };
+  } catch (error) {
+    await endProcesses();
+    throw error;
+  }
+}
+
+/** Throws Problem when a supervisor has the data directory: said before any set-up; `startService` makes sure of it. */
+export function assertNotRunning(home: string): void {
+  const holder = readPidFile(homePaths(home).pidFile('supervisor'));
+  if (holder !== undefined && isAlive(holder)) throw alreadyRunning(home, holder.pid);
+}
+
+function alreadyRunning(home: string, pid: number): Problem {
+  return new Problem(
+    `Sandbar is already running on ${home} (pid ${pid}): use it, end it with Ctrl-C or "kill ${pid}", or name another SANDBAR_HOME`,
+  );
+}
+
+/** Both processes are up; now the control plane has to find the host agent. Throws Problem when it does not. */
+async function waitUntilServing(url: string): Promise<void> {
+  for (const until = performance.now() + SERVING_WITHIN_MS; ; await delay(20)) {
+    const response = await fetch(url).catch(() => undefined);
+    await response?.body?.cancel();
+    if (response?.ok) return;
+    if (performance.now() > until) {
+      throw new Problem(`The control plane does not reach the database or the host agent: ${url} says which`);
+    }
+  }
+}
+
+async function assertPorts({ listen, metricsListen, isRoot }: ServiceConfig): Promise<void> {
+  for (const [variable, address] of [
+    ['SANDBAR_LISTEN', listen],
+    ['SANDBAR_METRICS_LISTEN', metricsListen],
+  ] as const) {
+    if (isRoot) assertPortUnprivileged(variable, address);
+    await assertPortFree(variable, address);
+  }
+}
+
+/** Never fails: a service that cannot be asked any more must end all the same, and machines outlive it by design. */
+async function stopMachines(adminSocket: string, progress: Progress, hurry: AbortSignal | undefined): Promise<void> {
+  try {
+    const stopping = postAdmin(adminSocket, '/admin/machines/stop-all', {}, STOP_MACHINES_MS);
+    const answer = await unlessAborted(stopping, hurry);
+    const failed = Number(answer.body.failed ?? 0);
+    if (answer.status >= 300) throw new Error(String(answer.body.detail));
+    if (failed > 0) progress.say(`  ! ${failed} machines were not stopped; the next start finds them`);
+  } catch (error) {
+    progress.say(
+      hurry?.aborted
+        ? '  ! not waiting for machines; the next start finds them'
+        : `  ! the machines were not stopped (${messageOf(error)}); the next start finds them`,
+    );
+  }
+}
+
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const onAbort = () => reject(signal.reason);
+  if (signal.aborted) onAbort();
+  signal.addEventListener('abort', onAbort, { once: true });
+  return Promise.race([work, promise]).finally(() => signal.removeEventListener('abort', onAbort));
+}

@@ -1,0 +1,118 @@
+// The Go that builds the guest agent. Distributions may carry one that is too old to build it and even too old to fetch
+// a newer one by itself (Debian 12: 1.19); any Go can still download a toolchain as the module it is published as.
+import { execFile } from 'node:child_process';
+import { chmod, mkdir, readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { messageOf, Problem } from '../problem.ts';
+import type { Progress, Say } from '../progress.ts';
+import { findExecutable } from './executables.ts';
+import { installPackages } from './system-packages.ts';
+
+/** Fetched where the distribution's Go is too old: the newest patch release when this was written. */
+const FETCHED_VERSION = 'go1.26.8';
+/** From this version on `go` fetches the toolchain that a go.mod names by itself. */
+const SELF_UPDATING = [1, 21] as const;
+
+const execute = promisify(execFile);
+
+export type GoOptions = {
+  cacheDir: string;
+  /** Its go.mod says which version is needed. */
+  moduleDir: string;
+  isRoot: boolean;
+  progress: Progress;
+  say: Say;
+};
+
+/** The path of a `go` that builds the module. Throws Problem when there is none and none can be had. */
+export async function ensureGo(options: GoOptions): Promise<string> {
+  const needed = neededVersion(await readFile(path.join(options.moduleDir, 'go.mod'), 'utf8'));
+  const present = await findGo();
+  if (present !== undefined && builds(present.version, needed)) return present.path;
+
+  const fetched = fetchedGoPath(options.cacheDir);
+  if ((await versionOf(fetched)) !== undefined) return fetched;
+
+  const old = present ?? (await installGo(options));
+  if (builds(old.version, needed)) return old.path;
+  await fetchToolchain(old.path, options);
+  return fetched;
+}
+
+/** The `go` line of a go.mod, as numbers. */
+export function neededVersion(goMod: string): readonly number[] {
+  const match = /^go\s+(\d+)\.(\d+)/m.exec(goMod);
+  return match ? [Number(match[1]), Number(match[2])] : SELF_UPDATING;
+}
+
+/** Whether a Go of this version builds a module that needs `needed`, by itself or by what it fetches. */
+export function builds(version: readonly number[], needed: readonly number[]): boolean {
+  return isAtLeast(version, needed) || isAtLeast(version, SELF_UPDATING);
+}
+
+function isAtLeast([major = 0, minor = 0]: readonly number[], [wantedMajor = 0, wantedMinor = 0]: readonly number[]) {
+  return major > wantedMajor || (major === wantedMajor && minor >= wantedMinor);
+}
+
+type Go = { path: string; version: readonly number[] };
+
+async function findGo(): Promise<Go | undefined> {
+  for (const candidate of [findExecutable('go'), '/usr/local/go/bin/go']) {
+    if (candidate === undefined) continue;
+    const version = await versionOf(candidate);
+    if (version !== undefined) return { path: candidate, version };
+  }
+  return undefined;
+}
+
+async function versionOf(goPath: string): Promise<readonly number[] | undefined> {
+  const output = await execute(goPath, ['version'], { env: { ...process.env, GOTOOLCHAIN: 'local' } }).catch(
+    () => undefined,
+  );
+  const match = /\bgo(\d+)\.(\d+)/.exec(output?.stdout ?? '');
+  return match ? [Number(match[1]), Number(match[2])] : undefined;
+}
+
+async function installGo({ isRoot, progress }: GoOptions): Promise<Go> {
+  await installPackages(['golang-go'], isRoot, progress);
+  const installed = await findGo();
+  if (installed !== undefined) return installed;
+  throw new Problem('The package golang-go brought no working go: install Go 1.24 or newer and put it on the PATH');
+}
+
+function fetchedGoPath(cacheDir: string): string {
+  return path.join(moduleCache(cacheDir), 'golang.org', `toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`, 'bin', 'go');
+}
+
+function moduleCache(cacheDir: string): string {
+  return path.join(cacheDir, 'go', 'modules');
+}
+
+/** Downloads the toolchain by an older Go, which checks it against the checksum database. */
+async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Promise<void> {
+  say(`fetching ${FETCHED_VERSION}, the one here is too old`);
+  await mkdir(moduleCache(cacheDir), { recursive: true });
+  const env = { ...process.env, GOMODCACHE: moduleCache(cacheDir), GOFLAGS: '-modcacherw', GO111MODULE: 'on' };
+  await execute(oldGo, ['mod', 'download', '-json', `golang.org/toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`], {
+    env,
+    cwd: cacheDir,
+  }).catch((error: unknown) => {
+    throw new Problem(
+      `Cannot fetch ${FETCHED_VERSION} through ${oldGo}: check the network, or install Go 1.24 or newer.\n${messageOf(error)}`,
+    );
+  });
+  // A module has no file modes, so nothing of it may be executed yet.
+  const goPath = fetchedGoPath(cacheDir);
+  const root = path.dirname(path.dirname(goPath));
+  for (const folder of [path.join(root, 'bin'), path.join(root, 'pkg', 'tool')]) await makeExecutable(folder);
+  if ((await versionOf(goPath)) === undefined) {
+    throw new Problem(`The Go toolchain in ${root} does not run: remove ${moduleCache(cacheDir)} and try again`);
+  }
+}
+
+async function makeExecutable(folder: string): Promise<void> {
+  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isFile()) await chmod(path.join(entry.parentPath, entry.name), 0o755);
+  }
+}

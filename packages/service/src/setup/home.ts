@@ -1,0 +1,55 @@
+// The data directory: who owns what in it. As root it belongs to root, who lets others pass through but not look, and
+// only the folders of PostgreSQL and the control plane belong to their account.
+import { chmod, chown, mkdir, open, rm, statfs } from 'node:fs/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { hasErrorCode, Problem } from '../problem.ts';
+import type { UserIds } from './service-user.ts';
+
+/** A first set-up downloads 0.3 GB and leaves 1.5 GB; the rest is room for a first machine. */
+const FIRST_SETUP_BYTES = 4 * 2 ** 30;
+
+/** Makes the folders. `user` is who the unprivileged processes run as; undefined: as the caller. Throws Problem. */
+export async function ensureHome(home: string, user: UserIds | undefined): Promise<void> {
+  const paths = homePaths(home);
+  try {
+    await ensureFolder(paths.home, user === undefined ? 0o700 : 0o711);
+    await ensureFolder(paths.run, 0o755);
+    await ensureFolder(paths.logs, 0o750);
+    for (const folder of [paths.postgresSocketDir, `${paths.run}/control-plane`])
+      await ensureFolder(folder, 0o700, user);
+    await assertWritable(home);
+  } catch (error) {
+    if (!hasErrorCode(error, 'EACCES', 'EPERM', 'EROFS', 'ENOTDIR', 'EEXIST', 'ENOSPC')) throw error;
+    throw new Problem(
+      `Cannot write to the data directory ${home} (${String(error)}): make it writable or name another one in SANDBAR_HOME`,
+    );
+  }
+}
+
+/** Throws Problem when the file system of a folder has no room for a first set-up. */
+export async function assertRoomForSetup(folder: string): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const free = bavail * bsize;
+  if (free >= FIRST_SETUP_BYTES) return;
+  throw new Problem(
+    `Not enough disk: ${folder} has ${(free / 2 ** 30).toFixed(1)} GB free and the first set-up needs ${FIRST_SETUP_BYTES / 2 ** 30} GB; free some or name another folder in SANDBAR_HOME and SANDBAR_CACHE`,
+  );
+}
+
+async function ensureFolder(folder: string, mode: number, owner?: UserIds): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  await chmod(folder, mode);
+  if (owner !== undefined) await chown(folder, owner.uid, owner.gid);
+}
+
+/** Modes do not tell root of a read-only file system, nor anybody of a full one. */
+async function assertWritable(home: string): Promise<void> {
+  const probe = `${home}/.write-probe-${process.pid}`;
+  const file = await open(probe, 'wx');
+  try {
+    await file.write('x');
+  } finally {
+    await file.close();
+    await rm(probe, { force: true });
+  }
+}

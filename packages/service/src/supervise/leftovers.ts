@@ -1,0 +1,73 @@
+// What a supervisor that was killed left behind. Its node processes end by themselves when their channel to it closes;
+// PostgreSQL does not. Only a process that is provably ours is ended: it began when the pid file says and runs what we
+// started. Machines are none of our business: the host agent finds and adopts them.
+import { readFileSync, rmSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { Problem } from '../problem.ts';
+import { readPidFile, removePidFile } from './pid-file.ts';
+import { commandLineOf, isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';
+
+type Leftover = {
+  name: 'control-plane' | 'host-agent' | 'postgres';
+  isOurs: (commandLine: readonly string[]) => boolean;
+  signal: NodeJS.Signals;
+};
+
+/** In the order in which they are ended: who uses the database before the database. */
+const LEFTOVERS: readonly Leftover[] = [
+  { name: 'control-plane', isOurs: runsMainOf('control-plane'), signal: 'SIGTERM' },
+  { name: 'host-agent', isOurs: runsMainOf('host-agent'), signal: 'SIGTERM' },
+  { name: 'postgres', isOurs: isPostgres, signal: 'SIGINT' },
+];
+
+/** From the signal to SIGKILL, and from there to giving up, ms. */
+const BOUND_MS = 10_000;
+
+/** Ends what is left and removes the files that name it. Throws Problem when something does not go. */
+export async function endLeftovers(home: string, report: (line: string) => void): Promise<void> {
+  const paths = homePaths(home);
+  for (const { name, isOurs, signal } of LEFTOVERS) {
+    const file = paths.pidFile(name);
+    const left = readPidFile(file);
+    if (left !== undefined && isAlive(left) && isOurs(commandLineOf(left.pid))) {
+      report(`ending the ${name} (pid ${left.pid}) that an earlier run left`);
+      await endProcess(left, name, signal);
+    }
+    removePidFile(file);
+  }
+  removeStaleLock(`${paths.postgresData}/postmaster.pid`);
+}
+
+async function endProcess(left: ProcessIdentity, name: string, signal: NodeJS.Signals): Promise<void> {
+  for (const step of [signal, 'SIGKILL'] as const) {
+    if (isAlive(left)) process.kill(left.pid, step);
+    for (const until = performance.now() + BOUND_MS; isAlive(left) && performance.now() < until; ) await delay(20);
+    if (!isAlive(left)) return;
+  }
+  throw new Problem(`The ${name} of an earlier run (pid ${left.pid}) does not end: end it and run npm start again`);
+}
+
+/**
+ * PostgreSQL finds out by itself that the process of its lock file is gone, but not that the id went to a stranger.
+ * A lock that a living PostgreSQL holds stays, and PostgreSQL says so.
+ */
+function removeStaleLock(lockFile: string): void {
+  let pid: number;
+  try {
+    pid = Number(readFileSync(lockFile, 'utf8').split('\n')[0]);
+  } catch {
+    return;
+  }
+  if (startTimeOf(pid) !== undefined && !isPostgres(commandLineOf(pid))) rmSync(lockFile, { force: true });
+}
+
+function runsMainOf(name: string) {
+  return (commandLine: readonly string[]) => commandLine.some((arg) => arg.endsWith(`/packages/${name}/src/main.ts`));
+}
+
+function isPostgres(commandLine: readonly string[]): boolean {
+  const [program = ''] = commandLine;
+  // Backends rewrite their title to `postgres: ...`.
+  return program.endsWith('/postgres') || program.startsWith('postgres:');
+}

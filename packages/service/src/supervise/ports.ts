@@ -1,0 +1,65 @@
+// Whether an address can be listened on, found out before anything is started.
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { promisify } from 'node:util';
+import { type Address, formatAddress } from '../config.ts';
+import { hasErrorCode, messageOf, Problem } from '../problem.ts';
+import { commandLineOf } from './process-identity.ts';
+
+/** Throws Problem naming the variable and, where it is cheap to know, the process that holds the address. */
+export async function assertPortFree(variable: string, address: Address): Promise<void> {
+  const server = createServer();
+  try {
+    server.listen({ host: address.host, port: address.port, exclusive: true });
+    await once(server, 'listening');
+  } catch (error) {
+    throw await describe(variable, address, error);
+  } finally {
+    server.close();
+  }
+}
+
+/** Throws Problem for a port that the control plane, which has no privileges, may not use; root's own probe succeeds. */
+export function assertPortUnprivileged(variable: string, { port }: Address): void {
+  const first = Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));
+  if (port >= first) return;
+  throw new Problem(
+    `${variable} is port ${port}, and the control plane runs without privileges: choose ${first} or above and put a proxy before it`,
+  );
+}
+
+/** Ports that nobody listens on at the moment, all different. */
+export async function findFreePorts(count: number): Promise<number[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
+  const ports = await Promise.all(
+    servers.map(async (server) => {
+      await once(server, 'listening');
+      const address = server.address();
+      return typeof address === 'object' && address !== null ? address.port : 0;
+    }),
+  );
+  for (const server of servers) server.close();
+  return ports;
+}
+
+async function describe(variable: string, address: Address, error: unknown): Promise<Problem> {
+  const where = formatAddress(address);
+  if (hasErrorCode(error, 'EADDRINUSE')) {
+    const holder = await holderOf(address.port);
+    return new Problem(`${where} is in use${holder}: end what listens there or set ${variable} to another address`);
+  }
+  if (hasErrorCode(error, 'EADDRNOTAVAIL', 'ENOTFOUND')) {
+    return new Problem(`${variable} is ${where}, which is no address of this machine: set it to one that is`);
+  }
+  return new Problem(`Cannot listen on ${where} (${messageOf(error)}): set ${variable} to another address`);
+}
+
+async function holderOf(port: number): Promise<string> {
+  const sockets = await promisify(execFile)('ss', ['-Hltnp', `sport = :${port}`]).catch(() => undefined);
+  const pid = /pid=(\d+)/.exec(sockets?.stdout ?? '')?.[1];
+  if (pid === undefined) return '';
+  const command = commandLineOf(Number(pid)).join(' ');
+  return ` by process ${pid} (${command.length > 80 ? `${command.slice(0, 77)}...` : command})`;
+}

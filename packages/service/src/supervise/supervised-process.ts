@@ -1,0 +1,169 @@
+// One process of ours: started, waited for until it is ready, started again with back-off when it dies, ended in order.
+//
+//   stopped --start()--> starting --ready--> up --exit--> waiting (back-off) --> starting ...
+//   stop() from any of them: ending --exit--> stopped
+import type { ChildProcess } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf, Problem } from '../problem.ts';
+import { closeLog, lastLines, openLog, rotateAtStart, watchSize } from './log-file.ts';
+import { removePidFile, writePidFile } from './pid-file.ts';
+
+export type Backoff = {
+  firstMs: number;
+  longestMs: number;
+  /** A process that was up this long begins with the first pause again. */
+  resetAfterMs: number;
+  /** A first start that fails this often in a row is given up... */
+  attempts: number;
+  /** ...and so is one that is not ready after this long. */
+  startWithinMs: number;
+};
+
+export const DEFAULT_BACKOFF: Backoff = {
+  firstMs: 100,
+  longestMs: 5_000,
+  resetAfterMs: 30_000,
+  attempts: 5,
+  startWithinMs: 30_000,
+};
+
+export type ProcessDefinition = {
+  name: string;
+  logFile: string;
+  pidFile: string;
+  /** Starts the process in a session of its own with its output to the descriptor. */
+  spawn: (logDescriptor: number) => ChildProcess;
+  /** Resolves when the process serves; the signal aborts when it died or is to end. Undefined: it says so over IPC. */
+  waitUntilReady?: (signal: AbortSignal, child: ChildProcess) => Promise<void>;
+  stopSignal: NodeJS.Signals;
+  /** From the signal to SIGKILL, ms. */
+  stopWithinMs: number;
+};
+
+export class SupervisedProcess {
+  readonly name: string;
+  readonly #definition: ProcessDefinition;
+  readonly #backoff: Backoff;
+  readonly #report: (line: string) => void;
+  readonly #isEnding = new AbortController();
+  #child: ChildProcess | undefined;
+  #loop: Promise<void> | undefined;
+  #endWatch: (() => void) | undefined;
+
+  /** `report` gets one line whenever the process dies or cannot be started. */
+  constructor(definition: ProcessDefinition, report: (line: string) => void, backoff: Backoff = DEFAULT_BACKOFF) {
+    this.name = definition.name;
+    this.#definition = definition;
+    this.#report = report;
+    this.#backoff = backoff;
+  }
+
+  get pid(): number | undefined {
+    return this.#child?.pid;
+  }
+
+  /** Starts it and resolves when it is ready the first time. Throws Problem with the end of its log when it never is. */
+  start(): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    rotateAtStart(this.#definition.logFile);
+    this.#endWatch = watchSize(this.#definition.logFile);
+    this.#loop = this.#keepRunning(resolve).catch(reject);
+    return promise;
+  }
+
+  /** Ends it and resolves when it is gone. */
+  async stop(): Promise<void> {
+    this.#isEnding.abort();
+    const child = this.#child;
+    if (child !== undefined && child.exitCode === null && child.signalCode === null) {
+      child.kill(this.#definition.stopSignal);
+      const kill = setTimeout(() => child.kill('SIGKILL'), this.#definition.stopWithinMs);
+      await this.#loop;
+      clearTimeout(kill);
+    }
+    await this.#loop;
+    this.#endWatch?.();
+  }
+
+  async #keepRunning(onFirstReady: () => void): Promise<void> {
+    const { firstMs, longestMs, resetAfterMs, attempts, startWithinMs } = this.#backoff;
+    const began = performance.now();
+    let pause = firstMs;
+    let failures = 0;
+    let hasBeenReady = false;
+
+    while (!this.#isEnding.signal.aborted) {
+      const started = performance.now();
+      const ending = await this.#runOnce(
+        () => {
+          hasBeenReady = true;
+          failures = 0;
+          onFirstReady();
+        },
+        hasBeenReady ? undefined : startWithinMs - (started - began),
+      );
+      if (this.#isEnding.signal.aborted) return;
+
+      failures += 1;
+      if (!hasBeenReady && (failures >= attempts || performance.now() - began > startWithinMs)) {
+        throw this.#describeFailedStart(ending, failures);
+      }
+      if (performance.now() - started > resetAfterMs) pause = firstMs;
+      this.#report(
+        `${this.name} ended (${ending}); starting it again in ${pause} ms, its log is ${this.#definition.logFile}`,
+      );
+      await delay(pause, undefined, { signal: this.#isEnding.signal }).catch(() => {});
+      pause = Math.min(pause * 2, longestMs);
+    }
+  }
+
+  /** Runs the process to its end and says how it ended. */
+  async #runOnce(onReady: () => void, readyWithinMs: number | undefined): Promise<string> {
+    const { logFile, pidFile, spawn, waitUntilReady = waitForReadyMessage } = this.#definition;
+    const descriptor = openLog(logFile);
+    const child = spawn(descriptor);
+    closeLog(descriptor);
+    this.#child = child;
+    if (child.pid !== undefined) writePidFile(pidFile, child.pid);
+
+    const hasEnded = new AbortController();
+    const ended = new Promise<string>((resolve) => {
+      child.once('error', (error) => resolve(messageOf(error)));
+      child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
+    });
+    const tooSlow = readyWithinMs === undefined ? undefined : setTimeout(() => child.kill('SIGKILL'), readyWithinMs);
+    const stopWaiting = AbortSignal.any([hasEnded.signal, this.#isEnding.signal]);
+    waitUntilReady(stopWaiting, child).then(
+      () => {
+        clearTimeout(tooSlow);
+        if (!stopWaiting.aborted) onReady();
+      },
+      (error: unknown) => {
+        if (!stopWaiting.aborted) this.#report(`${this.name} is not ready: ${messageOf(error)}`);
+      },
+    );
+
+    const ending = await ended;
+    clearTimeout(tooSlow);
+    hasEnded.abort();
+    removePidFile(pidFile);
+    return ending;
+  }
+
+  #describeFailedStart(ending: string, failures: number): Problem {
+    const times = failures === 1 ? 'did not start' : `did not start in ${failures} attempts`;
+    const { logFile } = this.#definition;
+    return new Problem(
+      `The ${this.name} ${times} (${ending}). The end of its log, ${logFile}:\n${lastLines(logFile, 15)}`,
+    );
+  }
+}
+
+async function waitForReadyMessage(signal: AbortSignal, child: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+    child.on('message', (message: unknown) => {
+      if (typeof message === 'object' && message !== null && 'type' in message && message.type === 'ready') resolve();
+    });
+  });
+}

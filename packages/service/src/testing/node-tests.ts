@@ -1,0 +1,40 @@
+// Runs node's own test runner over a list of files.
+import { spawn } from 'node:child_process';
+import { stripVTControlCharacters } from 'node:util';
+
+/** The lines by which the runner closes: what was run and how it went. */
+const SUMMARY = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) /;
+
+export type NodeTestResult = {
+  exitCode: number;
+  /** The closing lines, for whoever reads only the end of the output. */
+  summary: string;
+};
+
+/** Shows the output as it comes. An abort ends the run. */
+export async function runNodeTests(
+  checkout: string,
+  files: readonly string[],
+  env: NodeJS.ProcessEnv,
+  signal: AbortSignal,
+): Promise<NodeTestResult> {
+  const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...files], {
+    cwd: checkout,
+    env: { ...env, NODE_OPTIONS: '', ...(process.stdout.isTTY ? { FORCE_COLOR: '1' } : {}) },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  signal.addEventListener('abort', () => child.kill('SIGTERM'), { once: true });
+  let rest = '';
+  const summary: string[] = [];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    process.stdout.write(text);
+    const lines = (rest + text).split('\n');
+    rest = lines.pop() ?? '';
+    summary.push(...lines.map(stripVTControlCharacters).filter((line) => SUMMARY.test(line)));
+  });
+  const exitCode = await new Promise<number>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code) => resolve(code ?? 1));
+  });
+  return { exitCode, summary: summary.join('\n') };
+}

@@ -1,0 +1,56 @@
+// What can be checked without running the service: types, style, and the guest agent's own tests.
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import type { Progress } from '../progress.ts';
+
+/** Runs all of them and returns the names of those that failed, whose output was shown. */
+export async function runStaticChecks(
+  checkout: string,
+  goPath: string,
+  progress: Progress,
+  signal: AbortSignal,
+): Promise<string[]> {
+  const bin = (name: string) => path.join(checkout, 'node_modules', '.bin', name);
+  const guestAgent = path.join(checkout, 'guest-agent');
+  const checks: readonly [name: string, command: readonly string[], cwd: string][] = [
+    ['typecheck', [bin('tsc'), '--noEmit'], checkout],
+    ['lint', [bin('biome'), 'check', '.'], checkout],
+    ['go vet', [goPath, 'vet', './...'], guestAgent],
+    ['go test', [goPath, 'test', './...'], guestAgent],
+  ];
+  progress.say('Static checks');
+  const failed: string[] = [];
+  for (const [name, command, cwd] of checks) {
+    const hasPassed = await progress
+      .step(name, () => runCheck(command, cwd, signal))
+      .catch((error: unknown) => {
+        signal.throwIfAborted();
+        console.log(error instanceof Error ? error.message : error);
+        return false;
+      });
+    if (!hasPassed) failed.push(name);
+  }
+  return failed;
+}
+
+async function runCheck(command: readonly string[], cwd: string, signal: AbortSignal): Promise<true> {
+  const [program = '', ...args] = command;
+  // The Node of the service first: the tools of node_modules say `env node`.
+  const searchPath = `${path.dirname(process.execPath)}:${process.env.PATH}`;
+  const child = spawn(program, args, {
+    cwd,
+    signal,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, PATH: searchPath },
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code) => (code === 0 ? resolve(true) : reject(new Error(output.trimEnd()))));
+  });
+}

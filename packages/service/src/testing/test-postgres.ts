@@ -1,0 +1,32 @@
+// One PostgreSQL for all tests of a run; each test makes a database of its own on it.
+import path from 'node:path';
+import { homePaths } from '@sandbar/contract/home.ts';
+import type { ServiceConfig } from '../config.ts';
+import { ensureHome } from '../setup/home.ts';
+import { ensurePostgresData } from '../setup/postgres-data.ts';
+import type { UserIds } from '../setup/service-user.ts';
+import { databaseUrlOf, postgresDefinition } from '../supervise/definitions.ts';
+import { confinementFor, makeMountPoint, mountPointOf, noConfinement, removeMountPoint } from '../supervise/launch.ts';
+import { SupervisedProcess } from '../supervise/supervised-process.ts';
+
+export type TestPostgres = { url: string; stop: () => Promise<void> };
+
+/** Starts it in a folder of its own in the data directory of the tests. */
+export async function startTestPostgres(config: ServiceConfig, user: UserIds | undefined): Promise<TestPostgres> {
+  const home = path.join(config.home, 'pg');
+  const mountPoint = mountPointOf(home);
+  await ensureHome(home, user);
+  if (user !== undefined) makeMountPoint(mountPoint);
+  const confine = () =>
+    user === undefined ? noConfinement(config.checkout) : confinementFor(mountPoint, config.checkout, user);
+  await ensurePostgresData(home, confine());
+  const postgres = new SupervisedProcess(postgresDefinition({ ...config, home }, confine), (line) => console.log(line));
+  await postgres.start();
+  return {
+    url: databaseUrlOf(homePaths(home).postgresSocketDir),
+    stop: async () => {
+      await postgres.stop();
+      if (user !== undefined) removeMountPoint(mountPoint);
+    },
+  };
+}

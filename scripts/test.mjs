@@ -1,0 +1,6 @@
+// `npm test`: node modules, then set-up and every test; arguments filter the test files by path.
+import { ensureNodeModules } from './node-modules.mjs';
+import { runServiceNode } from './run-service-node.mjs';
+
+ensureNodeModules();
+runServiceNode('packages/service/src/testing/main.ts', process.argv.slice(2));
