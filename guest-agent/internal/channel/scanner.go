@@ -18,12 +18,16 @@ type Token [TokenSize]byte
 type Epoch [EpochSize]byte
 
 // scanner splits the inbound stream into session starts and the bytes between them. The caller keeps the bytes
-// that Scan holds back and puts them in front of what it reads next.
+// that Scan asks for and puts them in front of what it reads next.
+//
+// Data is passed on at once even if it ends like the beginning of a token: a request may end with any byte, and its
+// last one must not wait for the request after it. Should a token follow, the session that got its first bytes ends.
 type scanner struct {
-	token Token
-	skip  int // bytes ahead that were the epoch of a start: not data, but a token may begin among them
-	start func(Epoch)
-	data  func([]byte)
+	token  Token
+	passed int // bytes at the front of the next stream that were passed on already
+	skip   int // bytes ahead that were the epoch of a start: not data, but a token may begin among them
+	start  func(Epoch)
+	data   func([]byte)
 }
 
 // Scan handles stream and returns how many bytes at its end may be the beginning of a preamble. A host can die
@@ -33,10 +37,12 @@ func (s *scanner) Scan(stream []byte) (held int) {
 		at := bytes.Index(stream, s.token[:])
 		if at < 0 {
 			held := s.partialToken(stream)
-			s.deliver(stream[:len(stream)-held])
+			s.deliver(stream[s.passed:])
+			s.passed = held
 			return held
 		}
-		s.deliver(stream[:at])
+		s.deliver(stream[min(s.passed, at):at])
+		s.passed = 0
 		stream = stream[at:]
 		if len(stream) < TokenSize+EpochSize {
 			return len(stream)

@@ -59,11 +59,19 @@ func TestSessionStartsAtItsPreambleHoweverItIsCut(t *testing.T) {
 	}
 }
 
-func TestOnlyAPossibleTokenIsHeldBack(t *testing.T) {
-	s := scanner{token: testToken, start: func(Epoch) {}, data: func([]byte) {}}
-	for text, want := range map[string]int{"hello": 0, "hella": 1, "abab": 4, "ababX": 0, "": 0, "xxaab": 2} {
-		if got := s.Scan([]byte(text)); got != want {
-			t.Errorf("%q: %d bytes held, want %d", text, got, want)
+// A request whose last byte is the first of the token must not wait for the one after it.
+func TestDataThatEndsLikeATokenIsPassedOnAtOnce(t *testing.T) {
+	for _, end := range []string{"", "a", "abab", string(testToken[:31])} {
+		var got []byte
+		s := scanner{token: testToken, start: func(Epoch) {}, data: func(b []byte) { got = append(got, b...) }}
+		first := "request " + end
+		held := s.Scan([]byte(first))
+		if string(got) != first {
+			t.Errorf("%q: only %q was passed on", first, got)
+		}
+		s.Scan([]byte(first[len(first)-held:] + "next"))
+		if string(got) != first+"next" {
+			t.Errorf("%q: then %q", first, got)
 		}
 	}
 }

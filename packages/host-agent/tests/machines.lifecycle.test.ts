@@ -144,6 +144,15 @@ describe('host agent machines', () => {
     assert.equal(page.data.toString(), 'round 0;round 1;round 2;round 3;round 4;');
   });
 
+  it('a start that is never answered is cleared up by a new session: the job runs, and is followed', async () => {
+    await host.registry.ensure(ID, running(1));
+    host.hypervisor.faults.push('startJob');
+    await assert.rejects(host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 }));
+    const job = await host.registry.get(ID).job('job-1');
+    host.hypervisor.running.get(ID)?.jobs.get('job-1')?.print('stdout', 'runs');
+    await until('followed', () => job.offsets.stdout === 4);
+  });
+
   it('a directory without a record is not a machine and is removed', async () => {
     mkdirSync(join(host.dir, 'machines', 'x'));
     await host.start();

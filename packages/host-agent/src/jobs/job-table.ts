@@ -94,11 +94,11 @@ export class JobTable {
       void this.#follow(jobId, job, Promise.resolve(frames), guest);
       return job.report();
     } catch (error) {
-      // Only a refusal proves that nothing runs; otherwise the job stays, and the next session tells what became of it.
+      // Only a refusal proves that nothing runs. Otherwise the job stays, and a new session tells what became of it.
       if (error instanceof ServiceError || isDiskFull(error)) {
         this.#running.delete(jobId);
         rmSync(dir, { recursive: true, force: true });
-      }
+      } else guest.close();
       throw isDiskFull(error) ? diskFull(error) : error;
     }
   }

@@ -7,7 +7,7 @@ import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
 import type { Hypervisor, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 
-export type FaultPoint = 'launch' | 'connectGuest' | 'setIdentity';
+export type FaultPoint = 'launch' | 'connectGuest' | 'setIdentity' | 'startJob';
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
@@ -123,6 +123,7 @@ export class FakeGuest implements Guest {
 
   async startJob(jobId: string): Promise<AsyncIterable<JobFrame>> {
     if (!this.#vm.jobs.has(jobId)) this.#vm.jobs.set(jobId, new FakeJob());
+    this.#hypervisor.fault('startJob');
     return this.followJob(jobId, { stdout: 0, stderr: 0 });
   }
 
