@@ -132,7 +132,7 @@ export function residentMb(pid: number): number {
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>, timeoutMs = 30_000): Promise<void> {
   const deadline = Date.now() + timeoutMs;
   for (;;) {
-    if (await Promise.resolve(isTrue()).catch(() => false)) return;
+    if (await (async () => isTrue())().catch(() => false)) return;
     if (Date.now() > deadline) throw new Error(`not in ${timeoutMs} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
