@@ -1,0 +1,55 @@
+/**
+ * The guest agent's binary: static, because it is the only program of the initramfs and knows nothing of the image.
+ */
+import { copyFile } from 'node:fs/promises';
+import path from 'node:path';
+import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
+import type { Progress } from './progress.ts';
+import { runCommand } from './run-command.ts';
+
+const VERSION = 1;
+
+/** Either the sources and the go executable, or a binary that somebody else built. */
+export type AgentSource = { sourceDir: string; goPath: string } | { binaryPath: string };
+
+export interface AgentArtifact {
+  key: string;
+  path: string;
+}
+
+/** Builds the agent, or takes the one given, into `<cacheDir>/agent/<key>/init`. */
+export async function ensureAgent(cacheDir: string, source: AgentSource, log: Progress): Promise<AgentArtifact> {
+  const parent = path.join(cacheDir, 'agent');
+  if ('binaryPath' in source) {
+    const key = cacheKey('agent', VERSION, await hashFile(source.binaryPath));
+    const { folder } = await ensureArtifact(parent, key, (temporary) =>
+      copyFile(source.binaryPath, path.join(temporary, 'init')),
+    );
+    return { key, path: path.join(folder, 'init') };
+  }
+
+  const key = cacheKey('agent', VERSION, await hashFolder(source.sourceDir, isBuildInput));
+  const { folder } = await ensureArtifact(parent, key, async (temporary) => {
+    log('building the guest agent');
+    await compileAgent(source, key, path.join(temporary, 'init'));
+  });
+  return { key, path: path.join(folder, 'init') };
+}
+
+function isBuildInput(name: string): boolean {
+  return !name.endsWith('_test.go') && !name.split('/').some((part) => part.startsWith('.') || part === 'testdata');
+}
+
+async function compileAgent(
+  source: { sourceDir: string; goPath: string },
+  version: string,
+  output: string,
+): Promise<void> {
+  await runCommand({
+    command: source.goPath,
+    args: ['build', '-trimpath', '-ldflags', `-s -w -X main.version=${version}`, '-o', output, '.'],
+    cwd: source.sourceDir,
+    // The version is a hash of the sources; asking git as well would make the binary differ between checkouts.
+    env: { CGO_ENABLED: '0', GOOS: 'linux', GOARCH: 'amd64', GOFLAGS: '-buildvcs=false' },
+  });
+}

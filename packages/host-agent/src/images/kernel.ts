@@ -1,0 +1,101 @@
+/**
+ * The kernel: Debian's, unchanged, taken out of its package. apt fetches it (through mmdebstrap, with an empty
+ * chroot), so that the archive's signature is checked against the recipe's keys whatever the host itself runs.
+ */
+import { open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { cacheKey, ensureArtifact, hashFile } from './cache.ts';
+import { ImageError } from './image-error.ts';
+import { bootstrap } from './mmdebstrap.ts';
+import type { Progress } from './progress.ts';
+import type { KernelRecipe } from './recipe.ts';
+import { runCommand } from './run-command.ts';
+import { extractVmlinux } from './vmlinux.ts';
+
+const VERSION = 1;
+
+/** Writes the package that the kernel's meta package depends on to descriptor 3. */
+const DOWNLOAD_HOOK = `set -eu
+export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
+cd "$1"
+package=$(apt-cache depends --important "$SANDBAR_KERNEL" | sed -n 's/^ *Depends: \\(linux-image-[0-9].*\\)/\\1/p')
+apt-get -qq -o APT::Sandbox::User=root download "$package" >&2
+cat ./*.deb >&3
+rm ./*.deb
+`;
+
+export interface KernelArtifact {
+  key: string;
+  path: string;
+  version: string;
+  sha256: string;
+  /** Holds `lib/modules/<version>` with the indexes of depmod. */
+  modulesRoot: string;
+}
+
+interface KernelFacts {
+  file: string;
+  version: string;
+  sha256: string;
+}
+
+/** Fetches and unpacks the newest kernel of the recipe's suite into `<cacheDir>/kernel/<key>/`. */
+export async function ensureKernel(
+  cacheDir: string,
+  recipe: KernelRecipe,
+  refresh: string,
+  env: NodeJS.ProcessEnv,
+  log: Progress,
+): Promise<KernelArtifact> {
+  const { bootModules: _, excludedModules: __, ...inputs } = recipe;
+  const key = cacheKey('kernel', VERSION, refresh, inputs);
+  const { folder } = await ensureArtifact(path.join(cacheDir, 'kernel'), key, async (temporary) => {
+    log(`fetching ${recipe.package} of Debian ${recipe.suite}`);
+    const packageFile = path.join(temporary, 'kernel.deb');
+    await downloadKernel(recipe, env, packageFile);
+    log('unpacking the kernel');
+    await unpackKernel(packageFile, temporary);
+  });
+  const facts: KernelFacts = JSON.parse(await readFile(path.join(folder, 'kernel.json'), 'utf8'));
+  return { key, ...facts, path: path.join(folder, facts.file), modulesRoot: folder };
+}
+
+async function downloadKernel(recipe: KernelRecipe, env: NodeJS.ProcessEnv, packageFile: string): Promise<void> {
+  const file = await open(packageFile, 'w');
+  try {
+    await bootstrap({
+      recipe,
+      options: ['--variant=custom'],
+      customizeHook: DOWNLOAD_HOOK,
+      descriptors: [file.fd],
+      temporaryFolder: path.dirname(packageFile),
+      env: { ...env, SANDBAR_KERNEL: recipe.package },
+    });
+  } finally {
+    await file.close();
+  }
+}
+
+async function unpackKernel(packageFile: string, folder: string): Promise<void> {
+  const unpacked = path.join(folder, 'package');
+  await runCommand({ command: 'dpkg-deb', args: ['--extract', packageFile, unpacked] });
+  const version = (await readdir(path.join(unpacked, 'boot')))
+    .find((name) => name.startsWith('vmlinuz-'))
+    ?.slice('vmlinuz-'.length);
+  if (version === undefined)
+    throw new ImageError(`The kernel package ${packageFile} holds no kernel; check the recipe`);
+
+  await rename(path.join(unpacked, 'usr', 'lib'), path.join(folder, 'lib')).catch(() =>
+    rename(path.join(unpacked, 'lib'), path.join(folder, 'lib')),
+  );
+  await runCommand({ command: 'depmod', args: ['--basedir', folder, version] });
+
+  const bzImage = await readFile(path.join(unpacked, 'boot', `vmlinuz-${version}`));
+  const vmlinux = await extractVmlinux(bzImage);
+  const file = vmlinux === undefined ? 'bzImage' : 'vmlinux';
+  await writeFile(path.join(folder, file), vmlinux ?? bzImage);
+  const facts: KernelFacts = { file, version, sha256: await hashFile(path.join(folder, file)) };
+  await writeFile(path.join(folder, 'kernel.json'), `${JSON.stringify(facts)}\n`);
+  await rm(unpacked, { recursive: true });
+  await rm(packageFile);
+}

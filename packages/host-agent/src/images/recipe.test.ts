@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { readImageRecipe, readKernelRecipe } from './recipe.ts';
+
+const SOURCE_TREE = path.join(import.meta.dirname, '..', '..', '..', '..', 'images');
+
+test('the recipes of the source tree are valid', async () => {
+  const image = await readImageRecipe(SOURCE_TREE, 'base');
+  assert.equal(image.stack, 'base');
+  assert.equal(image.isDefault, true);
+  assert.match(image.signingKeys, /BEGIN PGP PUBLIC KEY BLOCK/);
+  assert.equal((await readKernelRecipe(SOURCE_TREE)).suite, image.suite);
+});
+
+describe('image recipe', () => {
+  const valid = {
+    stack: 'test',
+    description: 'A test',
+    revision: '1',
+    suite: 'trixie',
+    components: ['main'],
+    packages: ['bash'],
+    min_rootfs_gb: 2,
+  };
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), 'image-recipe-'));
+    await mkdir(path.join(folder, 'keys'));
+    await mkdir(path.join(folder, 'test'));
+    await writeFile(path.join(folder, 'keys', 'trixie.asc'), 'keys');
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  const write = (recipe: object) => writeFile(path.join(folder, 'test', 'image.json'), JSON.stringify(recipe));
+
+  test('has the mirror of Debian and is not the default unless it says so', async () => {
+    await write(valid);
+    const recipe = await readImageRecipe(folder, 'test');
+    assert.equal(recipe.mirror, 'http://deb.debian.org/debian');
+    assert.equal(recipe.isDefault, false);
+  });
+
+  const wrong: [string, object][] = [
+    ['description', { ...valid, description: '' }],
+    ['packages', { ...valid, packages: ['bash', '--option'] }],
+    ['packages', { ...valid, packages: ['../../etc'] }],
+    ['suite', { ...valid, suite: 'trixie; rm' }],
+    ['min_rootfs_gb', { ...valid, min_rootfs_gb: 0.5 }],
+  ];
+  for (const [field, recipe] of wrong) {
+    test(`a wrong ${field} is named with the file: ${JSON.stringify(Reflect.get(recipe, field))}`, async () => {
+      await write(recipe);
+      await assert.rejects(readImageRecipe(folder, 'test'), new RegExp(`test/image\\.json needs .* in "${field}"`));
+    });
+  }
+
+  test('one that does not exist is an error that names the file', async () => {
+    await assert.rejects(readImageRecipe(folder, 'gone'), /gone\/image\.json does not exist/);
+  });
+});

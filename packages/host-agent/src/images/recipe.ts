@@ -1,0 +1,150 @@
+/**
+ * Reads what an image is made of. The recipes are data that people edit, so every field is checked here and a mistake
+ * is named by file and field before anything is downloaded.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { hasErrorCode, ImageError } from './image-error.ts';
+
+export interface ImageRecipe {
+  folder: string;
+  stack: string;
+  description: string;
+  isDefault: boolean;
+  /** Changed by hand to take newer packages of the same suite. */
+  revision: string;
+  suite: string;
+  components: string[];
+  /** The mirror that the finished image names in its own package sources. */
+  mirror: string;
+  packages: string[];
+  minRootfsGb: number;
+  signingKeys: string;
+}
+
+export interface KernelRecipe {
+  revision: string;
+  suite: string;
+  components: string[];
+  package: string;
+  bootModules: string[];
+  excludedModules: string[];
+  signingKeys: string;
+}
+
+export const DEFAULT_MIRROR = 'http://deb.debian.org/debian';
+
+/** Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. */
+export async function readImageRecipe(recipesDir: string, stack: string): Promise<ImageRecipe> {
+  const folder = path.join(recipesDir, stack);
+  const fields = await RecipeFields.read(path.join(folder, 'image.json'));
+  const suite = fields.name('suite');
+  return {
+    folder,
+    stack: fields.name('stack'),
+    description: fields.text('description'),
+    isDefault: fields.optional('default', 'boolean') ?? false,
+    revision: fields.text('revision'),
+    suite,
+    components: fields.names('components'),
+    mirror: fields.optional('mirror', 'string') ?? DEFAULT_MIRROR,
+    packages: fields.names('packages'),
+    minRootfsGb: fields.positiveInteger('min_rootfs_gb'),
+    signingKeys: await readSigningKeys(recipesDir, suite),
+  };
+}
+
+/** Reads `<recipesDir>/kernel/kernel.json`; throws ImageError when it is missing or a field is wrong. */
+export async function readKernelRecipe(recipesDir: string): Promise<KernelRecipe> {
+  const fields = await RecipeFields.read(path.join(recipesDir, 'kernel', 'kernel.json'));
+  const suite = fields.name('suite');
+  return {
+    revision: fields.text('revision'),
+    suite,
+    components: fields.names('components'),
+    package: fields.name('package'),
+    bootModules: fields.names('boot_modules'),
+    excludedModules: fields.names('excluded_modules'),
+    signingKeys: await readSigningKeys(recipesDir, suite),
+  };
+}
+
+async function readSigningKeys(recipesDir: string, suite: string): Promise<string> {
+  return readRecipeFile(path.join(recipesDir, 'keys', `${suite}.asc`));
+}
+
+async function readRecipeFile(file: string): Promise<string> {
+  return readFile(file, 'utf8').catch((error: unknown) => {
+    if (!hasErrorCode(error, 'ENOENT')) throw error;
+    throw new ImageError(
+      `The image recipe ${file} does not exist; it is part of the source tree, so restore it from there`,
+    );
+  });
+}
+
+/** Names end up as arguments of commands and as parts of paths: nothing in them may mean anything to either. */
+const NAME = /^[a-z0-9][a-z0-9+._/-]*$/;
+
+class RecipeFields {
+  readonly #file: string;
+  readonly #values: Record<string, unknown>;
+
+  private constructor(file: string, values: Record<string, unknown>) {
+    this.#file = file;
+    this.#values = values;
+  }
+
+  static async read(file: string): Promise<RecipeFields> {
+    const text = await readRecipeFile(file);
+    let values: unknown;
+    try {
+      values = JSON.parse(text);
+    } catch (error) {
+      throw new ImageError(`The image recipe ${file} is not JSON: ${String(error)}`);
+    }
+    if (typeof values !== 'object' || values === null)
+      throw new ImageError(`The image recipe ${file} is not an object`);
+    return new RecipeFields(file, { ...values });
+  }
+
+  text(field: string): string {
+    const value = this.#values[field];
+    if (typeof value === 'string' && value !== '') return value;
+    throw this.#wrong(field, 'a text');
+  }
+
+  name(field: string): string {
+    const value = this.text(field);
+    if (isName(value)) return value;
+    throw this.#wrong(field, 'a name in lower case');
+  }
+
+  names(field: string): string[] {
+    const value = this.#values[field];
+    if (Array.isArray(value) && value.every(isName)) return value;
+    throw this.#wrong(field, 'a list of names in lower case');
+  }
+
+  positiveInteger(field: string): number {
+    const value = this.#values[field];
+    if (typeof value === 'number' && Number.isInteger(value) && value > 0) return value;
+    throw this.#wrong(field, 'a whole number above 0');
+  }
+
+  optional(field: string, type: 'string'): string | undefined;
+  optional(field: string, type: 'boolean'): boolean | undefined;
+  optional(field: string, type: 'string' | 'boolean'): string | boolean | undefined {
+    const value = this.#values[field];
+    if (value === undefined) return undefined;
+    if ((typeof value === 'string' || typeof value === 'boolean') && typeof value === type) return value;
+    throw this.#wrong(field, `a ${type}`);
+  }
+
+  #wrong(field: string, wanted: string): ImageError {
+    return new ImageError(`The image recipe ${this.#file} needs ${wanted} in "${field}"`);
+  }
+}
+
+function isName(value: unknown): value is string {
+  return typeof value === 'string' && NAME.test(value) && !value.includes('..');
+}

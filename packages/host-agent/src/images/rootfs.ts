@@ -1,0 +1,180 @@
+/**
+ * The disk of an image: mmdebstrap makes the chroot and its last hook turns that into a file system, in the same user
+ * namespace, so that every owner is right with and without root, and nothing is ever mounted from a loop device.
+ */
+import { copyFile, cp, mkdir, open, readFile, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { aptSources, securityMirrorOf } from './archive.ts';
+import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
+import { hasErrorCode, ImageError } from './image-error.ts';
+import type { KernelArtifact } from './kernel.ts';
+import { bootstrap } from './mmdebstrap.ts';
+import type { Progress } from './progress.ts';
+import type { ImageRecipe } from './recipe.ts';
+import { runCommand } from './run-command.ts';
+
+const VERSION = 3;
+const FINISH_SCRIPT = path.join(import.meta.dirname, 'finish-rootfs.sh');
+/** Where Debian 13 keeps its own keys; the package sources of the finished image refer to them. */
+const IMAGE_KEYRING = '/usr/share/keyrings/debian-archive-keyring.pgp';
+
+/** The packages, the chroot and the disk of a build together take 0.7 GB; a recipe may well hold more. */
+const NEEDED_BYTES = 1.5 * 2 ** 30;
+
+/** What nobody reads in a sandbox; licences stay. dpkg keeps to this for packages that users install too. */
+const DPKG_OPTIONS = [
+  ...['doc', 'man', 'info', 'locale', 'lintian', 'linda', 'groff'].map((name) => `path-exclude=/usr/share/${name}/*`),
+  'path-include=/usr/share/doc/*/copyright',
+  'path-include=/usr/share/locale/locale.alias',
+];
+
+export interface RootfsArtifact {
+  key: string;
+  path: string;
+  /** Apparent size; the file is sparse. */
+  bytes: number;
+  sha256: string;
+}
+
+/** The lines of mmdebstrap that say how far it is. */
+const STEP = /^I: (running apt-get update|downloading|extracting|installing)/;
+
+/** Builds `<cacheDir>/rootfs/<key>/rootfs.img`, a raw ext4 file system of the recipe's size. */
+export async function ensureRootfs(
+  cacheDir: string,
+  recipe: ImageRecipe,
+  kernel: KernelArtifact,
+  excludedModules: readonly string[],
+  refresh: string,
+  env: NodeJS.ProcessEnv,
+  log: Progress,
+): Promise<RootfsArtifact> {
+  const { folder: recipeFolder, description: _, isDefault: __, ...inputs } = recipe;
+  const content = [await hashFolder(recipeFolder, isContent), await readFile(FINISH_SCRIPT, 'utf8'), DPKG_OPTIONS];
+  const key = cacheKey('rootfs', VERSION, refresh, inputs, content, kernel.key, excludedModules);
+
+  const { folder } = await ensureArtifact(path.join(cacheDir, 'rootfs'), key, async (temporary) => {
+    await requireSpace(temporary);
+    const stage = await packStage(temporary, recipe, kernel, excludedModules);
+    const disk = path.join(temporary, 'rootfs.img');
+    log(`installing Debian ${recipe.suite} with ${recipe.packages.length} packages`);
+    await makeDisk(recipe, key, stage, disk, env, log);
+    await rm(stage);
+    log('checking the disk');
+    await runCommand({ command: 'e2fsck', args: ['-f', '-n', disk] });
+    await writeFile(path.join(temporary, 'sha256'), await hashFile(disk));
+  });
+
+  const disk = path.join(folder, 'rootfs.img');
+  return {
+    key,
+    path: disk,
+    bytes: (await stat(disk)).size,
+    sha256: await readFile(path.join(folder, 'sha256'), 'utf8'),
+  };
+}
+
+function isContent(name: string): boolean {
+  return name === 'customize.sh' || name.startsWith('files/');
+}
+
+/** Says so before a minute of work is lost to it. */
+async function requireSpace(folder: string): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  if (bavail * bsize >= NEEDED_BYTES) return;
+  const [needed, free] = [NEEDED_BYTES, bavail * bsize].map((bytes) => (bytes / 2 ** 30).toFixed(1));
+  throw new ImageError(
+    `Building an image needs ${needed} GB, and ${path.dirname(folder)} has ${free} GB: ` +
+      'free some space or choose another cache folder',
+  );
+}
+
+/** One archive of all that goes over the chroot: modules, package sources, the recipe's files and the scripts. */
+async function packStage(
+  temporary: string,
+  recipe: ImageRecipe,
+  kernel: KernelArtifact,
+  excludedModules: readonly string[],
+): Promise<string> {
+  const stage = path.join(temporary, 'stage');
+  await copyModules(kernel, excludedModules, path.join(stage, 'usr'));
+  const sourcesFolder = path.join(stage, 'etc', 'apt', 'sources.list.d');
+  await mkdir(sourcesFolder, { recursive: true });
+  const mirrors = { mirror: recipe.mirror, securityMirror: securityMirrorOf(recipe.mirror) };
+  const sources = aptSources({ ...recipe, ...mirrors, signedBy: IMAGE_KEYRING });
+  await writeFile(path.join(sourcesFolder, 'debian.sources'), sources);
+  await copyIfPresent(path.join(recipe.folder, 'files'), stage);
+
+  const scripts = path.join(stage, '.sandbar-build');
+  await mkdir(scripts);
+  await copyFile(FINISH_SCRIPT, path.join(scripts, 'finish-rootfs.sh'));
+  await copyIfPresent(path.join(recipe.folder, 'customize.sh'), path.join(scripts, 'customize.sh'));
+
+  const archive = path.join(temporary, 'stage.tar');
+  // Modes and owners come from whoever checked the recipe out, so they are set to what an image has.
+  const owners = ['--owner=0', '--group=0', '--numeric-owner', '--mode=u=rwX,go=rX'];
+  await runCommand({ command: 'tar', args: [...owners, '--sort=name', '-cf', archive, '-C', stage, '.'] });
+  await rm(stage, { recursive: true });
+  return archive;
+}
+
+async function copyModules(kernel: KernelArtifact, excluded: readonly string[], target: string): Promise<void> {
+  const folder = path.join('lib', 'modules', kernel.version);
+  const excludedFolders = excluded.map((name) => path.join(kernel.modulesRoot, folder, 'kernel', name));
+  await cp(path.join(kernel.modulesRoot, folder), path.join(target, folder), {
+    recursive: true,
+    filter: (source) => !excludedFolders.includes(source),
+  });
+  await runCommand({ command: 'depmod', args: ['--basedir', target, kernel.version] });
+}
+
+async function copyIfPresent(from: string, to: string): Promise<void> {
+  await cp(from, to, { recursive: true }).catch((error: unknown) => {
+    if (!hasErrorCode(error, 'ENOENT')) throw error;
+  });
+}
+
+/** Descriptor 3 of the hook is the disk, 4 the stage. */
+async function makeDisk(
+  recipe: ImageRecipe,
+  key: string,
+  stage: string,
+  disk: string,
+  env: NodeJS.ProcessEnv,
+  log: Progress,
+): Promise<void> {
+  await writeFile(disk, '', { mode: 0o666 });
+  await truncate(disk, recipe.minRootfsGb * 2 ** 30);
+  const diskFile = await open(disk, 'r+');
+  const stageFile = await open(stage, 'r');
+  try {
+    // A process may reopen a descriptor by path only with the permissions of the file.
+    await diskFile.chmod(0o666);
+    await bootstrap({
+      recipe,
+      options: [
+        ...['--variant=minbase', `--include=${recipe.packages.join(',')}`],
+        // A chroot that a power cut destroys is built again, so nothing in it needs to be synced file by file.
+        '--dpkgopt=force-unsafe-io',
+        ...DPKG_OPTIONS.map((option) => `--dpkgopt=${option}`),
+      ],
+      customizeHook: 'tar -C "$1" --no-overwrite-dir -xf - <&4 && sh "$1/.sandbar-build/finish-rootfs.sh" "$1"',
+      descriptors: [diskFile.fd, stageFile.fd],
+      temporaryFolder: path.dirname(disk),
+      env: { ...env, SANDBAR_DISK_UUID: uuidFrom(key) },
+      onLine: (line) => {
+        if (STEP.test(line)) log(`  ${line.slice(3)}`);
+      },
+    });
+    await diskFile.chmod(0o644);
+  } finally {
+    await diskFile.close();
+    await stageFile.close();
+  }
+}
+
+/** The same inputs give the same file system, its identifiers included. */
+function uuidFrom(key: string): string {
+  const hex = cacheKey('uuid', key) + cacheKey('uuid again', key);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}

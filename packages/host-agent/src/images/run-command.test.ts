@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { describeFailure, runCommand } from './run-command.ts';
+
+describe('command', () => {
+  test('gets its input and gives its output', async () => {
+    assert.equal((await runCommand({ command: 'cat', args: [], input: 'hello' })).toString(), 'hello');
+  });
+
+  test('a tool that is missing is named with the package that has it', async () => {
+    const env = { PATH: '/nonexistent' };
+    await assert.rejects(runCommand({ command: 'mmdebstrap', args: [], env }), {
+      name: 'ImageError',
+      message: /needs mmdebstrap, .* apt-get install mmdebstrap$/,
+    });
+  });
+
+  test('a failure shows the command, how it ended and what it said last', async () => {
+    const run = runCommand({ command: 'sh', args: ['-c', 'echo one >&2; echo two >&2; exit 3'] });
+    await assert.rejects(run, /sh -c .*\(exit code 3\):\n {2}one\n {2}two/s);
+  });
+
+  test('lines are passed on as they come', async () => {
+    const lines: string[] = [];
+    await runCommand({
+      command: 'sh',
+      args: ['-c', 'printf "a\\nb" >&2; printf "c\\n" >&2'],
+      onLine: (line) => lines.push(line),
+    });
+    assert.deepEqual(lines, ['a', 'bc']);
+  });
+});
+
+describe('what a failure means', () => {
+  const meanings: [string, RegExp][] = [
+    [
+      "E: Failed to fetch http://deb.debian.org/  Could not resolve 'deb.debian.org'",
+      /^The network does not answer.*SANDBAR_DEBIAN_MIRROR/,
+    ],
+    ['tar: write error: No space left on device', /^The disk is full/],
+    ['E: The repository is not signed.', /^The package archive is not signed/],
+    ['setpriv: failed to execute mmdebstrap: No such file or directory', /^The image build needs mmdebstrap.* apt-get/],
+    ['E: something else', /^The image build failed: /],
+  ];
+  for (const [output, meaning] of meanings) {
+    test(output, () => assert.match(describeFailure('tool', [], 'exit code 1', output), meaning));
+  }
+});

@@ -1,0 +1,124 @@
+/**
+ * Child processes of the image build. They fail for reasons that the operator can mend (no network, a full disk, a
+ * missing package), so a failure is turned into one sentence that says which, with the last lines of the output.
+ */
+import { spawn } from 'node:child_process';
+import { hasErrorCode, ImageError } from './image-error.ts';
+
+const LAST_LINES = 12;
+const KEPT_BYTES = 64 * 1024;
+
+/** Which Debian and Ubuntu package brings a tool that the build runs. */
+const PACKAGE_OF_TOOL: Readonly<Record<string, string>> = {
+  depmod: 'kmod',
+  'dpkg-deb': 'dpkg',
+  e2fsck: 'e2fsprogs',
+  go: 'golang-go',
+  mmdebstrap: 'mmdebstrap',
+  tar: 'tar',
+  xz: 'xz-utils',
+};
+
+export interface Command {
+  command: string;
+  args: readonly string[];
+  cwd?: string;
+  env?: NodeJS.ProcessEnv;
+  /** Written to the child's standard input, which is empty otherwise. */
+  input?: string | Buffer;
+  /** Open file descriptors that the child gets as 3, 4, ...; whoever opened them closes them. */
+  descriptors?: readonly number[];
+  /** Gets every line of standard error as it comes. */
+  onLine?: (line: string) => void;
+}
+
+/**
+ * Runs a command to its end and returns its standard output.
+ * Throws ImageError when it cannot be started or ends with anything but 0.
+ */
+export async function runCommand(request: Command): Promise<Buffer> {
+  const { command, args, input = '', descriptors = [], onLine } = request;
+  const child = spawn(command, [...args], {
+    ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
+    env: { ...process.env, LC_ALL: 'C.UTF-8', PATH: searchPath(), ...request.env },
+    stdio: ['pipe', 'pipe', 'pipe', ...descriptors],
+  });
+  const output: Buffer[] = [];
+  let errors = '';
+  let unfinishedLine = '';
+  child.stdout?.on('data', (chunk: Buffer) => output.push(chunk));
+  child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
+    errors = (errors + chunk).slice(-KEPT_BYTES);
+    const lines = (unfinishedLine + chunk).split('\n');
+    unfinishedLine = lines.pop() ?? '';
+    for (const line of lines) onLine?.(line);
+  });
+  // A child that ends before it has read everything says why by its exit code, so the broken pipe is not news.
+  child.stdin?.on('error', () => {});
+  child.stdin?.end(input);
+
+  return new Promise((resolve, reject) => {
+    child.once('error', (error) => reject(startFailure(command, error)));
+    child.once('close', (code, signal) => {
+      if (code === 0) return resolve(Buffer.concat(output));
+      const said = errors.trim() === '' ? Buffer.concat(output).toString() : errors;
+      reject(new ImageError(describeFailure(command, args, signal ?? `exit code ${code}`, said)));
+    });
+  });
+}
+
+/** The tools of a system administrator (mkfs.ext4, depmod) are not on the PATH of every account. */
+function searchPath(): string {
+  return `${process.env.PATH ?? '/usr/bin:/bin'}:/usr/local/sbin:/usr/sbin:/sbin`;
+}
+
+function startFailure(command: string, error: Error): ImageError {
+  const isMissing = hasErrorCode(error, 'ENOENT');
+  return new ImageError(isMissing ? describeMissing(command) : `Cannot run ${command}: ${error.message}`);
+}
+
+function describeMissing(command: string): string {
+  const packageName = PACKAGE_OF_TOOL[command.slice(command.lastIndexOf('/') + 1)];
+  const remedy = packageName === undefined ? 'install it' : `install it with: apt-get install ${packageName}`;
+  return `The image build needs ${command}, which this host does not have; ${remedy}`;
+}
+
+/** One sentence for the causes that are common enough to have one, then the end of what the command said. */
+export function describeFailure(command: string, args: readonly string[], ending: string, output: string): string {
+  const lines = output.trim().split('\n');
+  const shownArgs = args.map((arg) => (arg.length > 80 ? `${arg.slice(0, 77)}...` : arg)).join(' ');
+  const detail = `${command} ${shownArgs} (${ending}):\n  ${lines.slice(-LAST_LINES).join('\n  ')}`;
+  return `${explain(output) ?? 'The image build failed'}: ${detail}`;
+}
+
+const CAUSES: readonly { pattern: RegExp; remedy: string }[] = [
+  {
+    pattern: /no space left on device|disk quota exceeded/i,
+    remedy: 'The disk is full: free some space or choose another cache folder',
+  },
+  {
+    pattern: /NO_PUBKEY|EXPKEYSIG|is not signed|signatures were invalid/i,
+    remedy: 'The package archive is not signed with a key of the recipe: check the mirror and the clock of this host',
+  },
+  {
+    pattern: new RegExp(
+      'could not resolve|temporary failure|unable to connect|could not connect|connection (failed|timed out)|' +
+        'failed to fetch|no such host|network is unreachable|i/o timeout|connection refused',
+      'i',
+    ),
+    remedy:
+      'The network does not answer: check the connection and http_proxy, or name a mirror in SANDBAR_DEBIAN_MIRROR',
+  },
+  {
+    pattern: /subuid|subgid|newuidmap|unprivileged_userns|unshare.*not permitted/i,
+    remedy:
+      'This account may not make namespaces: run the build as root, or install uidmap and give the account ' +
+      'a range in /etc/subuid and /etc/subgid',
+  },
+];
+
+function explain(output: string): string | undefined {
+  const missing = /^(?:unshare|setpriv): failed to execute (\S+): No such file/m.exec(output)?.[1];
+  if (missing !== undefined) return describeMissing(missing);
+  return CAUSES.find(({ pattern }) => pattern.test(output))?.remedy;
+}
