@@ -1,0 +1,27 @@
+// Stops every running machine of every account, for the owner who presses Ctrl-C.
+import type { App } from '../app.ts';
+import { forEachBounded } from '../concurrency.ts';
+import { stopMachine } from '../machines/stop.ts';
+
+const WIDTH = 8;
+
+/** Answers when all are stopped or have failed to; a failure is logged and counted. */
+export async function stopAllMachines(app: App): Promise<{ stopped: number; failed: number }> {
+  const machines = await app.db
+    .selectFrom('machines')
+    .select(['id', 'account_id'])
+    .where('state', 'in', ['running', 'provisioning'])
+    .where('desired', '=', 'running')
+    .execute();
+  const counts = { stopped: 0, failed: 0 };
+  await forEachBounded(machines, WIDTH, async (machine) => {
+    try {
+      await stopMachine(app, machine.account_id, machine.id);
+      counts.stopped++;
+    } catch (error) {
+      counts.failed++;
+      app.log.error({ err: error, machine_id: machine.id }, 'a machine could not be stopped');
+    }
+  });
+  return counts;
+}

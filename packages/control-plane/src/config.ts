@@ -1,0 +1,119 @@
+// The environment, read once: everything later gets typed values, and a bad value stops the process with a sentence
+// that names the variable and what it allows.
+import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
+
+export type Address = { host: string; port: number };
+
+/** Durations that tests shorten. Milliseconds; the values in force are in `DEFAULT_TIMING`. */
+export type Timing = {
+  /** Life of a claim that nobody renews: how long a crash keeps a machine from being worked on. */
+  claimTtlMs: number;
+  claimRenewMs: number;
+  /** How long a request waits for another operation on the same machine. */
+  claimWaitMs: number;
+  reconcileMs: number;
+  /** How often running jobs are asked for by id without a reason. */
+  reconcileJobsMs: number;
+  /** Age from which a job that its host does not know is lost. */
+  jobLostMs: number;
+  /** Silence on the event stream (heartbeats come every 5 s) after which it is opened again. */
+  eventSilenceMs: number;
+  /** First and longest pause between attempts to reach a host agent. */
+  reconnectMs: { first: number; longest: number };
+  /** Pause between heartbeats on a stream of output. */
+  streamHeartbeatMs: number;
+  /** How long a host may take to make a machine run. */
+  ensureMs: number;
+  /** How long requests in flight may take once a shutdown began. */
+  shutdownMs: number;
+};
+
+export const DEFAULT_TIMING: Timing = {
+  claimTtlMs: 10_000,
+  claimRenewMs: 3_000,
+  claimWaitMs: 60_000,
+  reconcileMs: 2_000,
+  reconcileJobsMs: 10_000,
+  jobLostMs: 30_000,
+  eventSilenceMs: 15_000,
+  reconnectMs: { first: 100, longest: 2_000 },
+  streamHeartbeatMs: 15_000,
+  ensureMs: 60_000,
+  shutdownMs: 10_000,
+};
+
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+export type Config = {
+  home: string;
+  hostAgentSocket: string;
+  adminSocket: string;
+  listen: Address;
+  metricsListen: Address;
+  databaseUrl: string;
+  /** How many times the memory of a host may be promised to machines. */
+  memoryOvercommit: number;
+  logLevel: LogLevel;
+  timing: Timing;
+};
+
+/** A variable of the environment that cannot be used; the message says which and why. */
+export class ConfigError extends Error {}
+
+type Env = Record<string, string | undefined>;
+
+/** Reads the configuration from the environment. Throws `ConfigError`. */
+export function readConfig(env: Env, isRoot: boolean): Config {
+  const home = defaultHome(env, isRoot);
+  if (!home.startsWith('/')) throw new ConfigError(`SANDBAR_HOME must be an absolute path, not "${home}".`);
+  const paths = homePaths(home);
+  return {
+    home,
+    hostAgentSocket: paths.hostAgentSocket,
+    adminSocket: paths.adminSocket,
+    listen: readAddress(env, 'SANDBAR_LISTEN', DEFAULT_LISTEN),
+    metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
+    databaseUrl: readDatabaseUrl(env),
+    memoryOvercommit: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', 4, { min: 0.1, max: 1000 }),
+    logLevel: readLogLevel(env),
+    timing: DEFAULT_TIMING,
+  };
+}
+
+function readAddress(env: Env, name: string, fallback: string): Address {
+  const text = env[name] || fallback;
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(text);
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (host === undefined || !(port <= 65_535)) {
+    throw new ConfigError(`${name} must be HOST:PORT such as ${fallback}, not "${text}".`);
+  }
+  return { host, port };
+}
+
+function readDatabaseUrl(env: Env): string {
+  const text = env.SANDBAR_DATABASE_URL;
+  if (!text) throw new ConfigError('SANDBAR_DATABASE_URL is required: postgres://USER:PASSWORD@HOST:PORT/DATABASE.');
+  if (!/^postgres(ql)?:\/\//.test(text)) {
+    throw new ConfigError('SANDBAR_DATABASE_URL must begin with postgres:// or postgresql://.');
+  }
+  return text;
+}
+
+function readNumber(env: Env, name: string, fallback: number, bounds: { min: number; max: number }): number {
+  const text = env[name];
+  if (!text) return fallback;
+  const value = Number(text);
+  if (!(value >= bounds.min && value <= bounds.max)) {
+    throw new ConfigError(`${name} must be a number from ${bounds.min} to ${bounds.max}, not "${text}".`);
+  }
+  return value;
+}
+
+function readLogLevel(env: Env): LogLevel {
+  const text = env.SANDBAR_LOG_LEVEL || 'info';
+  const level = LOG_LEVELS.find((candidate) => candidate === text);
+  if (!level) throw new ConfigError(`SANDBAR_LOG_LEVEL must be one of ${LOG_LEVELS.join(', ')}, not "${text}".`);
+  return level;
+}

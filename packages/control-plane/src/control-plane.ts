@@ -1,0 +1,109 @@
+// Puts the parts together, in the order in which they depend on each other, and takes them apart again. The process entry
+// and the tests start the same thing.
+import { setTimeout as after } from 'node:timers/promises';
+import { buildAdminServer, listenAdmin } from './admin/server.ts';
+import type { App } from './app.ts';
+import type { Address, Config } from './config.ts';
+import { openDatabase } from './db/database.ts';
+import { migrate } from './db/migrate.ts';
+import { createHostClient, type HostClient } from './hosts/client.ts';
+import { createHosts } from './hosts/hosts.ts';
+import { listenToHost } from './hosts/listener.ts';
+import { buildServer } from './http/server.ts';
+import type { Log } from './log.ts';
+import { createMetricsServer } from './metrics/server.ts';
+import { type Reconciler, startReconciler } from './reconcilers/loop.ts';
+
+export type ControlPlane = {
+  app: App;
+  reconciler: Reconciler;
+  /** Where it listens; the ports are real also when 0 was asked for. */
+  address: Address;
+  metricsAddress: Address;
+  /** Ends it: no new requests, those in flight end (bounded), then everything is closed. */
+  close(): Promise<void>;
+};
+
+/** An address that is taken; the message says which variable to change. */
+export class AddressInUse extends Error {}
+
+/** Starts a replica: migrations, servers, the host's events, the reconciler. Throws what keeps it from starting. */
+export async function startControlPlane(config: Config, log: Log, hostClient?: HostClient): Promise<ControlPlane> {
+  const db = openDatabase(config.databaseUrl, log);
+  const closing = new AbortController();
+  const local = hostClient ?? createHostClient(config.hostAgentSocket);
+  let reconciler: Reconciler | undefined;
+  const app: App = {
+    config,
+    log,
+    db,
+    hosts: createHosts(local),
+    reconcileSoon: () => reconciler?.signal(),
+    closing: closing.signal,
+  };
+  const requests = new Map<string, number>();
+  const server = await buildServer(app, requests);
+  const admin = buildAdminServer(app);
+  const metrics = createMetricsServer(app, requests);
+  const listening = new AbortController();
+  let events: Promise<void> = Promise.resolve();
+
+  const close = async () => {
+    closing.abort();
+    const inFlight = Promise.all([server.close(), admin.close()]);
+    const late = new AbortController();
+    await Promise.race([
+      inFlight,
+      after(config.timing.shutdownMs, undefined, { signal: late.signal }).catch(() => undefined),
+    ]);
+    late.abort();
+    server.server.closeAllConnections();
+    metrics.closeAllConnections();
+    metrics.close();
+    await reconciler?.stop();
+    listening.abort();
+    await events;
+    local.close();
+    await db.destroy();
+  };
+
+  try {
+    const applied = await migrate(db);
+    if (applied.length > 0) log.info({ applied }, 'the database was brought up to date');
+    await listenAdmin(admin, config.adminSocket);
+    await listenMetrics(metrics, config.metricsListen);
+    events = listenToHost(app, listening.signal);
+    reconciler = startReconciler(app);
+    await server.listen({ host: config.listen.host, port: config.listen.port }).catch((error: unknown) => {
+      throw isInUse(error) ? inUse(config.listen, 'SANDBAR_LISTEN') : error;
+    });
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return {
+    app,
+    reconciler,
+    address: addressOf(server.server.address(), config.listen),
+    metricsAddress: addressOf(metrics.address(), config.metricsListen),
+    close,
+  };
+}
+
+async function listenMetrics(metrics: ReturnType<typeof createMetricsServer>, address: Address): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  metrics.once('error', (error) => reject(isInUse(error) ? inUse(address, 'SANDBAR_METRICS_LISTEN') : error));
+  metrics.listen(address.port, address.host, resolve);
+  await promise;
+}
+
+const isInUse = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === 'EADDRINUSE';
+
+const inUse = ({ host, port }: Address, variable: string): AddressInUse =>
+  new AddressInUse(
+    `The address ${host}:${port} is in use by another process. End that process, or set ${variable} to another HOST:PORT.`,
+  );
+
+function addressOf(bound: { port: number } | string | null, wanted: Address): Address {
+  return { host: wanted.host, port: bound !== null && typeof bound === 'object' ? bound.port : wanted.port };
+}

@@ -1,0 +1,33 @@
+// Brings the database to this version's schema, forward only. Two replicas may start at once: a session lock of our own
+// spans the whole run, since Kysely creates its bookkeeping tables before it takes its lock.
+import { sql } from 'kysely';
+import { Migrator } from 'kysely/migration';
+import type { Db } from './database.ts';
+import * as machines from './migrations/001-machines.ts';
+
+/** Any constant; it only has to be the same in every replica. */
+const LOCK_KEY = 7_311_842_005;
+
+/** Applies what is missing and returns the names applied. Throws the first error; what failed is rolled back. */
+export async function migrate(db: Db): Promise<string[]> {
+  return db.connection().execute(async (lock) => {
+    await acquireLock(lock);
+    try {
+      const migrator = new Migrator({ db, provider: { getMigrations: async () => ({ '001-machines': machines }) } });
+      const { error, results } = await migrator.migrateToLatest();
+      if (error) throw error;
+      return (results ?? []).filter((result) => result.status === 'Success').map((result) => result.migrationName);
+    } finally {
+      await sql`select pg_advisory_unlock(${LOCK_KEY}::bigint)`.execute(lock);
+    }
+  });
+}
+
+/** Tries instead of waiting in the database, where a wait would run into the answer time-out of the pool. */
+async function acquireLock(lock: Db): Promise<void> {
+  for (;;) {
+    const { rows } = await sql<{ ok: boolean }>`select pg_try_advisory_lock(${LOCK_KEY}::bigint) as ok`.execute(lock);
+    if (rows[0]?.ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}

@@ -1,0 +1,51 @@
+// The jobs of a machine. Byte counts of running ones come from the host (there are 16 at most); while it is away they
+// are as old as the row.
+import type { Exec, JobStatus } from '@sandbar/contract/exec.ts';
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import type { ExecRow } from '../db/tables.ts';
+import { HostUnavailable } from '../hosts/client.ts';
+import { findMachine } from '../machines/store.ts';
+import { cutPage, readPage, rowsToFetch } from '../paging.ts';
+import { toExec } from './record.ts';
+import { settleJob } from './settle.ts';
+
+type ListQuery = { status?: JobStatus; page_size?: number; cursor?: string };
+
+/** Newest first. Throws `not_found` for the machine, `validation_error` for a bad cursor. */
+export async function listExecs(
+  app: App,
+  accountId: string,
+  machineId: string,
+  query: ListQuery,
+): Promise<{ execs: Exec[]; next_cursor?: string }> {
+  const key = ['execs', accountId, machineId, query.status];
+  const page = readPage(query, key);
+  const machine = await findMachine(app, accountId, machineId);
+  let select = app.db
+    .selectFrom('execs')
+    .selectAll()
+    .where('machine_id', '=', machine.id)
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc');
+  if (query.status) select = select.where('status', '=', query.status);
+  const { after } = page;
+  if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
+  const limit = rowsToFetch(page);
+  if (limit !== undefined) select = select.limit(limit);
+  const { rows, cursor } = cutPage(await select.execute(), page, key);
+  const execs = await Promise.all(rows.map((row) => present(app, machine.host_id, row)));
+  return { execs, ...cursor };
+}
+
+async function present(app: App, hostId: string, row: ExecRow): Promise<Exec> {
+  if (row.status !== 'running') return toExec(row);
+  try {
+    const report = await app.hosts.client(hostId).getJob(row.machine_id, row.id, 0);
+    const settled = report && (await settleJob(app.db, report));
+    return toExec(settled ?? row, { report });
+  } catch (error) {
+    if (error instanceof HostUnavailable) return toExec(row);
+    throw error;
+  }
+}

@@ -1,0 +1,46 @@
+// A page of a job's output, from the host's spool. The answer is put together by hand: base64 needs no escaping, and a
+// megabyte of it should not be walked by JSON.stringify.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { OutputStream } from '@sandbar/contract/exec.ts';
+import type { App } from '../app.ts';
+import type { OutputPage, OutputQuery } from '../hosts/client.ts';
+import { type FoundExec, findExec } from './store.ts';
+
+export type OutputTarget = FoundExec & { stream: OutputStream };
+
+/** The job whose output is wanted. Throws `not_found`, also when the machine took the output with it. */
+export async function findOutput(
+  app: App,
+  id: { accountId: string; machineId: string; execId: string },
+  stream: OutputStream,
+): Promise<OutputTarget> {
+  const found = await findExec(app, id.accountId, id.machineId, id.execId);
+  if (found.machineState === 'destroyed') {
+    throw new ServiceError('not_found', 'The output went with its machine, which is destroyed.');
+  }
+  return { ...found, stream };
+}
+
+/** Reads a page, waiting up to `waitMs` for bytes when there are none yet. Throws `host_unavailable`, `not_found`. */
+export async function readPageOfOutput(
+  app: App,
+  target: OutputTarget,
+  query: Omit<OutputQuery, 'stream'>,
+  signal: AbortSignal,
+): Promise<OutputPage> {
+  const { exec, hostId, stream } = target;
+  const page = await app.hosts.client(hostId).readOutput(exec.machine_id, exec.id, { stream, ...query }, signal);
+  if (page) return page;
+  // The host never got to know it: the job was lost before it wrote anything, or its machine went in this moment.
+  if (exec.status === 'running') throw new ServiceError('not_found', 'There is no output of this job.');
+  return { bytes: Buffer.alloc(0), nextOffset: query.offset, totalBytes: 0, eof: true };
+}
+
+/** The page as the JSON text of `ExecOutput`. */
+export function writePage(target: OutputTarget, offset: number, page: OutputPage): string {
+  const data = page.bytes.toString('base64');
+  return (
+    `{"exec_id":"${target.exec.id}","stream":"${target.stream}","offset":${offset},"data":"${data}",` +
+    `"next_offset":${page.nextOffset},"total_bytes":${page.totalBytes},"eof":${page.eof}}`
+  );
+}

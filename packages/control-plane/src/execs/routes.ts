@@ -1,0 +1,126 @@
+// HTTP of exec jobs.
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { Exec, ExecCreate, ExecGetQuery, ExecList, ExecListQuery, ExecParams } from '@sandbar/contract/exec.ts';
+import { MachineParams } from '@sandbar/contract/machine.ts';
+import type { FastifyInstance } from 'fastify';
+import type { App } from '../app.ts';
+import { callerOf } from '../http/auth.ts';
+import { abortOnDisconnect } from '../http/disconnect.ts';
+import { createExec } from './create.ts';
+import { exampleExec, exampleRunning } from './examples.ts';
+import { cancelExec, getExec } from './get.ts';
+import { listExecs } from './list.ts';
+import { addOutputRoute } from './output-route.ts';
+
+const tags = ['Exec'];
+
+export function addExecRoutes(untyped: FastifyInstance, app: App): void {
+  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+
+  server.route({
+    method: 'POST',
+    url: '/v1/machines/:id/execs',
+    schema: {
+      operationId: 'createExec',
+      summary: 'Start a job',
+      description: 'Runs a command in a running machine and answers at once. At most 16 jobs run in a machine.',
+      tags,
+      params: MachineParams,
+      body: ExecCreate,
+      response: { 201: Exec },
+    },
+    config: {
+      access: 'full',
+      errors: ['conflict', 'host_unavailable'],
+      examples: { request: { command: 'echo hello' }, response: exampleRunning() },
+    },
+    handler: async (request, reply) => {
+      const exec = await createExec(app, callerOf(request).accountId, request.params.id, request.body);
+      return reply.code(201).send(exec);
+    },
+  });
+
+  server.route({
+    method: 'GET',
+    url: '/v1/machines/:id/execs',
+    schema: {
+      operationId: 'listExecs',
+      summary: 'List jobs',
+      description: 'The jobs of a machine, newest first, all of them unless page_size is given.',
+      tags,
+      params: MachineParams,
+      querystring: ExecListQuery,
+      response: { 200: ExecList },
+    },
+    config: { access: 'read', examples: { response: { execs: [exampleExec()] } } },
+    handler: (request) => listExecs(app, callerOf(request).accountId, request.params.id, request.query),
+  });
+
+  server.route({
+    method: 'GET',
+    url: '/v1/machines/:id/execs/:exec_id',
+    schema: {
+      operationId: 'getExec',
+      summary: 'Get a job',
+      description: 'With wait_ms the answer waits that long for the end of the job.',
+      tags,
+      params: ExecParams,
+      querystring: ExecGetQuery,
+      response: { 200: Exec },
+    },
+    config: { access: 'read', examples: { response: exampleExec() } },
+    handler: (request, reply) => {
+      const id = execId(callerOf(request).accountId, request.params);
+      return getExec(app, id, request.query.wait_ms ?? 0, abortOnDisconnect(reply));
+    },
+  });
+
+  server.route({
+    method: 'POST',
+    url: '/v1/machines/:id/execs/:exec_id/cancel',
+    schema: {
+      operationId: 'cancelExec',
+      summary: 'Cancel a job',
+      description: 'TERM to every process of the job, KILL after 5 seconds. An ended job is answered as it is.',
+      tags,
+      params: ExecParams,
+      response: { 200: Exec },
+    },
+    config: {
+      access: 'full',
+      errors: ['host_unavailable'],
+      examples: { response: exampleExec({ status: 'canceled', exit_code: null, signal: 'SIGTERM' }) },
+    },
+    handler: (request) => cancelExec(app, execId(callerOf(request).accountId, request.params)),
+  });
+
+  addOutputRoute(untyped, app);
+
+  server.route({
+    method: 'POST',
+    url: '/v1/machines/:id/exec',
+    schema: {
+      operationId: 'retiredExec',
+      summary: 'Retired: use /execs',
+      description: 'Always 410. Commands run as jobs: POST /v1/machines/{id}/execs.',
+      tags,
+      deprecated: true,
+      params: MachineParams,
+    },
+    config: { access: 'full', errors: ['endpoint_retired'] },
+    // Before the body is parsed: old clients send what they always sent.
+    onRequest: async (request, reply) => {
+      const replacement = `/v1/machines/${encodeURIComponent(request.params.id)}/execs`;
+      reply.header('link', `<${replacement}>; rel="successor-version"`);
+      throw new ServiceError('endpoint_retired', `This endpoint was retired; start a job with POST ${replacement}.`);
+    },
+    handler: async () => undefined,
+  });
+}
+
+const execId = (accountId: string, params: { id: string; exec_id: string }) => ({
+  accountId,
+  machineId: params.id,
+  execId: params.exec_id,
+});

@@ -1,0 +1,63 @@
+// A job's output as server-sent events: the same pages, pushed until the end of the stream. A slow reader slows the
+// reading of the spool down, never the job.
+import { once } from 'node:events';
+import type { Writable } from 'node:stream';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import { sleep } from '../concurrency.ts';
+import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
+
+/** How long a host may be away (an agent being restarted) before the stream ends and the reader has to resume. */
+const HOST_AWAY_MS = 30_000;
+const RETRY_MS = 500;
+
+type Reading = { offset: number; limit: number };
+
+/** Writes events from `offset` on until the end of the output, the end of the reader, or a shutdown. Never throws. */
+export async function streamOutput(
+  app: App,
+  target: OutputTarget,
+  reading: Reading,
+  sink: Writable,
+  signal: AbortSignal,
+): Promise<void> {
+  const heartbeatMs = app.config.timing.streamHeartbeatMs;
+  let { offset } = reading;
+  let awayMs = 0;
+  try {
+    while (!signal.aborted) {
+      const page = await readPageOfOutput(
+        app,
+        target,
+        { offset, limit: reading.limit, waitMs: heartbeatMs },
+        signal,
+      ).catch((error: unknown) => {
+        if (isPassing(error) && awayMs < HOST_AWAY_MS) return undefined;
+        throw error;
+      });
+      if (!page) {
+        awayMs += RETRY_MS;
+        await sleep(RETRY_MS, signal);
+        continue;
+      }
+      awayMs = 0;
+      const isNews = page.bytes.length > 0 || page.eof;
+      await write(
+        sink,
+        isNews ? `id: ${page.nextOffset}\ndata: ${writePage(target, offset, page)}\n\n` : ':\n\n',
+        signal,
+      );
+      offset = page.nextOffset;
+      if (page.eof) break;
+    }
+  } catch (error) {
+    if (!signal.aborted) app.log.warn({ err: error, exec_id: target.exec.id }, 'a stream of output ended early');
+  }
+  sink.end();
+}
+
+const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
+
+async function write(sink: Writable, text: string, signal: AbortSignal): Promise<void> {
+  if (!sink.write(text)) await once(sink, 'drain', { signal });
+}

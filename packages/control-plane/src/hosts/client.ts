@@ -1,0 +1,169 @@
+// The host API over the agent's Unix socket. Every host call may be repeated, so a connection that broke is tried once
+// more; what then still fails is `host_unavailable`, and every refusal of the host becomes the ServiceError it names.
+import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import type { OutputStream } from '@sandbar/contract/exec.ts';
+import {
+  type EnsureMachine,
+  HOST_PATHS,
+  type HostEvent,
+  type HostInfo,
+  type JobReport,
+  type MachineReport,
+  OUTPUT_HEADERS,
+  type StartJob,
+} from '@sandbar/contract/host-api.ts';
+import { type Answer, type Call, codeOf, createTransport, readBytes } from './transport.ts';
+
+export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
+export type OutputQuery = { stream: OutputStream; offset: number; limit: number; waitMs: number };
+
+/** What a host can be asked; tests put a fake in its place. All methods throw `ServiceError`. */
+export type HostClient = {
+  info(): Promise<HostInfo>;
+  listMachines(): Promise<MachineReport[]>;
+  /** Undefined when the host does not know the machine. */
+  getMachine(machineId: string): Promise<MachineReport | undefined>;
+  ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
+  /** Succeeds also when there is nothing to delete. */
+  deleteMachine(machineId: string, generation: number): Promise<void>;
+  startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
+  getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
+  cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
+  readOutput(
+    machineId: string,
+    jobId: string,
+    query: OutputQuery,
+    signal?: AbortSignal,
+  ): Promise<OutputPage | undefined>;
+  /** The event stream; ends or throws when the connection does. */
+  events(signal: AbortSignal): AsyncIterable<HostEvent>;
+  close(): void;
+};
+
+/** The host did not answer. `mayHaveActed` is false when the request certainly never reached it. */
+export class HostUnavailable extends ServiceError {
+  readonly mayHaveActed: boolean;
+  constructor(mayHaveActed: boolean, cause?: unknown) {
+    super('host_unavailable', "The machine's host does not answer now. Retry later.", { retryAfterSec: 2, cause });
+    this.mayHaveActed = mayHaveActed;
+  }
+}
+
+/** What an answer may take on top of the time it was asked to wait. */
+const SLACK_MS = 10_000;
+/** A graceful stop takes up to 10 s on the host, a delete a kill and the removal of files. */
+const REMOVE_MS = 30_000;
+
+/** A client for the agent that listens on `socketPath`; connects when it is first used. */
+export function createHostClient(socketPath: string): HostClient {
+  const transport = createTransport(socketPath);
+
+  /** A successful answer, unread. */
+  const send = async (call: Call): Promise<Answer> => {
+    const answer = await transport.send(call).catch((error: unknown) => {
+      throw unavailable(error);
+    });
+    if (answer.status >= 300) throw refusal(answer.status, (await read(answer)).toString());
+    return answer;
+  };
+  const json = async <T>(call: Call): Promise<T> => {
+    const text = (await read(await send(call))).toString();
+    // The agent answers from the same schemas; a page of garbage would be a bug on its side.
+    return (text === '' ? undefined : JSON.parse(text)) as T;
+  };
+
+  return {
+    info: () => json<HostInfo>({ method: 'GET', path: HOST_PATHS.host, timeoutMs: 3_000 }),
+    listMachines: async () => {
+      const list = await json<{ machines: MachineReport[] }>({
+        method: 'GET',
+        path: HOST_PATHS.machines,
+        timeoutMs: SLACK_MS,
+      });
+      return list.machines;
+    },
+    getMachine: (id) => orAbsent(json({ method: 'GET', path: machinePath(id), timeoutMs: SLACK_MS })),
+    ensureMachine: (id, body, timeoutMs) => json({ method: 'PUT', path: machinePath(id), body, timeoutMs }),
+    deleteMachine: async (id, generation) => {
+      const query = { generation };
+      await orAbsent(json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS }));
+    },
+    startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
+    getJob: (id, jobId, waitMs, signal) => {
+      const query = { wait_ms: waitMs };
+      return orAbsent(json({ method: 'GET', path: jobPath(id, jobId), query, timeoutMs: waitMs + SLACK_MS, signal }));
+    },
+    cancelJob: (id, jobId) => {
+      const path = `${jobPath(id, jobId)}/cancel`;
+      return orAbsent(json({ method: 'POST', path, timeoutMs: SLACK_MS }));
+    },
+    readOutput: async (id, jobId, { stream, offset, limit, waitMs }, signal) => {
+      const query = { stream, offset, limit, wait_ms: waitMs };
+      const path = `${jobPath(id, jobId)}/output`;
+      const answer = await orAbsent(send({ method: 'GET', path, query, timeoutMs: waitMs + SLACK_MS, signal }));
+      if (!answer) return undefined;
+      return {
+        bytes: await read(answer),
+        nextOffset: Number(answer.headers[OUTPUT_HEADERS.nextOffset]),
+        totalBytes: Number(answer.headers[OUTPUT_HEADERS.totalBytes]),
+        eof: answer.headers[OUTPUT_HEADERS.eof] === 'true',
+      };
+    },
+    events: async function* (signal) {
+      const answer = await send({ method: 'GET', path: HOST_PATHS.events, signal });
+      yield* readEvents(answer);
+    },
+    close: () => transport.close(),
+  };
+}
+
+async function* readEvents(answer: Answer): AsyncGenerator<HostEvent> {
+  let rest = '';
+  answer.body.setEncoding('utf8');
+  for await (const chunk of answer.body) {
+    const lines = (rest + chunk).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) if (line !== '') yield JSON.parse(line) as HostEvent;
+  }
+}
+
+const read = (answer: Answer): Promise<Buffer> =>
+  readBytes(answer).catch((error: unknown) => {
+    throw unavailable(error);
+  });
+
+const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
+const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
+
+/** `not_found` as undefined, for questions where absence is an answer. */
+async function orAbsent<T>(answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof ServiceError && error.code === 'not_found') return undefined;
+    throw error;
+  }
+}
+
+function unavailable(error: unknown): HostUnavailable {
+  const neverSent = ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));
+  return new HostUnavailable(!neverSent, error);
+}
+
+/** The ServiceError that the body of an error response names. */
+function refusal(status: number, text: string): ServiceError {
+  const body = parseObject(text);
+  if (isErrorCode(body.code) && typeof body.detail === 'string') {
+    return new ServiceError(body.code, body.detail);
+  }
+  return new ServiceError('internal_error', `The host answered with status ${status}.`);
+}
+
+function parseObject(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? { ...value } : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,22 @@
+// Where a new machine goes: a pure rule over host rows. It only proposes an order; the conditional UPDATE that reserves
+// the memory decides.
+import type { HostRow } from '../db/tables.ts';
+
+export type PlacementRequest = { memoryMb: number; stack: string };
+export type Candidate = Pick<HostRow, 'id' | 'memory_mb' | 'reserved_memory_mb' | 'images'>;
+
+/**
+ * The hosts that can take the machine now, emptiest first. A machine needs a host whose physical memory holds it whole,
+ * however much may be promised beyond it.
+ */
+export function rankHosts<T extends Candidate>(
+  hosts: readonly T[],
+  request: PlacementRequest,
+  overcommit: number,
+): T[] {
+  const room = (host: Candidate) => host.memory_mb * overcommit - host.reserved_memory_mb;
+  return hosts
+    .filter((host) => request.memoryMb <= host.memory_mb && request.memoryMb <= room(host))
+    .filter((host) => host.images.some((image) => image.stack === request.stack))
+    .sort((a, b) => room(b) - room(a) || (a.id < b.id ? -1 : 1));
+}

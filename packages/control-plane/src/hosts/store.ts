@@ -1,0 +1,64 @@
+// Rows of hosts, and the reservation of their memory: one conditional UPDATE, so that creates that race for the last
+// room never promise it twice.
+import type { HostInfo } from '@sandbar/contract/host-api.ts';
+import { sql } from 'kysely';
+import type { Db, Tx } from '../db/database.ts';
+import type { HostRow } from '../db/tables.ts';
+
+/** Makes or updates the row of a host that said hello. */
+export async function registerHost(db: Db, info: HostInfo): Promise<void> {
+  const facts = {
+    version: info.version,
+    boot_id: info.boot_id,
+    isolation: info.isolation,
+    network: info.network,
+    subnet: info.subnet,
+    cpus: info.cpus,
+    memory_mb: info.memory_mb,
+    images: JSON.stringify(info.images),
+  };
+  await db
+    .insertInto('hosts')
+    .values({ id: info.host_id, ...facts })
+    .onConflict((conflict) => conflict.column('id').doUpdateSet({ ...facts, seen_at: sql<Date>`now()` }))
+    .execute();
+}
+
+/** All hosts, oldest first. */
+export function listHosts(db: Db): Promise<HostRow[]> {
+  return db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id').execute();
+}
+
+/**
+ * Promises `memoryMb` MiB of a host; false when that would be more than `overcommit` times what it has.
+ * Holds the host's row until the transaction ends.
+ */
+export async function reserveMemory(tx: Tx, hostId: string, memoryMb: number, overcommit: number): Promise<boolean> {
+  const result = await tx
+    .updateTable('hosts')
+    .set({ reserved_memory_mb: sql`reserved_memory_mb + ${memoryMb}` })
+    .where('id', '=', hostId)
+    .where(sql<boolean>`reserved_memory_mb + ${memoryMb} <= memory_mb * ${overcommit}::float8`)
+    .executeTakeFirst();
+  return result.numUpdatedRows === 1n;
+}
+
+/** Gives `memoryMb` MiB back. */
+export async function releaseMemory(tx: Tx, hostId: string, memoryMb: number): Promise<void> {
+  await tx
+    .updateTable('hosts')
+    .set({ reserved_memory_mb: sql`reserved_memory_mb - ${memoryMb}` })
+    .where('id', '=', hostId)
+    .execute();
+}
+
+/** Counts on and returns the host's address counter, before the increment. */
+export async function nextAddressIndex(tx: Tx, hostId: string): Promise<number> {
+  const row = await tx
+    .updateTable('hosts')
+    .set({ address_counter: sql`(address_counter + 1) % 1000000000` })
+    .where('id', '=', hostId)
+    .returning('address_counter')
+    .executeTakeFirstOrThrow();
+  return row.address_counter;
+}

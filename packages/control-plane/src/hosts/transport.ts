@@ -1,0 +1,81 @@
+// HTTP over the agent's Unix socket. Node's own client does it: the process is to stay small, and keep-alive connections
+// without a limit (long polls must never keep a start waiting) are all that is needed.
+import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+
+export type Call = {
+  method: 'GET' | 'PUT' | 'POST' | 'DELETE';
+  path: string;
+  query?: Record<string, string | number>;
+  body?: unknown;
+  /** For the whole exchange, headers and body; a stream has none. */
+  timeoutMs?: number;
+  signal?: AbortSignal | undefined;
+};
+
+export type Answer = { status: number; headers: IncomingHttpHeaders; body: IncomingMessage };
+
+export type Transport = {
+  /** Sends one request; a connection that broke is tried once more. Rejects with the error of the socket. */
+  send(call: Call): Promise<Answer>;
+  close(): void;
+};
+
+/** Shorter than the 5 s after which a Node server closes an idle connection. */
+const KEEP_IDLE_MS = 4_000;
+
+export function createTransport(socketPath: string): Transport {
+  const agent = new Agent({ keepAlive: true, timeout: KEEP_IDLE_MS });
+  return {
+    send: async (call) => {
+      const timeout = call.timeoutMs === undefined ? undefined : AbortSignal.timeout(call.timeoutMs);
+      const signals = [call.signal, timeout].filter((signal) => signal !== undefined);
+      const signal = AbortSignal.any(signals);
+      try {
+        return await sendOnce(agent, socketPath, call, signal);
+      } catch (error) {
+        // A keep-alive connection may be closed by the agent in the moment it is used again.
+        if (!isBroken(error)) throw error;
+        return sendOnce(agent, socketPath, call, signal);
+      }
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+function sendOnce(agent: Agent, socketPath: string, call: Call, signal: AbortSignal): Promise<Answer> {
+  const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
+  const query = call.query ? `?${new URLSearchParams(Object.entries(call.query).map(([k, v]) => [k, String(v)]))}` : '';
+  return new Promise((resolve, reject) => {
+    const outgoing = request({
+      agent,
+      socketPath,
+      method: call.method,
+      path: call.path + query,
+      headers: {
+        host: 'host-agent',
+        ...(body ? { 'content-type': 'application/json', 'content-length': body.length } : {}),
+      },
+      signal,
+    });
+    // The agent's time-out is for idle connections; a call has its own.
+    outgoing.setTimeout(0);
+    outgoing.once('response', (response) =>
+      resolve({ status: response.statusCode ?? 0, headers: response.headers, body: response }),
+    );
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  });
+}
+
+/** The body as bytes. Rejects when the connection breaks in between. */
+export async function readBytes(answer: Answer): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer.body) chunks.push(chunk as Buffer);
+  const [first] = chunks;
+  return chunks.length === 1 && first ? first : Buffer.concat(chunks);
+}
+
+export const codeOf = (error: unknown): string =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
+
+const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE'].includes(codeOf(error));

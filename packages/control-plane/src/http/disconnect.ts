@@ -1,0 +1,11 @@
+// Long polls and streams end when their reader goes.
+import type { FastifyReply } from 'fastify';
+
+/** Aborted when the connection closes before the response is complete. */
+export function abortOnDisconnect(reply: FastifyReply): AbortSignal {
+  const controller = new AbortController();
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) controller.abort();
+  });
+  return controller.signal;
+}

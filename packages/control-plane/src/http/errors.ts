@@ -1,0 +1,74 @@
+// The one place where an error becomes a status: the error table for what the domain threw, a short list for what
+// Fastify throws, `database_unavailable` for a database that is away, and `internal_error` for the rest.
+import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { isDatabaseAway } from '../db/database.ts';
+import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
+import { describeFailure } from './validation.ts';
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** Fastify's own refusals, by its code. */
+const FASTIFY_ERRORS: Record<string, [ErrorCode, string]> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: ['payload_too_large', 'The body must be at most 1 MiB.'],
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: ['unsupported_media_type', 'The body must be application/json.'],
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: ['validation_error', 'The body is not as long as Content-Length says.'],
+  FST_ERR_BAD_URL: ['not_found', 'There is nothing at this path.'],
+  FST_ERR_MAX_PARAM_LENGTH: ['not_found', 'There is nothing at this path.'],
+};
+
+/** Turns anything thrown into the error the client is told. */
+export function toServiceError(error: unknown): ServiceError {
+  if (error instanceof ServiceError) return error;
+  if (isDatabaseAway(error)) {
+    const detail = 'The database does not answer now. Retry later.';
+    return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
+  }
+  const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
+  if (validation) {
+    // An id that cannot exist is simply absent.
+    if (validationContext === 'params') return new ServiceError('not_found', 'There is no such resource.');
+    return new ServiceError('validation_error', describeFailure(validation, validationContext));
+  }
+  const known = FASTIFY_ERRORS[code ?? ''];
+  if (known) return new ServiceError(known[0], known[1]);
+  if (error instanceof SyntaxError || statusCode === 400) {
+    return new ServiceError('validation_error', 'The body must be valid JSON.');
+  }
+  return new ServiceError('internal_error', 'Something went wrong on our side.', { cause: error });
+}
+
+/** The error handler of the server. */
+export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const told = toServiceError(error);
+  if (told.code === 'internal_error') request.log.error({ err: told.cause ?? told }, 'a request failed');
+  if (told.code === 'database_unavailable') request.log.warn({ err: told.cause }, 'the database does not answer');
+  if (told.code === 'host_unavailable') request.log.warn({ err: told.cause }, 'the host does not answer');
+  if (told.code === 'unauthenticated') reply.header('www-authenticate', 'Bearer realm="sandbar"');
+  if (told.retryAfterSec !== undefined) reply.header('retry-after', String(told.retryAfterSec));
+  reply.code(told.status).type(JSON_TYPE).send(errorBody(told, request.id));
+}
+
+/** `internal_error` carries the request id, by which the log can be searched. */
+export function errorBody(error: ServiceError, requestId: string): { detail: string; code: ErrorCode } {
+  const detail = error.code === 'internal_error' ? `${error.message} (request ${requestId})` : error.message;
+  return { detail, code: error.code };
+}
+
+/** For URLs that never reach a route (a broken percent escape): Fastify runs no hooks for them. */
+export function sendFrameworkError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  reply.header(REQUEST_ID_HEADER, requestIdOf(request.raw));
+  sendError(error, request, reply);
+}
+
+/** What is written on a connection whose bytes are no HTTP request. */
+export function malformedRequestResponse(code: string | undefined): string {
+  const tooLarge = code === 'HPE_HEADER_OVERFLOW';
+  const timeout = code === 'ERR_HTTP_REQUEST_TIMEOUT';
+  const status = tooLarge ? '431 Request Header Fields Too Large' : timeout ? '408 Request Timeout' : '400 Bad Request';
+  const body = JSON.stringify({ detail: 'The request is not valid HTTP.', code: 'validation_error' });
+  return (
+    `HTTP/1.1 ${status}\r\ncontent-type: ${JSON_TYPE}\r\n${REQUEST_ID_HEADER}: ${requestIdOf({ headers: {} })}\r\n` +
+    `content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`
+  );
+}

@@ -1,0 +1,75 @@
+// What every JSON route has in common and no schema can say: text the database can hold, nesting with a bound, numbers in
+// queries, and no parameter or body that the route does not know.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
+
+const NO_PARAMETERS = { type: 'object', properties: {}, additionalProperties: false };
+/** Deep enough for any honest document, shallow enough for every recursive function behind. */
+const MAX_DEPTH = 64;
+const INTEGER = /^-?\d{1,16}$/;
+
+/** Installs the checks. Call it before the first route. */
+export function installStrictness(server: FastifyInstance): void {
+  server.addHook('onRoute', (route: RouteOptions) => {
+    if (route.config?.lenient) return;
+    route.schema = { ...route.schema, querystring: route.schema?.querystring ?? NO_PARAMETERS };
+  });
+  server.addHook('preValidation', async (request) => {
+    const { config, schema } = request.routeOptions;
+    if (request.is404 || config.lenient) return;
+    checkText(request.query, 'query');
+    request.query = coerceIntegers(request.query, schema?.querystring);
+    if (schema?.body) {
+      if (request.body === undefined) request.body = {};
+      checkText(request.body, 'body');
+    } else if (!isEmpty(request.body)) {
+      throw new ServiceError('validation_error', 'This operation takes no body.');
+    }
+  });
+}
+
+const isEmpty = (body: unknown): boolean =>
+  body === undefined || body === null || (typeof body === 'object' && Object.keys(body).length === 0);
+
+/**
+ * Walks every key and string. PostgreSQL's text and jsonb hold neither NUL nor half a surrogate pair.
+ * Throws `validation_error`.
+ */
+export function checkText(root: unknown, what: 'body' | 'query'): void {
+  const stack: { value: unknown; name: string; depth: number }[] = [{ value: root, name: '', depth: 0 }];
+  for (let entry = stack.pop(); entry; entry = stack.pop()) {
+    const { value, name, depth } = entry;
+    if (typeof value === 'string') {
+      if (!isCleanText(value)) throw badText(name, what);
+    } else if (typeof value === 'object' && value !== null) {
+      if (depth >= MAX_DEPTH)
+        throw new ServiceError('validation_error', `The ${what} is nested over ${MAX_DEPTH} deep.`);
+      for (const [key, child] of Object.entries(value)) {
+        if (!isCleanText(key)) throw badText(name, what);
+        stack.push({ value: child, name: depth === 0 ? key : name, depth: depth + 1 });
+      }
+    }
+  }
+}
+
+const isCleanText = (text: string): boolean => !text.includes('\0') && text.isWellFormed();
+
+const badText = (name: string, what: string): ServiceError =>
+  new ServiceError(
+    'validation_error',
+    `${name === '' ? `The ${what}` : name.slice(0, 80)} must hold no NUL character and only well-formed Unicode.`,
+  );
+
+/** Query parameters are text; those that the schema calls integers become numbers when they are written as one. */
+function coerceIntegers(query: FastifyRequest['query'], schema: unknown): unknown {
+  const properties = isRecord(schema) && isRecord(schema.properties) ? schema.properties : {};
+  return Object.fromEntries(
+    Object.entries(isRecord(query) ? query : {}).map(([name, value]) => {
+      const property = properties[name];
+      const isInteger = isRecord(property) && property.type === 'integer';
+      return [name, isInteger && typeof value === 'string' && INTEGER.test(value) ? Number(value) : value];
+    }),
+  );
+}
+
+const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;

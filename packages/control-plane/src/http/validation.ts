@@ -1,0 +1,78 @@
+// What a validator found, as one sentence that names the field and what it allows. Values are never quoted: they may be
+// secret, or large.
+import type { FastifySchemaValidationError } from 'fastify';
+
+type Schema = Record<string, unknown>;
+/** Ajv adds the schema around the failing keyword when it runs with `verbose`. */
+type Failure = FastifySchemaValidationError & { parentSchema?: Schema };
+
+const MAX_NAME = 80;
+
+/** The sentence for the first failure. `part` is Fastify's name for what was validated. */
+export function describeFailure(failures: readonly Failure[], part: string | undefined): string {
+  const failure = failures[0];
+  if (!failure) return 'The request is invalid.';
+  const place = part === 'querystring' ? 'query parameter' : 'field';
+  const path = fieldPath(failure.instancePath);
+  switch (failure.keyword) {
+    case 'additionalProperties': {
+      const name = shorten([path, String(failure.params.additionalProperty)].filter(Boolean).join('.'));
+      return `Unknown ${place} ${JSON.stringify(name)}; ${knownNames(failure.parentSchema)}.`;
+    }
+    case 'required':
+      return `${[path, String(failure.params.missingProperty)].filter(Boolean).join('.')} is required.`;
+    default:
+      return `${path === '' ? 'The body' : shorten(path)} must be ${describeSchema(failure.parentSchema ?? {})}.`;
+  }
+}
+
+/** What a schema allows, in words. */
+export function describeSchema(schema: Schema): string {
+  if (Array.isArray(schema.enum)) return `one of ${schema.enum.join(', ')}`;
+  switch (schema.type) {
+    case 'integer':
+      return `an integer${between(schema.minimum, schema.maximum, '')}`;
+    case 'string':
+      return describeString(schema);
+    case 'array':
+      return `an array${between(schema.minItems, schema.maxItems, ' items')}`;
+    case 'object':
+      return `an object${between(undefined, schema.maxProperties, ' entries')}`;
+    case 'boolean':
+      return 'true or false';
+    default:
+      return 'of the documented type';
+  }
+}
+
+function describeString(schema: Schema): string {
+  if (schema.format === 'uuid') return 'a UUID';
+  if (schema.format !== undefined) return `a string of format ${String(schema.format)}`;
+  const lengths = between(schema.minLength, schema.maxLength, ' characters');
+  return schema.pattern === undefined ? `a string${lengths}` : `a string${lengths} matching ${String(schema.pattern)}`;
+}
+
+function between(min: unknown, max: unknown, unit: string): string {
+  const joint = unit === '' ? ' ' : ' of ';
+  if (min !== undefined && max !== undefined) return `${joint}${unit === '' ? 'from ' : ''}${min} to ${max}${unit}`;
+  if (min !== undefined) return `${joint}at least ${min}${unit}`;
+  if (max !== undefined) return `${joint}at most ${max}${unit}`;
+  return '';
+}
+
+function knownNames(schema: Schema | undefined): string {
+  const properties = schema?.properties;
+  const names = typeof properties === 'object' && properties !== null ? Object.keys(properties) : [];
+  return names.length === 0 ? 'none is allowed here' : `allowed are ${names.join(', ')}`;
+}
+
+/** `/env/PATH` as `env.PATH`, `/argv/0` as `argv.0`. */
+function fieldPath(pointer: string): string {
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
+    .join('.');
+}
+
+const shorten = (name: string): string => (name.length > MAX_NAME ? `${name.slice(0, MAX_NAME)}…` : name);

@@ -1,0 +1,78 @@
+// Create: admit (one transaction), make it run on its host, then say so (a second transaction). What fails in between is
+// undone here; what dies in between is found by the reconciler, which runs `finishCreate` or `discard` as well.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { MACHINE_BOUNDS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { App } from '../app.ts';
+import type { MachineRow } from '../db/tables.ts';
+import { admitMachine, type CreateRequest } from './admit.ts';
+import { type Claim, holdClaim } from './claim.ts';
+import { ensureOnHost } from './ensure.ts';
+import { ClaimLost, machineNotFound } from './refusals.ts';
+import { changeState, deleteRow, setDesired } from './store.ts';
+
+/**
+ * Makes a machine and waits until it runs. Throws `validation_error`, `fleet_capacity`, `host_unavailable`, what the host
+ * refused with, or `conflict` when it was deleted meanwhile; after a throw nothing of it is left, or soon will be.
+ */
+export async function createMachine(app: App, accountId: string, body: MachineCreate): Promise<MachineRow> {
+  const claim = await admitMachine(app, accountId, completeRequest(body));
+  return holdClaim(app, claim, (held) => finishCreate(app, held));
+}
+
+function completeRequest(body: MachineCreate): CreateRequest {
+  const metadata = body.metadata ?? {};
+  if (Buffer.byteLength(JSON.stringify(metadata)) > MACHINE_BOUNDS.metadataBytes) {
+    throw new ServiceError(
+      'validation_error',
+      `metadata must be at most ${MACHINE_BOUNDS.metadataBytes} bytes as JSON.`,
+    );
+  }
+  return {
+    name: body.name ?? '',
+    vcpus: body.vcpus ?? 1,
+    memory_mb: body.memory_mb ?? 1024,
+    rootfs_size_gb: body.rootfs_size_gb ?? 10,
+    stack: body.stack ?? 'base',
+    metadata,
+  };
+}
+
+/** From `provisioning` to `running`, or to nothing: the second half of a create, also after a crash. */
+export async function finishCreate(app: App, claim: Claim): Promise<MachineRow> {
+  try {
+    return await makeRunning(app, claim);
+  } catch (error) {
+    if (!(error instanceof ClaimLost)) await undoCreate(app, claim);
+    throw error;
+  }
+}
+
+/** Ensures a claimed `provisioning` machine running and records that it does. */
+export async function makeRunning(app: App, { machine, token }: Claim): Promise<MachineRow> {
+  const report = await ensureOnHost(app, machine, 'running');
+  const row = await changeState(
+    app,
+    machine.id,
+    { token },
+    { to: 'running', error: null, isolation: report.isolation },
+  );
+  if (!row) throw machineNotFound();
+  return row;
+}
+
+/** The undo's own failure is logged and left to the reconciler: the client gets the error that made it necessary. */
+async function undoCreate(app: App, { machine, token }: Claim): Promise<void> {
+  try {
+    const row = await setDesired(app, machine.id, token, 'discarded');
+    await discard(app, { machine: row, token });
+  } catch (error) {
+    app.log.warn({ err: error, machine_id: machine.id }, 'a failed create is left to the reconciler');
+    app.reconcileSoon();
+  }
+}
+
+/** Removes a discarded machine from its host, then its row and its reservation. */
+export async function discard(app: App, { machine, token }: Claim): Promise<void> {
+  await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation);
+  await deleteRow(app, machine.id, token);
+}

@@ -1,0 +1,35 @@
+// Asks a machine's host to make it what its row says, and accepts only a report that says so.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineReport } from '@sandbar/contract/host-api.ts';
+import type { App } from '../app.ts';
+import type { MachineRow } from '../db/tables.ts';
+
+/**
+ * Ensures the row's machine `running` or `stopped` at its present generation. Throws what the host refused with,
+ * `host_unavailable`, or `internal_error` when the machine ended up as something else.
+ */
+export async function ensureOnHost(app: App, row: MachineRow, desired: 'running' | 'stopped'): Promise<MachineReport> {
+  const report = await app.hosts.client(row.host_id).ensureMachine(
+    row.id,
+    {
+      generation: row.generation,
+      desired,
+      spec: {
+        vcpus: row.vcpus,
+        memory_mb: row.memory_mb,
+        rootfs_size_gb: row.rootfs_size_gb,
+        stack: row.stack,
+        private_ip: row.private_ip,
+        hostname: hostnameOf(row.id),
+      },
+    },
+    app.config.timing.ensureMs,
+  );
+  if (report.status !== desired) {
+    throw new ServiceError('internal_error', `The machine is ${report.status}: ${report.reason ?? 'no reason given'}`);
+  }
+  return report;
+}
+
+/** The random end of the id: unique enough to read, short enough for a prompt. */
+const hostnameOf = (id: string) => `m-${id.slice(-12)}`;

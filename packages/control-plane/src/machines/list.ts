@@ -1,0 +1,43 @@
+// The list of an account's machines with its filters.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineListQuery } from '@sandbar/contract/machine.ts';
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import type { MachineRow } from '../db/tables.ts';
+import { cutPage, readPage, rowsToFetch } from '../paging.ts';
+
+const METADATA_PREFIX = 'metadata.';
+
+/** `[key, value]` of every `metadata.KEY=VALUE` parameter. */
+function metadataFilters(query: Record<string, unknown>): [string, string][] {
+  return Object.entries(query)
+    .filter(([name]) => name.startsWith(METADATA_PREFIX))
+    .map(([name, value]) => [name.slice(METADATA_PREFIX.length), String(value)]);
+}
+
+/** Newest first; destroyed machines only when asked for. Throws `validation_error` for a bad cursor. */
+export async function listMachines(
+  app: App,
+  accountId: string,
+  query: MachineListQuery,
+): Promise<{ rows: MachineRow[]; cursor: { next_cursor?: string } }> {
+  const filters = metadataFilters(query);
+  if (filters.length > 16) throw new ServiceError('validation_error', 'At most 16 metadata filters can be combined.');
+  const key = ['machines', accountId, query.state, query.name, filters];
+  const page = readPage(query, key);
+  let select = app.db
+    .selectFrom('machines')
+    .selectAll()
+    .where('account_id', '=', accountId)
+    .where('desired', '<>', 'discarded')
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc');
+  select = query.state ? select.where('state', '=', query.state) : select.where('state', '<>', 'destroyed');
+  if (query.name !== undefined) select = select.where('name', '=', query.name);
+  for (const [name, value] of filters) select = select.where(sql<boolean>`metadata ->> ${name} = ${value}`);
+  const { after } = page;
+  if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
+  const limit = rowsToFetch(page);
+  if (limit !== undefined) select = select.limit(limit);
+  return cutPage(await select.execute(), page, key);
+}

@@ -1,0 +1,18 @@
+// The refusals that several machine operations share, worded once.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+
+/** Another operation took the machine over: only a delete does that to a live one. */
+export class ClaimLost extends ServiceError {
+  constructor() {
+    super('conflict', 'The machine was deleted meanwhile.');
+  }
+}
+
+export const machineNotFound = (): ServiceError => new ServiceError('not_found', 'There is no such machine.');
+
+export function fleetIsFull(memoryMb: number): ServiceError {
+  const detail =
+    `No host has room for a machine of ${memoryMb} MiB now. This is a limit of the fleet, not a quota of the account: ` +
+    'retry later.';
+  return new ServiceError('fleet_capacity', detail, { retryAfterSec: 10 });
+}

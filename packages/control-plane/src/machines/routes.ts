@@ -1,0 +1,132 @@
+// HTTP of machines.
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { Machine, MachineCreate, MachineList, MachineListQuery, MachineParams } from '@sandbar/contract/machine.ts';
+import type { FastifyInstance } from 'fastify';
+import type { App } from '../app.ts';
+import { callerOf } from '../http/auth.ts';
+import { createMachine } from './create.ts';
+import { destroyMachine } from './destroy.ts';
+import { exampleMachine } from './examples.ts';
+import { listMachines } from './list.ts';
+import { toMachine } from './record.ts';
+import { startMachine } from './start.ts';
+import { stopMachine } from './stop.ts';
+import { findMachine } from './store.ts';
+
+const tags = ['Machines'];
+
+export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
+  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+
+  server.route({
+    method: 'POST',
+    url: '/v1/machines',
+    schema: {
+      operationId: 'createMachine',
+      summary: 'Create a machine',
+      description: 'Boots a microVM and answers when it runs. A create that fails leaves nothing.',
+      tags,
+      body: MachineCreate,
+      response: { 201: Machine },
+    },
+    config: {
+      access: 'full',
+      bodyIsOptional: true,
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      examples: { request: { name: 'build-1', vcpus: 2, memory_mb: 2048 }, response: exampleMachine() },
+    },
+    handler: async (request, reply) => {
+      const row = await createMachine(app, callerOf(request).accountId, request.body);
+      return reply.code(201).send(toMachine(row));
+    },
+  });
+
+  server.route({
+    method: 'GET',
+    url: '/v1/machines',
+    schema: {
+      operationId: 'listMachines',
+      summary: 'List machines',
+      description:
+        'Newest first, all of them unless page_size is given. Besides the named filters, metadata.KEY=VALUE keeps the ' +
+        'machines whose metadata has that value (numbers and booleans compare as text).',
+      tags,
+      querystring: MachineListQuery,
+      response: { 200: MachineList },
+    },
+    config: { access: 'read', examples: { response: { machines: [exampleMachine()] } } },
+    handler: async (request) => {
+      const { rows, cursor } = await listMachines(app, callerOf(request).accountId, request.query);
+      return { machines: rows.map(toMachine), ...cursor };
+    },
+  });
+
+  server.route({
+    method: 'GET',
+    url: '/v1/machines/:id',
+    schema: {
+      operationId: 'getMachine',
+      summary: 'Get a machine',
+      description: 'Destroyed machines are answered too.',
+      tags,
+      params: MachineParams,
+      response: { 200: Machine },
+    },
+    config: { access: 'read', examples: { response: exampleMachine() } },
+    handler: async (request) => toMachine(await findMachine(app, callerOf(request).accountId, request.params.id)),
+  });
+
+  const act = (
+    method: 'POST' | 'DELETE',
+    path: string,
+    words: { operationId: string; summary: string; description: string },
+    action: typeof stopMachine,
+    example: Partial<Machine>,
+  ) =>
+    server.route({
+      method,
+      url: `/v1/machines/:id${path}`,
+      schema: { ...words, tags, params: MachineParams, response: { 200: Machine } },
+      config: {
+        access: 'full',
+        errors: ['conflict', 'host_unavailable', ...(path === '/start' ? (['fleet_capacity'] as const) : [])],
+        examples: { response: exampleMachine(example) },
+      },
+      handler: async (request) => toMachine(await action(app, callerOf(request).accountId, request.params.id)),
+    });
+
+  act(
+    'POST',
+    '/stop',
+    {
+      operationId: 'stopMachine',
+      summary: 'Stop a machine',
+      description:
+        'Graceful for 10 seconds, then hard. The disk stays; running jobs are lost. A stopped machine is answered as it is.',
+    },
+    stopMachine,
+    { state: 'stopped', stopped_at: '2026-01-02T03:14:05.006Z' },
+  );
+  act(
+    'POST',
+    '/start',
+    {
+      operationId: 'startMachine',
+      summary: 'Start a stopped machine',
+      description: 'Boots it from its disk with the same address. A running machine is answered as it is.',
+    },
+    startMachine,
+    {},
+  );
+  act(
+    'DELETE',
+    '',
+    {
+      operationId: 'destroyMachine',
+      summary: 'Destroy a machine',
+      description: 'In any state. Its disk and the output of its jobs are gone. A destroyed machine is a 404.',
+    },
+    destroyMachine,
+    { state: 'destroyed', destroyed_at: '2026-01-02T03:14:05.006Z' },
+  );
+}

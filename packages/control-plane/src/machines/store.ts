@@ -1,0 +1,132 @@
+// SQL of machines. Every change of state goes through `changeState`: one transaction that also moves the memory
+// reservation and ends the jobs, so the three can never disagree.
+import type { MachineState } from '@sandbar/contract/machine.ts';
+import { sql, type UpdateObject } from 'kysely';
+import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
+import type { Database, Desired, MachineRow } from '../db/tables.ts';
+import { releaseMemory, reserveMemory } from '../hosts/store.ts';
+import { claimIsFree } from './claim.ts';
+import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
+
+const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
+const holdsMemory = (state: MachineState): boolean => MEMORY_HOLDERS.includes(state);
+
+/** Who may change the row: the holder of the claim, or an observation of this generation while nobody holds one. */
+export type Guard = { token: string } | { observedGeneration: number; from: readonly MachineState[] };
+
+export type Change = {
+  to: MachineState;
+  desired?: Desired;
+  /** A change of mind: from now on the host ignores what older calls ask for. */
+  bumpGeneration?: boolean;
+  error?: string | null;
+  isolation?: MachineRow['isolation'];
+  /** Keep the claim after the change, for an operation of several steps. */
+  keepClaim?: boolean;
+};
+
+/**
+ * Moves a machine to another state. Returns the new row, or undefined when an observation came too late.
+ * Throws `ClaimLost` when the claim is another's by now, `fleet_capacity` when memory is needed and there is none.
+ */
+export async function changeState(app: App, id: string, guard: Guard, change: Change): Promise<MachineRow | undefined> {
+  return app.db.transaction().execute(async (tx) => {
+    const old = await lockForChange(tx, id, guard);
+    if (!old) return undefined;
+    if (holdsMemory(change.to) && !holdsMemory(old.state)) {
+      const reserved = await reserveMemory(tx, old.host_id, old.memory_mb, app.config.memoryOvercommit);
+      if (!reserved) throw fleetIsFull(old.memory_mb);
+    }
+    if (!holdsMemory(change.to) && holdsMemory(old.state)) await releaseMemory(tx, old.host_id, old.memory_mb);
+    if (change.to !== 'running') await loseRunningJobs(tx, id);
+    return tx
+      .updateTable('machines')
+      .set(changedColumns(old, change))
+      .where('id', '=', id)
+      .returningAll()
+      .executeTakeFirstOrThrow();
+  });
+}
+
+async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineRow | undefined> {
+  const query = tx.selectFrom('machines').selectAll().where('id', '=', id).forNoKeyUpdate();
+  if ('token' in guard) {
+    const row = await query.where('claim_token', '=', guard.token).executeTakeFirst();
+    if (!row) throw new ClaimLost();
+    return row;
+  }
+  return query
+    .where('state', 'in', [...guard.from])
+    .where('generation', '<=', guard.observedGeneration)
+    .where(claimIsFree)
+    .executeTakeFirst();
+}
+
+function changedColumns(old: MachineRow, change: Change): UpdateObject<Database, 'machines'> {
+  const entered = change.to !== old.state;
+  const now = sql<Date>`now()`;
+  return {
+    state: change.to,
+    ...(change.desired === undefined ? {} : { desired: change.desired }),
+    ...(change.bumpGeneration ? { generation: old.generation + 1 } : {}),
+    ...(change.error === undefined ? {} : { error: change.error }),
+    ...(change.isolation === undefined ? {} : { isolation: change.isolation }),
+    ...(change.keepClaim ? {} : { claim_token: null, claim_expires_at: null }),
+    ...(entered && change.to === 'running' ? { started_at: now } : {}),
+    ...(entered && (change.to === 'stopped' || change.to === 'error') && old.state === 'running'
+      ? { stopped_at: now }
+      : {}),
+    ...(entered && change.to === 'destroyed' ? { destroyed_at: now } : {}),
+  };
+}
+
+/** Records what should become of a claimed machine, as a new generation. Throws `ClaimLost`. */
+export async function setDesired(app: App, id: string, token: string, desired: Desired): Promise<MachineRow> {
+  const row = await app.db
+    .updateTable('machines')
+    .set({ desired, generation: sql`generation + 1` })
+    .where('id', '=', id)
+    .where('claim_token', '=', token)
+    .returningAll()
+    .executeTakeFirst();
+  if (!row) throw new ClaimLost();
+  return row;
+}
+
+/** Forgets a discarded machine and gives its memory back. Throws `ClaimLost`. */
+export async function deleteRow(app: App, id: string, token: string): Promise<void> {
+  await app.db.transaction().execute(async (tx) => {
+    const row = await tx
+      .deleteFrom('machines')
+      .where('id', '=', id)
+      .where('claim_token', '=', token)
+      .where('desired', '=', 'discarded')
+      .returningAll()
+      .executeTakeFirst();
+    if (!row) throw new ClaimLost();
+    if (holdsMemory(row.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
+  });
+}
+
+async function loseRunningJobs(tx: Tx, machineId: string): Promise<void> {
+  await tx
+    .updateTable('execs')
+    .set({ status: 'lost', finished_at: sql<Date>`now()` })
+    .where('machine_id', '=', machineId)
+    .where('status', '=', 'running')
+    .execute();
+}
+
+/** The machine as its owner sees it: an id of another account, or of a create being undone, is absent. */
+export async function findMachine(app: App, accountId: string, id: string): Promise<MachineRow> {
+  const row = await app.db
+    .selectFrom('machines')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .where('desired', '<>', 'discarded')
+    .executeTakeFirst();
+  if (!row) throw machineNotFound();
+  return row;
+}

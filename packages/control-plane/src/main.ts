@@ -1,0 +1,60 @@
+// The process: environment in, exit code out. It is started and watched by the supervisor, or by systemd, or by hand.
+
+import { ConfigError, readConfig } from './config.ts';
+import { AddressInUse, startControlPlane } from './control-plane.ts';
+import { isDatabaseAway } from './db/database.ts';
+import { createLog, type Log } from './log.ts';
+
+async function main(): Promise<void> {
+  const config = readConfig(process.env, process.getuid?.() === 0);
+  const log = createLog(config.logLevel);
+  watchForBugs(log);
+  const controlPlane = await startControlPlane(config, log);
+  const { host, port } = controlPlane.address;
+  log.info({ address: `${host}:${port}` }, 'the control plane is ready');
+
+  let ending = false;
+  const end = (reason: string) => {
+    if (ending) return;
+    ending = true;
+    log.info({ reason }, 'shutting down');
+    controlPlane.close().then(
+      () => process.exit(0),
+      (error: unknown) => {
+        log.error({ err: error }, 'the shutdown failed');
+        process.exit(1);
+      },
+    );
+  };
+  process.on('SIGTERM', () => end('SIGTERM'));
+  process.on('SIGINT', () => end('SIGINT'));
+  // The supervisor died: a control plane that nobody watches must not stay behind.
+  process.on('disconnect', () => end('the supervisor is gone'));
+  process.send?.({ type: 'ready' });
+}
+
+function watchForBugs(log: Log): void {
+  const die = (kind: string) => (error: unknown) => {
+    log.fatal({ err: error }, kind);
+    process.exit(1);
+  };
+  process.on('uncaughtException', die('uncaught exception'));
+  process.on('unhandledRejection', die('unhandled rejection'));
+}
+
+/** What keeps the process from starting is one line that says what to do; the stack is for bugs only. */
+function explain(error: unknown): string {
+  if (error instanceof ConfigError || error instanceof AddressInUse) return error.message;
+  const message = error instanceof Error ? error.message || error.name : String(error);
+  if (isDatabaseAway(error)) {
+    return `The database of SANDBAR_DATABASE_URL does not answer (${message}). Start it, or correct the variable.`;
+  }
+  return error instanceof Error && error.stack ? error.stack : message;
+}
+
+try {
+  await main();
+} catch (error) {
+  process.stderr.write(`sandbar control plane: ${explain(error)}\n`);
+  process.exit(1);
+}

@@ -1,0 +1,57 @@
+// The OpenAPI document and its browsable form, made from the routes: a route's schema says what goes in and out, its
+// config who may call it and what it can refuse with. Nothing is written twice.
+import swagger from '@fastify/swagger';
+import swaggerUi from '@fastify/swagger-ui';
+import type { FastifyInstance, RouteOptions } from 'fastify';
+import { type Document, finishDocument } from './finish.ts';
+import type { OperationFacts } from './operation.ts';
+
+const DOCS_PREFIX = '/docs';
+/** Everything comes from us, also offline; the reference page styles itself inline. */
+const DOCS_CSP = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'";
+
+const DESCRIPTION = `Programs get real microVMs through this API: create a machine, run commands in it as jobs, read their
+output byte for byte, stop, start and destroy it.
+
+Bodies are JSON and strict: an unknown field is a 400. Ids are UUIDs, times RFC 3339 UTC. Every response carries
+X-Request-Id. Every error is \`{ "detail", "code" }\`. Lists are complete and newest first unless page_size is given.`;
+
+/** The page's own routes come from a plugin; they are public files. Call it before the hook that checks declarations. */
+export function declareDocsPublic(server: FastifyInstance): void {
+  server.addHook('onRoute', (route: RouteOptions) => {
+    if (route.url === DOCS_PREFIX || route.url.startsWith(`${DOCS_PREFIX}/`)) {
+      route.config = { ...route.config, access: 'public', lenient: true };
+    }
+  });
+}
+
+/** Registers `/openapi.json` and `/docs`. Call it before the first route that is to be documented. */
+export async function installDocument(server: FastifyInstance): Promise<void> {
+  const operations = new Map<string, OperationFacts>();
+  server.addHook('onRoute', ({ method, schema, config }: RouteOptions) => {
+    if (schema?.operationId && method !== 'HEAD') operations.set(schema.operationId, { schema, config: config ?? {} });
+  });
+  await server.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Sandbar', version: '0.1.0', description: DESCRIPTION, license: { name: 'Apache-2.0' } },
+      servers: [{ url: '/' }],
+      components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'An API key: sbr_…' } } },
+      tags: [
+        { name: 'Machines', description: 'MicroVMs and their life.' },
+        { name: 'Exec', description: 'Commands in machines, as jobs.' },
+        { name: 'Images', description: 'What machines are made from.' },
+      ],
+    },
+    transformObject: (source) =>
+      'openapiObject' in source ? finishDocument(source.openapiObject as Document, operations) : source.swaggerObject,
+  });
+  await server.register(swaggerUi, {
+    routePrefix: DOCS_PREFIX,
+    staticCSP: DOCS_CSP,
+    uiConfig: { validatorUrl: null, deepLinking: true, tryItOutEnabled: true },
+  });
+  server.get('/openapi.json', { schema: { hide: true }, config: { access: 'public' } }, async (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send(JSON.stringify(server.swagger())),
+  );
+}

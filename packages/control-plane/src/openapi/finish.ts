@@ -1,0 +1,118 @@
+// From what @fastify/swagger collected to the document we publish: titled schemas become components, and every operation
+// gets its credential, its errors in the words of the error table, and its examples.
+import { ERROR_TABLE, type ErrorCode } from '@sandbar/contract/errors.ts';
+import { ErrorBody } from '@sandbar/contract/fields.ts';
+import { errorCodesOf, type OperationFacts } from './operation.ts';
+
+type Json = Record<string, unknown>;
+type Media = { schema?: unknown; example?: unknown };
+type Response = { description: string; headers?: Json; content?: Record<string, Media> };
+type Operation = Json & {
+  operationId: string;
+  summary: string;
+  parameters?: Json[];
+  requestBody?: { required?: boolean; content: Record<string, Media> };
+  responses: Record<string, Response>;
+};
+export type Document = Json & {
+  components: Json & { schemas: Json };
+  paths: Record<string, Record<string, Operation>>;
+};
+
+const JSON_MEDIA = 'application/json';
+const REQUEST_ID = { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } };
+
+/** Completes the document in place and returns it. */
+export function finishDocument(document: Document, operations: ReadonlyMap<string, OperationFacts>): Document {
+  for (const methods of Object.values(document.paths)) {
+    for (const operation of Object.values(methods)) {
+      const facts = operations.get(operation.operationId);
+      if (facts) finishOperation(operation, facts);
+    }
+  }
+  document.components.headers = {
+    RequestId: { description: 'Names this request in our log.', schema: { type: 'string' } },
+    RetryAfter: { description: 'Seconds after which a retry makes sense.', schema: { type: 'integer' } },
+  };
+  const schemas: Json = {};
+  document.paths = hoist(document.paths, schemas) as Document['paths'];
+  document.components.schemas = Object.fromEntries(Object.entries(schemas).sort(([a], [b]) => a.localeCompare(b)));
+  return document;
+}
+
+function finishOperation(operation: Operation, facts: OperationFacts): void {
+  const { config, schema } = facts;
+  operation.security = config.access === 'public' ? [] : [{ bearer: [config.access] }];
+  if (operation.requestBody) {
+    operation.requestBody.required = !config.bodyIsOptional;
+    const media = operation.requestBody.content[JSON_MEDIA];
+    if (media && config.examples?.request !== undefined) media.example = config.examples.request;
+  }
+  if (hasMetadataFilters(schema.querystring)) {
+    operation.parameters = [...(operation.parameters ?? []), METADATA_FILTER];
+  }
+  const success: Record<string, Response> = {};
+  for (const [status, response] of Object.entries(operation.responses)) {
+    if (status === 'default' || response.content === undefined) continue;
+    const media = response.content[JSON_MEDIA];
+    if (media && config.examples?.response !== undefined) media.example = config.examples.response;
+    if (config.producesEvents) response.content['text/event-stream'] = { schema: { type: 'string' } };
+    success[status] = { ...response, description: operation.summary, headers: REQUEST_ID };
+  }
+  operation.responses = { ...success, ...errorResponses(errorCodesOf(facts)) };
+}
+
+/** One response a status: several codes can share one. */
+function errorResponses(codes: readonly ErrorCode[]): Record<string, Response> {
+  const byStatus = new Map<number, ErrorCode[]>();
+  for (const code of codes) {
+    const { status } = ERROR_TABLE[code];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
+  }
+  return Object.fromEntries(
+    [...byStatus].map(([status, sharing]) => [
+      String(status),
+      {
+        description: sharing.map((code) => `\`${code}\`: ${ERROR_TABLE[code].when}`).join('\n\n'),
+        headers:
+          status === 503 ? { ...REQUEST_ID, 'Retry-After': { $ref: '#/components/headers/RetryAfter' } } : REQUEST_ID,
+        content: {
+          [JSON_MEDIA]: {
+            schema: structuredClone(ErrorBody),
+            example: { detail: ERROR_TABLE[sharing[0] ?? 'internal_error'].when, code: sharing[0] },
+          },
+        },
+      },
+    ]),
+  );
+}
+
+/** With `explode` the properties of the object are the parameters, and its own name is not used. */
+const METADATA_FILTER = {
+  name: 'metadata',
+  in: 'query',
+  required: false,
+  style: 'form',
+  explode: true,
+  description: 'metadata.KEY=VALUE: machines whose metadata has this value, as text. May be given for several keys.',
+  schema: {
+    type: 'object',
+    patternProperties: { '^metadata\\..+$': { type: 'string' } },
+    additionalProperties: false,
+  },
+};
+
+const hasMetadataFilters = (querystring: unknown): boolean =>
+  typeof querystring === 'object' && querystring !== null && 'patternProperties' in querystring;
+
+/** Moves every schema with a title into `schemas` and leaves a reference; examples are data, not schemas. */
+function hoist(node: unknown, schemas: Json): unknown {
+  if (Array.isArray(node)) return node.map((item) => hoist(item, schemas));
+  if (typeof node !== 'object' || node === null) return node;
+  const copy: Json = {};
+  for (const [key, value] of Object.entries(node)) copy[key] = key === 'example' ? value : hoist(value, schemas);
+  const { title, ...schema } = copy;
+  if (typeof title !== 'string' || !('type' in schema)) return copy;
+  schemas[title] = schema;
+  return { $ref: `#/components/schemas/${title}` };
+}

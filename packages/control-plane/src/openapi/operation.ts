@@ -1,0 +1,17 @@
+// What a route's declaration says about an operation beyond its schemas: which errors it can answer.
+import type { ErrorCode } from '@sandbar/contract/errors.ts';
+import type { FastifyContextConfig, FastifySchema } from 'fastify';
+
+export type OperationFacts = { schema: FastifySchema; config: FastifyContextConfig };
+
+/** Every code the operation can answer: those its shape implies, then those it declares. */
+export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
+  const codes: ErrorCode[] = [];
+  if (config.access !== 'public') codes.push('unauthenticated');
+  if (config.access === 'full') codes.push('forbidden');
+  // A parameter or body that the operation does not know is refused everywhere.
+  codes.push('validation_error');
+  if (schema.params) codes.push('not_found');
+  if (schema.body) codes.push('payload_too_large', 'unsupported_media_type');
+  return [...new Set<ErrorCode>([...codes, ...(config.errors ?? []), 'internal_error', 'database_unavailable'])];
+}

@@ -1,0 +1,77 @@
+// What a host has against what the rows say: machines that ended unseen, machines the host lost, and machines that no row
+// knows. Everything is looked at twice, since rows and hosts move while this compares.
+import type { MachineReport } from '@sandbar/contract/host-api.ts';
+import type { App } from '../app.ts';
+import { forEachBounded } from '../concurrency.ts';
+import type { MachineRow } from '../db/tables.ts';
+import { claimIsFree, holdClaim, tryClaim } from '../machines/claim.ts';
+import { ensureOnHost } from '../machines/ensure.ts';
+import { loseMachine, observeMachine } from '../machines/observe.ts';
+
+const WIDTH = 8;
+
+/** Compares every host that answers with its rows. */
+export async function compareWithHosts(app: App): Promise<void> {
+  for (const hostId of app.hosts.connectedIds()) await compareWithHost(app, hostId);
+}
+
+async function compareWithHost(app: App, hostId: string): Promise<void> {
+  const reports = await app.hosts.client(hostId).listMachines();
+  const rows = await app.db
+    .selectFrom('machines')
+    .selectAll()
+    .where('host_id', '=', hostId)
+    .where('state', '<>', 'destroyed')
+    .execute();
+  const rowsById = new Map(rows.map((row) => [row.id, row]));
+  const reportedIds = new Set(reports.map((report) => report.machine_id));
+  await forEachBounded(reports, WIDTH, async (report) => {
+    const row = rowsById.get(report.machine_id);
+    if (!row) await removeUnknown(app, hostId, report);
+    else if (row.state === 'running') await observeMachine(app, hostId, report);
+    else if (row.state === 'stopped') await keepStopped(app, row, report);
+  });
+  const missing = rows.filter(
+    (row) => !reportedIds.has(row.id) && (row.state === 'running' || row.state === 'stopped'),
+  );
+  await forEachBounded(missing, WIDTH, (row) => confirmLost(app, row));
+}
+
+/** A row exists before its host hears of it, so a machine without a row is nobody's; asked again right before the end. */
+async function removeUnknown(app: App, hostId: string, report: MachineReport): Promise<void> {
+  const row = await app.db
+    .selectFrom('machines')
+    .select(['id', 'generation'])
+    .where('id', '=', report.machine_id)
+    .where('host_id', '=', hostId)
+    .where('state', '<>', 'destroyed')
+    .executeTakeFirst();
+  if (row) return;
+  await app.hosts.client(hostId).deleteMachine(report.machine_id, report.generation + 1);
+  app.log.warn({ machine_id: report.machine_id }, 'removed a machine from its host that no account has');
+}
+
+/** A stop that the host did not finish, or a start that came late. */
+async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
+  if (report.status !== 'running' && report.status !== 'starting') return;
+  const claim = await tryClaim(app, row.id);
+  if (!claim) return;
+  await holdClaim(app, claim, async ({ machine }) => {
+    if (machine.state === 'stopped' && machine.generation >= report.generation) {
+      await ensureOnHost(app, machine, 'stopped');
+    }
+  });
+}
+
+async function confirmLost(app: App, row: MachineRow): Promise<void> {
+  if (await app.hosts.client(row.host_id).getMachine(row.id)) return;
+  const free = await app.db
+    .selectFrom('machines')
+    .select('generation')
+    .where('id', '=', row.id)
+    .where(claimIsFree)
+    .executeTakeFirst();
+  if (free?.generation !== row.generation) return;
+  if (await loseMachine(app, row.id, row.generation))
+    app.log.warn({ machine_id: row.id }, 'the host has lost a machine');
+}

@@ -1,0 +1,32 @@
+// Running jobs that ended while nobody listened: their hosts are asked for each by its id.
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import { forEachBounded } from '../concurrency.ts';
+import { loseJob, settleJob } from '../execs/settle.ts';
+
+const WIDTH = 8;
+
+type RunningJob = { id: string; machine_id: string; host_id: string; isOld: boolean };
+
+/** Settles what the hosts say ended; a job that its host does not know for 30 s after its start is lost. */
+export async function settleRunningJobs(app: App): Promise<void> {
+  const connected = app.hosts.connectedIds();
+  if (connected.length === 0) return;
+  const jobs = await app.db
+    .selectFrom('execs')
+    .innerJoin('machines', 'machines.id', 'execs.machine_id')
+    .select(['execs.id', 'execs.machine_id', 'machines.host_id'])
+    .select(
+      sql<boolean>`execs.created_at < now() - ${app.config.timing.jobLostMs} * interval '1 millisecond'`.as('isOld'),
+    )
+    .where('execs.status', '=', 'running')
+    .where('machines.host_id', 'in', connected)
+    .execute();
+  await forEachBounded(jobs, WIDTH, (job) => settleOne(app, job));
+}
+
+async function settleOne(app: App, job: RunningJob): Promise<void> {
+  const report = await app.hosts.client(job.host_id).getJob(job.machine_id, job.id, 0);
+  if (report) await settleJob(app.db, report);
+  else if (job.isOld) await loseJob(app.db, job.machine_id, job.id);
+}

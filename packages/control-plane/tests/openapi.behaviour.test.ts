@@ -1,0 +1,64 @@
+// The committed OpenAPI document is what the routes say, and it is complete.
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { describe, it } from 'node:test';
+import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
+import fastify from 'fastify';
+import type { App } from '../src/app.ts';
+import { installAuth } from '../src/http/auth.ts';
+import { describeApi } from '../src/openapi/describe.ts';
+import { DOCUMENT_PATH } from '../src/openapi/write.ts';
+
+type Response = { description: string; content?: Record<string, { example?: unknown; schema?: unknown }> };
+type Operation = {
+  operationId: string;
+  summary: string;
+  tags: string[];
+  security: unknown[];
+  requestBody?: { content: Record<string, { example?: unknown }> };
+  responses: Record<string, Response>;
+};
+type Document = { components: { schemas: Record<string, unknown> }; paths: Record<string, Record<string, Operation>> };
+const document = (await describeApi()) as Document;
+const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods));
+
+describe('openapi.json', () => {
+  it('is up to date (else: npm run openapi)', async () => {
+    assert.equal(await readFile(DOCUMENT_PATH, 'utf8'), `${JSON.stringify(document, null, 2)}\n`);
+  });
+
+  it('gives every operation a name, a credential, its errors and an example', () => {
+    assert.equal(new Set(operations.map((operation) => operation.operationId)).size, operations.length);
+    for (const operation of operations) {
+      const { operationId, summary, tags, security, requestBody, responses } = operation;
+      assert(operationId && summary && tags.length === 1 && security.length === 1, operationId);
+      for (const status of ['400', '401', '500', '503']) assert(responses[status], `${operationId} ${status}`);
+      const success = Object.entries(responses).find(([status]) => status.startsWith('2'))?.[1];
+      if (operationId !== 'retiredExec') assert(success?.content?.['application/json']?.example, operationId);
+      if (requestBody) assert(requestBody.content['application/json']?.example, operationId);
+    }
+  });
+
+  it('has every reference it uses', () => {
+    const text = JSON.stringify(document);
+    for (const [, name] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g))
+      assert(document.components.schemas[name ?? '']);
+    assert(document.components.schemas.Error);
+  });
+
+  it('names every code that an operation can answer', () => {
+    const text = JSON.stringify(operations.map((operation) => operation.responses));
+    // 405 belongs to no operation: it is the answer of the methods that are not there.
+    for (const code of Object.keys(ERROR_TABLE).filter((code) => code !== 'method_not_allowed')) {
+      assert(text.includes(`\`${code}\``), code);
+    }
+  });
+});
+
+describe('a route without a declared access', () => {
+  it('fails to start', () => {
+    const server = fastify();
+    installAuth(server, {} as App);
+    assert.throws(() => server.get('/forgotten', async () => 'x'), /GET \/forgotten does not declare config.access/);
+  });
+});

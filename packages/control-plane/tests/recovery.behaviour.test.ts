@@ -1,0 +1,322 @@
+// Whatever fails, dies or races: afterwards rows, reservations and the host agree, and nothing is half made.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { afterEach, describe, it } from 'node:test';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { MACHINE_STATES } from '@sandbar/contract/machine.ts';
+import { sql } from 'kysely';
+import type { Desired } from '../src/db/tables.ts';
+import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
+import { until } from './support/postgres.ts';
+import { checkBooks, startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed({
+  host: { subnet: '10.83.0.0/16' },
+  timing: { ensureMs: 800, claimTtlMs: 1_000, claimRenewMs: 200 },
+});
+const { api, host } = bed;
+const { db } = bed.plane.app;
+const create = async (): Promise<string> => {
+  const answer = await api('POST', '/v1/machines');
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json.id;
+};
+const rowOf = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
+const countRows = async () =>
+  Number((await sql<{ n: number }>`select count(*) as n from machines`.execute(db)).rows[0]?.n);
+
+afterEach(async () => {
+  host.heal();
+  host.isMute = false;
+});
+
+describe('a create that fails', () => {
+  const faults: [string, Fault, number, string][] = [
+    ['the host refuses', new ServiceError('conflict', 'The host says no.'), 409, 'conflict'],
+    ['the host has a bug', 'fail', 500, 'internal_error'],
+    ['the connection drops before', 'drop', 503, 'host_unavailable'],
+    ['the connection drops after', 'dropAfter', 503, 'host_unavailable'],
+    ['the host hangs before', 'hang', 503, 'host_unavailable'],
+    ['the host hangs after', 'hangAfter', 503, 'host_unavailable'],
+  ];
+  for (const [name, fault, status, code] of faults) {
+    it(`because ${name} leaves nothing`, async () => {
+      const rows = await countRows();
+      host.fault('ensure', fault);
+      const answer = await api('POST', '/v1/machines');
+      assert.deepEqual([answer.status, answer.json.code], [status, code], answer.text);
+      assert.equal(await countRows(), rows);
+      await checkBooks(bed);
+    });
+
+    it(`because ${name}, with an undo that fails too, leaves nothing in the end`, async () => {
+      const rows = await countRows();
+      host.fault('ensure', fault);
+      host.fault('delete', 'fail');
+      const answer = await api('POST', '/v1/machines');
+      assert.deepEqual([answer.status, answer.json.code], [status, code], 'the client gets the first error');
+      assert.equal(await countRows(), rows + 1);
+      assert.equal((await api('GET', '/v1/machines?state=provisioning')).json.machines.length, 0, 'it is not shown');
+      host.heal();
+      await until(async () => (await countRows()) === rows, 'the reconciler discarded it');
+      await checkBooks(bed);
+    });
+  }
+
+  it('carries the reason of the host and the request id', async () => {
+    host.fault('ensure', new ServiceError('internal_error', 'The disk of the host is full.'));
+    const answer = await api('POST', '/v1/machines', { headers: { 'x-request-id': 'find-me' } });
+    assert.equal(answer.json.detail, 'The disk of the host is full. (request find-me)');
+  });
+
+  it('when the host is away answers 503 at once and recovers by itself', async () => {
+    await host.away();
+    await until(() => bed.plane.app.hosts.connectedIds().length === 0, 'the loss is noticed');
+    const answer = await api('POST', '/v1/machines');
+    assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
+    assert(answer.headers.get('retry-after'));
+    await host.listen();
+    await until(async () => (await api('POST', '/v1/machines')).status === 201, 'creates work again');
+  });
+});
+
+describe('a start that fails', () => {
+  it('leaves the machine stopped and the memory free', async () => {
+    const id = await create();
+    await api('POST', `/v1/machines/${id}/stop`);
+    host.fault('ensure', 'fail', 1);
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 500);
+    assert.equal((await rowOf(id))?.state, 'stopped');
+    await checkBooks(bed);
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 200);
+  });
+
+  it('with an undo that fails too is stopped in the end', async () => {
+    const id = await create();
+    await api('POST', `/v1/machines/${id}/stop`);
+    host.fault('ensure', 'fail', 2);
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 500);
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'the reconciler stopped it');
+    await checkBooks(bed);
+  });
+});
+
+describe('a stop and a delete that fail', () => {
+  it('a stop that the host did not answer is finished later', async () => {
+    const id = await create();
+    host.fault('ensure', 'drop', 4);
+    assert.equal((await api('POST', `/v1/machines/${id}/stop`)).status, 503);
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'the reconciler stopped it');
+    await checkBooks(bed);
+  });
+
+  it('a delete whose answer got lost is repeated and succeeds', async () => {
+    const id = await create();
+    host.fault('delete', 'dropAfter', 1);
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).json.state, 'destroyed');
+    await checkBooks(bed);
+  });
+
+  it('a delete that the host did not answer is finished later', async () => {
+    const id = await create();
+    host.fault('delete', 'drop', 4);
+    const answer = await api('DELETE', `/v1/machines/${id}`);
+    assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
+    await until(async () => (await rowOf(id))?.state === 'destroyed', 'the reconciler destroyed it');
+    await checkBooks(bed);
+  });
+});
+
+/** A row as a crash leaves it: an operation's claim that nobody renews any more. */
+async function crash(
+  id: string,
+  state: string,
+  desired: Desired,
+  changes: { generation?: number } = {},
+): Promise<void> {
+  await sql`
+    update machines set state = ${state}, desired = ${desired}, generation = ${changes.generation ?? 2},
+      claim_token = ${randomUUID()}, claim_expires_at = now() - interval '1 second' where id = ${id}`.execute(db);
+}
+
+describe('a crash', () => {
+  it('in a create before the host heard of it: it is finished', async () => {
+    const id = await create();
+    host.machines.delete(id);
+    await sql`update machines set started_at = null where id = ${id}`.execute(db);
+    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await until(async () => (await rowOf(id))?.state === 'running', 'it runs');
+    assert.equal(host.machines.get(id)?.report.status, 'running');
+    await checkBooks(bed);
+  });
+
+  it('in a create after the host made it: it is finished, and the same machine', async () => {
+    const id = await create();
+    await sql`update machines set started_at = null where id = ${id}`.execute(db);
+    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await until(async () => (await rowOf(id))?.state === 'running', 'it runs');
+    await checkBooks(bed);
+  });
+
+  it('in a create that the host then refuses: nothing is left', async () => {
+    const id = await create();
+    await sql`update machines set started_at = null where id = ${id}`.execute(db);
+    host.fault('ensure', 'fail');
+    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await until(async () => (await rowOf(id)) === undefined, 'it is gone');
+    await checkBooks(bed);
+  });
+
+  it('in an undo, a start, a stop or a delete: it is finished', async () => {
+    const cases: [string, Desired, string | undefined][] = [
+      ['provisioning', 'discarded', undefined],
+      ['provisioning', 'running', 'running'],
+      ['provisioning', 'stopped', 'stopped'],
+      ['running', 'stopped', 'stopped'],
+      ['running', 'destroyed', 'destroyed'],
+      ['provisioning', 'destroyed', 'destroyed'],
+    ];
+    for (const [state, desired, end] of cases) {
+      const id = await create();
+      await crash(id, state, desired);
+      await until(async () => (await rowOf(id))?.state === end, `${state} wanting ${desired} became ${end}`);
+      await checkBooks(bed);
+    }
+  });
+
+  it('in a start that cannot be finished: it is stopped again, not thrown away', async () => {
+    const id = await create();
+    host.fault('ensure', 'fail', 1);
+    await crash(id, 'provisioning', 'running');
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'it is stopped');
+    await checkBooks(bed);
+  });
+
+  it('a claim that is still renewed is left alone', async () => {
+    const id = await create();
+    await sql`update machines set desired = 'stopped', claim_token = ${randomUUID()}, claim_expires_at = now() + interval '1 minute' where id = ${id}`.execute(
+      db,
+    );
+    await bed.plane.reconciler.runOnce();
+    assert.equal((await rowOf(id))?.state, 'running');
+    await sql`update machines set claim_expires_at = now() where id = ${id}`.execute(db);
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'once it expired it is finished');
+  });
+});
+
+describe('delete', () => {
+  for (const state of MACHINE_STATES.filter((name) => name !== 'destroyed')) {
+    it(`is accepted in state ${state}`, async () => {
+      const id = await create();
+      const holds = state === 'provisioning';
+      if (!holds && state !== 'running') {
+        await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 1024 where id = ${FAKE_HOST_ID}`.execute(
+          db,
+        );
+      }
+      // Claimed by somebody who hangs.
+      await sql`update machines set state = ${state}, claim_token = ${randomUUID()}, claim_expires_at = now() + interval '1 hour' where id = ${id}`.execute(
+        db,
+      );
+      const answer = await api('DELETE', `/v1/machines/${id}`);
+      assert.deepEqual([answer.status, answer.json.state], [200, 'destroyed'], answer.text);
+      await checkBooks(bed);
+    });
+  }
+
+  it('overtakes a create that hangs, whose caller hears of it', async () => {
+    host.fault('ensure', 'hangAfter', 1);
+    const creating = api('POST', '/v1/machines', { body: { name: 'overtaken' } });
+    const find = async () => (await api('GET', '/v1/machines?name=overtaken')).json.machines[0];
+    await until(async () => (await find()) !== undefined, 'the create is under way');
+    const { id } = await find();
+    await until(() => host.machines.has(id), 'the host has it');
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).json.state, 'destroyed');
+    host.heal();
+    const answer = await creating;
+    assert.equal(answer.status, 409);
+    assert.match(answer.json.detail, /deleted meanwhile/);
+    await until(() => !host.machines.has(id), 'what the late call made is removed');
+    await checkBooks(bed);
+  });
+
+  it('while a stop hangs wins, and a late call of the old generation changes nothing', async () => {
+    const id = await create();
+    host.fault('ensure', 'hang', 1);
+    const stopping = api('POST', `/v1/machines/${id}/stop`);
+    await until(async () => (await rowOf(id))?.desired === 'stopped', 'the stop is under way');
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+    host.heal();
+    assert.notEqual((await stopping).status, 200);
+    assert.equal((await rowOf(id))?.state, 'destroyed');
+    await until(() => !host.machines.has(id), 'what the late call made is removed');
+    await checkBooks(bed);
+  });
+
+  it('racing creates and stops, many times, always converges', async () => {
+    const results = await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        const id = await create();
+        await Promise.all([
+          api('POST', `/v1/machines/${id}/stop`),
+          api('DELETE', `/v1/machines/${id}`),
+          api('POST', `/v1/machines/${id}/start`),
+        ]);
+        return id;
+      }),
+    );
+    for (const id of results) await until(async () => (await rowOf(id))?.state === 'destroyed', 'it is destroyed');
+    await checkBooks(bed);
+  });
+});
+
+describe('host and rows', () => {
+  it('a machine that died while nobody listened becomes error, its jobs lost', async () => {
+    const id = await create();
+    const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
+    host.isMute = true;
+    host.end(id, 'failed', 'Killed by the kernel: out of memory.');
+    await until(async () => (await rowOf(id))?.state === 'error', 'the reconciler saw it');
+    assert.equal((await api('GET', `/v1/machines/${id}`)).json.error, 'Killed by the kernel: out of memory.');
+    assert.equal((await api('GET', `/v1/machines/${id}/execs/${job}`)).json.status, 'lost');
+    await checkBooks(bed);
+  });
+
+  it('a machine that the host lost becomes error', async () => {
+    const id = await create();
+    host.machines.delete(id);
+    await until(async () => (await rowOf(id))?.state === 'error', 'the reconciler saw it');
+    assert.match((await rowOf(id))?.error ?? '', /lost/);
+    await checkBooks(bed);
+  });
+
+  it('a machine that no row knows is removed from the host', async () => {
+    const id = randomUUID();
+    host.plant(id);
+    await until(() => !host.machines.has(id), 'it is removed');
+  });
+
+  it('a report of an older generation changes nothing', async () => {
+    const id = await create();
+    await api('POST', `/v1/machines/${id}/stop`);
+    await api('POST', `/v1/machines/${id}/start`);
+    const report = host.machines.get(id)?.report;
+    assert(report);
+    const { observeMachine } = await import('../src/machines/observe.ts');
+    const late = { ...report, generation: report.generation - 1, status: 'failed' as const, reason: 'late' };
+    assert.equal(await observeMachine(bed.plane.app, FAKE_HOST_ID, late), false);
+    assert.equal((await rowOf(id))?.state, 'running');
+  });
+
+  it('jobs that ended while the agent was away are settled when it is back', async () => {
+    const id = await create();
+    const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
+    await host.away();
+    host.endJob(id, job, { exit_code: 7 });
+    assert.equal((await api('GET', `/v1/machines/${id}/execs/${job}`)).json.status, 'running', 'the database answers');
+    await host.listen();
+    const settled = async () =>
+      (await db.selectFrom('execs').select('exit_code').where('id', '=', job).executeTakeFirst())?.exit_code;
+    await until(async () => (await settled()) === 7, 'it is settled');
+  });
+});

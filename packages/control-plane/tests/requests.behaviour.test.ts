@@ -1,0 +1,364 @@
+// Every bad request gets its status, its code and a sentence that names what is wrong: one table, and a walk over all
+// operations of the OpenAPI document for credentials and foreign ids.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { connect } from 'node:net';
+import { describe, it } from 'node:test';
+import { sql } from 'kysely';
+import { generateKey } from '../src/api-keys/key.ts';
+import { describeApi } from '../src/openapi/describe.ts';
+import { callAdmin } from './support/admin.ts';
+import { type CallOptions, startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed();
+const { api, keys } = bed;
+const machine: string = (await api('POST', '/v1/machines')).json.id;
+const exec: string = (await api('POST', `/v1/machines/${machine}/execs`, { body: { command: 'sleep' } })).json.id;
+const foreignMachine: string = (await api('POST', '/v1/machines', { key: keys.other })).json.id;
+const execs = `/v1/machines/${machine}/execs`;
+
+type Case = [
+  name: string,
+  method: string,
+  path: string,
+  options: CallOptions,
+  status: number,
+  code: string,
+  detail: RegExp,
+];
+const badCreate = (name: string, body: unknown, detail: RegExp): Case => [
+  `create: ${name}`,
+  'POST',
+  '/v1/machines',
+  { body },
+  400,
+  'validation_error',
+  detail,
+];
+const badExec = (name: string, body: unknown, detail: RegExp): Case => [
+  `exec: ${name}`,
+  'POST',
+  execs,
+  { body },
+  400,
+  'validation_error',
+  detail,
+];
+const badQuery = (path: string, detail: RegExp): Case => [
+  `query: ${path.slice(-60)}`,
+  'GET',
+  path,
+  {},
+  400,
+  'validation_error',
+  detail,
+];
+const raw = (rawBody: string, headers: Record<string, string> = {}): CallOptions => ({ rawBody, headers });
+const deep = `${'['.repeat(5000)}${']'.repeat(5000)}`;
+
+const CASES: Case[] = [
+  badCreate('name is a number', { name: 5 }, /name must be a string of at most 255 characters/),
+  badCreate('name is null', { name: null }, /name/),
+  badCreate('name too long', { name: 'x'.repeat(256) }, /name .*255/),
+  badCreate('vcpus zero', { vcpus: 0 }, /vcpus must be an integer from 1/),
+  badCreate('vcpus a string', { vcpus: '2' }, /vcpus must be an integer/),
+  badCreate('vcpus a fraction', { vcpus: 1.5 }, /vcpus/),
+  badCreate('vcpus absurd', { vcpus: 100_000 }, /vcpus/),
+  badCreate('memory too small', { memory_mb: 127 }, /memory_mb must be an integer from 128/),
+  badCreate('memory beyond any integer', { memory_mb: 2 ** 40 }, /memory_mb/),
+  badCreate('memory true', { memory_mb: true }, /memory_mb/),
+  badCreate('rootfs too large', { rootfs_size_gb: 1025 }, /rootfs_size_gb must be an integer from 1 to 1024/),
+  badCreate(
+    'rootfs below the image',
+    { rootfs_size_gb: 1 },
+    /rootfs_size_gb must be at least 2, the size of the image "base"/,
+  ),
+  badCreate('unknown stack', { stack: 'windows' }, /stack .*base/),
+  badCreate('empty stack', { stack: '' }, /stack/),
+  badCreate('metadata a list', { metadata: [] }, /metadata must be an object/),
+  badCreate(
+    'metadata with 65 keys',
+    { metadata: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [i, i])) },
+    /metadata .*64/,
+  ),
+  badCreate('metadata over 16 KiB', { metadata: { a: 'ü'.repeat(8193) } }, /metadata must be at most 16384 bytes/),
+  badCreate('metadata nested 5000 deep', undefined, /nested/),
+  badCreate('NUL in a value', { metadata: { a: 'x\0y' } }, /metadata must hold no NUL/),
+  badCreate('NUL in a key', { metadata: { 'a\0': 1 } }, /NUL/),
+  badCreate('NUL in the name', { name: '\0' }, /name must hold no NUL/),
+  badCreate('unknown field', { cpus: 1 }, /Unknown field "cpus"; allowed are name, vcpus/),
+  badCreate('snapshot_id, which is not there yet', { snapshot_id: randomUUID() }, /snapshot_id/),
+  badCreate('body a list', [], /The body must be an object/),
+  badCreate('body a string', 'x', /The body must be an object/),
+  badCreate('body null', null, /The body must be an object|Unknown|body/),
+  [
+    'create: half a surrogate',
+    'POST',
+    '/v1/machines',
+    raw('{"name":"\\ud800"}'),
+    400,
+    'validation_error',
+    /name .*Unicode/,
+  ],
+  ['create: no JSON', 'POST', '/v1/machines', raw('{"name":'), 400, 'validation_error', /valid JSON/],
+  ['create: __proto__', 'POST', '/v1/machines', raw('{"__proto__":{"x":1}}'), 400, 'validation_error', /JSON/],
+  [
+    'create: 1 MiB and more',
+    'POST',
+    '/v1/machines',
+    raw(JSON.stringify({ name: 'x'.repeat(1_048_576) })),
+    413,
+    'payload_too_large',
+    /1 MiB/,
+  ],
+  [
+    'create: text',
+    'POST',
+    '/v1/machines',
+    raw('{}', { 'content-type': 'text/plain' }),
+    415,
+    'unsupported_media_type',
+    /application\/json/,
+  ],
+  [
+    'create: a form',
+    'POST',
+    '/v1/machines',
+    raw('a=b', { 'content-type': 'application/x-www-form-urlencoded' }),
+    415,
+    'unsupported_media_type',
+    /json/,
+  ],
+  ['create: unknown query', 'POST', '/v1/machines?x=1', {}, 400, 'validation_error', /Unknown query parameter "x"/],
+  badExec('nothing', {}, /Exactly one of command and argv/),
+  badExec('both', { command: 'a', argv: ['a'] }, /Exactly one/),
+  badExec('command empty', { command: '' }, /command must be a string of at least 1 characters/),
+  badExec('command a list', { command: ['ls'] }, /command/),
+  badExec('argv empty', { argv: [] }, /argv must be an array/),
+  badExec('argv of numbers', { argv: [1] }, /argv\.0 must be a string/),
+  badExec('argv with NUL', { argv: ['a\0b'] }, /argv must hold no NUL/),
+  badExec('exec_id no UUID', { command: 'a', exec_id: 'x' }, /exec_id must be a UUID/),
+  badExec('exec_id with a prefix', { command: 'a', exec_id: `urn:uuid:${randomUUID()}` }, /exec_id/),
+  badExec('env a list', { command: 'a', env: ['A=1'] }, /env must be an object/),
+  badExec('env value a number', { command: 'a', env: { A: 1 } }, /env\.A must be a string/),
+  badExec('env name with =', { command: 'a', env: { 'A=B': 'x' } }, /env/),
+  badExec('env name empty', { command: 'a', env: { '': 'x' } }, /env/),
+  badExec('cwd empty', { command: 'a', cwd: '' }, /cwd/),
+  badExec('user too long', { command: 'a', user: 'x'.repeat(65) }, /user/),
+  badExec('stdin no base64', { command: 'a', stdin: '%%%' }, /stdin must be base64/),
+  badExec('stdin without padding', { command: 'a', stdin: 'YQ' }, /stdin must be base64/),
+  badExec('stdin with a line break', { command: 'a', stdin: 'YWFh\nYWFh' }, /stdin must be base64/),
+  badExec(
+    'stdin too large',
+    { command: 'a', stdin: Buffer.alloc(524_289).toString('base64') },
+    /stdin must be at most 524288/,
+  ),
+  badExec('timeout zero', { command: 'a', timeout_sec: 0 }, /timeout_sec must be an integer from 1 to 86400/),
+  badExec('timeout over a day', { command: 'a', timeout_sec: 86_401 }, /timeout_sec/),
+  badExec('unknown field', { command: 'a', shell: true }, /"shell"/),
+  badQuery('/v1/machines?state=gone', /state must be one of pending, provisioning/),
+  badQuery('/v1/machines?page_size=0', /page_size must be an integer from 1 to 200/),
+  badQuery('/v1/machines?page_size=201', /page_size/),
+  badQuery('/v1/machines?page_size=x', /page_size/),
+  badQuery('/v1/machines?page_size=', /page_size/),
+  badQuery('/v1/machines?page_size=0x10', /page_size/),
+  badQuery('/v1/machines?page_size=1&page_size=2', /page_size/),
+  badQuery('/v1/machines?cursor=nonsense', /cursor/),
+  badQuery(`/v1/machines?cursor=${Buffer.from('1.x.y').toString('base64url')}`, /cursor/),
+  badQuery('/v1/machines?limit=5', /Unknown query parameter "limit"; allowed are state, name, page_size, cursor/),
+  badQuery('/v1/machines?metadata.=x', /metadata/),
+  badQuery('/v1/machines?metadata.a=1&metadata.a=2', /metadata\.a must be a string/),
+  badQuery('/v1/machines?name=%00', /name must hold no NUL/),
+  badQuery(`/v1/machines/${machine}?verbose=1`, /"verbose"; none is allowed here/),
+  badQuery('/v1/images?x=1', /"x"/),
+  badQuery(`${execs}?status=done`, /status must be one of running/),
+  badQuery(`${execs}/${exec}?wait_ms=60001`, /wait_ms must be an integer from 0 to 60000/),
+  badQuery(`${execs}/${exec}?wait_ms=-1`, /wait_ms/),
+  badQuery(`${execs}/${exec}/output?stream=both`, /stream must be one of stdout, stderr/),
+  badQuery(`${execs}/${exec}/output?offset=-1`, /offset/),
+  badQuery(`${execs}/${exec}/output?offset=99999999999999999999`, /offset/),
+  badQuery(`${execs}/${exec}/output?limit=1048577`, /limit must be an integer from 1 to 1048576/),
+  badQuery(`${execs}/${exec}/output?limit=0`, /limit/),
+  [
+    'stop: a body',
+    'POST',
+    `/v1/machines/${machine}/stop`,
+    { body: { force: true } },
+    400,
+    'validation_error',
+    /no body/,
+  ],
+  [
+    'delete: not there yet',
+    'DELETE',
+    `/v1/machines/${machine}?preserve_storage=true`,
+    {},
+    400,
+    'validation_error',
+    /preserve_storage/,
+  ],
+  ['get: no UUID', 'GET', '/v1/machines/x', {}, 404, 'not_found', /./],
+  ['get: a very long id', 'GET', `/v1/machines/${'x'.repeat(900)}`, {}, 404, 'not_found', /./],
+  ['get: a broken escape', 'GET', '/v1/machines/%zz', {}, 404, 'not_found', /./],
+  ['exec: machine no UUID', 'POST', '/v1/machines/x/execs', { body: { command: 'a' } }, 404, 'not_found', /./],
+  ['unknown path', 'GET', '/v2/machines', {}, 404, 'not_found', /./],
+  ['unknown path without a credential', 'GET', '/nothing', { key: null }, 404, 'not_found', /./],
+  ['trailing slash', 'GET', '/v1/machines/', {}, 404, 'not_found', /./],
+];
+
+describe('a bad request', () => {
+  for (const [name, method, path, options, status, code, detail] of CASES) {
+    it(`${name} is ${status} ${code}`, async () => {
+      const answer = await api(method, path, name.includes('5000 deep') ? raw(`{"metadata":{"a":${deep}}}`) : options);
+      assert.deepEqual([answer.status, answer.json?.code], [status, code], answer.text);
+      assert.match(answer.json.detail, detail);
+    });
+  }
+
+  it('leaves nothing behind', async () => {
+    assert.equal((await api('GET', '/v1/machines')).json.machines.length, 1);
+  });
+
+  it('another method is 405 with Allow, before credentials and bodies', async () => {
+    const answer = await api('PUT', '/v1/machines', { key: null, rawBody: 'x', headers: { 'content-type': 'text/x' } });
+    assert.deepEqual(
+      [answer.status, answer.json.code, answer.headers.get('allow')],
+      [405, 'method_not_allowed', 'GET, HEAD, POST'],
+    );
+    const item = await api('POST', `/v1/machines/${machine}`);
+    assert.deepEqual([item.status, item.headers.get('allow')], [405, 'DELETE, GET, HEAD']);
+    assert.equal((await api('GET', `/v1/machines/${machine}/stop`)).headers.get('allow'), 'POST');
+  });
+
+  it('the retired exec is 410 with a pointer, whatever the body', async () => {
+    for (const options of [{}, { body: { cmd: 'ls' } }, raw('not json'), raw('x', { 'content-type': 'text/plain' })]) {
+      const answer = await api('POST', `/v1/machines/${machine}/exec`, options);
+      assert.deepEqual([answer.status, answer.json.code], [410, 'endpoint_retired']);
+      assert.equal(answer.headers.get('link'), `<${execs}>; rel="successor-version"`);
+      assert.match(answer.json.detail, /\/execs/);
+    }
+    assert.equal((await api('POST', `/v1/machines/${machine}/exec`, { key: null })).status, 401);
+    assert.equal((await api('POST', `/v1/machines/${machine}/exec`, { key: keys.read })).status, 403);
+  });
+
+  it('bytes that are no HTTP get an error in our shape', async () => {
+    const { host, port } = bed.plane.address;
+    const text = await new Promise<string>((resolve) => {
+      let received = '';
+      const socket = connect(port, host, () => socket.write('NONSENSE\r\n\r\n'));
+      socket.on('data', (data) => {
+        received += data;
+      });
+      socket.on('close', () => resolve(received));
+    });
+    assert.match(text, /^HTTP\/1\.1 400 /);
+    assert.match(text, /"code":"validation_error"/);
+    assert.match(text, /x-request-id/);
+  });
+});
+
+describe('the request id', () => {
+  it('is the client’s when it is a sane token, else ours', async () => {
+    const id = async (given: string) =>
+      (await api('GET', '/v1/machines', { headers: { 'x-request-id': given } })).headers.get('x-request-id');
+    assert.equal(await id('abc-1.2_3'), 'abc-1.2_3');
+    assert.notEqual(await id('a b'), 'a b');
+    assert.notEqual(await id('x'.repeat(129)), 'x'.repeat(129));
+  });
+});
+
+type Operation = { operationId: string; security: { bearer: string[] }[] };
+const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), operation })),
+);
+const fill = (path: string, ids: { machine: string; exec: string }) =>
+  path.replace('{id}', ids.machine).replace('{exec_id}', ids.exec);
+
+describe('credentials', () => {
+  for (const { path, method, operation } of operations) {
+    const url = fill(path, { machine, exec });
+
+    it(`${operation.operationId} refuses without a credential, a malformed one and an unknown one`, async () => {
+      const headers: Record<string, string>[] = [
+        {},
+        { authorization: 'Bearer nonsense' },
+        { authorization: `Bearer ${generateKey()}` },
+        { authorization: `Basic ${btoa('a:b')}` },
+        { authorization: `Bearer ${keys.full}x` },
+      ];
+      for (const header of headers) {
+        const answer = await api(method, url, { key: null, headers: header });
+        assert.deepEqual([answer.status, answer.json?.code], [401, 'unauthenticated'], JSON.stringify(header));
+        assert.match(answer.headers.get('www-authenticate') ?? '', /^Bearer/);
+      }
+    });
+
+    it(`${operation.operationId} checks the credential before anything else`, async () => {
+      const answer = await api(method, `${fill(path, { machine: 'x', exec: 'y' })}?nonsense=1`, {
+        key: null,
+        ...(method === 'GET' ? {} : raw('{', { 'content-type': 'text/x' })),
+      });
+      assert.equal(answer.status, 401);
+    });
+
+    it(`${operation.operationId} takes the scopes it declares`, async () => {
+      const scope = operation.security[0]?.bearer[0];
+      if (scope === 'full') {
+        const answer = await api(method, url, { key: keys.read, rawBody: '{' });
+        assert.deepEqual([answer.status, answer.json.code], [403, 'forbidden']);
+      } else {
+        assert.equal(scope, 'read');
+        assert.equal((await api(method, url, { key: keys.read })).status, 200);
+      }
+    });
+
+    if (path.includes('{id}') && operation.operationId !== 'retiredExec') {
+      it(`${operation.operationId} answers another account’s id like an absent one`, async () => {
+        const body = operation.operationId === 'createExec' ? { body: { command: 'true' } } : {};
+        const foreign = await api(method, fill(path, { machine: foreignMachine, exec: randomUUID() }), body);
+        const absent = await api(method, fill(path, { machine: randomUUID(), exec: randomUUID() }), body);
+        assert.deepEqual([foreign.status, foreign.text], [404, absent.text]);
+        assert.equal(absent.status, 404);
+        if (path.includes('{exec_id}')) {
+          const stranger = await api(method, url, { key: keys.other });
+          assert.deepEqual([stranger.status, stranger.text], [404, absent.text]);
+        }
+      });
+    }
+  }
+
+  it('an expired key and a deleted key are refused at once', async () => {
+    const { db } = bed.plane.app;
+    const made = await callAdmin(bed.plane.app.config.adminSocket, '/admin/api-keys', {
+      account_id: bed.accountId,
+      scope: 'full',
+      name: 'short',
+    });
+    const key = String(made.json.api_key);
+    assert.match(key, /^sbr_[0-9A-Za-z]{43}$/);
+    assert.equal((await api('GET', '/v1/machines', { key })).status, 200);
+    await sql`update api_keys set expires_at = now() - interval '1 second' where name = 'short'`.execute(db);
+    assert.equal((await api('GET', '/v1/machines', { key })).status, 401);
+    await db.deleteFrom('api_keys').where('name', '=', 'short').execute();
+    assert.equal((await api('GET', '/v1/machines', { key })).status, 401);
+  });
+});
+
+describe('public pages', () => {
+  it('the document and the reference need no credential and nothing from outside', async () => {
+    const served = await api('GET', '/openapi.json', { key: null });
+    assert.equal(served.json.openapi, '3.1.0');
+    const root = await api('GET', '/', { key: null });
+    assert.deepEqual([root.status, root.headers.get('location')], [302, '/docs']);
+    const page = await api('GET', '/docs', { key: null });
+    assert.equal(page.status, 200);
+    const assets = [...page.text.matchAll(/(?:src|href)="([^"]+)"/g)].map((match) => match[1] ?? '');
+    assert(assets.length > 3);
+    for (const asset of assets) {
+      assert(!/^https?:|^\/\//.test(asset), asset);
+      const path = new URL(asset, 'http://x/docs').pathname;
+      assert.equal((await api('GET', path, { key: null })).status, 200, path);
+    }
+  });
+});

@@ -1,0 +1,306 @@
+// A host agent in memory: the host API of the contract on a Unix socket, able to fail, hang or drop the connection at
+// any call. It boots nothing; commands are a few words (`true`, `sleep`, `print TEXT`, `bytes N`, `exit N`).
+import { EventEmitter, once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import {
+  type EnsureMachine,
+  HOST_PATHS,
+  type HostEvent,
+  type HostInfo,
+  type JobReport,
+  type MachineReport,
+  OUTPUT_HEADERS,
+  type StartJob,
+} from '@sandbar/contract/host-api.ts';
+import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+
+export type Operation = 'info' | 'list' | 'get' | 'ensure' | 'delete' | 'startJob' | 'getJob' | 'cancel' | 'output';
+/** `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released. */
+export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | ServiceError;
+
+type Job = { report: JobReport; stdout: Buffer };
+type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
+
+export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
+
+export class FakeHost {
+  readonly machines = new Map<string, FakeMachine>();
+  readonly calls: { operation: Operation; machineId: string }[] = [];
+  readonly info: HostInfo;
+  /** Events are lost while true. */
+  isMute = false;
+  readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
+  readonly #events = new EventEmitter().setMaxListeners(0);
+  readonly #changes = new EventEmitter().setMaxListeners(0);
+  readonly #socketPath: string;
+  #releases: (() => void)[] = [];
+  #server: FastifyInstance | undefined;
+
+  constructor(socketPath: string, info: Partial<HostInfo> = {}) {
+    this.#socketPath = socketPath;
+    this.info = {
+      host_id: FAKE_HOST_ID,
+      version: '0.0.0',
+      boot_id: 'boot-1',
+      isolation: 'emulated',
+      network: 'user',
+      subnet: '10.83.0.0/24',
+      cpus: 2,
+      memory_mb: 65_536,
+      images: [
+        {
+          stack: 'base',
+          description: 'For tests.',
+          digest: `sha256:${'0'.repeat(64)}`,
+          architecture: 'x86_64',
+          min_rootfs_gb: 2,
+          default: true,
+          created_at: '2026-01-01T00:00:00.000Z',
+        },
+      ],
+      ...info,
+    };
+  }
+
+  /** Makes the next `times` calls of an operation go wrong. */
+  fault(operation: Operation, fault: Fault, times = Number.POSITIVE_INFINITY): void {
+    this.#faults.set(operation, { fault, times });
+  }
+
+  heal(): void {
+    this.#faults.clear();
+    for (const release of this.#releases.splice(0)) release();
+  }
+
+  callsOf(operation: Operation): number {
+    return this.calls.filter((call) => call.operation === operation).length;
+  }
+
+  /** The virtual machine ends by itself. */
+  end(machineId: string, status: 'failed' | 'stopped', reason: string | null): void {
+    const machine = this.#machine(machineId);
+    machine.report = { ...machine.report, status, reason };
+    this.#loseJobs(machine);
+    this.#emit({ type: 'machine', machine: machine.report });
+  }
+
+  endJob(machineId: string, jobId: string, end: Partial<JobReport> = {}): void {
+    const job = this.#job(machineId, jobId);
+    if (job.report.status !== 'running') return;
+    const finished_at = new Date().toISOString();
+    job.report = { ...job.report, status: 'exited', exit_code: 0, finished_at, ...end };
+    this.#emit({ type: 'job', job: job.report });
+    this.#changes.emit('change');
+  }
+
+  append(machineId: string, jobId: string, bytes: Buffer): void {
+    const job = this.#job(machineId, jobId);
+    job.stdout = Buffer.concat([job.stdout, bytes]);
+    job.report = { ...job.report, stdout_bytes: job.stdout.length };
+    this.#changes.emit('change');
+  }
+
+  /** Puts a machine there that nobody asked for. */
+  plant(machineId: string): void {
+    const spec = { vcpus: 1, memory_mb: 128, rootfs_size_gb: 2, stack: 'base', private_ip: '10.83.0.9', hostname: 'x' };
+    this.#apply(machineId, { generation: 1, desired: 'running', spec });
+  }
+
+  async listen(): Promise<void> {
+    const server = fastify({ forceCloseConnections: true });
+    this.#server = server;
+    server.setErrorHandler((error, _request, reply) => {
+      const told = error instanceof ServiceError ? error : new ServiceError('internal_error', String(error));
+      reply.code(told.status).send({ detail: told.message, code: told.code });
+    });
+    this.#addRoutes(server);
+    rmSync(this.#socketPath, { force: true });
+    await server.listen({ path: this.#socketPath });
+  }
+
+  /** The agent goes away; its machines stay. */
+  async away(): Promise<void> {
+    for (const release of this.#releases.splice(0)) release();
+    this.#events.emit('close');
+    this.#changes.emit('change');
+    await this.#server?.close();
+    this.#server = undefined;
+  }
+
+  #addRoutes(server: FastifyInstance): void {
+    type Machine = { Params: { id: string } };
+    type JobRoute = { Params: { id: string; job_id: string }; Querystring: Record<string, string> };
+    const handle = async (operation: Operation, machineId: string, reply: FastifyReply, act: () => unknown) => {
+      this.calls.push({ operation, machineId });
+      const planned = this.#takeFault(operation);
+      if (planned === 'drop') return drop(reply);
+      if (planned === 'hang' || planned === 'hangAfter') {
+        if (planned === 'hangAfter') act();
+        await new Promise<void>((resolve) => this.#releases.push(resolve));
+        if (planned === 'hangAfter') return drop(reply);
+      }
+      if (planned === 'fail') throw new ServiceError('internal_error', 'The fake host was told to fail.');
+      if (planned instanceof ServiceError) throw planned;
+      const result = await act();
+      if (planned === 'dropAfter') return drop(reply);
+      return reply.send(result);
+    };
+    server.get(HOST_PATHS.host, (_request, reply) => handle('info', '', reply, () => this.info));
+    server.get(HOST_PATHS.machines, (_request, reply) =>
+      handle('list', '', reply, () => ({ boot_id: this.info.boot_id, machines: this.#reports() })),
+    );
+    server.get<Machine>(HOST_PATHS.machine, ({ params }, reply) =>
+      handle('get', params.id, reply, () => this.#machine(params.id).report),
+    );
+    server.put<Machine>(HOST_PATHS.machine, ({ params, body }, reply) =>
+      handle('ensure', params.id, reply, () => this.#apply(params.id, body as EnsureMachine)),
+    );
+    server.delete<Machine & { Querystring: { generation: string } }>(HOST_PATHS.machine, ({ params, query }, reply) =>
+      handle('delete', params.id, reply, () => {
+        const machine = this.#machine(params.id);
+        if (Number(query.generation) < machine.report.generation)
+          throw new ServiceError('conflict', 'older generation');
+        this.machines.delete(params.id);
+        this.#loseJobs(machine);
+        return machine.report;
+      }),
+    );
+    server.put<JobRoute>(HOST_PATHS.job, ({ params, body }, reply) =>
+      handle('startJob', params.id, reply, () => this.#startJob(params.id, params.job_id, body as StartJob)),
+    );
+    server.get<JobRoute>(HOST_PATHS.job, ({ params, query }, reply) =>
+      handle('getJob', params.id, reply, async () => {
+        await this.#waitUntil(() => this.#job(params.id, params.job_id).report.status !== 'running', query.wait_ms);
+        return this.#job(params.id, params.job_id).report;
+      }),
+    );
+    server.post<JobRoute>(HOST_PATHS.jobCancel, ({ params }, reply) =>
+      handle('cancel', params.id, reply, () => {
+        this.endJob(params.id, params.job_id, { status: 'canceled', exit_code: null, signal: 'SIGTERM' });
+        return this.#job(params.id, params.job_id).report;
+      }),
+    );
+    server.get<JobRoute>(HOST_PATHS.jobOutput, ({ params, query }, reply) =>
+      handle('output', params.id, reply, async () => {
+        const offset = Number(query.offset);
+        const size = () => (query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout.length : 0);
+        const ended = () => this.#job(params.id, params.job_id).report.status !== 'running';
+        await this.#waitUntil(() => ended() || size() > offset, query.wait_ms);
+        const all = query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout : Buffer.alloc(0);
+        const page = all.subarray(offset, offset + Number(query.limit));
+        const next = offset + page.length;
+        reply.header(OUTPUT_HEADERS.nextOffset, String(next));
+        reply.header(OUTPUT_HEADERS.totalBytes, String(all.length));
+        reply.header(OUTPUT_HEADERS.eof, String(ended() && next >= all.length));
+        reply.type('application/octet-stream');
+        return page;
+      }),
+    );
+    server.get(HOST_PATHS.events, async (_request, reply) => {
+      reply.hijack();
+      const write = (event: HostEvent) => reply.raw.write(`${JSON.stringify(event)}\n`);
+      reply.raw.writeHead(200, { 'content-type': 'application/x-ndjson' });
+      for (const machine of this.#reports()) write({ type: 'machine', machine });
+      write({ type: 'synced' });
+      this.#events.on('event', write);
+      await Promise.race([once(this.#events, 'close'), once(reply.raw, 'close')]);
+      this.#events.off('event', write);
+      reply.raw.destroy();
+    });
+  }
+
+  #apply(id: string, wanted: EnsureMachine): MachineReport {
+    const known = this.machines.get(id);
+    if (known && wanted.generation < known.report.generation) throw new ServiceError('conflict', 'older generation');
+    const report: MachineReport = {
+      machine_id: id,
+      generation: wanted.generation,
+      status: wanted.desired,
+      reason: null,
+      isolation: this.info.isolation,
+    };
+    const machine = { report, wanted, jobs: known?.jobs ?? new Map<string, Job>() };
+    this.machines.set(id, machine);
+    if (wanted.desired === 'stopped') this.#loseJobs(machine);
+    return report;
+  }
+
+  #startJob(machineId: string, jobId: string, { command = '' }: StartJob): JobReport {
+    const machine = this.#machine(machineId);
+    if (machine.report.status !== 'running') throw new ServiceError('conflict', 'The machine is not running.');
+    const known = machine.jobs.get(jobId);
+    if (known) return known.report;
+    const report: JobReport = {
+      job_id: jobId,
+      machine_id: machineId,
+      status: 'running',
+      exit_code: null,
+      signal: null,
+      stdout_bytes: 0,
+      stderr_bytes: 0,
+      truncated: false,
+      finished_at: null,
+    };
+    machine.jobs.set(jobId, { report, stdout: Buffer.alloc(0) });
+    const [word, ...rest] = command.split(' ');
+    if (word === 'print') this.append(machineId, jobId, Buffer.from(rest.join(' ')));
+    if (word === 'bytes') this.append(machineId, jobId, patternOf(Number(rest[0])));
+    if (word === 'exit') queueMicrotask(() => this.endJob(machineId, jobId, { exit_code: Number(rest[0]) }));
+    else if (word !== 'sleep') queueMicrotask(() => this.endJob(machineId, jobId));
+    return report;
+  }
+
+  #loseJobs(machine: FakeMachine): void {
+    for (const job of machine.jobs.values()) {
+      if (job.report.status !== 'running') continue;
+      job.report = { ...job.report, status: 'lost', finished_at: new Date().toISOString() };
+    }
+    this.#changes.emit('change');
+  }
+
+  #reports = (): MachineReport[] => [...this.machines.values()].map((machine) => machine.report);
+
+  #machine(id: string): FakeMachine {
+    const machine = this.machines.get(id);
+    if (!machine) throw new ServiceError('not_found', 'The host does not know this machine.');
+    return machine;
+  }
+
+  #job(machineId: string, jobId: string): Job {
+    const job = this.#machine(machineId).jobs.get(jobId);
+    if (!job) throw new ServiceError('not_found', 'The host does not know this job.');
+    return job;
+  }
+
+  #emit(event: HostEvent): void {
+    if (!this.isMute) this.#events.emit('event', event);
+  }
+
+  async #waitUntil(condition: () => boolean, waitMs = '0'): Promise<void> {
+    const signal = AbortSignal.timeout(Number(waitMs) + 1);
+    while (!condition() && !signal.aborted && this.#server) {
+      await once(this.#changes, 'change', { signal }).catch(() => undefined);
+    }
+  }
+
+  #takeFault(operation: Operation): Fault | undefined {
+    const planned = this.#faults.get(operation);
+    if (!planned || planned.times <= 0) return undefined;
+    planned.times--;
+    return planned.fault;
+  }
+}
+
+/** Bytes that tell where they are: no page can be swapped or repeated unnoticed. */
+export function patternOf(length: number): Buffer {
+  const bytes = Buffer.alloc(length);
+  for (let index = 0; index < length; index++) bytes[index] = (index * 31 + (index >> 8) * 7) & 255;
+  return bytes;
+}
+
+function drop(reply: FastifyReply): FastifyReply {
+  reply.hijack();
+  reply.raw.destroy();
+  return reply;
+}

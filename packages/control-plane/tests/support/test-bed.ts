@@ -1,0 +1,184 @@
+// A control plane to test: real PostgreSQL, a fake host, one replica or more in this process, keys of two accounts, and a
+// client that checks every successful answer against the contract.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { Exec, ExecList, ExecOutput } from '@sandbar/contract/exec.ts';
+import { ErrorBody } from '@sandbar/contract/fields.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+import type { HostInfo } from '@sandbar/contract/host-api.ts';
+import { ImageList } from '@sandbar/contract/image.ts';
+import { Machine, MachineList } from '@sandbar/contract/machine.ts';
+import type { TSchema } from 'typebox';
+import { Value } from 'typebox/value';
+import { insertAccount } from '../../src/accounts/store.ts';
+import { insertKey } from '../../src/api-keys/store.ts';
+import { type Config, DEFAULT_TIMING, type Timing } from '../../src/config.ts';
+import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
+import { createLog, type Log } from '../../src/log.ts';
+import { FakeHost } from './fake-host.ts';
+import { createDatabase, endSharedPostgres, type PostgresServer, until } from './postgres.ts';
+
+/** Short enough for tests, long enough for a busy machine. */
+const TEST_TIMING: Timing = {
+  ...DEFAULT_TIMING,
+  claimTtlMs: 3_000,
+  claimRenewMs: 500,
+  reconcileMs: 100,
+  reconcileJobsMs: 200,
+  jobLostMs: 500,
+  reconnectMs: { first: 20, longest: 100 },
+  streamHeartbeatMs: 200,
+  shutdownMs: 2_000,
+};
+
+export type TestBed = {
+  plane: ControlPlane;
+  replicas: ControlPlane[];
+  host: FakeHost;
+  databaseUrl: string;
+  accountId: string;
+  keys: { full: string; read: string; other: string };
+  /** Everything that was logged, as text. */
+  logged: () => string;
+  api: Api;
+  /** Starts one more replica on the same database and host. */
+  addReplica(): Promise<ControlPlane>;
+};
+
+export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; text: string; json: T };
+export type CallOptions = {
+  key?: string | null;
+  body?: unknown;
+  rawBody?: string;
+  headers?: Record<string, string>;
+  plane?: ControlPlane;
+};
+// biome-ignore lint/suspicious/noExplicitAny: tests read fields of many shapes; the schemas are checked here.
+export type Api = <T = any>(method: string, path: string, options?: CallOptions) => Promise<Answer<T>>;
+
+export type BedOptions = {
+  timing?: Partial<Timing>;
+  host?: Partial<HostInfo>;
+  overcommit?: number;
+  replicas?: number;
+  postgres?: PostgresServer;
+};
+
+/** Starts a test bed; everything is taken down after the file's tests. */
+export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
+  const databaseUrl = await createDatabase(options.postgres);
+  const root = mkdtempSync(join(tmpdir(), 'sandbar-cp-'));
+  const host = new FakeHost(join(root, 'host.sock'), options.host);
+  await host.listen();
+  const lines: string[] = [];
+  const log: Log = createLog('debug', { write: (line: string) => void lines.push(line) });
+  const replicas: ControlPlane[] = [];
+
+  const addReplica = async () => {
+    const home = join(root, `replica-${replicas.length}`);
+    const config: Config = {
+      home,
+      hostAgentSocket: join(root, 'host.sock'),
+      adminSocket: homePaths(home).adminSocket,
+      listen: { host: '127.0.0.1', port: 0 },
+      metricsListen: { host: '127.0.0.1', port: 0 },
+      databaseUrl,
+      memoryOvercommit: options.overcommit ?? 4,
+      logLevel: 'debug',
+      timing: { ...TEST_TIMING, ...options.timing },
+    };
+    const plane = await startControlPlane(config, log);
+    replicas.push(plane);
+    await until(() => plane.app.hosts.connectedIds().length === 1, 'the replica reached the host');
+    return plane;
+  };
+  after(async () => {
+    host.heal();
+    await Promise.all(replicas.map((replica) => replica.close()));
+    await host.away();
+    await endSharedPostgres();
+    rmSync(root, { recursive: true, force: true });
+  });
+  await Promise.all(Array.from({ length: options.replicas ?? 1 }, addReplica));
+  const [plane] = replicas;
+  assert(plane);
+  const { db } = plane.app;
+  const accountId = await insertAccount(db, { email: 'owner@example.test', tier: 'enterprise' });
+  const otherId = await insertAccount(db, { email: 'other@example.test', tier: 'enterprise' });
+  const keys = {
+    full: await insertKey(db, accountId, 'full', 'full'),
+    read: await insertKey(db, accountId, 'read', 'read'),
+    other: await insertKey(db, otherId, 'full', 'other'),
+  };
+  const api = createApi(plane, keys.full);
+  return { plane, replicas, host, databaseUrl, accountId, keys, logged: () => lines.join(''), api, addReplica };
+}
+
+function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
+  return async (method, path, options = {}) => {
+    const { host, port } = (options.plane ?? defaultPlane).address;
+    const key = options.key === undefined ? defaultKey : options.key;
+    const body = options.rawBody ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
+    const response = await fetch(`http://${host}:${port}${path}`, {
+      method,
+      redirect: 'manual',
+      headers: {
+        ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...options.headers,
+      },
+      ...(body === undefined ? {} : { body }),
+    });
+    const text = await response.text();
+    const isJson = response.headers.get('content-type')?.startsWith('application/json') === true && text !== '';
+    const json = isJson ? JSON.parse(text) : undefined;
+    assert(response.headers.get('x-request-id'), 'every response carries X-Request-Id');
+    if (isJson) checkAnswer(method, path, response.status, json);
+    return { status: response.status, headers: response.headers, text, json };
+  };
+}
+
+const SCHEMAS: [RegExp, TSchema][] = [
+  [/^\/v1\/images$/, ImageList],
+  [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/output$/, ExecOutput],
+  [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel)?$/, Exec],
+  [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
+  [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
+  [/^\/v1\/machines$/, MachineList],
+];
+
+/** What was answered is what the contract says, with no field more. */
+function checkAnswer(method: string, path: string, status: number, json: unknown): void {
+  const route = path.split('?')[0] ?? '';
+  let schema = status >= 400 ? ErrorBody : SCHEMAS.find(([pattern]) => pattern.test(route))?.[1];
+  if (status === 201) schema = route.endsWith('/execs') ? Exec : Machine;
+  if (!schema) return;
+  assert(Value.Check(schema, json), `${method} ${path} answered ${status} ${JSON.stringify(json)}`);
+  const allowed = Object.keys((schema as { properties?: object }).properties ?? {});
+  const extra = Object.keys(json as object).filter((name) => !allowed.includes(name));
+  assert.deepEqual(extra, [], `${method} ${path} answered unknown fields`);
+}
+
+/** Invariants that hold whenever nothing is in flight: reservations equal the machines that hold them. */
+export async function checkBooks({ plane, host }: TestBed): Promise<void> {
+  const { db } = plane.app;
+  const rows = await db.selectFrom('machines').selectAll().execute();
+  const holders = rows.filter((row) => row.state === 'running' || row.state === 'provisioning');
+  const reserved = await db.selectFrom('hosts').select('reserved_memory_mb').executeTakeFirstOrThrow();
+  assert.equal(
+    reserved.reserved_memory_mb,
+    holders.reduce((sum, row) => sum + row.memory_mb, 0),
+    'the reservation equals a recount',
+  );
+  const alive = rows.filter((row) => row.state !== 'destroyed');
+  assert.equal(new Set(alive.map((row) => row.private_ip)).size, alive.length, 'addresses are unique');
+  const known = new Set(alive.map((row) => row.id));
+  assert.deepEqual(
+    [...host.machines.keys()].filter((id) => !known.has(id)),
+    [],
+    'the host has no machine without a row',
+  );
+}
