@@ -44,7 +44,7 @@ export function createTransport(socketPath: string): Transport {
 
 function sendOnce(agent: Agent, socketPath: string, call: Call, signal: AbortSignal): Promise<Answer> {
   const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
-  const query = call.query ? `?${new URLSearchParams(Object.entries(call.query).map(([k, v]) => [k, String(v)]))}` : '';
+  const query = writeQuery(call.query);
   return new Promise((resolve, reject) => {
     const outgoing = request({
       agent,
@@ -65,6 +65,13 @@ function sendOnce(agent: Agent, socketPath: string, call: Call, signal: AbortSig
     outgoing.on('error', reject);
     outgoing.end(body);
   });
+}
+
+function writeQuery(query: Call['query']): string {
+  if (!query) return '';
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) parameters.set(name, String(value));
+  return `?${parameters}`;
 }
 
 /** The body as bytes. Rejects when the connection breaks in between. */

@@ -60,12 +60,16 @@ export async function makeRunning(app: App, { machine, token }: Claim): Promise<
   return row;
 }
 
-/** The undo's own failure is logged and left to the reconciler: the client gets the error that made it necessary. */
+/**
+ * The undo's own failure is logged and left to the reconciler: the client gets the error that made it necessary. But an
+ * operation that lost its machine to a delete says that, whatever its host call came back with.
+ */
 async function undoCreate(app: App, { machine, token }: Claim): Promise<void> {
   try {
     const row = await setDesired(app, machine.id, token, 'discarded');
     await discard(app, { machine: row, token });
   } catch (error) {
+    if (error instanceof ClaimLost) throw error;
     app.log.warn({ err: error, machine_id: machine.id }, 'a failed create is left to the reconciler');
     app.reconcileSoon();
   }

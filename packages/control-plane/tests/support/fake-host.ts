@@ -33,6 +33,8 @@ export class FakeHost {
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
   readonly #events = new EventEmitter().setMaxListeners(0);
   readonly #changes = new EventEmitter().setMaxListeners(0);
+  /** A call that comes behind the delete it was overtaken by makes nothing, as on a real host. */
+  readonly #destroyed = new Map<string, number>();
   readonly #socketPath: string;
   #releases: (() => void)[] = [];
   #server: FastifyInstance | undefined;
@@ -158,12 +160,13 @@ export class FakeHost {
     );
     server.delete<Machine & { Querystring: { generation: string } }>(HOST_PATHS.machine, ({ params, query }, reply) =>
       handle('delete', params.id, reply, () => {
-        const machine = this.#machine(params.id);
-        if (Number(query.generation) < machine.report.generation)
+        const machine = this.machines.get(params.id);
+        if (machine && Number(query.generation) < machine.report.generation)
           throw new ServiceError('conflict', 'older generation');
+        this.#destroyed.set(params.id, Number(query.generation));
         this.machines.delete(params.id);
-        this.#loseJobs(machine);
-        return machine.report;
+        if (machine) this.#loseJobs(machine);
+        return undefined;
       }),
     );
     server.put<JobRoute>(HOST_PATHS.job, ({ params, body }, reply) =>
@@ -211,6 +214,7 @@ export class FakeHost {
   }
 
   #apply(id: string, wanted: EnsureMachine): MachineReport {
+    if ((this.#destroyed.get(id) ?? 0) >= wanted.generation) throw new ServiceError('conflict', 'it was destroyed');
     const known = this.machines.get(id);
     if (known && wanted.generation < known.report.generation) throw new ServiceError('conflict', 'older generation');
     const report: MachineReport = {
