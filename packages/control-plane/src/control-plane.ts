@@ -50,7 +50,8 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
 
   const close = async () => {
     closing.abort();
-    const inFlight = Promise.all([server.close(), admin.close()]);
+    const stopping = reconciler?.stop();
+    const inFlight = Promise.all([server.close(), admin.close(), stopping]);
     const late = new AbortController();
     await Promise.race([
       inFlight,
@@ -60,10 +61,11 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     server.server.closeAllConnections();
     metrics.closeAllConnections();
     metrics.close();
-    await reconciler?.stop();
     listening.abort();
-    await events;
+    // What still waits for the host is given up; its claims expire, and the next replica's reconciler goes on.
     local.close();
+    await stopping;
+    await events;
     await db.destroy();
   };
 

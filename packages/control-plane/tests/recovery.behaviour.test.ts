@@ -139,6 +139,20 @@ async function crash(
       claim_token = ${randomUUID()}, claim_expires_at = now() - interval '1 second' where id = ${id}`.execute(db);
 }
 
+describe('a machine whose deletion began', () => {
+  it('is not brought back by a start or kept by a stop', async () => {
+    const id = await create();
+    host.fault('delete', 'fail');
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 500);
+    for (const action of ['start', 'stop']) {
+      const answer = await api('POST', `/v1/machines/${id}/${action}`);
+      assert.deepEqual([answer.status, answer.json.detail], [409, 'The machine is being deleted.']);
+    }
+    host.heal();
+    await until(async () => (await rowOf(id))?.state === 'destroyed', 'the reconciler destroyed it');
+  });
+});
+
 describe('a crash', () => {
   it('in a create before the host heard of it: it is finished', async () => {
     const id = await create();

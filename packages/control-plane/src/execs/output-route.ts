@@ -58,7 +58,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal);
       const body = writePage(target, offset, page);
       // Typed replies expect the object; this is its text.
-      return (reply as FastifyReply).type('application/json; charset=utf-8').serializer(String).send(body);
+      return (reply as FastifyReply).type('application/json; charset=utf-8').send(body);
     },
   });
 }

@@ -5,6 +5,7 @@ import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
+import type { OutputPage } from '../hosts/client.ts';
 import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
 
 /** How long a host may be away (an agent being restarted) before the stream ends and the reader has to resume. */
@@ -41,12 +42,7 @@ export async function streamOutput(
         continue;
       }
       awayMs = 0;
-      const isNews = page.bytes.length > 0 || page.eof;
-      await write(
-        sink,
-        isNews ? `id: ${page.nextOffset}\ndata: ${writePage(target, offset, page)}\n\n` : ':\n\n',
-        signal,
-      );
+      await write(sink, asEvent(target, offset, page), signal);
       offset = page.nextOffset;
       if (page.eof) break;
     }
@@ -58,6 +54,13 @@ export async function streamOutput(
 
 const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
 
-async function write(sink: Writable, text: string, signal: AbortSignal): Promise<void> {
+/** Nothing new is a comment, which keeps the connection in use. */
+function asEvent(target: OutputTarget, offset: number, page: OutputPage): Buffer {
+  if (page.bytes.length === 0 && !page.eof) return Buffer.from(':\n\n');
+  const id = Buffer.from(`id: ${page.nextOffset}\ndata: `);
+  return Buffer.concat([id, writePage(target, offset, page), Buffer.from('\n\n')]);
+}
+
+async function write(sink: Writable, text: Buffer, signal: AbortSignal): Promise<void> {
   if (!sink.write(text)) await once(sink, 'drain', { signal });
 }

@@ -17,6 +17,7 @@ export type Answer = { status: number; headers: IncomingHttpHeaders; body: Incom
 export type Transport = {
   /** Sends one request; a connection that broke is tried once more. Rejects with the error of the socket. */
   send(call: Call): Promise<Answer>;
+  /** Ends what is under way; nothing can be sent after it. */
   close(): void;
 };
 
@@ -25,10 +26,11 @@ const KEEP_IDLE_MS = 4_000;
 
 export function createTransport(socketPath: string): Transport {
   const agent = new Agent({ keepAlive: true, timeout: KEEP_IDLE_MS });
+  const closed = new AbortController();
   return {
     send: async (call) => {
       const timeout = call.timeoutMs === undefined ? undefined : AbortSignal.timeout(call.timeoutMs);
-      const signals = [call.signal, timeout].filter((signal) => signal !== undefined);
+      const signals = [closed.signal, call.signal, timeout].filter((signal) => signal !== undefined);
       const signal = AbortSignal.any(signals);
       try {
         return await sendOnce(agent, socketPath, call, signal);
@@ -38,7 +40,10 @@ export function createTransport(socketPath: string): Transport {
         return sendOnce(agent, socketPath, call, signal);
       }
     },
-    close: () => agent.destroy(),
+    close: () => {
+      closed.abort();
+      agent.destroy();
+    },
   };
 }
 

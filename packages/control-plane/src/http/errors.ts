@@ -6,6 +6,8 @@ import { isDatabaseAway } from '../db/database.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
+/** For a "not now" whose origin (a host) did not say when. */
+const DEFAULT_RETRY_SEC = 5;
 const JSON_TYPE = 'application/json; charset=utf-8';
 
 /** Fastify's own refusals, by its code. */
@@ -45,7 +47,8 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (told.code === 'database_unavailable') request.log.warn({ err: told.cause }, 'the database does not answer');
   if (told.code === 'host_unavailable') request.log.warn({ err: told.cause }, 'the host does not answer');
   if (told.code === 'unauthenticated') reply.header('www-authenticate', 'Bearer realm="sandbar"');
-  if (told.retryAfterSec !== undefined) reply.header('retry-after', String(told.retryAfterSec));
+  const retryAfterSec = told.retryAfterSec ?? (told.status === 503 ? DEFAULT_RETRY_SEC : undefined);
+  if (retryAfterSec !== undefined) reply.header('retry-after', String(retryAfterSec));
   reply.code(told.status).type(JSON_TYPE).send(errorBody(told, request.id));
 }
 

@@ -9,12 +9,13 @@ import { makeRunning } from './create.ts';
 import { ClaimLost, machineNotFound } from './refusals.ts';
 import { finishStop } from './stop.ts';
 import { changeState, findMachine, setDesired } from './store.ts';
-import { checkAction } from './transition.ts';
+import { checkAction, checkNotLeaving } from './transition.ts';
 
 /** Starts a machine of the account; one that runs already stays as it is. Throws `conflict`, `fleet_capacity`, ... */
 export async function startMachine(app: App, accountId: string, id: string): Promise<MachineRow> {
   await findMachine(app, accountId, id);
   return withMachineClaim(app, id, async ({ machine, token }) => {
+    checkNotLeaving(machine.desired);
     if (checkAction(machine.state, 'start') === 'noop') return machine;
     const row = await changeState(
       app,

