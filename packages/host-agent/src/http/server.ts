@@ -43,12 +43,23 @@ export function buildServer({ info, bootId, machines }: HostServices, log: Fasti
     return reply.status(known.status).send({ code: known.code, detail: known.message });
   });
 
+  // Not `not_found`: to the control plane that is a machine that is gone.
+  server.setNotFoundHandler(() => {
+    throw new ServiceError('internal_error', 'the host agent has no such call: is it older than the control plane?');
+  });
+
   server.get(HOST_PATHS.host, () => info());
 
   server.get(HOST_PATHS.machines, { schema: { response: { 200: HostMachineList } } }, () => ({
     boot_id: bootId,
     machines: machines.reports(),
   }));
+
+  server.get(
+    HOST_PATHS.machine,
+    { schema: { params: HostMachineParams, response: { 200: MachineReport } } },
+    (request) => machines.get(request.params.id).report(),
+  );
 
   server.put(
     HOST_PATHS.machine,
