@@ -5,6 +5,15 @@ import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fie
 export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
 export type JobStatus = (typeof JOB_STATUSES)[number];
 
+/** What may be asked of a job in each state; every state but `running` is an end, and a cancel there changes nothing. */
+export const JOB_STATE_TABLE: Record<JobStatus, { cancel: 'allowed' | 'noop' }> = {
+  running: { cancel: 'allowed' },
+  exited: { cancel: 'noop' },
+  timed_out: { cancel: 'noop' },
+  canceled: { cancel: 'noop' },
+  lost: { cancel: 'noop' },
+};
+
 export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
 export type OutputStream = (typeof OUTPUT_STREAMS)[number];
 

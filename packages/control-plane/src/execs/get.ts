@@ -1,6 +1,6 @@
 // Status of a job and its cancellation. A running job is asked for at its host, where a wait ends the moment the job
 // does; when the host does not answer, what the database knows is the answer.
-import type { Exec } from '@sandbar/contract/exec.ts';
+import { type Exec, JOB_STATE_TABLE } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
@@ -33,7 +33,7 @@ async function askHost(app: App, hostId: string, exec: ExecRow, waitMs: number, 
 /** Asks for the end of the job (TERM, then KILL after 5 s). An ended job is answered as it is. */
 export async function cancelExec(app: App, id: ExecId): Promise<Exec> {
   const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
-  if (exec.status !== 'running') return toExec(exec);
+  if (JOB_STATE_TABLE[exec.status].cancel === 'noop') return toExec(exec);
   const report = await app.hosts.client(hostId).cancelJob(exec.machine_id, exec.id);
   if (report && report.status === 'running') return toExec(exec, { report });
   return settledOrPresent(app, id, report);
