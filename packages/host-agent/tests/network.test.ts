@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
-import { hostNameServers, startDnsRelay } from '../src/network/dns-relay.ts';
+import { hostNameServers, sendAnswer, startDnsRelay } from '../src/network/dns-relay.ts';
 import { chooseSubnet, macOfIp, parseSubnet } from '../src/network/subnet.ts';
 
 describe('network', () => {
@@ -52,5 +52,18 @@ describe('network', () => {
     client.close();
     await relay.close();
     upstream.close();
+  });
+
+  it('an answer that cannot be sent is dropped: to port 0, which any machine can ask from, or a refused address', async () => {
+    const udp = createSocket('udp4');
+    udp.bind(0, '127.0.0.1');
+    await once(udp, 'listening');
+    udp.on('error', (error) => assert.fail(error));
+    sendAnswer(udp, Buffer.from('x'), { address: '127.0.0.1', port: 0 });
+    sendAnswer(udp, Buffer.from('x'), { address: '255.255.255.255', port: 53 });
+    const toSelf = once(udp, 'message');
+    sendAnswer(udp, Buffer.from('later'), udp.address());
+    assert.equal(String((await toSelf)[0]), 'later');
+    udp.close();
   });
 });

@@ -11,26 +11,38 @@ const QUERY_TIMEOUT_MS = 5000;
 /** Queries under way at once; one more is dropped, and the resolver in the machine asks again. */
 const MAX_QUERIES = 512;
 const MAX_TCP_CONNECTIONS = 128;
+/** RFC 768: a datagram from port 0 wants no answer. */
+const NO_REPLY_PORT = 0;
+
+/** The queries under way, each by what ends it. */
+type Queries = Set<() => void>;
 
 export type DnsRelay = { close(): Promise<void> };
 
 /** Listens on `address:53`. `upstreams`: IPv4 or IPv6 addresses, asked in turn. */
 export async function startDnsRelay(address: string, upstreams: readonly string[]): Promise<DnsRelay> {
   const udp = createSocket('udp4');
-  const underWay = new Set<UdpSocket>();
+  const underWay: Queries = new Set();
   let turn = 0;
   const nextUpstream = () => upstreams[turn++ % upstreams.length] ?? '127.0.0.1';
   udp.on('message', (query, from) => {
-    if (underWay.size < MAX_QUERIES) relayQuery(udp, query, from, nextUpstream(), underWay);
+    if (from.port !== NO_REPLY_PORT && underWay.size < MAX_QUERIES)
+      relayQuery(udp, query, from, nextUpstream(), underWay);
   });
   const tcp = createServer((client) => relayConnection(client, nextUpstream()));
   tcp.maxConnections = MAX_TCP_CONNECTIONS;
   udp.bind(DNS_PORT, address);
   tcp.listen(DNS_PORT, address);
-  await Promise.all([once(udp, 'listening'), once(tcp, 'listening')]);
+  await Promise.all([once(udp, 'listening'), once(tcp, 'listening')]).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EADDRINUSE') throw error;
+    throw new Error(
+      `Port ${DNS_PORT} of ${address}, where machines resolve names, is in use: set SANDBAR_SUBNET to another network, ` +
+        'or let the name server that listens on every address of this host listen on its own only',
+    );
+  });
   return {
     async close() {
-      for (const socket of underWay) socket.close();
+      for (const end of underWay) end();
       tcp.close();
       await new Promise<void>((resolve) => udp.close(resolve));
     },
@@ -38,21 +50,27 @@ export async function startDnsRelay(address: string, upstreams: readonly string[
 }
 
 /** A socket of its own for each query: its random port is what tells answers apart. */
-function relayQuery(udp: UdpSocket, query: Buffer, from: RemoteInfo, upstream: string, underWay: Set<UdpSocket>): void {
+function relayQuery(udp: UdpSocket, query: Buffer, from: RemoteInfo, upstream: string, underWay: Queries): void {
   const socket = createSocket(upstream.includes(':') ? 'udp6' : 'udp4');
-  underWay.add(socket);
-  const timer = setTimeout(() => socket.close(), QUERY_TIMEOUT_MS);
-  socket.on('close', () => {
+  // Closing a socket twice throws, and an error may follow the answer.
+  const end = () => {
     clearTimeout(timer);
-    underWay.delete(socket);
-  });
-  socket.on('error', () => socket.close());
+    if (underWay.delete(end)) socket.close();
+  };
+  const timer = setTimeout(end, QUERY_TIMEOUT_MS);
+  underWay.add(end);
+  socket.on('error', end);
   socket.on('connect', () => socket.send(query));
   socket.once('message', (answer) => {
-    udp.send(answer, from.port, from.address);
-    socket.close();
+    sendAnswer(udp, answer, from);
+    end();
   });
   socket.connect(DNS_PORT, upstream);
+}
+
+/** Sends a datagram. One that cannot be sent is lost, which is what a resolver expects of UDP. */
+export function sendAnswer(udp: UdpSocket, answer: Buffer, to: { address: string; port: number }): void {
+  if (to.port !== NO_REPLY_PORT) udp.send(answer, to.port, to.address, () => {});
 }
 
 function relayConnection(client: Socket, upstream: string): void {
