@@ -8,6 +8,8 @@ import type { Vm } from '../hypervisor/driver.ts';
 const HANDSHAKE_TIMEOUT_MS = 5000;
 const FIRST_RETRY_MS = 20;
 const LONGEST_RETRY_MS = 2000;
+/** A session shorter than this counts as one that could not be opened, or a guest could keep the host busy. */
+const LASTING_SESSION_MS = 2000;
 /** How long a request waits for a session that is just being opened anew. */
 const WAIT_FOR_SESSION_MS = 10_000;
 
@@ -16,6 +18,7 @@ export class GuestLink {
   readonly #onSession: (guest: Guest) => Promise<void>;
   readonly #onError: (error: unknown) => void;
   readonly #closed = new AbortController();
+  #pauseMs = 0;
   #session: Promise<Guest>;
 
   /** `onSession` runs at the start of every session, before anyone else may use it; `onError` hears why one could not be opened. */
@@ -51,27 +54,45 @@ export class GuestLink {
   }
 
   async #keep(): Promise<void> {
-    while (!this.#closed.signal.aborted) {
+    for (;;) {
       const guest = await this.#session.catch(() => undefined);
+      const openedAt = performance.now();
       await guest?.closed;
       if (this.#closed.signal.aborted) return;
+      if (performance.now() - openedAt > LASTING_SESSION_MS) this.#pauseMs = 0;
       this.#session = this.#open();
     }
   }
 
   async #open(): Promise<Guest> {
-    for (let retryMs = FIRST_RETRY_MS; ; retryMs = Math.min(retryMs * 2, LONGEST_RETRY_MS)) {
+    for (;;) {
+      await this.#pause();
       this.#closed.signal.throwIfAborted();
       try {
-        const guest = await this.#vm.connectGuest(
-          AbortSignal.any([this.#closed.signal, AbortSignal.timeout(HANDSHAKE_TIMEOUT_MS)]),
-        );
-        await this.#onSession(guest);
-        return guest;
+        return await this.#openOnce();
       } catch (error) {
         this.#onError(error);
-        await delay(retryMs, undefined, { signal: this.#closed.signal, ref: false }).catch(() => {});
       }
     }
+  }
+
+  async #openOnce(): Promise<Guest> {
+    const handshakeTime = AbortSignal.timeout(HANDSHAKE_TIMEOUT_MS);
+    const guest = await this.#vm.connectGuest(AbortSignal.any([this.#closed.signal, handshakeTime]));
+    try {
+      await this.#onSession(guest);
+      return guest;
+    } catch (error) {
+      // The port takes one session at a time: left open, this one would be the last.
+      guest.close();
+      throw error;
+    }
+  }
+
+  /** Nothing before the first try; longer after each one until a session lasts. */
+  async #pause(): Promise<void> {
+    const pauseMs = this.#pauseMs;
+    this.#pauseMs = Math.min(Math.max(pauseMs * 2, FIRST_RETRY_MS), LONGEST_RETRY_MS);
+    if (pauseMs > 0) await delay(pauseMs, undefined, { signal: this.#closed.signal, ref: false }).catch(() => {});
   }
 }

@@ -7,7 +7,7 @@ import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
 import type { Hypervisor, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 
-export type FaultPoint = 'launch' | 'connectGuest' | 'setIdentity' | 'startJob';
+export type FaultPoint = 'launch' | 'connectGuest' | 'setIdentity' | 'startJob' | 'listJobs';
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
@@ -44,6 +44,8 @@ export class FakeVm implements Vm {
   readonly jobs = new Map<string, FakeJob>();
   identity: GuestIdentity | undefined;
   session: FakeGuest | undefined;
+  /** Sessions that were opened so far. */
+  sessions = 0;
   readonly #hypervisor: FakeHypervisor;
   readonly #machineId: string;
   #exit!: (exit: VmExit) => void;
@@ -56,9 +58,11 @@ export class FakeVm implements Vm {
     });
   }
 
+  /** Like QEMU's socket, a second client is not answered while the first is connected. */
   async connectGuest(): Promise<Guest> {
     this.#hypervisor.fault('connectGuest');
-    this.session?.close();
+    if (this.session?.isOpen) throw new Error('the port is taken by an earlier session');
+    this.sessions++;
     this.session = new FakeGuest(this, this.#hypervisor);
     return this.session;
   }
@@ -142,7 +146,12 @@ export class FakeGuest implements Guest {
     this.#vm.jobs.get(jobId)?.finish(jobId, { status: 'canceled', exitCode: null, signal: 'SIGTERM' });
   }
 
+  get isOpen(): boolean {
+    return !this.#over.signal.aborted;
+  }
+
   async listJobs(): Promise<GuestJob[]> {
+    this.#hypervisor.fault('listJobs');
     return [...this.#vm.jobs].map(([id, job]) => job.end ?? runningJob(id));
   }
 

@@ -1,0 +1,54 @@
+// The link to a guest agent: whatever a session dies of, the next one finds the port free, and no guest can make the host
+// open sessions without end.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Guest } from '../src/guest/guest.ts';
+import { GuestLink } from '../src/machines/guest-link.ts';
+import { until } from './support/fake-host.ts';
+import { FakeHypervisor, type FakeVm } from './support/fake-hypervisor.ts';
+
+const SPEC = {
+  machineId: 'm',
+  vcpus: 1,
+  memoryMb: 128,
+  kernelPath: '',
+  initramfsPath: '',
+  diskPath: '',
+  runDir: '/',
+  nic: { kind: 'user', mac: '', subnet: '', gateway: '', nameServer: '' },
+} as const;
+
+describe('guest link', () => {
+  const hypervisor = new FakeHypervisor();
+  const links: GuestLink[] = [];
+  let vm: FakeVm;
+  before(async () => {
+    vm = (await hypervisor.launch(SPEC)) as FakeVm;
+  });
+  after(() => {
+    for (const link of links) link.close();
+  });
+  const open = (onSession: (guest: Guest) => Promise<void>) => {
+    const link = new GuestLink(vm, onSession, () => {});
+    links.push(link);
+    return link;
+  };
+
+  it('a session that fails before it is of use is closed, and the next one takes the port', async () => {
+    hypervisor.faults.push('listJobs');
+    const link = open(async (guest) => void (await guest.listJobs()));
+    assert.equal(await link.guest(), vm.session);
+    assert.equal(vm.sessions, 2);
+    link.close();
+    await until('closed', () => vm.session?.isOpen === false);
+  });
+
+  it('a guest that ends every session at once is asked ever more rarely', async () => {
+    const before = vm.sessions;
+    open(async (guest) => guest.close());
+    await delay(500);
+    const opened = vm.sessions - before;
+    assert.ok(opened >= 2 && opened < 8, `${opened} sessions in half a second`);
+  });
+});
