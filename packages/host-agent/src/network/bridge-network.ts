@@ -1,10 +1,10 @@
 // Networking as root: a bridge with the gateway's address, a tap a machine, and one nftables table of our own that
 // translates what leaves the subnet. All of it is named after the data directory, so two services never share any.
-import { createHash } from 'node:crypto';
 import { existsSync, writeFileSync } from 'node:fs';
 import type { Nic } from '../hypervisor/driver.ts';
 import { runCommand } from '../run-command.ts';
 import { type DnsRelay, startDnsRelay } from './dns-relay.ts';
+import { networkNames } from './names.ts';
 import type { HostNetwork } from './network.ts';
 import { macOfIp, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
@@ -21,9 +21,9 @@ export class BridgeNetwork implements HostNetwork {
   #relay: DnsRelay | undefined;
 
   private constructor(home: string, subnet: Subnet) {
-    const id = createHash('sha256').update(home).digest('hex').slice(0, 8);
-    this.bridge = `sbr${id}`;
-    this.#table = `sandbar_${id}`;
+    const names = networkNames(home);
+    this.bridge = names.bridge;
+    this.#table = names.table;
     this.subnet = subnet.cidr;
     this.prefix = subnet.prefix;
     this.gateway = subnet.gateway;

@@ -1,20 +1,22 @@
-// What a service that was stopped must not leave: processes, mounts, network interfaces.
+// What a service that was stopped must not leave: processes, mounts, network interfaces, firewall rules.
+import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { networkNames } from '@sandbar/host-agent/network/names.ts';
 import { mountPointOf } from '../supervise/launch.ts';
 import { startTimeOf } from '../supervise/process-identity.ts';
 
 const INTERFACES = '/sys/class/net';
-/** How the host agent names its bridges and taps. */
-const OURS = /^(sbr|sbt)/;
+/** How the host agent names its taps. */
+const TAP = /^sbt/;
 
-/** Interfaces of services, ours or another's, that are there now. */
-export function listInterfaces(): ReadonlySet<string> {
-  return new Set(readdirSync(INTERFACES).filter((name) => OURS.test(name)));
+/** Taps of services, ours or another's, that are there now. */
+export function listTaps(): ReadonlySet<string> {
+  return new Set(readdirSync(INTERFACES).filter((name) => TAP.test(name)));
 }
 
-/** A line for each thing of the data directory that is left; `before`: the interfaces that were there before it began. */
+/** A line for each thing of the data directory that is left; `before`: the taps that were there before it began. */
 export function describeLeaks(home: string, before: ReadonlySet<string>): string[] {
-  return [...leftProcesses(home), ...leftMounts(home), ...leftInterfaces(before)];
+  return [...leftProcesses(home), ...leftMounts(home), ...leftNetwork(home), ...leftTaps(before)];
 }
 
 function leftProcesses(home: string): string[] {
@@ -36,15 +38,20 @@ function leftMounts(home: string): string[] {
     .map((at) => `mount ${at}`);
 }
 
-/** A new bridge with no machine on it, or a tap on no bridge: those of a service that runs beside us are in use. */
-function leftInterfaces(before: ReadonlySet<string>): string[] {
-  return [...listInterfaces()]
+function leftNetwork(home: string): string[] {
+  const { bridge, table } = networkNames(home);
+  const hasTable = spawnSync('nft', ['list', 'table', 'ip', table]).status === 0;
+  return [
+    ...(existsSync(`${INTERFACES}/${bridge}`) ? [`bridge ${bridge}`] : []),
+    ...(hasTable ? [`nftables table ${table}`] : []),
+  ];
+}
+
+/** A new tap on no bridge: those of a service that runs beside us are on its bridge. */
+function leftTaps(before: ReadonlySet<string>): string[] {
+  return [...listTaps()]
     .filter((name) => !before.has(name) && !existsSync(`${INTERFACES}/${name}/master`))
-    .filter((name) => {
-      const ports = `${INTERFACES}/${name}/brif`;
-      return !existsSync(ports) || readdirSync(ports).length === 0;
-    })
-    .map((name) => `network interface ${name}`);
+    .map((name) => `tap ${name}`);
 }
 
 function read(file: string): string {

@@ -11,7 +11,7 @@ import { startService } from '../service.ts';
 import { setUp } from '../setup/setup.ts';
 import { onStopSignals } from '../stop-signals.ts';
 import { findFreePorts } from '../supervise/ports.ts';
-import { describeLeaks, listInterfaces } from './leaks.ts';
+import { describeLeaks, listTaps } from './leaks.ts';
 import { runNodeTests } from './node-tests.ts';
 import { runStaticChecks } from './static-checks.ts';
 import { selectTestFiles } from './test-files.ts';
@@ -48,7 +48,7 @@ async function test(base: ServiceConfig): Promise<number> {
   for (const name of ['SANDBAR_HOME', 'SANDBAR_BASE_URL', 'SANDBAR_API_KEY', 'SANDBAR_LISTEN', 'SANDBAR_DATABASE_URL'])
     delete env[name];
   const cleanUps: (() => Promise<unknown>)[] = [];
-  const interfaces = listInterfaces();
+  const taps = listTaps();
   let summary = '';
   try {
     if (files.some((file) => file.startsWith('packages/'))) {
@@ -73,7 +73,7 @@ async function test(base: ServiceConfig): Promise<number> {
   } finally {
     for (const cleanUp of cleanUps.toReversed()) await cleanUp();
   }
-  const leaks = describeLeaks(base.home, interfaces);
+  const leaks = describeLeaks(base.home, taps);
   if (leaks.length > 0) failures.push(`left behind:\n  ${leaks.join('\n  ')}`);
 
   console.log(failures.length === 0 ? '\nAll passed.' : `\nFAILED: ${failures.join(', ')}`);
