@@ -71,10 +71,16 @@ describe('frames of a job', () => {
     }
   });
 
+  it('an end that cannot be read is refused, not taken for a broken session', async () => {
+    for (const text of ['{', '', 'null'])
+      await assert.rejects(read([frame(3, 0n, Buffer.from(text))]), GuestProtocolError);
+  });
+
   it('a status that is not one is refused', () => {
     for (const change of [
       { status: 'lost' },
       { exit_code: 'zero' },
+      { exit_code: 2 ** 40 },
       { signal: 'rm -rf' },
       { stdout_bytes: -1 },
       { stderr_bytes: 2 ** 60 },

@@ -45,10 +45,8 @@ export async function* readFrames(chunks: AsyncIterable<Buffer>): AsyncGenerator
         continue;
       }
       if (pending.length < HEADER_BYTES + header.length) break;
-      yield {
-        type: 'end',
-        job: parseGuestJob(JSON.parse(pending.toString('utf8', HEADER_BYTES, HEADER_BYTES + header.length))),
-      };
+      const end = pending.subarray(HEADER_BYTES, HEADER_BYTES + header.length);
+      yield { type: 'end', job: parseGuestJob(parseJson(end.toString())) };
       return;
     }
   }
@@ -84,7 +82,7 @@ export function parseGuestJob(value: unknown): GuestJob {
     typeof id !== 'string' ||
     id.length > 64 ||
     status === undefined ||
-    !(exitCode === null || isByteCount(exitCode)) ||
+    !(exitCode === null || isExitCode(exitCode)) ||
     !(signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9+]{1,12}$/.test(signal))) ||
     !isByteCount(stdoutBytes) ||
     !isByteCount(stderrBytes) ||
@@ -93,6 +91,19 @@ export function parseGuestJob(value: unknown): GuestJob {
     throw new GuestProtocolError('the guest described a job in a shape that is not allowed');
   }
   return { id, status, exitCode, signal, stdoutBytes, stderrBytes, truncated };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new GuestProtocolError('the guest described a job in what is not JSON');
+  }
+}
+
+/** What wait(2) can report; the service keeps it in 32 bits. */
+function isExitCode(value: unknown): value is number {
+  return isByteCount(value) && value <= 255;
 }
 
 function isByteCount(value: unknown): value is number {

@@ -20,9 +20,11 @@ type Answer = { status: number; stream: ClientHttp2Stream };
 export class GuestClient implements Guest {
   readonly closed: Promise<void>;
   readonly #session: ClientHttp2Session;
+  readonly #timeoutMs: number;
 
-  /** Takes a socket on which `openSession` has resolved. */
-  constructor(socket: Socket) {
+  /** Takes a socket on which `openSession` has resolved. `timeoutMs`: for the head of an answer, and for its JSON body. */
+  constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS) {
+    this.#timeoutMs = timeoutMs;
     this.#session = connect('http://guest', {
       createConnection: () => socket,
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
@@ -34,6 +36,8 @@ export class GuestClient implements Guest {
     this.#session.on('connect', () => this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES));
     this.closed = new Promise((resolve) => {
       this.#session.on('error', () => this.#session.destroy());
+      // It would refuse every request and yet stay open for as long as a job's stream does.
+      this.#session.on('goaway', () => this.#session.destroy());
       this.#session.on('close', () => {
         socket.destroy();
         resolve();
@@ -90,15 +94,24 @@ export class GuestClient implements Guest {
 
   async #frames(method: string, path: string, body?: unknown): Promise<AsyncIterable<JobFrame>> {
     const { status, stream } = await this.#request(method, path, body);
-    if (status >= 300) throw await refusal(status, stream);
+    if (status >= 300) throw refusal(status, await this.#body(stream, method, path));
     return readFrames(stream);
   }
 
   async #json(method: string, path: string, body?: unknown): Promise<unknown> {
     const { status, stream } = await this.#request(method, path, body);
-    if (status >= 300) throw await refusal(status, stream);
-    const text = await readBody(stream);
+    const text = await this.#body(stream, method, path);
+    if (status >= 300) throw refusal(status, text);
     return text === '' ? undefined : JSON.parse(text);
+  }
+
+  async #body(stream: ClientHttp2Stream, method: string, path: string): Promise<string> {
+    const timer = setTimeout(() => stream.destroy(noAnswer(method, path)), this.#timeoutMs);
+    try {
+      return await readBody(stream);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   #request(method: string, path: string, body?: unknown): Promise<Answer> {
@@ -111,8 +124,8 @@ export class GuestClient implements Guest {
       );
       const timer = setTimeout(() => {
         stream.close(constants.NGHTTP2_CANCEL);
-        reject(new Error(`the guest did not answer ${method} ${path} in time`));
-      }, REQUEST_TIMEOUT_MS);
+        reject(noAnswer(method, path));
+      }, this.#timeoutMs);
       const settle =
         <A extends unknown[]>(action: (...args: A) => void) =>
         (...args: A) => {
@@ -133,6 +146,10 @@ export class GuestClient implements Guest {
   }
 }
 
+function noAnswer(method: string, path: string): Error {
+  return new Error(`the guest did not answer ${method} ${path} in time`);
+}
+
 async function readBody(stream: ClientHttp2Stream): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -145,8 +162,7 @@ async function readBody(stream: ClientHttp2Stream): Promise<string> {
 }
 
 /** The guest's own refusal, when it has the shape of one. */
-async function refusal(status: number, stream: ClientHttp2Stream): Promise<Error> {
-  const text = await readBody(stream);
+function refusal(status: number, text: string): Error {
   try {
     const { code, detail } = Object(JSON.parse(text)) as { code?: unknown; detail?: unknown };
     if (isErrorCode(code) && code !== 'internal_error') return new ServiceError(code, String(detail).slice(0, 500));
