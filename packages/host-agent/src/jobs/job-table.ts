@@ -15,6 +15,8 @@ export type JobTableOptions = {
   dir: string;
   outputLimitBytes: number;
   onEnd: (report: JobReport) => void;
+  /** Nobody knows whether a job started; a new session, whichever is open now, has to tell. */
+  onDoubt: () => void;
   onError: (error: unknown, jobId: string) => void;
 };
 
@@ -36,7 +38,10 @@ export class JobTable {
     }
   }
 
-  /** Starts a job; the same id again answers what became of it. Throws what the guest refuses. */
+  /**
+   * Starts a job; the same id again answers what became of it. Throws what the guest refuses. A job that nobody can tell
+   * of, because the session broke, is reported as running until the next session tells.
+   */
   start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
     const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
     this.#starting.set(jobId, starting);
@@ -72,8 +77,9 @@ export class JobTable {
     }
   }
 
-  /** The VM is gone, and its running jobs with it. */
+  /** The VM is gone, and its running jobs with it. Its session is closed, so none starts any more. */
   async loseAll(): Promise<void> {
+    await Promise.allSettled(this.#starting.values());
     for (const [jobId, job] of this.#running) await this.#lose(jobId, job);
   }
 
@@ -94,11 +100,15 @@ export class JobTable {
       void this.#follow(jobId, job, Promise.resolve(frames), guest);
       return job.report();
     } catch (error) {
+      const job = this.#running.get(jobId);
       // Only a refusal proves that nothing runs. Otherwise the job stays, and a new session tells what became of it.
-      if (error instanceof ServiceError || isDiskFull(error)) {
-        this.#running.delete(jobId);
-        rmSync(dir, { recursive: true, force: true });
-      } else guest.close();
+      if (job && !(error instanceof ServiceError)) {
+        this.#options.onError(error, jobId);
+        this.#options.onDoubt();
+        return job.report();
+      }
+      this.#running.delete(jobId);
+      rmSync(dir, { recursive: true, force: true });
       throw isDiskFull(error) ? diskFull(error) : error;
     }
   }

@@ -45,12 +45,17 @@ export class GuestLink {
     });
   }
 
-  close(): void {
-    this.#closed.abort();
+  /** Ends the session of the moment, so that a new one begins. */
+  renew(): void {
     this.#session.then(
       (guest) => guest.close(),
       () => {},
     );
+  }
+
+  close(): void {
+    this.#closed.abort();
+    this.renew();
   }
 
   async #keep(): Promise<void> {

@@ -71,6 +71,7 @@ export class Machine {
       dir: join(this.#dir, 'jobs'),
       outputLimitBytes: host.outputLimitBytes,
       onEnd: (report) => host.onJobEnd(report),
+      onDoubt: () => this.#link?.renew(),
       onError: (err, jobId) => host.log.warn({ machine_id: id, job_id: jobId, err }, 'a job could not be followed'),
     });
   }
@@ -140,12 +141,21 @@ export class Machine {
   }
 
   async startJob(jobId: string, spec: StartJob): Promise<JobReport> {
-    return this.#jobs.start(jobId, spec, await this.#runningGuest());
+    const link = this.#runningLink();
+    const guest = await link.guest();
+    // From here to the job table's own note of it nothing else runs, so a machine that ends sees every start.
+    if (this.#link !== link) throw this.#notRunning();
+    return this.#jobs.start(jobId, spec, guest);
   }
 
   async cancelJob(jobId: string): Promise<JobReport> {
     const job = await this.#jobs.get(jobId);
-    if (job.isRunning) await (await this.#runningGuest()).cancelJob(jobId);
+    if (!job.isRunning) return job.report();
+    const guest = await this.#runningLink().guest();
+    await guest.cancelJob(jobId).catch((error) => {
+      // It ended by itself, and the guest was already told to forget it.
+      if (job.isRunning) throw error;
+    });
     return job.report();
   }
 
@@ -163,9 +173,13 @@ export class Machine {
     await this.#jobs.release();
   }
 
-  async #runningGuest(): Promise<Guest> {
-    if (!this.#link) throw new ServiceError('conflict', `the machine is ${this.#record.status}, not running`);
-    return this.#link.guest();
+  #runningLink(): GuestLink {
+    if (!this.#link) throw this.#notRunning();
+    return this.#link;
+  }
+
+  #notRunning(): ServiceError {
+    return new ServiceError('conflict', `the machine is ${this.#record.status}, not running`);
   }
 
   async #start(): Promise<void> {

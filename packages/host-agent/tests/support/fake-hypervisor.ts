@@ -126,6 +126,7 @@ export class FakeGuest implements Guest {
   }
 
   async startJob(jobId: string): Promise<AsyncIterable<JobFrame>> {
+    this.#over.signal.throwIfAborted();
     if (!this.#vm.jobs.has(jobId)) this.#vm.jobs.set(jobId, new FakeJob());
     this.#hypervisor.fault('startJob');
     return this.followJob(jobId, { stdout: 0, stderr: 0 });

@@ -1,0 +1,70 @@
+// Jobs against what happens to their machine and its sessions at the same moment: none is left running for ever, and an
+// ended one is told as it ended.
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, beforeEach, describe, it } from 'node:test';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { Machine } from '../src/machines/machine.ts';
+import { FakeHost, SPEC, until } from './support/fake-host.ts';
+import type { FakeVm } from './support/fake-hypervisor.ts';
+
+const ID = '019a0000-0000-7000-8000-00000000000b';
+const JOB = { command: 'x', timeout_sec: 10 };
+
+describe('host agent jobs', () => {
+  let host: FakeHost;
+  let machine: Machine;
+  let vm: FakeVm;
+  const used: FakeHost[] = [];
+  beforeEach(async () => {
+    host = new FakeHost();
+    used.push(host);
+    await host.start();
+    await host.registry.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
+    machine = host.registry.get(ID);
+    vm = host.hypervisor.running.get(ID) as FakeVm;
+  });
+  after(() => {
+    for (const one of used) one.remove();
+  });
+  const statusOf = async (jobId: string) => (await machine.job(jobId)).report().status;
+
+  it('a job that starts while its VM dies is lost', async () => {
+    const started = machine.startJob('job-1', JOB).catch(() => {});
+    vm.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
+    await until('failed', () => host.registry.reports()[0]?.status === 'failed');
+    await started;
+    assert.equal(await statusOf('job-1'), 'lost');
+    assert.deepEqual(machine.runningJobs(), []);
+  });
+
+  it('a job that starts while its machine is destroyed leaves nothing behind', async () => {
+    const started = machine.startJob('job-1', JOB).catch(() => {});
+    await host.registry.destroy(ID, 2);
+    await started;
+    assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
+    assert.deepEqual(machine.runningJobs(), []);
+  });
+
+  it('a job whose session broke before it was asked for is lost, not running for ever', async () => {
+    const started = machine.startJob('job-1', JOB);
+    vm.session?.close();
+    assert.equal((await started).status, 'running');
+    await until('lost', () => machine.runningJobs().length === 0);
+    assert.equal(await statusOf('job-1'), 'lost');
+  });
+
+  it('a cancel that comes as the job ends answers the job as it ended', async () => {
+    await machine.startJob('job-1', JOB);
+    const guest = vm.session;
+    assert.ok(guest);
+    guest.cancelJob = async () => {
+      vm.jobs.get('job-1')?.finish('job-1', { exitCode: 4 });
+      await until('forgotten', () => vm.jobs.size === 0);
+      throw new ServiceError('not_found', 'no such job');
+    };
+    const report = await machine.cancelJob('job-1');
+    assert.deepEqual([report.status, report.exit_code], ['exited', 4]);
+  });
+});
