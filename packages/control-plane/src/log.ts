@@ -2,6 +2,7 @@
 // here by shape: requests are never logged as objects, and of an error only name, code, message and stack.
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from './config.ts';
+import { steadyStdout } from './log-destination.ts';
 
 export type Log = Logger;
 
@@ -28,5 +29,5 @@ export function createLog(level: LogLevel, destination?: DestinationStream): Log
     serializers: { err: describeError, error: describeError, req: () => undefined, res: () => undefined },
     redact: ['authorization', '*.authorization', 'headers.authorization', 'api_key', '*.api_key'],
   };
-  return destination ? pino(options, destination) : pino(options);
+  return pino(options, destination ?? steadyStdout());
 }

@@ -55,6 +55,9 @@ function explain(error: unknown): string {
 try {
   await main();
 } catch (error) {
-  process.stderr.write(`sandbar control plane: ${explain(error)}\n`);
-  process.exit(1);
+  const reason = explain(error);
+  // The supervisor tells a person; the log has it as well.
+  if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
+  process.stderr.write(`sandbar control plane: ${reason}\n`);
+  if (!process.send) process.exit(1);
 }

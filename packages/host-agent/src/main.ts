@@ -2,7 +2,6 @@
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname } from 'node:path';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import type { Image } from '@sandbar/contract/image.ts';
@@ -15,6 +14,7 @@ import { chooseAccelerator } from './hypervisor/accelerator.ts';
 import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { checkQemu, findExecutable } from './hypervisor/qemu-version.ts';
 import { describeImages, findMachineImage } from './images/machine-image.ts';
+import { steadyStdout } from './log-destination.ts';
 import { MachineRegistry } from './machines/registry.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
 import { hostNameServers } from './network/dns-relay.ts';
@@ -113,15 +113,15 @@ async function makeNetwork(config: HostAgentConfig, cidr: string): Promise<HostN
   return BridgeNetwork.create(config.home, subnet, config.nameServers ?? hostNameServers());
 }
 
-const log = pino({ level: process.env.SANDBAR_LOG_LEVEL ?? 'info', base: { process: 'host-agent' } });
+const log = pino({ level: process.env.SANDBAR_LOG_LEVEL ?? 'info', base: { process: 'host-agent' } }, steadyStdout());
 process.on('uncaughtException', (err) => {
   log.fatal({ err }, 'host agent failed');
   process.exit(1);
 });
 main(log).catch((error: unknown) => {
-  log.fatal(
-    { err: error },
-    error instanceof ServiceError || error instanceof Error ? error.message : 'host agent failed',
-  );
-  process.exit(1);
+  const reason = error instanceof Error ? error.message : String(error);
+  // The supervisor tells a person; without one the log has to.
+  if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
+  log.fatal({ err: error }, reason);
+  if (!process.send) process.exit(1);
 });

@@ -1,7 +1,7 @@
 // credentials.json: how the owner of this machine reaches the service, and with which key.
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { open, rename } from 'node:fs/promises';
+import { open, rename, rm } from 'node:fs/promises';
 import { postAdmin } from './admin-client.ts';
 import { hasErrorCode, messageOf, Problem } from './problem.ts';
 
@@ -21,7 +21,8 @@ export function readCredentials(file: string): Credentials | undefined {
   try {
     text = readFileSync(file, 'utf8');
   } catch (error) {
-    if (hasErrorCode(error, 'ENOENT')) return undefined;
+    // What is wrong with the folder itself is said where it is made.
+    if (hasErrorCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw new Problem(`Cannot read ${file} (${messageOf(error)}): make it readable, or move it away for a new key`);
   }
   try {
@@ -67,8 +68,11 @@ async function writeAtomically(file: string, text: string): Promise<void> {
   try {
     await handle.writeFile(text);
     await handle.sync();
+    await rename(temporary, file);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
   } finally {
     await handle.close();
   }
-  await rename(temporary, file);
 }

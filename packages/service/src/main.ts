@@ -3,7 +3,7 @@ import { constants } from 'node:os';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { readConfig, type ServiceConfig } from './config.ts';
 import { readCredentials } from './credentials.ts';
-import { Problem } from './problem.ts';
+import { hasErrorCode, messageOf, Problem } from './problem.ts';
 import { formatDuration, lineProgress, type Progress } from './progress.ts';
 import { checkWithMachine } from './self-check.ts';
 import { assertNotRunning, type RunningService, startService } from './service.ts';
@@ -77,6 +77,9 @@ try {
 } catch (error) {
   if (error instanceof Problem) {
     console.error(`\n${error.message}`);
+    process.exitCode = 1;
+  } else if (hasErrorCode(error, 'ENOSPC', 'EDQUOT')) {
+    console.error(`\nThe disk is full (${messageOf(error)}): free some space and run npm start again.`);
     process.exitCode = 1;
   } else if (error instanceof Error && error.name === 'StoppedBySignal') {
     console.error('\nStopped before it was ready; the next npm start goes on from here.');

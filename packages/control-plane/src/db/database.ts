@@ -74,6 +74,13 @@ export function isDatabaseAway(error: unknown): boolean {
   return AWAY_SQLSTATE.test(code) || AWAY_ERRNO.has(code) || AWAY_MESSAGE.test(error.message);
 }
 
+const DISK_FULL_SQLSTATE = '53100';
+
+/** Whether the database refused for want of disk space. */
+export function isDatabaseFull(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === DISK_FULL_SQLSTATE;
+}
+
 /** Whether an error is a unique violation (of the named constraint). */
 export function isUniqueViolation(error: unknown, constraint: string): boolean {
   return (

@@ -2,7 +2,7 @@
 // Fastify throws, `database_unavailable` for a database that is away, and `internal_error` for the rest.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { isDatabaseAway } from '../db/database.ts';
+import { isDatabaseAway, isDatabaseFull } from '../db/database.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
@@ -25,6 +25,11 @@ export function toServiceError(error: unknown): ServiceError {
   if (isDatabaseAway(error)) {
     const detail = 'The database does not answer now. Retry later.';
     return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
+  }
+  if (isDatabaseFull(error)) {
+    const detail =
+      'The service has no disk space left: a fleet limit, not an account quota. Free some, or retry later.';
+    return new ServiceError('fleet_capacity', detail, { retryAfterSec: 60, cause: error });
   }
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {

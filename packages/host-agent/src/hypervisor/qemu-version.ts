@@ -34,7 +34,8 @@ export async function checkQemu(qemuPath: string): Promise<string> {
     );
   }
   const version = /version (\d+)\.(\d+)(\S*)/.exec(said);
-  if (!version) throw new Error(`${qemuPath} is not QEMU: it says "${said.trim().slice(0, 100)}"`);
+  if (!version)
+    throw new Error(`${qemuPath} is not QEMU: it says "${said.trim().slice(0, 100)}"; set SANDBAR_QEMU to its path`);
   const [major, minor] = [Number(version[1]), Number(version[2])];
   if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
     throw new Error(`QEMU ${major}.${minor} is too old: Sandbar needs ${OLDEST.join('.')} or newer`);

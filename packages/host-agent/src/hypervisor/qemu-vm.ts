@@ -13,6 +13,8 @@ import { connectUnixWhenReady } from './unix-socket.ts';
 
 /** How long QEMU may take to flush its disks and go after `quit`. */
 const QUIT_TIMEOUT_MS = 5000;
+/** How soon a guest that was paused by a full disk is tried again. */
+const RESUME_AFTER_MS = 1000;
 
 export class QemuVm implements Vm {
   readonly pid: number;
@@ -81,9 +83,19 @@ export class QemuVm implements Vm {
   async #status(): Promise<VmExit | undefined> {
     const { status } = Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string };
     if (status === 'shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
+    if (status === 'io-error') void this.#resumeWhenThereIsRoom();
     if (status === 'internal-error')
       return { cause: 'died', reason: 'the hypervisor stopped the machine with an internal error' };
     return undefined;
+  }
+
+  /**
+   * QEMU pauses a guest whose write found the host's disk full, and repeats the write when it goes on: the guest sees a
+   * pause, no error. A write that fails again pauses it again.
+   */
+  async #resumeWhenThereIsRoom(): Promise<void> {
+    await delay(RESUME_AFTER_MS, undefined, { ref: false });
+    await this.#qmp.execute('cont').catch(() => {});
   }
 
   #deathReason(): string {

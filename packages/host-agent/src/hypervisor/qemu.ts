@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { newChannelToken } from '../guest/channel.ts';
+import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import type { Hypervisor, Vm, VmSpec } from './driver.ts';
 import { findQemuBelow, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { qemuArgs, RUN_FILES } from './qemu-args.ts';
@@ -48,6 +49,7 @@ export class QemuHypervisor implements Hypervisor {
       return new QemuVm(qemu.info(), qmp, spec.runDir, token);
     } catch (error) {
       qemu.kill();
+      if (isDiskFull(error) || /No space left/.test(qemu.failure() ?? '')) throw diskFull(error);
       throw new ServiceError(
         'host_unavailable',
         `the host cannot start machines: ${qemu.failure() ?? 'QEMU does not answer'}`,

@@ -29,10 +29,15 @@ export async function ensureAgent(cacheDir: string, source: AgentSource, log: Pr
   }
 
   const key = cacheKey('agent', VERSION, await hashFolder(source.sourceDir, isBuildInput));
-  const { folder } = await ensureArtifact(parent, key, async (temporary) => {
-    log('building the guest agent');
-    await compileAgent(source, key, path.join(temporary, 'init'));
-  });
+  const { folder } = await ensureArtifact(
+    parent,
+    key,
+    async (temporary) => {
+      log('building the guest agent');
+      await compileAgent(source, key, path.join(temporary, 'init'));
+    },
+    ['init'],
+  );
   return { key, path: path.join(folder, 'init') };
 }
 

@@ -75,18 +75,23 @@ async function build(options: BuildOptions): Promise<BuildResult> {
   const parent = path.join(imagesFolder(cacheDir), stack);
   const key = cacheKey('image', VERSION, describeRecipe(recipe), agent.key, kernel.key, initramfs.key, rootfs.key);
   const relative = (file: string) => path.relative(path.join(parent, key), file);
-  const { folder, wasBuilt } = await ensureArtifact(parent, key, async (temporary) => {
-    const manifest: ImageManifest = {
-      ...describeRecipe(recipe),
-      digest: `sha256:${rootfs.sha256}`,
-      architecture: 'x86_64',
-      created_at: new Date().toISOString(),
-      kernel: { path: relative(kernel.path), version: kernel.version, sha256: kernel.sha256 },
-      initramfs: { path: relative(initramfs.path), sha256: initramfs.sha256 },
-      rootfs: { path: relative(rootfs.path), bytes: rootfs.bytes, format: 'raw' },
-    };
-    await writeFile(path.join(temporary, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`);
-  });
+  const { folder, wasBuilt } = await ensureArtifact(
+    parent,
+    key,
+    async (temporary) => {
+      const manifest: ImageManifest = {
+        ...describeRecipe(recipe),
+        digest: `sha256:${rootfs.sha256}`,
+        architecture: 'x86_64',
+        created_at: new Date().toISOString(),
+        kernel: { path: relative(kernel.path), version: kernel.version, sha256: kernel.sha256 },
+        initramfs: { path: relative(initramfs.path), sha256: initramfs.sha256 },
+        rootfs: { path: relative(rootfs.path), bytes: rootfs.bytes, format: 'raw' },
+      };
+      await writeFile(path.join(temporary, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`);
+    },
+    ['manifest.json'],
+  );
 
   const current = path.join(parent, 'current');
   if ((await readlink(current).catch(() => '')) !== key) await replaceLink(current, key);

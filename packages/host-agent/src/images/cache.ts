@@ -3,7 +3,7 @@
  * renamed into place complete, so that a build that dies, or two at once, cannot leave a half-made artifact behind.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { createReadStream, readFileSync } from 'node:fs';
+import { createReadStream, existsSync, readFileSync } from 'node:fs';
 import { chmod, lstat, mkdir, open, readdir, readFile, readlink, rename, stat, symlink } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from './image-error.ts';
@@ -57,13 +57,15 @@ export interface Artifact {
 }
 
 /**
- * Returns the folder `parent/key`, made by `make` in a temporary folder beside it if it is not there yet. Temporary
- * folders of builders that no longer run are removed first. Of two builders at once the slower one loses its work.
+ * Returns the folder `parent/key`, made by `make` in a temporary folder beside it if it is not there yet, or lacks one of
+ * the `required` files because somebody deleted it. Temporary folders of builders that no longer run are removed first.
+ * Of two builders at once the slower one loses its work.
  */
 export async function ensureArtifact(
   parent: string,
   key: string,
   make: (temporaryFolder: string) => Promise<void>,
+  required: readonly string[] = [],
 ): Promise<Artifact> {
   const folder = path.join(parent, key);
   await mkdir(parent, { recursive: true }).catch((error: unknown) => {
@@ -71,7 +73,10 @@ export async function ensureArtifact(
     throw new ImageError(`Cannot make the cache folder ${parent} (${String(error)}); ${remedy}`);
   });
   await removeAbandoned(parent);
-  if (await isFolder(folder)) return { folder, wasBuilt: false };
+  if (await isFolder(folder)) {
+    if (required.every((name) => existsSync(path.join(folder, name)))) return { folder, wasBuilt: false };
+    await removeFolder(folder);
+  }
 
   const temporary = path.join(parent, `${TEMPORARY_PREFIX}${makerOfThisProcess()}-${randomBytes(4).toString('hex')}`);
   await mkdir(temporary);

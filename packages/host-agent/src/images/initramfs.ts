@@ -34,12 +34,17 @@ export async function ensureInitramfs(
   log: Progress,
 ): Promise<InitramfsArtifact> {
   const key = cacheKey('initramfs', VERSION, agent.key, kernel.key, bootModules);
-  const { folder } = await ensureArtifact(path.join(cacheDir, 'initramfs'), key, async (temporary) => {
-    log('packing the initramfs');
-    const archive = writeNewc(await initramfsEntries(agent, kernel, bootModules));
-    await writeFile(path.join(temporary, 'initramfs.cpio'), archive);
-    await writeFile(path.join(temporary, 'sha256'), await hashFile(path.join(temporary, 'initramfs.cpio')));
-  });
+  const { folder } = await ensureArtifact(
+    path.join(cacheDir, 'initramfs'),
+    key,
+    async (temporary) => {
+      log('packing the initramfs');
+      const archive = writeNewc(await initramfsEntries(agent, kernel, bootModules));
+      await writeFile(path.join(temporary, 'initramfs.cpio'), archive);
+      await writeFile(path.join(temporary, 'sha256'), await hashFile(path.join(temporary, 'initramfs.cpio')));
+    },
+    ['initramfs.cpio', 'sha256'],
+  );
   const sha256 = await readFile(path.join(folder, 'sha256'), 'utf8');
   return { key, path: path.join(folder, 'initramfs.cpio'), sha256 };
 }

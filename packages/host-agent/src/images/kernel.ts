@@ -2,6 +2,7 @@
  * The kernel: Debian's, unchanged, taken out of its package. apt fetches it (through mmdebstrap, with an empty
  * chroot), so that the archive's signature is checked against the recipe's keys whatever the host itself runs.
  */
+import { existsSync } from 'node:fs';
 import { open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { cacheKey, ensureArtifact, hashFile } from './cache.ts';
@@ -49,15 +50,22 @@ export async function ensureKernel(
 ): Promise<KernelArtifact> {
   const { bootModules: _, excludedModules: __, ...inputs } = recipe;
   const key = cacheKey('kernel', VERSION, refresh, inputs);
-  const { folder } = await ensureArtifact(path.join(cacheDir, 'kernel'), key, async (temporary) => {
-    log(`fetching ${recipe.package} of Debian ${recipe.suite}`);
-    const packageFile = path.join(temporary, 'kernel.deb');
-    await downloadKernel(recipe, env, packageFile);
-    log('unpacking the kernel');
-    await unpackKernel(packageFile, temporary);
-  });
+  const { folder } = await ensureArtifact(
+    path.join(cacheDir, 'kernel'),
+    key,
+    async (temporary) => {
+      log(`fetching ${recipe.package} of Debian ${recipe.suite}`);
+      const packageFile = path.join(temporary, 'kernel.deb');
+      await downloadKernel(recipe, env, packageFile);
+      log('unpacking the kernel');
+      await unpackKernel(packageFile, temporary);
+    },
+    ['kernel.json'],
+  );
   const facts: KernelFacts = JSON.parse(await readFile(path.join(folder, 'kernel.json'), 'utf8'));
-  return { key, ...facts, path: path.join(folder, facts.file), modulesRoot: folder };
+  const image = path.join(folder, facts.file);
+  if (!existsSync(image)) throw new ImageError(`The kernel ${image} is missing: remove ${folder} and try again`);
+  return { key, ...facts, path: image, modulesRoot: folder };
 }
 
 async function downloadKernel(recipe: KernelRecipe, env: NodeJS.ProcessEnv, packageFile: string): Promise<void> {

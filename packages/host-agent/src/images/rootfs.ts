@@ -69,9 +69,22 @@ export async function ensureRootfs(
   return {
     key,
     path: disk,
-    bytes: (await stat(disk)).size,
+    bytes: await sizeOfDisk(disk),
     sha256: await readFile(path.join(folder, 'sha256'), 'utf8'),
   };
+}
+
+/** Never built again by itself: packages move on, and a new disk of the same name would not fit machines of the old one. */
+async function sizeOfDisk(disk: string): Promise<number> {
+  return stat(disk).then(
+    ({ size }) => size,
+    () => {
+      const remedy = `restore it, or remove ${path.dirname(disk)} and try again for a new one`;
+      throw new ImageError(
+        `The disk ${disk} of an image is missing: ${remedy} (machines made from it do not start again)`,
+      );
+    },
+  );
 }
 
 function isContent(name: string): boolean {

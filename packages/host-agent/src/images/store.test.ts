@@ -35,7 +35,7 @@ describe('manifest', () => {
   };
   for (const [name, value] of Object.entries(damaged)) {
     test(`${name} is an error that names the file and what to do`, () => {
-      const says = /manifest .*some\/manifest\.json is damaged .*; build the image again/;
+      const says = /manifest .*some\/manifest\.json is damaged .*; run npm start again/;
       assert.throws(() => parseManifest(JSON.stringify(value), 'some/manifest.json'), says);
     });
   }
@@ -72,7 +72,7 @@ describe('store', () => {
   });
 
   test('a stack that was never built is an error, and no stacks are an empty list', async () => {
-    await assert.rejects(loadImage(cacheDir, 'other'), /no image "other" in .*; build the image again/);
+    await assert.rejects(loadImage(cacheDir, 'other'), /no image "other" in .*; run npm start again/);
     assert.deepEqual(await listImages(path.join(cacheDir, 'nowhere')), []);
   });
 

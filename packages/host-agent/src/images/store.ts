@@ -29,7 +29,7 @@ export interface LoadedImage extends ImageManifest {
   manifestPath: string;
 }
 
-const REBUILD = 'build the image again';
+const REBUILD = 'run npm start again, which builds what is missing';
 
 export function imagesFolder(cacheDir: string): string {
   return path.join(cacheDir, 'images');
@@ -132,7 +132,9 @@ async function requireFiles(image: LoadedImage): Promise<void> {
     const info = await stat(file).catch(() => undefined);
     if (info === undefined) throw new ImageError(`The image "${image.stack}" lacks ${file}; ${REBUILD}`);
     if (file === image.rootfs.path && info.size !== image.rootfs.bytes) {
-      throw new ImageError(`The disk ${file} has ${info.size} bytes instead of ${image.rootfs.bytes}; ${REBUILD}`);
+      throw new ImageError(
+        `The disk ${file} has ${info.size} bytes instead of ${image.rootfs.bytes}; remove ${path.dirname(file)} and run npm start again`,
+      );
     }
   }
 }

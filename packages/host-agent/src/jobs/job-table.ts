@@ -24,6 +24,8 @@ export class JobTable {
   readonly #options: JobTableOptions;
   readonly #running = new Map<string, Job>();
   readonly #starting = new Map<string, Promise<JobReport>>();
+  /** Ended jobs whose record still says that they run, because the disk is full. */
+  readonly #unrecorded = new Map<string, Job>();
 
   constructor(options: JobTableOptions) {
     this.#options = options;
@@ -51,7 +53,7 @@ export class JobTable {
   /** The job, running or ended. Throws `not_found`. */
   async get(jobId: string): Promise<Job> {
     const job =
-      this.#running.get(jobId) ?? (await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes));
+      this.#inMemory(jobId) ?? (await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes));
     if (!job) throw new ServiceError('not_found', `the host has no job ${jobId}`);
     return job;
   }
@@ -73,7 +75,8 @@ export class JobTable {
     }
     // What is left ended and was written down before the guest could be told.
     for (const [jobId, job] of known) {
-      if (job.status !== 'running') guest.forgetJob(jobId).catch((error) => this.#options.onError(error, jobId));
+      if (job.status !== 'running' && !this.#unrecorded.has(jobId))
+        guest.forgetJob(jobId).catch((error) => this.#options.onError(error, jobId));
     }
   }
 
@@ -90,7 +93,7 @@ export class JobTable {
 
   async #start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
     const dir = join(this.#options.dir, jobId);
-    const known = this.#running.get(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
+    const known = this.#inMemory(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
     if (known) return known.report();
     try {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
@@ -138,7 +141,14 @@ export class JobTable {
   }
 
   #ended(jobId: string, job: Job): void {
-    if (job.isRunning) return;
-    if (this.#running.delete(jobId)) this.#options.onEnd(job.report());
+    if (job.isRunning || !this.#running.delete(jobId)) return;
+    this.#unrecorded.set(jobId, job);
+    const forget = () => this.#unrecorded.delete(jobId);
+    job.recorded.then(forget, forget);
+    this.#options.onEnd(job.report());
+  }
+
+  #inMemory(jobId: string): Job | undefined {
+    return this.#running.get(jobId) ?? this.#unrecorded.get(jobId);
   }
 }

@@ -20,6 +20,7 @@ export class Job {
   readonly #spool: JobSpool;
   readonly #changes = new EventEmitter<{ change: [] }>().setMaxListeners(0);
   #report: JobReport;
+  #recorded: Promise<void> = Promise.resolve();
 
   private constructor(dir: string, spool: JobSpool, report: JobReport) {
     this.#dir = dir;
@@ -52,6 +53,11 @@ export class Job {
 
   get isRunning(): boolean {
     return this.#report.status === 'running';
+  }
+
+  /** Resolves when the record on disk says how the job ended; a full disk holds that back, and nothing else. */
+  get recorded(): Promise<void> {
+    return this.#recorded;
   }
 
   get offsets(): { stdout: number; stderr: number } {
@@ -117,14 +123,16 @@ export class Job {
       signal: job.signal,
       truncated: job.truncated,
     });
-    guest.forgetJob(this.#report.job_id).catch(() => {});
+    this.#recorded.then(() => guest.forgetJob(this.#report.job_id)).catch(() => {});
   }
 
   async #finish(outcome: Pick<JobReport, 'status' | 'exit_code' | 'signal' | 'truncated'>): Promise<void> {
-    const report = { ...this.report(), ...outcome, finished_at: new Date().toISOString() };
     await this.#spool.close();
-    await persistWhenThereIsRoom(join(this.#dir, RECORD), report);
-    this.#report = report;
+    if (!this.isRunning) return;
+    this.#report = { ...this.report(), ...outcome, finished_at: new Date().toISOString() };
+    this.#recorded = persistWhenThereIsRoom(join(this.#dir, RECORD), this.#report);
+    // Nobody may be waiting for it, and a record whose machine is destroyed meanwhile is no loss.
+    this.#recorded.catch(() => {});
     this.#changes.emit('change');
   }
 
@@ -142,7 +150,7 @@ async function persistWhenThereIsRoom(path: string, report: JobReport): Promise<
       return writeRecord(path, report);
     } catch (error) {
       if ((error as { code?: string }).code !== 'fleet_capacity') throw error;
-      await delay(1000);
+      await delay(1000, undefined, { ref: false });
     }
   }
 }

@@ -55,9 +55,20 @@ export class JobSpool {
   #file(stream: OutputStream): Promise<FileHandle> {
     if (this.#closed) return Promise.reject(new Error('the spool is closed'));
     const path = join(this.#dir, stream);
-    const file = this.#files.get(stream) ?? open(path, 'r+').catch(() => open(path, 'w+', 0o600));
+    const file = this.#files.get(stream) ?? openWhenThereIsRoom(path);
     this.#files.set(stream, file);
     return file;
+  }
+}
+
+async function openWhenThereIsRoom(path: string): Promise<FileHandle> {
+  for (;;) {
+    try {
+      return await open(path, 'r+').catch(() => open(path, 'w+', 0o600));
+    } catch (error) {
+      if (!isDiskFull(error)) throw error;
+      await delay(DISK_FULL_RETRY_MS);
+    }
   }
 }
 

@@ -20,7 +20,8 @@ import type { Hypervisor, Vm, VmExit } from '../hypervisor/driver.ts';
 import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
 import type { HostNetwork } from '../network/network.ts';
-import { ensureOverlay } from '../storage/overlay.ts';
+import { CommandError } from '../run-command.ts';
+import { diskFull, ensureOverlay, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { type BootLog, bootMachine } from './boot.ts';
 import { GuestLink } from './guest-link.ts';
@@ -87,9 +88,14 @@ export class Machine {
       reason: null,
       bootId: host.bootId,
     });
-    await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
-    machine.#save({});
-    await machine.#jobs.load();
+    try {
+      await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
+      machine.#save({});
+      await machine.#jobs.load();
+    } catch (error) {
+      rmSync(machine.#dir, { recursive: true, force: true });
+      throw isDiskFull(error) ? diskFull(error) : error;
+    }
     return machine;
   }
 
@@ -120,9 +126,14 @@ export class Machine {
     this.#refuseStale(wanted.generation);
     return this.#enqueue(async () => {
       this.#refuseStale(wanted.generation);
-      this.#save({ generation: wanted.generation, desired: wanted.desired });
-      if (wanted.desired === 'running') await this.#start();
-      else await this.#stop();
+      const { generation, desired } = wanted;
+      if (desired === 'running') {
+        this.#save({ generation, desired });
+        await this.#start();
+      } else {
+        this.#note({ generation, desired });
+        await this.#stop();
+      }
       return this.report();
     });
   }
@@ -184,16 +195,19 @@ export class Machine {
 
   async #start(): Promise<void> {
     if (this.#vm) return;
-    this.#changeStatus('starting', null);
     try {
+      this.#save({ status: 'starting', reason: null });
+      this.#host.onMachineChange(this.report());
       await this.#host.bootWindow(() => this.#boot());
+      this.#save({ status: 'running', reason: null });
     } catch (error) {
+      const failure = startFailure(error);
       await this.#tearDown();
       await this.#host.network.detach(this.id);
-      this.#changeStatus('stopped', error instanceof Error ? error.message : String(error));
-      throw error;
+      this.#tellStatus('stopped', failure.message);
+      throw failure;
     }
-    this.#changeStatus('running', null);
+    this.#host.onMachineChange(this.report());
   }
 
   async #boot(): Promise<void> {
@@ -237,7 +251,7 @@ export class Machine {
     await vm?.end();
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
-    this.#save({ status, reason, bootId: this.#host.bootId });
+    this.#note({ status, reason, bootId: this.#host.bootId });
   }
 
   #hold(vm: Vm, guest?: Guest): void {
@@ -255,16 +269,27 @@ export class Machine {
   async #vmEnded(vm: Vm, exit: VmExit): Promise<void> {
     if (this.#vm !== vm) return;
     this.#host.log.info({ machine_id: this.id, cause: exit.cause, reason: exit.reason }, 'a machine ended by itself');
-    writeFileSync(join(this.#dir, LAST_CONSOLE), await vm.readConsole(), { mode: 0o600 });
+    await this.#keepConsole(vm);
     await this.#tearDown();
     if (exit.cause === 'rebooted') {
       await this.#start().catch((error) =>
-        this.#changeStatus('failed', `it did not come back from a reboot: ${error.message}`),
+        this.#tellStatus('failed', `it did not come back from a reboot: ${error.message}`),
       );
       return;
     }
     await this.#host.network.detach(this.id);
-    this.#changeStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
+    this.#tellStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
+  }
+
+  /** For whoever looks for the cause; a full disk must not keep the machine from being known as dead. */
+  async #keepConsole(vm: Vm): Promise<void> {
+    const file = join(this.#dir, LAST_CONSOLE);
+    try {
+      writeFileSync(file, await vm.readConsole(), { mode: 0o600 });
+    } catch (err) {
+      rmSync(file, { force: true });
+      this.#host.log.warn({ machine_id: this.id, err }, 'the last console was not kept');
+    }
   }
 
   async #stop(): Promise<void> {
@@ -272,7 +297,7 @@ export class Machine {
     if (vm) await this.#powerOff(vm);
     await this.#tearDown();
     await this.#host.network.detach(this.id);
-    this.#changeStatus('stopped', null);
+    this.#tellStatus('stopped', null);
   }
 
   async #powerOff(vm: Vm): Promise<void> {
@@ -296,8 +321,9 @@ export class Machine {
     rmSync(this.#runDir, { recursive: true, force: true });
   }
 
-  #changeStatus(status: MachineRecord['status'], reason: string | null): void {
-    this.#save({ status, reason });
+  /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */
+  #tellStatus(status: MachineRecord['status'], reason: string | null): void {
+    this.#note({ status, reason });
     this.#host.onMachineChange(this.report());
   }
 
@@ -305,6 +331,17 @@ export class Machine {
     const record = { ...this.#record, ...changes };
     if (existsSync(this.#dir)) writeRecord(join(this.#dir, RECORD), record);
     this.#record = record;
+  }
+
+  /** Like `#save`, but a full disk only keeps the change from being recorded: for what must be possible all the same. */
+  #note(changes: Partial<MachineRecord>): void {
+    try {
+      this.#save(changes);
+    } catch (err) {
+      if (!(err instanceof ServiceError)) throw err;
+      this.#record = { ...this.#record, ...changes };
+      this.#host.log.warn({ machine_id: this.id, err }, 'the disk is full: a change is not recorded');
+    }
   }
 
   #refuseStale(generation: number): void {
@@ -317,4 +354,14 @@ export class Machine {
     this.#queue = result.catch(() => {});
     return result;
   }
+}
+
+/** Why a machine did not start, for whoever asked for it: a full disk and a tool that fails are no bugs of ours. */
+function startFailure(error: unknown): Error {
+  if (isDiskFull(error)) return diskFull(error);
+  if (!(error instanceof CommandError)) return error instanceof Error ? error : new Error(String(error));
+  return new ServiceError('host_unavailable', `the host cannot start machines: ${error.message}`, {
+    retryAfterSec: 30,
+    cause: error,
+  });
 }

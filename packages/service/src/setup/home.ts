@@ -19,11 +19,19 @@ export async function ensureHome(home: string, user: UserIds | undefined): Promi
       await ensureFolder(folder, 0o700, user);
     await assertWritable(home);
   } catch (error) {
-    if (!hasErrorCode(error, 'EACCES', 'EPERM', 'EROFS', 'ENOTDIR', 'EEXIST', 'ENOSPC')) throw error;
+    if (hasErrorCode(error, 'ENOSPC', 'EDQUOT')) throw diskIsFull(home);
+    if (!hasErrorCode(error, 'EACCES', 'EPERM', 'EROFS', 'ENOTDIR', 'EEXIST', 'ENOENT')) throw error;
     throw new Problem(
       `Cannot write to the data directory ${home} (${String(error)}): make it writable or name another one in SANDBAR_HOME`,
     );
   }
+}
+
+/** What to do about a data directory without room. */
+export function diskIsFull(home: string): Problem {
+  return new Problem(
+    `The disk of the data directory ${home} is full: free some space or name another one in SANDBAR_HOME`,
+  );
 }
 
 /** Throws Problem when the file system of a folder has no room for a first set-up. */

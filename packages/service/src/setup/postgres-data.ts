@@ -6,8 +6,9 @@
 import { existsSync } from 'node:fs';
 import { chmod, chown, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { Problem } from '../problem.ts';
+import { messageOf, Problem } from '../problem.ts';
 import { type Confinement, launchUnprivileged, runToEnd } from '../supervise/launch.ts';
+import { diskIsFull } from './home.ts';
 
 export const DATABASE = 'sandbar';
 export const DATABASE_USER = 'sandbar';
@@ -30,7 +31,17 @@ export async function ensurePostgresData(home: string, confinement: Confinement)
   await chmod(unfinished, 0o700);
   if (confinement.user !== undefined) await chown(unfinished, confinement.user.uid, confinement.user.gid);
 
-  const inside = confinement.bind(unfinished, 'postgres');
+  try {
+    await makeCluster(confinement, unfinished);
+    await rename(unfinished, paths.postgresData);
+  } catch (error) {
+    await rm(unfinished, { recursive: true, force: true });
+    throw /No space left on device/.test(messageOf(error)) ? diskIsFull(home) : error;
+  }
+}
+
+async function makeCluster(confinement: Confinement, folder: string): Promise<void> {
+  const inside = confinement.bind(folder, 'postgres');
   const initdb = ['-D', inside, '-U', DATABASE_USER, '-E', 'UTF8', '--locale=C', '--auth=trust'];
   await runPostgresTool(confinement, 'initdb', initdb, '');
   await runPostgresTool(
@@ -39,7 +50,6 @@ export async function ensurePostgresData(home: string, confinement: Confinement)
     ['--single', '-D', inside, 'postgres'],
     `CREATE DATABASE ${DATABASE};\n`,
   );
-  await rename(unfinished, paths.postgresData);
 }
 
 async function runPostgresTool(confinement: Confinement, tool: 'initdb' | 'postgres', args: string[], input: string) {

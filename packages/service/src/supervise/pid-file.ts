@@ -9,8 +9,12 @@ export function writePidFile(file: string, pid: number): void {
   const startTime = startTimeOf(pid);
   if (startTime === undefined) return;
   const temporary = `${file}.${process.pid}`;
-  writeFileSync(temporary, `${pid}\n${startTime}\n`);
-  renameSync(temporary, file);
+  try {
+    writeFileSync(temporary, `${pid}\n${startTime}\n`);
+    renameSync(temporary, file);
+  } finally {
+    rmSync(temporary, { force: true });
+  }
 }
 
 /** What the file says, or undefined when there is none or it is no pid file. */
@@ -19,7 +23,7 @@ export function readPidFile(file: string): ProcessIdentity | undefined {
     const [pid = '', startTime = ''] = readFileSync(file, 'utf8').split('\n');
     return /^\d+$/.test(pid) && /^\d+$/.test(startTime) ? { pid: Number(pid), startTime } : undefined;
   } catch (error) {
-    if (hasErrorCode(error, 'ENOENT')) return undefined;
+    if (hasErrorCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw error;
   }
 }
@@ -34,8 +38,8 @@ export function removePidFile(file: string): void {
  */
 export function claimPidFile(file: string): ProcessIdentity | undefined {
   const mine = `${file}.${process.pid}`;
-  writeFileSync(mine, `${process.pid}\n${startTimeOf(process.pid)}\n`);
   try {
+    writeFileSync(mine, `${process.pid}\n${startTimeOf(process.pid)}\n`);
     for (;;) {
       try {
         linkSync(mine, file);

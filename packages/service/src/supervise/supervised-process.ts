@@ -91,6 +91,7 @@ export class SupervisedProcess {
     let pause = firstMs;
     let failures = 0;
     let hasBeenReady = false;
+    let reason: string | undefined;
 
     while (!this.#isEnding.signal.aborted) {
       const started = performance.now();
@@ -101,30 +102,46 @@ export class SupervisedProcess {
           onFirstReady();
         },
         hasBeenReady ? undefined : startWithinMs - (started - began),
+        (told) => {
+          reason = told;
+        },
       );
       if (this.#isEnding.signal.aborted) return;
 
       failures += 1;
+      // A process that knows what it lacks would say the same again.
+      if (!hasBeenReady && reason !== undefined) throw new Problem(`The ${this.name} cannot start: ${reason}`);
       if (!hasBeenReady && (failures >= attempts || performance.now() - began > startWithinMs)) {
         throw this.#describeFailedStart(ending, failures);
       }
       if (performance.now() - started > resetAfterMs) pause = firstMs;
       this.#report(
-        `${this.name} ended (${ending}); starting it again in ${pause} ms, its log is ${this.#definition.logFile}`,
+        `${this.name} ended (${reason ?? ending}); starting it again in ${pause} ms, its log is ${this.#definition.logFile}`,
       );
+      reason = undefined;
       await delay(pause, undefined, { signal: this.#isEnding.signal }).catch(() => {});
       pause = Math.min(pause * 2, longestMs);
     }
   }
 
   /** Runs the process to its end and says how it ended. */
-  async #runOnce(onReady: () => void, readyWithinMs: number | undefined): Promise<string> {
-    const { logFile, pidFile, spawn, waitUntilReady = waitForReadyMessage } = this.#definition;
-    const descriptor = openLog(logFile);
-    const child = spawn(descriptor);
-    closeLog(descriptor);
+  async #runOnce(
+    onReady: () => void,
+    readyWithinMs: number | undefined,
+    onFailed: (reason: string) => void,
+  ): Promise<string> {
+    const { pidFile, waitUntilReady = waitForReadyMessage } = this.#definition;
+    let child: ChildProcess;
+    try {
+      child = this.#spawn();
+    } catch (error) {
+      return messageOf(error);
+    }
     this.#child = child;
-    if (child.pid !== undefined) writePidFile(pidFile, child.pid);
+    child.on('message', (message: unknown) => {
+      if (isFailure(message)) onFailed(message.reason);
+    });
+    this.#writePidFile(child);
 
     const hasEnded = new AbortController();
     const ended = new Promise<string>((resolve) => {
@@ -150,6 +167,24 @@ export class SupervisedProcess {
     return ending;
   }
 
+  #spawn(): ChildProcess {
+    const descriptor = openLog(this.#definition.logFile);
+    try {
+      return this.#definition.spawn(descriptor);
+    } finally {
+      closeLog(descriptor);
+    }
+  }
+
+  /** On a full disk the process is watched all the same; a supervisor that is killed then leaves it unnamed. */
+  #writePidFile({ pid }: ChildProcess): void {
+    try {
+      if (pid !== undefined) writePidFile(this.#definition.pidFile, pid);
+    } catch (error) {
+      this.#report(`no pid file for ${this.name} (${messageOf(error)})`);
+    }
+  }
+
   #describeFailedStart(ending: string, failures: number): Problem {
     const times = failures === 1 ? 'did not start' : `did not start in ${failures} attempts`;
     const { logFile } = this.#definition;
@@ -166,4 +201,10 @@ async function waitForReadyMessage(signal: AbortSignal, child: ChildProcess): Pr
       if (typeof message === 'object' && message !== null && 'type' in message && message.type === 'ready') resolve();
     });
   });
+}
+
+/** What a process says over IPC before it ends because something outside it must be mended. */
+function isFailure(message: unknown): message is { type: 'failed'; reason: string } {
+  const { type, reason } = Object(message) as { type?: unknown; reason?: unknown };
+  return type === 'failed' && typeof reason === 'string';
 }
