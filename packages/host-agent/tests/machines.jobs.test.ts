@@ -30,12 +30,13 @@ describe('host agent jobs', () => {
   });
   const statusOf = async (jobId: string) => (await machine.job(jobId)).report().status;
 
-  it('a job that starts while its VM dies is lost', async () => {
-    const started = machine.startJob('job-1', JOB).catch(() => {});
+  it('a job that starts while its VM dies is lost, or was refused', async () => {
+    const started = machine.startJob('job-1', JOB).catch((error: ServiceError) => error);
     vm.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
     await until('failed', () => host.registry.reports()[0]?.status === 'failed');
-    await started;
-    assert.equal(await statusOf('job-1'), 'lost');
+    const answer = await started;
+    if (answer instanceof ServiceError) assert.equal(answer.code, 'conflict');
+    else assert.equal(await statusOf('job-1'), 'lost');
     assert.deepEqual(machine.runningJobs(), []);
   });
 
