@@ -1,6 +1,6 @@
 // The owner of a machine: order of operations, faults at each step, restarts of the agent.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, beforeEach, describe, it } from 'node:test';
 import { uplinkMtu } from '../src/network/uplink.ts';
@@ -152,6 +152,53 @@ describe('host agent machines', () => {
     const job = await host.registry.get(ID).job('job-1');
     host.hypervisor.running.get(ID)?.jobs.get('job-1')?.print('stdout', 'runs');
     await until('followed', () => job.offsets.stdout === 4);
+  });
+
+  it('a network that cannot be taken down hides no end of a VM, and only a destroy fails of it', async () => {
+    await host.registry.ensure(ID, running(1));
+    const { detach } = host.network;
+    host.network.detach = () => Promise.reject(new Error('ip failed'));
+    host.hypervisor.running.get(ID)?.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
+    await until('failed', () => status() === 'failed');
+    await host.registry.ensure(ID, running(2));
+    assert.equal((await host.registry.ensure(ID, stopped(3))).status, 'stopped');
+    await assert.rejects(host.registry.destroy(ID, 4), /ip failed/);
+    host.network.detach = detach;
+    await host.registry.destroy(ID, 4);
+    assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
+  });
+
+  it('a destroy does not wait for a guest that was asked to power off', { timeout: 5000 }, async () => {
+    await host.registry.ensure(ID, running(1));
+    const guest = host.hypervisor.running.get(ID)?.session;
+    assert.ok(guest);
+    const asked = new Promise<void>((resolve) => {
+      guest.powerOff = async () => resolve();
+    });
+    const stop = host.registry.ensure(ID, stopped(2));
+    await asked;
+    await host.registry.destroy(ID, 3);
+    assert.equal((await stop).status, 'stopped');
+    assert.equal(host.hypervisor.running.size, 0);
+  });
+
+  it('a record that cannot be read costs that machine, not the agent, and its disk is kept', async () => {
+    const other = '019a0000-0000-7000-8000-00000000000c';
+    await host.registry.ensure(ID, running(1));
+    await host.registry.ensure(other, running(1));
+    await host.registry.get(other).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    writeFileSync(join(host.dir, 'machines', ID, 'machine.json'), '');
+    writeFileSync(join(host.dir, 'machines', other, 'jobs/job-1/job.json'), '{');
+    await host.start();
+    assert.deepEqual(
+      host.registry.reports().map((report) => [report.machine_id, report.status]),
+      [[other, 'running']],
+    );
+    assert.deepEqual([...host.hypervisor.running.keys()], [other]);
+    assert.ok(existsSync(join(host.dir, 'machines', ID, 'disk.qcow2')));
+    await assert.rejects(host.registry.get(other).job('job-1'), { code: 'not_found' });
+    await host.registry.destroy(ID, 2);
+    assert.ok(!existsSync(join(host.dir, 'machines', ID)), 'a destroy removes it');
   });
 
   it('a directory without a record is not a machine and is removed', async () => {

@@ -45,9 +45,9 @@ export class Job {
     return new Job(dir, await JobSpool.open(dir, limitBytes), report);
   }
 
-  /** The job that a directory holds, running or ended; undefined when its record is missing. */
+  /** The job that a directory holds, running or ended; undefined when its record is missing or was lost in a crash. */
   static async load(dir: string, limitBytes: number): Promise<Job | undefined> {
-    const report = readRecord<JobReport>(join(dir, RECORD));
+    const report = readJobRecord(dir);
     return report && new Job(dir, await JobSpool.open(dir, limitBytes), report);
   }
 
@@ -152,5 +152,14 @@ async function persistWhenThereIsRoom(path: string, report: JobReport): Promise<
       if ((error as { code?: string }).code !== 'fleet_capacity') throw error;
       await delay(1000, undefined, { ref: false });
     }
+  }
+}
+
+function readJobRecord(dir: string): JobReport | undefined {
+  try {
+    return readRecord<JobReport>(join(dir, RECORD));
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
   }
 }

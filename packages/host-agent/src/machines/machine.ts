@@ -9,7 +9,7 @@
 //                                                                 failed
 //   A guest that reboots goes through starting again. Destroy leads from everywhere to nothing.
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -59,7 +59,8 @@ export class Machine {
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
   #queue: Promise<unknown> = Promise.resolve();
-  readonly #bootAbort = new AbortController();
+  /** Aborted by a destroy, which waits for nothing that takes long. */
+  readonly #destroying = new AbortController();
 
   private constructor(id: string, host: MachineHost, record: MachineRecord) {
     this.id = id;
@@ -88,12 +89,13 @@ export class Machine {
       reason: null,
       bootId: host.bootId,
     });
+    // A directory that is there already lost its record to a crash of the host; its disk is worth keeping.
+    const made = await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
     try {
-      await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
       machine.#save({});
       await machine.#jobs.load();
     } catch (error) {
-      rmSync(machine.#dir, { recursive: true, force: true });
+      if (made) await rm(machine.#dir, { recursive: true, force: true });
       throw isDiskFull(error) ? diskFull(error) : error;
     }
     return machine;
@@ -142,12 +144,12 @@ export class Machine {
   destroy(generation: number): Promise<void> {
     this.#refuseStale(generation);
     this.#record.generation = generation;
-    // A boot under way would hold the queue for its whole length.
-    this.#bootAbort.abort();
+    // A boot or a graceful stop under way would hold the queue for its whole length.
+    this.#destroying.abort();
     return this.#enqueue(async () => {
       await this.#tearDown();
       await this.#host.network.detach(this.id);
-      rmSync(this.#dir, { recursive: true, force: true });
+      await rm(this.#dir, { recursive: true, force: true });
     });
   }
 
@@ -203,7 +205,7 @@ export class Machine {
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();
-      await this.#host.network.detach(this.id);
+      await this.#detach();
       this.#tellStatus('stopped', failure.message);
       throw failure;
     }
@@ -237,7 +239,7 @@ export class Machine {
         mtu: network.mtu,
       },
       log,
-      this.#bootAbort.signal,
+      this.#destroying.signal,
     );
     this.#hold(vm, guest);
   }
@@ -251,6 +253,7 @@ export class Machine {
     await vm?.end();
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
+    await this.#detach();
     this.#note({ status, reason, bootId: this.#host.bootId });
   }
 
@@ -262,7 +265,9 @@ export class Machine {
       (err) => this.#host.log.warn({ machine_id: this.id, err }, 'no session with the guest agent'),
       guest,
     );
-    void vm.exited.then((exit) => this.#enqueue(() => this.#vmEnded(vm, exit)));
+    vm.exited
+      .then((exit) => this.#enqueue(() => this.#vmEnded(vm, exit)))
+      .catch((err) => this.#host.log.error({ machine_id: this.id, err }, 'the end of a VM was not dealt with'));
   }
 
   /** The VM came to an end that nobody here asked for. */
@@ -277,7 +282,7 @@ export class Machine {
       );
       return;
     }
-    await this.#host.network.detach(this.id);
+    await this.#detach();
     this.#tellStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
   }
 
@@ -296,17 +301,18 @@ export class Machine {
     const vm = this.#vm;
     if (vm) await this.#powerOff(vm);
     await this.#tearDown();
-    await this.#host.network.detach(this.id);
+    await this.#detach();
     this.#tellStatus('stopped', null);
   }
 
   async #powerOff(vm: Vm): Promise<void> {
     const timer = new AbortController();
+    const patience = AbortSignal.any([timer.signal, this.#destroying.signal]);
     const asked = this.#link?.guest().then((guest) => guest.powerOff());
     asked?.catch((err) =>
       this.#host.log.warn({ machine_id: this.id, err }, 'the guest could not be asked to power off'),
     );
-    await Promise.race([vm.exited, delay(GRACEFUL_STOP_MS, undefined, { signal: timer.signal }).catch(() => {})]);
+    await Promise.race([vm.exited, delay(GRACEFUL_STOP_MS, undefined, { signal: patience }).catch(() => {})]);
     timer.abort();
   }
 
@@ -318,7 +324,14 @@ export class Machine {
     this.#link = undefined;
     await vm?.end();
     await this.#jobs.loseAll();
-    rmSync(this.#runDir, { recursive: true, force: true });
+    await rm(this.#runDir, { recursive: true, force: true });
+  }
+
+  /** What stays is used again by the next start, and is what a destroy fails of; the machine's end is news all the same. */
+  async #detach(): Promise<void> {
+    await this.#host.network
+      .detach(this.id)
+      .catch((err) => this.#host.log.warn({ machine_id: this.id, err }, 'the network of a machine was not removed'));
   }
 
   /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */

@@ -2,6 +2,7 @@
 // every change.
 import { EventEmitter } from 'node:events';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { EnsureMachine, HostEvent, MachineReport } from '@sandbar/contract/host-api.ts';
@@ -38,18 +39,22 @@ export class MachineRegistry {
     mkdirSync(runMachinesDir, { recursive: true, mode: 0o700 });
     const vms = await hypervisor.adopt();
     for (const id of readdirSync(machinesDir)) {
-      const machine = await Machine.load(id, this.#host, vms.get(id));
-      if (machine) {
-        this.#machines.set(id, machine);
-        vms.delete(id);
-        if (!machine.isRunning) await network.detach(id);
-      } else {
-        // Its record was never written, so it was never acknowledged.
-        rmSync(join(machinesDir, id), { recursive: true, force: true });
+      try {
+        const machine = await Machine.load(id, this.#host, vms.get(id));
+        if (machine) {
+          this.#machines.set(id, machine);
+          vms.delete(id);
+        } else {
+          // Its record was never written, so it was never acknowledged.
+          rmSync(join(machinesDir, id), { recursive: true, force: true });
+        }
+      } catch (err) {
+        // A crash of the host can leave a record empty. The disk stays, for a later ensure or until a destroy.
+        log.error({ machine_id: id, err }, 'a machine could not be taken up');
       }
     }
     for (const [id, vm] of vms) {
-      log.warn({ machine_id: id }, 'a VM without a record was ended');
+      log.warn({ machine_id: id }, 'a VM without a readable record was ended');
       await vm.end();
       await network.detach(id);
       rmSync(join(runMachinesDir, id), { recursive: true, force: true });
@@ -80,7 +85,8 @@ export class MachineRegistry {
   async destroy(id: string, generation: number): Promise<void> {
     this.#rememberDestroyed(id, generation);
     const machine = this.#machines.get(id) ?? (await this.#creating.get(id)?.catch(() => undefined));
-    await machine?.destroy(generation);
+    if (machine) await machine.destroy(generation);
+    else await rm(join(this.#host.machinesDir, id), { recursive: true, force: true });
     this.#machines.delete(id);
   }
 

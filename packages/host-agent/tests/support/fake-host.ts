@@ -23,6 +23,7 @@ const silent = { info() {}, warn() {}, error() {} };
 export class FakeHost {
   readonly dir = mkdtempSync(join(tmpdir(), 'sandbar-host-'));
   readonly hypervisor = new FakeHypervisor();
+  readonly network = new UserNetwork(parseSubnet('10.200.0.0/16'));
   readonly events: HostEvent[] = [];
   registry!: MachineRegistry;
 
@@ -36,7 +37,7 @@ export class FakeHost {
     this.registry = new MachineRegistry(
       {
         hypervisor: this.hypervisor,
-        network: new UserNetwork(parseSubnet('10.200.0.0/16')),
+        network: this.network,
         bootId,
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
