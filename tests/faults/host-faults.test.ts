@@ -66,6 +66,14 @@ after(async () => {
 
 before(() => copyCache());
 
+// A run that is called off ends its services as well; `after` does not run then.
+process.once('SIGTERM', async () => {
+  await Promise.all(started.map((start) => start.end()));
+  for (const mount of mounts) execFileSync('umount', [mount]);
+  rmSync(folder, { recursive: true, force: true });
+  process.exit(143);
+});
+
 describe('a start that cannot be', () => {
   it('a port in use: the variable and the holder are named', async () => {
     const server = createServer().listen(0, '127.0.0.1');
