@@ -56,6 +56,28 @@ describe('host agent jobs', () => {
     assert.equal(await statusOf('job-1'), 'lost');
   });
 
+  it('a guest that never answers an acknowledgement is not sent another; one that does hears of every byte', async () => {
+    await machine.startJob('job-1', JOB);
+    const told: number[] = [];
+    let answer = () => {};
+    assert.ok(vm.session);
+    vm.session.acknowledgeOutput = async (_, offsets) => {
+      told.push(offsets.stdout);
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+    };
+    const job = await machine.job('job-1');
+    for (let round = 1; round <= 3; round++) {
+      vm.jobs.get('job-1')?.print('stdout', 'x'.repeat(300_000));
+      await until(`round ${round} spooled`, () => job.offsets.stdout === round * 300_000);
+    }
+    assert.deepEqual(told, [300_000]);
+    answer();
+    await until('told of the rest', () => told.at(-1) === 900_000);
+    assert.equal(told.length, 2);
+  });
+
   it('a cancel that comes as the job ends answers the job as it ended', async () => {
     await machine.startJob('job-1', JOB);
     const guest = vm.session;

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
-import type { Guest, GuestJob, JobFrame } from '../guest/guest.ts';
+import type { Guest, GuestJob, JobFrame, StreamOffsets } from '../guest/guest.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { JobSpool, readSpool } from './spool.ts';
 
@@ -74,18 +74,37 @@ export class Job {
    * running, and following it again from `offsets` loses and repeats nothing.
    */
   async follow(frames: AsyncIterable<JobFrame>, guest: Guest): Promise<void> {
-    let unacknowledged = 0;
+    const acknowledge = this.#acknowledger(guest);
     for await (const frame of frames) {
       if (!this.isRunning) return;
       if (frame.type === 'end') return this.#end(frame.job, guest);
       await this.#spool.write(frame.stream, frame.offset, frame.bytes);
       this.#changes.emit('change');
-      unacknowledged += frame.bytes.length;
-      if (unacknowledged >= ACKNOWLEDGE_BYTES) {
-        unacknowledged = 0;
-        guest.acknowledgeOutput(this.#report.job_id, this.offsets).catch(() => {});
-      }
+      acknowledge();
     }
+  }
+
+  /** Tells the guest what is safe, one call at a time: a guest that never answers must not make the host keep thousands. */
+  #acknowledger(guest: Guest): () => void {
+    let told = totalOf(this.offsets);
+    let underWay = false;
+    const acknowledge = () => {
+      const { offsets } = this;
+      if (underWay || totalOf(offsets) - told < ACKNOWLEDGE_BYTES) return;
+      underWay = true;
+      told = totalOf(offsets);
+      guest.acknowledgeOutput(this.#report.job_id, offsets).then(
+        () => {
+          underWay = false;
+          acknowledge();
+        },
+        () => {
+          // Told again with the next bytes, should the session go on.
+          underWay = false;
+        },
+      );
+    };
+    return acknowledge;
   }
 
   /** The machine stopped or died under the job; what was written down stays readable. */
@@ -153,6 +172,10 @@ async function persistWhenThereIsRoom(path: string, report: JobReport): Promise<
       await delay(1000, undefined, { ref: false });
     }
   }
+}
+
+function totalOf(offsets: StreamOffsets): number {
+  return offsets.stdout + offsets.stderr;
 }
 
 function readJobRecord(dir: string): JobReport | undefined {
