@@ -57,6 +57,18 @@ describe('guest client', () => {
     }
   });
 
+  it('a command that the machine has no means to start is refused with the reason, and the session goes on', async () => {
+    respond = (stream) => {
+      stream.respond({ ':status': 500 });
+      stream.end('{"code": "internal_error", "detail": "start: fork: cannot allocate memory"}');
+    };
+    const client = await open();
+    const start = () => client.startJob('x', { command: 'true', timeout_sec: 1 }, 100);
+    for (let round = 0; round < 2; round++) {
+      await assert.rejects(start, { code: 'host_unavailable', message: /cannot allocate memory/ });
+    }
+  });
+
   it('a guest that says goodbye and stays is left, so that a new session can begin', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });

@@ -161,13 +161,20 @@ async function readBody(stream: ClientHttp2Stream): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** The guest's own refusal, when it has the shape of one. */
+/** The guest's own refusal. One for want of means, such as memory for a process, is as sure as any: nothing was done. */
 function refusal(status: number, text: string): Error {
+  const { code, detail } = parseRefusal(text);
+  if (isErrorCode(code) && code !== 'internal_error') return new ServiceError(code, detail);
+  return new ServiceError('host_unavailable', `the machine's guest agent could not do it (${status}): ${detail}`, {
+    retryAfterSec: 5,
+  });
+}
+
+function parseRefusal(text: string): { code: unknown; detail: string } {
   try {
     const { code, detail } = Object(JSON.parse(text)) as { code?: unknown; detail?: unknown };
-    if (isErrorCode(code) && code !== 'internal_error') return new ServiceError(code, String(detail).slice(0, 500));
-    return new Error(`the guest answered ${status}: ${String(detail).slice(0, 500)}`);
+    return { code, detail: String(detail).slice(0, 500) };
   } catch {
-    return new Error(`the guest answered ${status}`);
+    return { code: undefined, detail: 'no reason given' };
   }
 }

@@ -41,7 +41,8 @@ export interface Guest {
   setIdentity(identity: GuestIdentity): Promise<void>;
   /**
    * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.
-   * Throws `validation_error` for an unknown user or a missing working directory.
+   * Throws a `ServiceError` when the guest refuses, and nothing runs then: `validation_error` for an unknown user or a
+   * missing working directory, `host_unavailable` when the machine lacks the means. Any other error proves nothing.
    */
   startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
   /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
