@@ -34,11 +34,25 @@ export async function ensureAgent(cacheDir: string, source: AgentSource, log: Pr
     key,
     async (temporary) => {
       log('building the guest agent');
-      await compileAgent(source, key, path.join(temporary, 'init'));
+      await compileAgent(source, key, goEnvironment(cacheDir), path.join(temporary, 'init'));
     },
     ['init'],
   );
   return { key, path: path.join(folder, 'init') };
+}
+
+/**
+ * For every `go` that we run. What it keeps goes into our cache: it needs no home directory, and removing the cache
+ * removes all of it. `auto`: a Go that only knows the toolchain it came with is let fetch the one go.mod names.
+ */
+export function goEnvironment(cacheDir: string) {
+  return {
+    GOCACHE: path.join(cacheDir, 'go', 'build'),
+    GOMODCACHE: path.join(cacheDir, 'go', 'modules'),
+    // The agent's version is a hash of the sources; asking git as well would make it differ between checkouts.
+    GOFLAGS: '-buildvcs=false -modcacherw',
+    GOTOOLCHAIN: 'auto',
+  };
 }
 
 function isBuildInput(name: string): boolean {
@@ -48,13 +62,13 @@ function isBuildInput(name: string): boolean {
 async function compileAgent(
   source: { sourceDir: string; goPath: string },
   version: string,
+  env: NodeJS.ProcessEnv,
   output: string,
 ): Promise<void> {
   await runCommand({
     command: source.goPath,
     args: ['build', '-trimpath', '-ldflags', `-s -w -X main.version=${version}`, '-o', output, '.'],
     cwd: source.sourceDir,
-    // The version is a hash of the sources; asking git as well would make the binary differ between checkouts.
-    env: { CGO_ENABLED: '0', GOOS: 'linux', GOARCH: 'amd64', GOFLAGS: '-buildvcs=false' },
+    env: { ...env, CGO_ENABLED: '0', GOOS: 'linux', GOARCH: 'amd64' },
   });
 }

@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { goEnvironment } from '@sandbar/host-agent/images/agent.ts';
 import { messageOf, Problem } from '../problem.ts';
 import type { Progress, Say } from '../progress.ts';
 import { findExecutable } from './executables.ts';
@@ -82,18 +83,16 @@ async function installGo({ isRoot, progress }: GoOptions): Promise<Go> {
 }
 
 function fetchedGoPath(cacheDir: string): string {
-  return path.join(moduleCache(cacheDir), 'golang.org', `toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`, 'bin', 'go');
-}
-
-function moduleCache(cacheDir: string): string {
-  return path.join(cacheDir, 'go', 'modules');
+  const modules = goEnvironment(cacheDir).GOMODCACHE;
+  return path.join(modules, 'golang.org', `toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`, 'bin', 'go');
 }
 
 /** Downloads the toolchain by an older Go, which checks it against the checksum database. */
 async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Promise<void> {
   say(`fetching ${FETCHED_VERSION}, the one here is too old`);
-  await mkdir(moduleCache(cacheDir), { recursive: true });
-  const env = { ...process.env, GOMODCACHE: moduleCache(cacheDir), GOFLAGS: '-modcacherw', GO111MODULE: 'on' };
+  const { GOMODCACHE, GOCACHE } = goEnvironment(cacheDir);
+  const env = { ...process.env, GOMODCACHE, GOCACHE, GOFLAGS: '-modcacherw', GO111MODULE: 'on' };
+  await mkdir(GOMODCACHE, { recursive: true });
   await execute(oldGo, ['mod', 'download', '-json', `golang.org/toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`], {
     env,
     cwd: cacheDir,
@@ -102,12 +101,12 @@ async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Prom
       `Cannot fetch ${FETCHED_VERSION} through ${oldGo}: check the network, or install Go 1.24 or newer.\n${messageOf(error)}`,
     );
   });
-  // A module has no file modes, so nothing of it may be executed yet.
+  // A module has no file modes, so nothing of it may be executed yet. `go` itself last: that it runs means all of it.
   const goPath = fetchedGoPath(cacheDir);
   const root = path.dirname(path.dirname(goPath));
-  for (const folder of [path.join(root, 'bin'), path.join(root, 'pkg', 'tool')]) await makeExecutable(folder);
+  for (const folder of [path.join(root, 'pkg', 'tool'), path.join(root, 'bin')]) await makeExecutable(folder);
   if ((await versionOf(goPath)) === undefined) {
-    throw new Problem(`The Go toolchain in ${root} does not run: remove ${moduleCache(cacheDir)} and try again`);
+    throw new Problem(`The Go toolchain in ${root} does not run: remove ${GOMODCACHE} and try again`);
   }
 }
 

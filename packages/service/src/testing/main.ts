@@ -41,7 +41,8 @@ async function test(base: ServiceConfig): Promise<number> {
 
   progress.say('Setting up');
   const { user, goPath } = await setUp(base, progress);
-  if (filters.length === 0) failures.push(...(await runStaticChecks(base.checkout, goPath, progress, stop)));
+  const go = { path: goPath, cacheDir: base.cacheDir };
+  if (filters.length === 0) failures.push(...(await runStaticChecks(base.checkout, go, progress, stop)));
 
   // Each gets what it is meant for and no more: a unit test must not find the service of this machine.
   const env: NodeJS.ProcessEnv = { ...process.env };

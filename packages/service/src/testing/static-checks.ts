@@ -1,12 +1,13 @@
 // What can be checked without running the service: types, style, and the guest agent's own tests.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
+import { goEnvironment } from '@sandbar/host-agent/images/agent.ts';
 import type { Progress } from '../progress.ts';
 
 /** Runs all of them and returns the names of those that failed, whose output was shown. */
 export async function runStaticChecks(
   checkout: string,
-  goPath: string,
+  go: { path: string; cacheDir: string },
   progress: Progress,
   signal: AbortSignal,
 ): Promise<string[]> {
@@ -15,14 +16,14 @@ export async function runStaticChecks(
   const checks: readonly [name: string, command: readonly string[], cwd: string][] = [
     ['typecheck', [bin('tsc'), '--noEmit'], checkout],
     ['lint', [bin('biome'), 'check', '.'], checkout],
-    ['go vet', [goPath, 'vet', './...'], guestAgent],
-    ['go test', [goPath, 'test', './...'], guestAgent],
+    ['go vet', [go.path, 'vet', './...'], guestAgent],
+    ['go test', [go.path, 'test', './...'], guestAgent],
   ];
   progress.say('Static checks');
   const failed: string[] = [];
   for (const [name, command, cwd] of checks) {
     const hasPassed = await progress
-      .step(name, () => runCheck(command, cwd, signal))
+      .step(name, () => runCheck(command, cwd, goEnvironment(go.cacheDir), signal))
       .catch((error: unknown) => {
         signal.throwIfAborted();
         console.log(error instanceof Error ? error.message : error);
@@ -33,7 +34,12 @@ export async function runStaticChecks(
   return failed;
 }
 
-async function runCheck(command: readonly string[], cwd: string, signal: AbortSignal): Promise<true> {
+async function runCheck(
+  command: readonly string[],
+  cwd: string,
+  env: NodeJS.ProcessEnv,
+  signal: AbortSignal,
+): Promise<true> {
   const [program = '', ...args] = command;
   // The Node of the service first: the tools of node_modules say `env node`.
   const searchPath = `${path.dirname(process.execPath)}:${process.env.PATH}`;
@@ -41,7 +47,7 @@ async function runCheck(command: readonly string[], cwd: string, signal: AbortSi
     cwd,
     signal,
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, PATH: searchPath },
+    env: { ...process.env, ...env, PATH: searchPath },
   });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
