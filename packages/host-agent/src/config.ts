@@ -23,7 +23,6 @@ export type HostAgentConfig = {
   outputLimitBytes: number;
   /** Cold boots at once; as many as there are cores finish soonest. */
   concurrentBoots: number;
-  logLevel: string;
 };
 
 /**
@@ -42,7 +41,6 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     nameServers: env.SANDBAR_NAME_SERVERS?.split(',').map((address) => address.trim()),
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
-    logLevel: env.SANDBAR_LOG_LEVEL || 'info',
   };
 }
 

@@ -1,7 +1,6 @@
 // The host agent's process: one a host. It owns the VMs, their network and their disks, and outlives none of them.
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
-import { dirname } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import type { Image } from '@sandbar/contract/image.ts';
@@ -91,7 +90,7 @@ async function main(log: Logger): Promise<void> {
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
   chmodSync(paths.hostAgentSocket, 0o660);
   process.send?.({ type: 'ready' });
-  log.info({ socket: dirname(paths.hostAgentSocket) }, 'host agent ready');
+  log.info({ socket: paths.hostAgentSocket }, 'host agent ready');
 
   let ending = false;
   const end = async (why: string) => {

@@ -3,9 +3,9 @@
  */
 import { copyFile } from 'node:fs/promises';
 import path from 'node:path';
+import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
 import type { Progress } from './progress.ts';
-import { runCommand } from './run-command.ts';
 
 const VERSION = 1;
 
@@ -65,7 +65,7 @@ async function compileAgent(
   env: NodeJS.ProcessEnv,
   output: string,
 ): Promise<void> {
-  await runCommand({
+  await runBuildCommand({
     command: source.goPath,
     args: ['build', '-trimpath', '-ldflags', `-s -w -X main.version=${version}`, '-o', output, '.'],
     cwd: source.sourceDir,

@@ -6,8 +6,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, existsSync, readFileSync } from 'node:fs';
 import { chmod, lstat, mkdir, open, readdir, readFile, readlink, rename, stat, symlink } from 'node:fs/promises';
 import path from 'node:path';
+import { runBuildCommand } from './build-command.ts';
 import { hasErrorCode, ImageError } from './image-error.ts';
-import { runCommand } from './run-command.ts';
 
 const TEMPORARY_PREFIX = '.tmp-';
 
@@ -156,11 +156,11 @@ async function removeAbandoned(parent: string): Promise<void> {
 async function removeFolder(folder: string): Promise<void> {
   const args = ['-rf', '--one-file-system', '--', folder];
   try {
-    await runCommand({ command: 'rm', args });
+    await runBuildCommand({ command: 'rm', args });
   } catch (error) {
     if (process.getuid?.() === 0) throw error;
     // A chroot that was unpacked without root belongs to user ids that only its own user namespace may remove.
-    await runCommand({ command: 'mmdebstrap', args: ['--unshare-helper', 'rm', ...args] });
-    await runCommand({ command: 'rm', args });
+    await runBuildCommand({ command: 'mmdebstrap', args: ['--unshare-helper', 'rm', ...args] });
+    await runBuildCommand({ command: 'rm', args });
   }
 }

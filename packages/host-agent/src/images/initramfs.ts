@@ -6,13 +6,13 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import zlib from 'node:zlib';
 import type { AgentArtifact } from './agent.ts';
+import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile } from './cache.ts';
 import { ImageError } from './image-error.ts';
 import type { KernelArtifact } from './kernel.ts';
 import { orderModules, parseModuleIndex } from './module-order.ts';
 import { type CpioEntry, writeNewc } from './newc.ts';
 import type { Progress } from './progress.ts';
-import { runCommand } from './run-command.ts';
 
 const VERSION = 2;
 
@@ -97,7 +97,7 @@ async function readModule(file: string): Promise<Buffer> {
 }
 
 async function decompressModule(file: string): Promise<Buffer> {
-  if (file.endsWith('.xz')) return runCommand({ command: 'xz', args: ['-dc', file] });
+  if (file.endsWith('.xz')) return runBuildCommand({ command: 'xz', args: ['-dc', file] });
   const content = await readFile(file);
   if (file.endsWith('.zst')) return zlib.zstdDecompressSync(content);
   return file.endsWith('.gz') ? zlib.gunzipSync(content) : content;

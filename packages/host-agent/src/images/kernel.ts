@@ -5,12 +5,12 @@
 import { existsSync } from 'node:fs';
 import { open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile } from './cache.ts';
 import { ImageError } from './image-error.ts';
 import { bootstrap } from './mmdebstrap.ts';
 import type { Progress } from './progress.ts';
 import type { KernelRecipe } from './recipe.ts';
-import { runCommand } from './run-command.ts';
 import { extractVmlinux } from './vmlinux.ts';
 
 const VERSION = 1;
@@ -86,7 +86,7 @@ async function downloadKernel(recipe: KernelRecipe, env: NodeJS.ProcessEnv, pack
 
 async function unpackKernel(packageFile: string, folder: string): Promise<void> {
   const unpacked = path.join(folder, 'package');
-  await runCommand({ command: 'dpkg-deb', args: ['--extract', packageFile, unpacked] });
+  await runBuildCommand({ command: 'dpkg-deb', args: ['--extract', packageFile, unpacked] });
   const version = (await readdir(path.join(unpacked, 'boot')))
     .find((name) => name.startsWith('vmlinuz-'))
     ?.slice('vmlinuz-'.length);
@@ -96,7 +96,7 @@ async function unpackKernel(packageFile: string, folder: string): Promise<void> 
   await rename(path.join(unpacked, 'usr', 'lib'), path.join(folder, 'lib')).catch(() =>
     rename(path.join(unpacked, 'lib'), path.join(folder, 'lib')),
   );
-  await runCommand({ command: 'depmod', args: ['--basedir', folder, version] });
+  await runBuildCommand({ command: 'depmod', args: ['--basedir', folder, version] });
 
   const bzImage = await readFile(path.join(unpacked, 'boot', `vmlinuz-${version}`));
   const vmlinux = await extractVmlinux(bzImage);

@@ -3,7 +3,7 @@
  * /dev of the host into the chroot; a build that was killed would leave those behind, for the next one to delete into.
  */
 import { aptSources, buildMirrors } from './archive.ts';
-import { runCommand } from './run-command.ts';
+import { runBuildCommand } from './build-command.ts';
 
 export interface Bootstrap {
   recipe: { suite: string; components: readonly string[]; signingKeys: string };
@@ -22,7 +22,7 @@ export interface Bootstrap {
 export async function bootstrap(request: Bootstrap): Promise<void> {
   const { recipe, env, onLine } = request;
   const [command = '', ...prefix] = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
-  await runCommand({
+  await runBuildCommand({
     command,
     args: [
       ...prefix,

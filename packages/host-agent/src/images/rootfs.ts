@@ -5,13 +5,13 @@
 import { copyFile, cp, mkdir, open, readFile, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { aptSources, securityMirrorOf } from './archive.ts';
+import { runBuildCommand } from './build-command.ts';
 import { cacheKey, ensureArtifact, hashFile, hashFolder } from './cache.ts';
 import { hasErrorCode, ImageError } from './image-error.ts';
 import type { KernelArtifact } from './kernel.ts';
 import { bootstrap } from './mmdebstrap.ts';
 import type { Progress } from './progress.ts';
 import type { ImageRecipe } from './recipe.ts';
-import { runCommand } from './run-command.ts';
 
 const VERSION = 3;
 const FINISH_SCRIPT = path.join(import.meta.dirname, 'finish-rootfs.sh');
@@ -61,7 +61,7 @@ export async function ensureRootfs(
     await makeDisk(recipe, key, stage, disk, env, log);
     await rm(stage);
     log('checking the disk');
-    await runCommand({ command: 'e2fsck', args: ['-f', '-n', disk] });
+    await runBuildCommand({ command: 'e2fsck', args: ['-f', '-n', disk] });
     await writeFile(path.join(temporary, 'sha256'), await hashFile(disk));
   });
 
@@ -126,7 +126,7 @@ async function packStage(
   const archive = path.join(temporary, 'stage.tar');
   // Modes and owners come from whoever checked the recipe out, so they are set to what an image has.
   const owners = ['--owner=0', '--group=0', '--numeric-owner', '--mode=u=rwX,go=rX'];
-  await runCommand({ command: 'tar', args: [...owners, '--sort=name', '-cf', archive, '-C', stage, '.'] });
+  await runBuildCommand({ command: 'tar', args: [...owners, '--sort=name', '-cf', archive, '-C', stage, '.'] });
   await rm(stage, { recursive: true });
   return archive;
 }
@@ -138,7 +138,7 @@ async function copyModules(kernel: KernelArtifact, excluded: readonly string[], 
     recursive: true,
     filter: (source) => !excludedFolders.includes(source),
   });
-  await runCommand({ command: 'depmod', args: ['--basedir', target, kernel.version] });
+  await runBuildCommand({ command: 'depmod', args: ['--basedir', target, kernel.version] });
 }
 
 async function copyIfPresent(from: string, to: string): Promise<void> {

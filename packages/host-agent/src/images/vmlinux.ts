@@ -4,7 +4,7 @@
  * Format: Documentation/arch/x86/boot.rst of the Linux kernel ("The Real-Mode Kernel Header").
  */
 import zlib from 'node:zlib';
-import { runCommand } from './run-command.ts';
+import { runBuildCommand } from './build-command.ts';
 
 const SETUP_SECTORS_AT = 0x1f1;
 const MAGIC_AT = 0x202;
@@ -34,7 +34,7 @@ async function decompress(payload: Buffer): Promise<Buffer | undefined> {
     case '28b52ffd':
       return zlib.zstdDecompressSync(withoutSize);
     case 'fd377a58':
-      return runCommand({ command: 'xz', args: ['-dc', '--single-stream'], input: withoutSize });
+      return runBuildCommand({ command: 'xz', args: ['-dc', '--single-stream'], input: withoutSize });
     default:
       return payload.toString('hex', 0, 2) === '1f8b' ? zlib.gunzipSync(payload) : undefined;
   }

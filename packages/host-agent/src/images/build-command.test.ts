@@ -1,28 +1,28 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { describeFailure, runCommand } from './run-command.ts';
+import { describeFailure, runBuildCommand } from './build-command.ts';
 
 describe('command', () => {
   test('gets its input and gives its output', async () => {
-    assert.equal((await runCommand({ command: 'cat', args: [], input: 'hello' })).toString(), 'hello');
+    assert.equal((await runBuildCommand({ command: 'cat', args: [], input: 'hello' })).toString(), 'hello');
   });
 
   test('a tool that is missing is named with the package that has it', async () => {
     const env = { PATH: '/nonexistent' };
-    await assert.rejects(runCommand({ command: 'mmdebstrap', args: [], env }), {
+    await assert.rejects(runBuildCommand({ command: 'mmdebstrap', args: [], env }), {
       name: 'ImageError',
       message: /needs mmdebstrap, .* apt-get install mmdebstrap$/,
     });
   });
 
   test('a failure shows the command, how it ended and what it said last', async () => {
-    const run = runCommand({ command: 'sh', args: ['-c', 'echo one >&2; echo two >&2; exit 3'] });
+    const run = runBuildCommand({ command: 'sh', args: ['-c', 'echo one >&2; echo two >&2; exit 3'] });
     await assert.rejects(run, /sh -c .*\(exit code 3\):\n {2}one\n {2}two/s);
   });
 
   test('lines are passed on as they come', async () => {
     const lines: string[] = [];
-    await runCommand({
+    await runBuildCommand({
       command: 'sh',
       args: ['-c', 'printf "a\\nb" >&2; printf "c\\n" >&2'],
       onLine: (line) => lines.push(line),

@@ -36,7 +36,7 @@ export interface Command {
  * Runs a command to its end and returns its standard output.
  * Throws ImageError when it cannot be started or ends with anything but 0.
  */
-export async function runCommand(request: Command): Promise<Buffer> {
+export async function runBuildCommand(request: Command): Promise<Buffer> {
   const { command, args, input = '', descriptors = [], onLine } = request;
   const child = spawn(command, [...args], {
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
