@@ -56,7 +56,7 @@ func TestJobOutcomes(t *testing.T) {
 		"notexec":   {map[string]any{"argv": []string{"/etc/passwd"}}, "exited 126 null||sandbar: /etc/passwd: permission denied"},
 		"nobody":    {map[string]any{"command": "id -un; echo x > /dev/stderr", "user": "nobody"}, "exited 0 null|nobody|x"},
 		"uidgid":    {map[string]any{"command": "id -u; id -g", "user": "12345:77"}, "exited 0 null|12345\n77|"},
-		"session":   {map[string]any{"command": "ps -o sid= -p $$ | grep -qw $$ && echo own"}, "exited 0 null|own|"},
+		"session":   {map[string]any{"command": "read -r _ _ _ _ _ session _ < /proc/$$/stat; [ $session = $$ ] && echo own"}, "exited 0 null|own|"},
 		"timeout":   {map[string]any{"command": "sleep 100", "timeout_sec": 0.05}, "timed_out null SIGTERM||"},
 	} {
 		t.Run(id, func(t *testing.T) {
