@@ -9,6 +9,7 @@ import { Problem } from '../problem.ts';
 import { formatDuration, lineProgress } from '../progress.ts';
 import { startService } from '../service.ts';
 import { setUp } from '../setup/setup.ts';
+import { installPackages, missingPackages } from '../setup/system-packages.ts';
 import { onStopSignals } from '../stop-signals.ts';
 import { findFreePorts } from '../supervise/ports.ts';
 import { describeLeaks, listTaps } from './leaks.ts';
@@ -41,6 +42,9 @@ async function test(base: ServiceConfig): Promise<number> {
 
   progress.say('Setting up');
   const { user, goPath } = await setUp(base, progress);
+  // Tests that run as root start the service without root too, which needs a little more.
+  const missing = missingPackages(false);
+  if (missing.length > 0) await installPackages(missing, base.isRoot, progress);
   const go = { path: goPath, cacheDir: base.cacheDir };
   if (filters.length === 0) failures.push(...(await runStaticChecks(base.checkout, go, progress, stop)));
 
