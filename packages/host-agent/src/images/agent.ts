@@ -47,6 +47,7 @@ export async function ensureAgent(cacheDir: string, source: AgentSource, log: Pr
  */
 export function goEnvironment(cacheDir: string) {
   return {
+    GOPATH: path.join(cacheDir, 'go'),
     GOCACHE: path.join(cacheDir, 'go', 'build'),
     GOMODCACHE: path.join(cacheDir, 'go', 'modules'),
     // The agent's version is a hash of the sources; asking git as well would make it differ between checkouts.

@@ -90,8 +90,9 @@ function fetchedGoPath(cacheDir: string): string {
 /** Downloads the toolchain by an older Go, which checks it against the checksum database. */
 async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Promise<void> {
   say(`fetching ${FETCHED_VERSION}, the one here is too old`);
-  const { GOMODCACHE, GOCACHE } = goEnvironment(cacheDir);
-  const env = { ...process.env, GOMODCACHE, GOCACHE, GOFLAGS: '-modcacherw', GO111MODULE: 'on' };
+  const ours = goEnvironment(cacheDir);
+  const { GOMODCACHE } = ours;
+  const env = { ...process.env, ...ours, GOFLAGS: '-modcacherw', GO111MODULE: 'on' };
   await mkdir(GOMODCACHE, { recursive: true });
   await execute(oldGo, ['mod', 'download', '-json', `golang.org/toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`], {
     env,
