@@ -1,5 +1,5 @@
 // Real PostgreSQL for tests: one server a process (or the one of SANDBAR_TEST_DATABASE_URL), a fresh database a test bed.
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -18,8 +18,6 @@ export type PostgresServer = {
   start(): Promise<void>;
   /** Makes it hang (all its processes), or go on. */
   freeze(frozen: boolean): void;
-  /** Stops it and deletes its data. */
-  remove(): Promise<void>;
 };
 
 function nativeDirectory(): string {
@@ -74,11 +72,13 @@ export async function startPostgres(): Promise<PostgresServer> {
     for (const pid of processTree(child?.pid ?? 0)) process.kill(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
   };
   process.on('exit', () => {
-    child?.kill('SIGQUIT');
+    // Waits for its end: a server that is ending still writes into the folder that is to go.
+    const [pgCtl, stopArgs] = asUnprivileged(join(native, 'bin', 'pg_ctl'), ['stop', '-D', data, '-m', 'immediate']);
+    if (child?.exitCode === null) spawnSync(pgCtl, stopArgs, { env, cwd: '/' });
     rmSync(home, { recursive: true, force: true });
   });
   await start();
-  return { url, start, stop, freeze, remove: stop };
+  return { url, start, stop, freeze };
 }
 
 /** A process and its children (PostgreSQL's backends are sessions of their own). */
@@ -119,7 +119,7 @@ export async function createDatabase(server?: PostgresServer): Promise<string> {
 
 /** Stops the shared server, so that the process of the test can end. */
 export async function endSharedPostgres(): Promise<void> {
-  await (await shared)?.remove();
+  await (await shared)?.stop();
   shared = undefined;
 }
 
