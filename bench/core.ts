@@ -1,5 +1,5 @@
 // Figures of the core against a running service: create, start, exec, output, idle. Prints one line a figure.
-//   node_modules/.bin/node bench/core.ts            (after `npm start` in another terminal; SANDBAR_HOME as there)
+//   node_modules/node/bin/node bench/core.ts        (after `npm start` in another terminal; SANDBAR_HOME as there)
 import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
