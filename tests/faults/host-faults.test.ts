@@ -350,7 +350,9 @@ type Start = {
 
 /** `npm start` on a data directory of that name, on ports that are free unless `env` names some. */
 function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[] = [], args: string[] = []): Start {
-  const [program = '', ...rest] = [...prefix, process.execPath, path.join(CHECKOUT, 'scripts/start.mjs'), ...args];
+  const checkout = prefix.length > 0 ? checkoutForOthers() : CHECKOUT;
+  const node = path.join(checkout, path.relative(CHECKOUT, process.execPath));
+  const [program = '', ...rest] = [...prefix, node, path.join(checkout, 'scripts/start.mjs'), ...args];
   const [port, metricsPort] = nextPorts();
   const inherited = Object.entries(process.env).filter(([variable]) => !variable.startsWith('SANDBAR_'));
   const child = spawn(program, rest, {
@@ -410,6 +412,16 @@ function program(name: string, script: string): string {
   const file = path.join(folder, name);
   writeFileSync(file, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   return file;
+}
+
+/** The checkout where another account sees it, whoever may enter the folders above it. Read-only: it is not a copy. */
+function checkoutForOthers(): string {
+  const at = homeOf('checkout');
+  if (existsSync(at)) return at;
+  mkdirSync(at);
+  execFileSync('mount', ['-o', 'bind,ro', CHECKOUT, at]);
+  mounts.push(at);
+  return at;
 }
 
 function mountDisk(name: string, options: string): string {

@@ -37,9 +37,14 @@ function asUnprivileged(program: string, args: string[]): [string, string[]] {
 
 /** Starts a server of its own, for tests that take it away. */
 export async function startPostgres(): Promise<PostgresServer> {
-  const native = nativeDirectory();
   const home = mkdtempSync(join(tmpdir(), 'sandbar-pg-'));
-  if (process.getuid?.() === 0) chownSync(home, NOBODY, NOBODY);
+  let native = nativeDirectory();
+  if (process.getuid?.() === 0) {
+    // A copy: the checkout may lie where only root may go.
+    execFileSync('cp', ['-a', native, join(home, 'native')]);
+    native = join(home, 'native');
+    chownSync(home, NOBODY, NOBODY);
+  }
   const data = join(home, 'data');
   const env = { ...process.env, LC_ALL: 'C', TZ: 'UTC' };
   const [initdb, initArgs] = asUnprivileged(join(native, 'bin', 'initdb'), [
