@@ -165,9 +165,15 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 /** Invariants that hold whenever nothing is in flight: reservations equal the machines that hold them. */
 export async function checkBooks({ plane, host }: TestBed): Promise<void> {
   const { db } = plane.app;
-  const rows = await db.selectFrom('machines').selectAll().execute();
+  // One snapshot of both: the reconciler may be at work, and each of its changes moves the two together.
+  const { rows, reserved } = await db
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .execute(async (tx) => ({
+      rows: await tx.selectFrom('machines').selectAll().execute(),
+      reserved: await tx.selectFrom('hosts').select('reserved_memory_mb').executeTakeFirstOrThrow(),
+    }));
   const holders = rows.filter((row) => row.state === 'running' || row.state === 'provisioning');
-  const reserved = await db.selectFrom('hosts').select('reserved_memory_mb').executeTakeFirstOrThrow();
   assert.equal(
     reserved.reserved_memory_mb,
     holders.reduce((sum, row) => sum + row.memory_mb, 0),
