@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { expectStatus } from './support/service.ts';
+import { expectStatus, until } from './support/service.ts';
 
 const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 
@@ -42,5 +42,17 @@ describe('sandbar', () => {
     const { code, stderr } = await sandbar(['run', '--no-such-option']);
     assert.ok(code === 1 || code === 2);
     assert.match(stderr, /no-such-option/);
+  });
+
+  it('Ctrl-C while the machine is being created leaves no machine', async () => {
+    const name = 'interrupted-create';
+    const named = async () =>
+      (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${name}`)).machines;
+    const child = spawn(process.execPath, [CLI, 'run', '--memory', '256', '--name', name, '--', 'sleep', '100']);
+    const ended = new Promise((resolve) => child.on('close', resolve));
+    await until('the create is under way', async () => (await named()).length > 0);
+    child.kill('SIGINT');
+    assert.equal(await ended, 130);
+    assert.deepEqual(await named(), []);
   });
 });

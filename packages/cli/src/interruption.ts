@@ -21,3 +21,12 @@ export function onInterruption(): AbortSignal {
   for (const signal of SIGNALS) process.on(signal, () => controller.abort(new Interrupted(signal)));
   return controller.signal;
 }
+
+/** The value, or a throw of the interruption when that comes first; the work itself goes on. */
+export function unlessInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const interruption = new Promise<never>((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+  });
+  return Promise.race([work, interruption]);
+}

@@ -18,11 +18,9 @@ export class Machines {
     this.#transport = transport;
   }
 
-  /** Makes a machine and resolves when it runs. The same `idempotencyKey` again gives the same machine. */
-  create(spec: MachineCreate = {}, options: CallOptions & { idempotencyKey?: string } = {}): Promise<Machine> {
-    const { idempotencyKey, signal } = options;
-    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
-    return this.#transport.json('POST', '/v1/machines', { body: spec, headers, signal });
+  /** Makes a machine and resolves when it runs. */
+  create(spec: MachineCreate = {}, { signal }: CallOptions = {}): Promise<Machine> {
+    return this.#transport.json('POST', '/v1/machines', { body: spec, signal });
   }
 
   /** All machines that are not destroyed, or those that the filter names; newest first. */

@@ -1,9 +1,8 @@
 // `sandbar run`: a machine for one command.
-import { randomUUID } from 'node:crypto';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { ConnectionError } from '@sandbar/sdk/errors.ts';
 import { type Command, connect, onlyGiven, readArguments, readEnvironment, readInteger } from '../command.ts';
-import { Interrupted, onInterruption } from '../interruption.ts';
+import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
 import { readStdin, runJob } from '../run-job.ts';
 import { UsageError } from '../usage-error.ts';
 
@@ -55,16 +54,16 @@ async function runCommand(args: readonly string[]): Promise<number> {
 
   const sandbar = connect();
   const signal = onInterruption();
-  // Known before the machine is: an interrupted create is asked for again by its key, and then destroyed.
-  const idempotencyKey = randomUUID();
   let machineId: string | undefined;
+  // Not given up on an interruption: a machine that comes of it must be known to be destroyed.
+  const creating = sandbar.machines.create(spec);
   try {
-    machineId = (await sandbar.machines.create(spec, { idempotencyKey, signal })).id;
+    machineId = (await unlessInterrupted(creating, signal)).id;
     if (values.keep) console.error(`sandbar: machine ${machineId} is kept`);
     return await runJob(sandbar, machineId, job, signal);
   } catch (error) {
     if (!(error instanceof Interrupted)) throw error;
-    machineId ??= (await sandbar.machines.create(spec, { idempotencyKey }).catch(() => undefined))?.id;
+    machineId ??= (await creating.catch(() => undefined))?.id;
     return error.exitCode;
   } finally {
     if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId);
