@@ -8,7 +8,15 @@ export const ERROR_TABLE = {
     when: 'A parameter or the body is invalid; detail names the field and what it allows.',
   },
   unauthenticated: { status: 401, when: 'No credential, or one that is malformed, unknown, expired or revoked.' },
+  insufficient_balance: {
+    status: 402,
+    when: 'The prepaid wallet is empty; top it up. For a create or a start.',
+  },
   forbidden: { status: 403, when: 'The credential cannot do this. A retry never helps.' },
+  quota_exceeded: {
+    status: 403,
+    when: 'A quota of the account would be exceeded; detail names the dimension, with used, requested and limit.',
+  },
   not_found: { status: 404, when: 'It does not exist, or it belongs to another account.' },
   method_not_allowed: { status: 405, when: 'The path exists, the method does not.' },
   conflict: { status: 409, when: 'The present state does not allow it; detail says why.' },
@@ -18,6 +26,7 @@ export const ERROR_TABLE = {
   },
   payload_too_large: { status: 413, when: 'The body is over 1 MiB.' },
   unsupported_media_type: { status: 415, when: 'The body is not application/json.' },
+  rate_limited: { status: 429, when: 'Too many requests; Retry-After says in how many seconds one is allowed.' },
   internal_error: { status: 500, when: 'A bug of the service; detail carries the request id and nothing internal.' },
   fleet_capacity: { status: 503, when: 'No host has room: a limit of the fleet, not an account quota. Retry later.' },
   host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },

@@ -7,6 +7,8 @@ export function homePaths(home: string) {
     home,
     /** `{ base_url, api_key, email, password }` of the first account, mode 0600. */
     credentials: `${home}/credentials.json`,
+    /** Signs cursors and session cookies, mode 0600; every replica of one service has the same. */
+    secret: `${home}/secret`,
     /** What the host agent made once for itself: host id, subnet, bridge name. */
     hostState: `${home}/host.json`,
     postgresData: `${home}/postgres`,

@@ -42,6 +42,13 @@ export const DEFAULT_TIMING: Timing = {
   shutdownMs: 10_000,
 };
 
+/** A token bucket: `perSec` tokens come back a second, `burst` are there at most. */
+export type Rate = { perSec: number; burst: number };
+/** Per account, shared by all replicas. */
+export type Rates = { mutating: Rate; exec: Rate };
+
+export const DEFAULT_RATES: Rates = { mutating: { perSec: 10, burst: 60 }, exec: { perSec: 20, burst: 100 } };
+
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
@@ -54,6 +61,13 @@ export type Config = {
   databaseUrl: string;
   /** How many times the memory of a host may be promised to machines. */
   memoryOvercommit: number;
+  /** Days that the activity feed goes back at least; whole months are dropped. */
+  activityRetentionDays: number;
+  /** Lets accounts beyond the owner's have machines on hosts without hardware virtualisation. */
+  allowEmulatedTenants: boolean;
+  rates: Rates;
+  /** Signs cursors and session cookies; the same for every replica. */
+  secret: string;
   logLevel: LogLevel;
   timing: Timing;
 };
@@ -76,6 +90,13 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
     databaseUrl: readDatabaseUrl(env),
     memoryOvercommit: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', 4, { min: 0.1, max: 1000 }),
+    activityRetentionDays: readNumber(env, 'SANDBAR_ACTIVITY_RETENTION_DAYS', 365, { min: 31, max: 36_500 }),
+    allowEmulatedTenants: env.SANDBAR_ALLOW_EMULATED_TENANTS === '1',
+    rates: {
+      mutating: readRate(env, 'SANDBAR_RATE_MUTATING', DEFAULT_RATES.mutating),
+      exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
+    },
+    secret: readSecret(env),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,
   };
@@ -109,6 +130,30 @@ function readNumber(env: Env, name: string, fallback: number, bounds: { min: num
     throw new ConfigError(`${name} must be a number from ${bounds.min} to ${bounds.max}, not "${text}".`);
   }
   return value;
+}
+
+/** `PER_SECOND/BURST`, such as 10/60. */
+function readRate(env: Env, name: string, fallback: Rate): Rate {
+  const text = env[name];
+  if (!text) return fallback;
+  const match = /^(\d{1,6})\/(\d{1,6})$/.exec(text);
+  const [perSec, burst] = [Number(match?.[1]), Number(match?.[2])];
+  if (!(perSec >= 1 && burst >= 1)) {
+    throw new ConfigError(
+      `${name} must be PER_SECOND/BURST such as ${fallback.perSec}/${fallback.burst}, not "${text}".`,
+    );
+  }
+  return { perSec, burst };
+}
+
+const SECRET_LENGTH_MIN = 32;
+
+function readSecret(env: Env): string {
+  const text = env.SANDBAR_SECRET ?? '';
+  if (text.length >= SECRET_LENGTH_MIN) return text;
+  throw new ConfigError(
+    `SANDBAR_SECRET is required: at least ${SECRET_LENGTH_MIN} random characters, the same for every replica.`,
+  );
 }
 
 function readLogLevel(env: Env): LogLevel {

@@ -4,7 +4,7 @@ import { setTimeout as after } from 'node:timers/promises';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
 import type { Address, Config } from './config.ts';
-import { openDatabase } from './db/database.ts';
+import { asOwner, openDatabase } from './db/database.ts';
 import { migrate } from './db/migrate.ts';
 import { createHostClient, type HostClient } from './hosts/client.ts';
 import { createHosts } from './hosts/hosts.ts';
@@ -70,7 +70,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
   };
 
   try {
-    const applied = await migrate(db);
+    const applied = await asOwner(config.databaseUrl, log, migrate);
     if (applied.length > 0) log.info({ applied }, 'the database was brought up to date');
     await listenAdmin(admin, config.adminSocket);
     await listenMetrics(metrics, config.metricsListen);

@@ -48,6 +48,7 @@ async function start(env: Record<string, string> = {}): Promise<Started> {
       SANDBAR_LISTEN: `127.0.0.1:${port}`,
       SANDBAR_METRICS_LISTEN: `127.0.0.1:${await freePort()}`,
       SANDBAR_DATABASE_URL: databaseUrl,
+      SANDBAR_SECRET: 'a secret of the tests that is long enough',
       ...env,
     },
   });

@@ -1,8 +1,7 @@
 // credentials.json: how the owner of this machine reaches the service, and with which key.
-import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
 import { postAdmin } from './admin-client.ts';
+import { writeAtomically } from './private-file.ts';
 import { hasErrorCode, messageOf, Problem } from './problem.ts';
 
 const OWNER = 'owner@localhost';
@@ -60,19 +59,4 @@ async function issueKey(adminSocket: string): Promise<string> {
   const key = answer.body.api_key;
   if (answer.status < 300 && typeof key === 'string') return key;
   throw new Problem(`The control plane made no API key (${answer.status}): ${String(answer.body.detail)}`);
-}
-
-async function writeAtomically(file: string, text: string): Promise<void> {
-  const temporary = `${file}.${randomBytes(4).toString('hex')}`;
-  const handle = await open(temporary, 'wx', 0o600);
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-    await rename(temporary, file);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  } finally {
-    await handle.close();
-  }
 }

@@ -11,6 +11,7 @@ import { messageOf, Problem } from './problem.ts';
 import type { Progress } from './progress.ts';
 import { ensureHome } from './setup/home.ts';
 import { ensurePostgresData } from './setup/postgres-data.ts';
+import { ensureSecret } from './setup/secret.ts';
 import type { UserIds } from './setup/service-user.ts';
 import {
   type Confine,
@@ -66,6 +67,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
     const report = (line: string) => progress.say(`  ! ${line}`);
     await endLeftovers(config.home, report);
     await assertPorts(config);
+    const secret = config.env.SANDBAR_SECRET || (await ensureSecret(paths.secret));
 
     if (user !== undefined) makeMountPoint(mountPoint);
     const confine: Confine = () =>
@@ -82,7 +84,10 @@ export async function startService({ config, user, progress, signal }: StartOpti
       await progress.step('database', () => ensurePostgresData(config.home, confine()));
       await start(new SupervisedProcess(postgresDefinition(config, confine), report));
     }
-    await Promise.all([hostAgent, start(new SupervisedProcess(controlPlaneDefinition(config, confine), report))]);
+    await Promise.all([
+      hostAgent,
+      start(new SupervisedProcess(controlPlaneDefinition(config, secret, confine), report)),
+    ]);
 
     await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`), signal);
     const baseUrl = baseUrlOf(config.listen);

@@ -12,7 +12,7 @@ export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
     await sql`lock table accounts in share row exclusive mode`.execute(tx);
     const existing = await findFirstAccount(tx);
     if (existing) return { account_id: existing.id, email: existing.email, api_key: null };
-    const accountId = await insertAccount(tx, { email, tier: 'enterprise' });
+    const accountId = await insertAccount(tx, { email, tier: 'enterprise', isOwner: true });
     return { account_id: accountId, email, api_key: await insertKey(tx, accountId, 'full', 'first key') };
   });
 }

@@ -1,16 +1,24 @@
 // SQL of accounts.
+
+import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
-import type { Tier } from '../db/tables.ts';
 
-export type NewAccount = { email: string; tier: Tier };
+export type NewAccount = {
+  email: string;
+  tier: Tier;
+  billingMode?: BillingMode;
+  /** The account of the owner of the service; there is one at most. */
+  isOwner?: boolean;
+};
 
 /** Makes an account and returns its id. Throws `conflict` when the address is taken. */
-export async function insertAccount(db: Db | Tx, { email, tier }: NewAccount): Promise<string> {
+export async function insertAccount(db: Db | Tx, account: NewAccount): Promise<string> {
   const id = uuidv7();
+  const { email, tier, billingMode = 'unmetered', isOwner = false } = account;
   try {
-    await db.insertInto('accounts').values({ id, email, tier, billing_mode: 'unmetered' }).execute();
+    await db.insertInto('accounts').values({ id, email, tier, billing_mode: billingMode, is_owner: isOwner }).execute();
   } catch (error) {
     if (!isUniqueViolation(error, 'accounts_email')) throw error;
     throw new ServiceError('conflict', 'There is an account with this email already.', { cause: error });

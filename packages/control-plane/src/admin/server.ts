@@ -3,6 +3,7 @@
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { TIERS } from '@sandbar/contract/account.ts';
 import { OneOf, Uuid } from '@sandbar/contract/fields.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { Type } from 'typebox';
@@ -10,7 +11,7 @@ import { bootstrapAccount } from '../accounts/bootstrap.ts';
 import { checkAccount, insertAccount } from '../accounts/store.ts';
 import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
-import { KEY_SCOPES, TIERS } from '../db/tables.ts';
+import { KEY_SCOPES } from '../db/tables.ts';
 import { sendError } from '../http/errors.ts';
 import { stopAllMachines } from './stop-all.ts';
 

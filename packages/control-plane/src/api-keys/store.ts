@@ -3,9 +3,11 @@ import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
 import type { KeyScope } from '../db/tables.ts';
+import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 
-export type Caller = { accountId: string; keyId: string; scope: KeyScope; isUseStale: boolean };
+/** A key's caller, and what the last use of the key needs. */
+export type KeyCaller = Caller & { keyId: string; isUseStale: boolean };
 
 /** Makes a key and returns it; this is the only time it is seen. */
 export async function insertKey(db: Db | Tx, accountId: string, scope: KeyScope, name: string): Promise<string> {
@@ -25,20 +27,25 @@ export async function insertKey(db: Db | Tx, accountId: string, scope: KeyScope,
   return key;
 }
 
-/** Whose key this is: one query on the unique index of the hash. Undefined when unknown or expired. */
-export async function findCaller(db: Db, key: string): Promise<Caller | undefined> {
+/** Whose key this is: one query, by the unique index of the hash. Undefined when unknown or expired. */
+export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
   const row = await db
     .selectFrom('api_keys')
-    .select([
-      'id',
-      'account_id',
-      'scope',
-      sql<boolean>`coalesce(last_used_at < now() - interval '1 minute', true)`.as('stale'),
-    ])
+    .innerJoin('accounts', 'accounts.id', 'api_keys.account_id')
+    .select(['api_keys.id', 'api_keys.account_id', 'api_keys.scope', 'accounts.rate_mutating', 'accounts.rate_exec'])
+    .select(sql<boolean>`coalesce(last_used_at < now() - interval '1 minute', true)`.as('stale'))
     .where('key_hash', '=', hashKey(key))
     .where(sql<boolean>`(expires_at is null or expires_at > now())`)
     .executeTakeFirst();
-  return row && { accountId: row.account_id, keyId: row.id, scope: row.scope, isUseStale: row.stale };
+  if (!row) return undefined;
+  return {
+    accountId: row.account_id,
+    rates: { mutating: row.rate_mutating, exec: row.rate_exec },
+    scope: row.scope,
+    via: 'key',
+    keyId: row.id,
+    isUseStale: row.stale,
+  };
 }
 
 /** Writes the time of the last use, at most once a minute whoever asks. */

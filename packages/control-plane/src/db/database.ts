@@ -3,6 +3,7 @@
 import { Kysely, PostgresDialect, type Transaction } from 'kysely';
 import pg from 'pg';
 import type { Log } from '../log.ts';
+import { APP_ROLE } from './roles.ts';
 import type { Database } from './tables.ts';
 
 export type Db = Kysely<Database>;
@@ -39,8 +40,22 @@ class ImpatientClient extends pg.Client {
 
 const INT8_OID = 20;
 
-/** Opens the pool; nothing is connected before the first query. */
+/** Opens the pool as the role of the application; nothing is connected before the first query. */
 export function openDatabase(url: string, log: Log): Db {
+  return openPool(url, log, { role: APP_ROLE, size: POOL_SIZE });
+}
+
+/** Runs `work` as the owner of the tables, on a connection of its own. */
+export async function asOwner<T>(url: string, log: Log, work: (owner: Db) => Promise<T>): Promise<T> {
+  const owner = openPool(url, log, { role: undefined, size: 2 });
+  try {
+    return await work(owner);
+  } finally {
+    await owner.destroy();
+  }
+}
+
+function openPool(url: string, log: Log, { role, size }: { role: string | undefined; size: number }): Db {
   const types = {
     getTypeParser: (oid: number, format?: 'text' | 'binary') =>
       // Counts and byte counts stay far below 2^53.
@@ -49,7 +64,8 @@ export function openDatabase(url: string, log: Log): Db {
   const pool = new pg.Pool({
     connectionString: url,
     Client: ImpatientClient,
-    max: POOL_SIZE,
+    max: size,
+    ...(role === undefined ? {} : { options: `-c role=${role}` }),
     connectionTimeoutMillis: CONNECT_MS,
     query_timeout: ANSWER_MS,
     keepAlive: true,

@@ -1,9 +1,15 @@
-// Brings the database to this version's schema, forward only. Two replicas may start at once: a session lock of our own
+// Brings the database to this version's schema, forward only. Runs as the
+// owner of the tables, not as the role of the application. Two replicas may start at once: a session lock of our own
 // spans the whole run, since Kysely creates its bookkeeping tables before it takes its lock.
 import { sql } from 'kysely';
 import { Migrator } from 'kysely/migration';
 import type { Db } from './database.ts';
 import * as machines from './migrations/001-machines.ts';
+import * as sharing from './migrations/002-sharing.ts';
+import { grantToApp } from './roles.ts';
+
+/** In the order of their names. */
+const MIGRATIONS = { '001-machines': machines, '002-sharing': sharing };
 
 /** Any constant; it only has to be the same in every replica. */
 const LOCK_KEY = 7_311_842_005;
@@ -13,9 +19,10 @@ export async function migrate(db: Db): Promise<string[]> {
   return db.connection().execute(async (lock) => {
     await acquireLock(lock);
     try {
-      const migrator = new Migrator({ db, provider: { getMigrations: async () => ({ '001-machines': machines }) } });
+      const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } });
       const { error, results } = await migrator.migrateToLatest();
       if (error) throw error;
+      await grantToApp(db);
       return (results ?? []).filter((result) => result.status === 'Success').map((result) => result.migrationName);
     } finally {
       await sql`select pg_advisory_unlock(${LOCK_KEY}::bigint)`.execute(lock);

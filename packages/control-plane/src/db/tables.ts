@@ -1,23 +1,75 @@
 // The tables as Kysely sees them: column names are the wire's names, so that a row needs little translation.
 
+import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
+import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/contract/activity.ts';
 import type { JobStatus } from '@sandbar/contract/exec.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { Isolation, MachineState } from '@sandbar/contract/machine.ts';
+import type { QuotaDimension } from '@sandbar/contract/quota.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 
 /** Set by the database's clock when a row is made. */
 type CreatedAt = ColumnType<Date, never, never>;
 type Time = ColumnType<Date | null, never, Date | null>;
 
-export type AccountTable = {
+/** Overrides of the tier's limits; null: the tier's own. */
+type AccountLimits = {
+  [K in `limit_${QuotaDimension | 'vcpus_per_machine' | 'memory_mb_per_machine'}`]: Generated<number | null>;
+};
+/** What the account uses now, moved in the transaction of whatever changes it. */
+type AccountUse = { [K in `used_${QuotaDimension}`]: Generated<number> };
+
+export type AccountTable = AccountLimits &
+  AccountUse & {
+    id: string;
+    email: string;
+    name: Generated<string>;
+    email_verified: Generated<boolean>;
+    image: Generated<string | null>;
+    tier: Tier;
+    billing_mode: BillingMode;
+    /** The account that the first start made for the owner of the service. */
+    is_owner: Generated<boolean>;
+    /** Requests a second, instead of the configured ones. */
+    rate_mutating: Generated<number | null>;
+    rate_exec: Generated<number | null>;
+    /** `created_at` of the newest activity entry; entries of an account never share one. */
+    activity_at: Generated<Date>;
+    created_at: CreatedAt;
+    updated_at: Generated<Date>;
+  };
+
+export type LedgerTable = {
   id: string;
-  email: string;
-  tier: Tier;
-  billing_mode: 'prepaid' | 'unmetered';
+  account_id: string;
+  kind: 'top-up' | 'bonus' | 'charge';
+  /** Micro-euro; a charge is negative. */
+  amount_micros: number;
+  note: Generated<string>;
   created_at: CreatedAt;
 };
-export const TIERS = ['free', 'payg', 'enterprise'] as const;
-export type Tier = (typeof TIERS)[number];
+
+export type RateBucketTable = { key: string; full_at: Date };
+
+export type IdempotencyKeyTable = {
+  account_id: string;
+  key: string;
+  /** SHA-256 of the request. */
+  fingerprint: Buffer;
+  machine_id: string;
+  created_at: CreatedAt;
+};
+
+export type ActivityTable = {
+  account_id: string;
+  created_at: Date;
+  id: string;
+  category: ActivityCategory;
+  action: ActivityAction;
+  actor: ActivityActor;
+  machine_id: string | null;
+  metadata: JSONColumnType<Record<string, string | number | boolean | null>>;
+};
 
 export const KEY_SCOPES = ['read', 'full'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
@@ -98,12 +150,17 @@ export type ExecTable = {
 
 export type Database = {
   accounts: AccountTable;
+  activity: ActivityTable;
+  idempotency_keys: IdempotencyKeyTable;
+  ledger: LedgerTable;
+  rate_buckets: RateBucketTable;
   api_keys: ApiKeyTable;
   hosts: HostTable;
   machines: MachineTable;
   execs: ExecTable;
 };
 
+export type AccountRow = Selectable<AccountTable>;
 export type HostRow = Selectable<HostTable>;
 export type MachineRow = Selectable<MachineTable>;
 export type ExecRow = Selectable<ExecTable>;

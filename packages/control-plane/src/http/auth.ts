@@ -2,8 +2,9 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
-import { type Caller, findCaller, touchKey } from '../api-keys/store.ts';
+import { findCaller, touchKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
+import type { Caller } from './route-config.ts';
 
 /** Installs the hook and the check that every route says who may use it. Call it before the first route. */
 export function installAuth(server: FastifyInstance, app: App): void {
@@ -16,6 +17,9 @@ export function installAuth(server: FastifyInstance, app: App): void {
     // Without a route it is a 404, which needs no credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, request);
+    if (access === 'session' && caller.via !== 'session') {
+      throw new ServiceError('forbidden', 'This operation accepts a dashboard session only, not an API key.');
+    }
     if (access === 'full' && caller.scope !== 'full') {
       throw new ServiceError('forbidden', 'This key has scope read; the operation needs scope full.');
     }

@@ -1,10 +1,25 @@
 // What a route declares beside its schema. `access` is the one place where authorisation is decided: a route without it
 // does not start.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
-import type { Caller } from '../api-keys/store.ts';
+import type { KeyScope } from '../db/tables.ts';
 
-/** `read`: either scope. `full`: a full key. `public`: no credential. */
-export type Access = 'read' | 'full' | 'public';
+/**
+ * `read`: any credential. `full`: a full key or a dashboard session. `session`: a dashboard session only. `public`: none.
+ */
+export type Access = 'read' | 'full' | 'session' | 'public';
+
+/** The bucket that a request takes a token from. `none` is for what must never be refused for its rate. */
+export type RateLimit = 'mutating' | 'exec' | 'none';
+
+/** Who asks, as authentication found out with one query. */
+export type Caller = {
+  accountId: string;
+  /** The account's own rates, a second; null: the configured ones. */
+  rates: { mutating: number | null; exec: number | null };
+  /** A session acts as scope full. */
+  scope: KeyScope;
+  via: 'key' | 'session';
+};
 
 /** Examples of the operation, for the document. */
 export type Examples = { request?: unknown; response?: unknown };
@@ -12,6 +27,8 @@ export type Examples = { request?: unknown; response?: unknown };
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
+    /** Default: `mutating` for what needs full or a session and is no GET, `none` for the rest. */
+    rateLimit?: RateLimit;
     /** Errors the operation can answer beyond those that its shape implies. */
     errors?: ErrorCode[];
     examples?: Examples;

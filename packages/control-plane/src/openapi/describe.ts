@@ -9,7 +9,14 @@ import { createLog } from '../log.ts';
 
 /** The OpenAPI document of this version. */
 export async function describeApi(): Promise<unknown> {
-  const config = readConfig({ SANDBAR_HOME: '/nonexistent', SANDBAR_DATABASE_URL: 'postgres://localhost/none' }, false);
+  const config = readConfig(
+    {
+      SANDBAR_HOME: '/nonexistent',
+      SANDBAR_DATABASE_URL: 'postgres://localhost/none',
+      SANDBAR_SECRET: 'nothing is ever signed with this one',
+    },
+    false,
+  );
   const log = createLog('silent');
   const hostClient = createHostClient(config.hostAgentSocket);
   const app: App = {

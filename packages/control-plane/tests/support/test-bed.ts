@@ -63,6 +63,8 @@ export type BedOptions = {
   timing?: Partial<Timing>;
   host?: Partial<HostInfo>;
   overcommit?: number;
+  /** Changes of the configuration, such as the rates, which are beyond reach otherwise. */
+  config?: Partial<Config>;
   replicas?: number;
   postgres?: PostgresServer;
 };
@@ -87,6 +89,11 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       metricsListen: { host: '127.0.0.1', port: 0 },
       databaseUrl,
       memoryOvercommit: options.overcommit ?? 4,
+      activityRetentionDays: 365,
+      allowEmulatedTenants: true,
+      rates: { mutating: { perSec: 10_000, burst: 10_000 }, exec: { perSec: 10_000, burst: 10_000 } },
+      secret: 'a secret of the tests that is long enough',
+      ...options.config,
       logLevel: 'debug',
       timing: { ...TEST_TIMING, ...options.timing },
     };

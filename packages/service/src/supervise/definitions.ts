@@ -100,7 +100,7 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
   };
 }
 
-export function controlPlaneDefinition(config: ServiceConfig, confine: Confine): ProcessDefinition {
+export function controlPlaneDefinition(config: ServiceConfig, secret: string, confine: Confine): ProcessDefinition {
   const paths = homePaths(config.home);
   return {
     name: 'control-plane',
@@ -120,6 +120,7 @@ export function controlPlaneDefinition(config: ServiceConfig, confine: Confine):
           SANDBAR_LISTEN: formatAddress(config.listen),
           SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
           SANDBAR_DATABASE_URL: databaseUrl,
+          SANDBAR_SECRET: secret,
           ...compileCache(`${run}/control-plane`),
         },
         stdio: ['ignore', log, log, 'ipc'],

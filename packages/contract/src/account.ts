@@ -1,0 +1,23 @@
+// The account as its owner sees it, and the vocabulary of tiers and billing modes.
+import { type Static, Type } from 'typebox';
+import { OneOf, Timestamp, Uuid } from './fields.ts';
+
+export const TIERS = ['free', 'payg', 'enterprise'] as const;
+export type Tier = (typeof TIERS)[number];
+
+/** `prepaid`: a wallet pays. `unmetered`: usage is recorded and nothing is charged. */
+export const BILLING_MODES = ['prepaid', 'unmetered'] as const;
+export type BillingMode = (typeof BILLING_MODES)[number];
+
+export const Account = Type.Object(
+  {
+    id: Uuid(),
+    email: Type.String(),
+    tier: OneOf(TIERS),
+    billing_mode: OneOf(BILLING_MODES),
+    balance: Type.String({ pattern: '^-?\\d+\\.\\d{6}$', description: 'EUR, six decimals.' }),
+    created_at: Timestamp(),
+  },
+  { title: 'Account' },
+);
+export type Account = Static<typeof Account>;

@@ -1,0 +1,69 @@
+// Quotas: the five dimensions, what each tier may use of them, and how large one machine may be (specification 8.1, 8.2).
+import { type Static, Type } from 'typebox';
+import { TIERS, type Tier } from './account.ts';
+import { OneOf } from './fields.ts';
+
+/** In the order in which a refusal names them. */
+export const QUOTA_DIMENSIONS = ['machines', 'vcpus', 'memory_mb', 'storage_gb', 'volumes'] as const;
+export type QuotaDimension = (typeof QUOTA_DIMENSIONS)[number];
+export type Amounts = Record<QuotaDimension, number>;
+
+export const QUOTA_DESCRIPTIONS: Record<QuotaDimension, string> = {
+  machines: 'Machines that exist, stopped ones included; a machine in state error is not counted.',
+  vcpus: 'vCPUs of all counted machines.',
+  memory_mb: 'Memory of all counted machines, MiB.',
+  storage_gb: 'Every disk, GiB: root disks of counted machines, kept root disks and data volumes, attached or not.',
+  volumes: 'Data volumes; a root disk counts in storage_gb only.',
+};
+
+export type TierLimits = Amounts & { vcpus_per_machine: number; memory_mb_per_machine: number };
+
+/**
+ * Limits by tier. free and payg are the specification's; enterprise is set per account, and what stands here only keeps
+ * a mistake from taking a whole fleet.
+ */
+export const TIER_LIMITS: Record<Tier, TierLimits> = {
+  free: {
+    machines: 3,
+    vcpus: 4,
+    memory_mb: 4096,
+    storage_gb: 30,
+    volumes: 2,
+    vcpus_per_machine: 2,
+    memory_mb_per_machine: 2048,
+  },
+  payg: {
+    machines: 20,
+    vcpus: 24,
+    memory_mb: 32_768,
+    storage_gb: 200,
+    volumes: 10,
+    vcpus_per_machine: 8,
+    memory_mb_per_machine: 16_384,
+  },
+  enterprise: {
+    machines: 1000,
+    vcpus: 4000,
+    memory_mb: 8_388_608,
+    storage_gb: 100_000,
+    volumes: 1000,
+    vcpus_per_machine: 288,
+    memory_mb_per_machine: 4_194_304,
+  },
+};
+
+export const Quotas = Type.Object(
+  {
+    tier: OneOf(TIERS),
+    quotas: Type.Array(
+      Type.Object({
+        name: OneOf(QUOTA_DIMENSIONS),
+        used: Type.Integer(),
+        limit: Type.Integer({ description: 'With any override of the account.' }),
+        description: Type.String(),
+      }),
+    ),
+  },
+  { title: 'Quotas' },
+);
+export type Quotas = Static<typeof Quotas>;

@@ -1,0 +1,22 @@
+// What `q` is matched against: one lower-case text made of the action, the actor and the resource ids. The index of the
+// migration and the query must use the same expression, so it is written once, and never changed without a migration.
+
+import { ACTIVITY_ACTIONS, ACTIVITY_ACTORS } from '@sandbar/contract/activity.ts';
+import { sql } from 'kysely';
+
+export const ACTIVITY_SEARCH_TEXT = sql.raw(`(
+  action || ' ' || actor || ' ' || coalesce(machine_id, '') || ' ' ||
+  coalesce(metadata ->> 'volume_id', metadata ->> 'snapshot_id', ''))`);
+
+const WORDS = [...Object.keys(ACTIVITY_ACTIONS), ...ACTIVITY_ACTORS];
+const PART_OF_ID = /^[0-9a-f-]{1,36}$/;
+
+/**
+ * The pattern for LIKE, or undefined when no entry can match: `q` is part of no action, no actor and no id. Short terms
+ * have no trigram, so this also keeps a hopeless one from reading the whole feed.
+ */
+export function searchPattern(q: string): string | undefined {
+  const term = q.toLowerCase();
+  const isPossible = PART_OF_ID.test(term) || WORDS.some((word) => word.includes(term));
+  return isPossible ? `%${term.replaceAll(/[\\%_]/g, '\\$&')}%` : undefined;
+}
