@@ -88,6 +88,42 @@ export type ApiKeyTable = {
   expires_at: ColumnType<Date | null, Date | null, Date | null>;
 };
 
+/** A dashboard session; its token is in the browser's cookie and nowhere else. */
+export type SessionTable = {
+  id: string;
+  account_id: string;
+  /** SHA-256 of the token, base64url. */
+  token_hash: string;
+  expires_at: Date;
+  created_at: CreatedAt;
+  updated_at: Generated<Date>;
+  ip_address: string | null;
+  user_agent: string | null;
+};
+
+/** How an account proves itself: a password, or a subject of the OpenID provider. */
+export type CredentialTable = {
+  id: string;
+  account_id: string;
+  provider: string;
+  provider_account_id: string;
+  password_hash: string | null;
+  scope: Generated<string | null>;
+  created_at: CreatedAt;
+  updated_at: Generated<Date>;
+};
+
+/** A link that was sent, until it is used. */
+export type VerificationTable = {
+  id: string;
+  /** SHA-256 of what the link carries, base64url. */
+  identifier: string;
+  value: string;
+  expires_at: Date;
+  created_at: CreatedAt;
+  updated_at: Generated<Date>;
+};
+
 export type HostTable = {
   id: string;
   version: string;
@@ -155,6 +191,9 @@ export type Database = {
   ledger: LedgerTable;
   rate_buckets: RateBucketTable;
   api_keys: ApiKeyTable;
+  credentials: CredentialTable;
+  sessions: SessionTable;
+  verifications: VerificationTable;
   hosts: HostTable;
   machines: MachineTable;
   execs: ExecTable;
