@@ -7,10 +7,16 @@ import type { Db } from './database.ts';
 import * as machines from './migrations/001-machines.ts';
 import * as sharing from './migrations/002-sharing.ts';
 import * as sessions from './migrations/003-sessions.ts';
+import * as volumes from './migrations/005-volumes.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
-const MIGRATIONS = { '001-machines': machines, '002-sharing': sharing, '003-sessions': sessions };
+const MIGRATIONS = {
+  '001-machines': machines,
+  '002-sharing': sharing,
+  '003-sessions': sessions,
+  '005-volumes': volumes,
+};
 
 /** Any constant; it only has to be the same in every replica. */
 const LOCK_KEY = 7_311_842_005;

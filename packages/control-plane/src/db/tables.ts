@@ -6,6 +6,7 @@ import type { JobStatus } from '@sandbar/contract/exec.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { Isolation, MachineState } from '@sandbar/contract/machine.ts';
 import type { QuotaDimension } from '@sandbar/contract/quota.ts';
+import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 
 /** Set by the database's clock when a row is made. */
@@ -165,8 +166,29 @@ export type MachineTable = {
   started_at: Time;
   stopped_at: Time;
   destroyed_at: Time;
+  /** Set by a delete that keeps the root disk: the volume it becomes. */
+  keep_volume_id: Generated<string | null>;
   claim_token: string | null;
   claim_expires_at: ColumnType<Date | null, Date | null, Date | null>;
+};
+
+export type VolumeTable = {
+  id: string;
+  account_id: string;
+  /** Where its bytes are; a volume never moves to another host. */
+  host_id: string;
+  name: Generated<string>;
+  kind: VolumeKind;
+  size_gb: number;
+  state: VolumeState;
+  /** Set while it is attached. */
+  machine_id: Generated<string | null>;
+  mount_path: Generated<string | null>;
+  /** The stack of the machine that a root disk comes from. */
+  stack: Generated<string | null>;
+  /** A delete was accepted: absent for everybody but the reconciler. */
+  deleting: Generated<boolean>;
+  created_at: CreatedAt;
 };
 
 export type ExecTable = {
@@ -197,9 +219,11 @@ export type Database = {
   hosts: HostTable;
   machines: MachineTable;
   execs: ExecTable;
+  volumes: VolumeTable;
 };
 
 export type AccountRow = Selectable<AccountTable>;
 export type HostRow = Selectable<HostTable>;
 export type MachineRow = Selectable<MachineTable>;
+export type VolumeRow = Selectable<VolumeTable>;
 export type ExecRow = Selectable<ExecTable>;

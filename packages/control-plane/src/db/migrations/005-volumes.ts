@@ -1,0 +1,26 @@
+// Volumes: disks with a life of their own, and the name under which a machine's root disk is to outlive it.
+import { type Kysely, sql } from 'kysely';
+
+export async function up(db: Kysely<unknown>): Promise<void> {
+  await sql`
+    create table volumes (
+      id uuid primary key,
+      account_id uuid not null references accounts (id),
+      host_id uuid not null references hosts (id),
+      name text not null default '',
+      kind text not null check (kind in ('data', 'root')),
+      size_gb integer not null check (size_gb >= 1),
+      state text not null check (state in ('available', 'attached', 'error')),
+      machine_id uuid references machines (id),
+      mount_path text,
+      stack text,
+      deleting boolean not null default false,
+      created_at timestamptz(3) not null default now(),
+      check (state <> 'attached' or machine_id is not null)
+    )`.execute(db);
+  await sql`create index volumes_account on volumes (account_id, created_at desc, id desc)`.execute(db);
+  await sql`create index volumes_machine on volumes (machine_id) where machine_id is not null`.execute(db);
+  // What the reconciler asks for on every pass.
+  await sql`create index volumes_deleting on volumes (host_id) where deleting`.execute(db);
+  await sql`alter table machines add column keep_volume_id uuid`.execute(db);
+}
