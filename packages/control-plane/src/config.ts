@@ -44,10 +44,15 @@ export const DEFAULT_TIMING: Timing = {
 
 /** A token bucket: `perSec` tokens come back a second, `burst` are there at most. */
 export type Rate = { perSec: number; burst: number };
-/** Per account, shared by all replicas. */
-export type Rates = { mutating: Rate; exec: Rate };
+/** Shared by all replicas: per account, and for sign-in per client address and per e-mail address. */
+export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate };
 
-export const DEFAULT_RATES: Rates = { mutating: { perSec: 10, burst: 60 }, exec: { perSec: 20, burst: 100 } };
+export const DEFAULT_RATES: Rates = {
+  mutating: { perSec: 10, burst: 60 },
+  exec: { perSec: 20, burst: 100 },
+  signInAddress: { perSec: 1, burst: 20 },
+  signInEmail: { perSec: 0.2, burst: 10 },
+};
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -93,6 +98,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     activityRetentionDays: readNumber(env, 'SANDBAR_ACTIVITY_RETENTION_DAYS', 365, { min: 31, max: 36_500 }),
     allowEmulatedTenants: env.SANDBAR_ALLOW_EMULATED_TENANTS === '1',
     rates: {
+      ...DEFAULT_RATES,
       mutating: readRate(env, 'SANDBAR_RATE_MUTATING', DEFAULT_RATES.mutating),
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
     },

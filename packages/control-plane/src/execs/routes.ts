@@ -32,6 +32,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
+      rateLimit: 'exec',
       errors: ['conflict', 'host_unavailable'],
       examples: { request: { command: 'echo hello' }, response: exampleRunning() },
     },

@@ -8,8 +8,11 @@ import type { KeyScope } from '../db/tables.ts';
  */
 export type Access = 'read' | 'full' | 'session' | 'public';
 
-/** The bucket that a request takes a token from. `none` is for what must never be refused for its rate. */
-export type RateLimit = 'mutating' | 'exec' | 'none';
+/**
+ * The bucket that a request takes a token from: the account's for changes or for jobs; `sign-in`: that of the client's
+ * address and that of `email` in the body. `none` is for what must never be refused for its rate.
+ */
+export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'none';
 
 /** Who asks, as authentication found out with one query. */
 export type Caller = {

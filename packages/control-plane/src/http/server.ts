@@ -9,6 +9,7 @@ import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
 import { addRequestCounter, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
+import { installRateLimits } from '../rate-limits/hook.ts';
 import { installAuth } from './auth.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
 import { watchMethods } from './methods.ts';
@@ -75,6 +76,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   declareDocsPublic(server);
   const refuseOtherMethods = watchMethods(server);
   installAuth(server, app);
+  installRateLimits(server, app);
   installStrictness(server);
   await installDocument(server);
 

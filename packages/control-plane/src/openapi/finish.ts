@@ -2,7 +2,7 @@
 // gets its credential, its errors in the words of the error table, and its examples.
 import { ERROR_TABLE, type ErrorCode } from '@sandbar/contract/errors.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
-import { errorCodesOf, type OperationFacts } from './operation.ts';
+import { errorCodesOf, isLimited, type OperationFacts } from './operation.ts';
 
 type Json = Record<string, unknown>;
 type Media = { schema?: unknown; example?: unknown };
@@ -21,6 +21,19 @@ export type Document = Json & {
 
 const JSON_MEDIA = 'application/json';
 const REQUEST_ID = { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } };
+const RETRY_AFTER = { 'Retry-After': { $ref: '#/components/headers/RetryAfter' } };
+const RATE_LIMIT = {
+  'RateLimit-Limit': { $ref: '#/components/headers/RateLimitLimit' },
+  'RateLimit-Remaining': { $ref: '#/components/headers/RateLimitRemaining' },
+  'RateLimit-Reset': { $ref: '#/components/headers/RateLimitReset' },
+};
+const HEADERS = {
+  RequestId: { description: 'Names this request in our log.', schema: { type: 'string' } },
+  RetryAfter: { description: 'Seconds after which a retry makes sense.', schema: { type: 'integer' } },
+  RateLimitLimit: { description: 'Requests that may come at once.', schema: { type: 'integer' } },
+  RateLimitRemaining: { description: 'Requests of those that are left now.', schema: { type: 'integer' } },
+  RateLimitReset: { description: 'Seconds until all of them are there again.', schema: { type: 'integer' } },
+};
 
 /** Completes the document in place and returns it. */
 export function finishDocument(document: Document, operations: ReadonlyMap<string, OperationFacts>): Document {
@@ -30,10 +43,7 @@ export function finishDocument(document: Document, operations: ReadonlyMap<strin
       if (facts) finishOperation(operation, facts);
     }
   }
-  document.components.headers = {
-    RequestId: { description: 'Names this request in our log.', schema: { type: 'string' } },
-    RetryAfter: { description: 'Seconds after which a retry makes sense.', schema: { type: 'integer' } },
-  };
+  document.components.headers = HEADERS;
   const schemas: Json = {};
   document.paths = hoist(document.paths, schemas) as Document['paths'];
   document.components.schemas = Object.fromEntries(Object.entries(schemas).sort(([a], [b]) => a.localeCompare(b)));
@@ -51,19 +61,20 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   if (hasMetadataFilters(schema.querystring)) {
     operation.parameters = [...(operation.parameters ?? []), METADATA_FILTER];
   }
+  const headers = isLimited(config) ? { ...REQUEST_ID, ...RATE_LIMIT } : REQUEST_ID;
   const success: Record<string, Response> = {};
   for (const [status, response] of Object.entries(operation.responses)) {
     if (status === 'default' || response.content === undefined) continue;
     const media = response.content[JSON_MEDIA];
     if (media && config.examples?.response !== undefined) media.example = config.examples.response;
     if (config.producesEvents) response.content['text/event-stream'] = { schema: { type: 'string' } };
-    success[status] = { ...response, description: operation.summary, headers: REQUEST_ID };
+    success[status] = { ...response, description: operation.summary, headers };
   }
-  operation.responses = { ...success, ...errorResponses(errorCodesOf(facts)) };
+  operation.responses = { ...success, ...errorResponses(errorCodesOf(facts), headers) };
 }
 
 /** One response a status: several codes can share one. */
-function errorResponses(codes: readonly ErrorCode[]): Record<string, Response> {
+function errorResponses(codes: readonly ErrorCode[], headers: Json): Record<string, Response> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of codes) {
     const { status } = ERROR_TABLE[code];
@@ -74,8 +85,7 @@ function errorResponses(codes: readonly ErrorCode[]): Record<string, Response> {
       String(status),
       {
         description: sharing.map((code) => `\`${code}\`: ${ERROR_TABLE[code].when}`).join('\n\n'),
-        headers:
-          status === 503 ? { ...REQUEST_ID, 'Retry-After': { $ref: '#/components/headers/RetryAfter' } } : REQUEST_ID,
+        headers: status === 503 || status === 429 ? { ...headers, ...RETRY_AFTER } : headers,
         content: {
           [JSON_MEDIA]: {
             schema: structuredClone(ErrorBody),

@@ -4,11 +4,15 @@ import type { FastifyContextConfig, FastifySchema } from 'fastify';
 
 export type OperationFacts = { schema: FastifySchema; config: FastifyContextConfig };
 
+/** Whether every answer of the operation tells how its bucket stands. */
+export const isLimited = ({ rateLimit = 'none' }: FastifyContextConfig): boolean => rateLimit !== 'none';
+
 /** Every code the operation can answer: those its shape implies, then those it declares. */
 export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   const codes: ErrorCode[] = [];
   if (config.access !== 'public') codes.push('unauthenticated');
   if (config.access === 'full') codes.push('forbidden');
+  if (isLimited(config)) codes.push('rate_limited');
   // A parameter or body that the operation does not know is refused everywhere.
   codes.push('validation_error');
   if (schema.params) codes.push('not_found');

@@ -15,7 +15,7 @@ import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { insertAccount } from '../../src/accounts/store.ts';
 import { insertKey } from '../../src/api-keys/store.ts';
-import { type Config, DEFAULT_TIMING, type Timing } from '../../src/config.ts';
+import { type Config, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
 import { createLog, type Log } from '../../src/log.ts';
 import { FakeHost } from './fake-host.ts';
@@ -33,6 +33,9 @@ const TEST_TIMING: Timing = {
   streamHeartbeatMs: 200,
   shutdownMs: 2_000,
 };
+
+/** No test comes near it by accident. */
+const UNLIMITED: Rate = { perSec: 10_000, burst: 10_000 };
 
 export type TestBed = {
   plane: ControlPlane;
@@ -91,7 +94,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       memoryOvercommit: options.overcommit ?? 4,
       activityRetentionDays: 365,
       allowEmulatedTenants: true,
-      rates: { mutating: { perSec: 10_000, burst: 10_000 }, exec: { perSec: 10_000, burst: 10_000 } },
+      rates: { mutating: UNLIMITED, exec: UNLIMITED, signInAddress: UNLIMITED, signInEmail: UNLIMITED },
       secret: 'a secret of the tests that is long enough',
       ...options.config,
       logLevel: 'debug',

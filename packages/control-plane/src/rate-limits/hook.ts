@@ -1,0 +1,53 @@
+// Rate limits as a step of every request: after the credential and its scope (401, 403), before the body is read (400).
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { FastifyInstance, FastifyReply, RouteOptions } from 'fastify';
+import type { App } from '../app.ts';
+import { callerOf } from '../http/auth.ts';
+import { accountRate, rateLimitOf } from './rates.ts';
+import { addressKey, emailKey, emailOf } from './sign-in.ts';
+import { takeToken, type Verdict } from './store.ts';
+
+const ACCOUNT_REFUSALS = {
+  mutating: 'The account sends too many requests that change something',
+  exec: 'The account starts too many jobs',
+} as const;
+
+/** Installs the hooks. Call it after `installAuth` and before the first route. */
+export function installRateLimits(server: FastifyInstance, app: App): void {
+  server.addHook('onRoute', (route: RouteOptions) => {
+    const config = route.config ?? {};
+    route.config = { ...config, rateLimit: rateLimitOf(config, [route.method].flat()) };
+  });
+  server.addHook('onRequest', async (request, reply) => {
+    const { rateLimit } = request.routeOptions.config;
+    if (rateLimit === 'mutating' || rateLimit === 'exec') {
+      const caller = callerOf(request);
+      const rate = accountRate(rateLimit, app.config.rates, caller);
+      apply(reply, await takeToken(app.db, `${rateLimit}:${caller.accountId}`, rate), ACCOUNT_REFUSALS[rateLimit]);
+    }
+    if (rateLimit === 'sign-in') {
+      const verdict = await takeToken(app.db, addressKey(request.ip), app.config.rates.signInAddress);
+      apply(reply, verdict, 'Too many attempts come from this address');
+    }
+  });
+  // The e-mail address is in the body, which is only there now.
+  server.addHook('preHandler', async (request, reply) => {
+    const email = request.routeOptions.config.rateLimit === 'sign-in' ? emailOf(request.body) : undefined;
+    if (email === undefined) return;
+    const verdict = await takeToken(app.db, emailKey(email), app.config.rates.signInEmail);
+    apply(reply, verdict, 'There were too many attempts with this e-mail address');
+  });
+}
+
+/** Tells the client how it stands, the tightest bucket where there are two. Throws `rate_limited` for a refusal. */
+function apply(reply: FastifyReply, verdict: Verdict, refusal: string): void {
+  const told = reply.getHeader('ratelimit-remaining');
+  if (told === undefined || !verdict.isAllowed || verdict.remaining < Number(told)) {
+    reply.header('ratelimit-limit', String(verdict.limit));
+    reply.header('ratelimit-remaining', String(verdict.remaining));
+    reply.header('ratelimit-reset', String(verdict.resetSec));
+  }
+  if (verdict.isAllowed) return;
+  const { retryAfterSec } = verdict;
+  throw new ServiceError('rate_limited', `${refusal}. Retry in ${retryAfterSec} s.`, { retryAfterSec });
+}

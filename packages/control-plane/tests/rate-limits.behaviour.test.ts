@@ -1,0 +1,205 @@
+// Rate limits: one bucket an account whatever the replica, exact under a rush, told in headers, and asked for between the
+// credential and the shape of a request. The buckets of most tests refill so slowly that no test is too slow for them.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fastify, { type FastifyBaseLogger } from 'fastify';
+import { sql } from 'kysely';
+import { installAuth } from '../src/http/auth.ts';
+import { sendError } from '../src/http/errors.ts';
+import { installRateLimits } from '../src/rate-limits/hook.ts';
+import { addressKey } from '../src/rate-limits/sign-in.ts';
+import { sweepBuckets, takeToken } from '../src/rate-limits/store.ts';
+import { type Answer, startTestBed } from './support/test-bed.ts';
+
+/** One token in 1000 s. */
+const SLOW = 0.001;
+const rates = {
+  mutating: { perSec: SLOW, burst: 8 },
+  exec: { perSec: SLOW, burst: 5 },
+  signInAddress: { perSec: SLOW, burst: 4 },
+  signInEmail: { perSec: SLOW, burst: 3 },
+};
+const bed = await startTestBed({ replicas: 2, config: { rates } });
+const { api, keys, replicas } = bed;
+const { db } = bed.plane.app;
+const NOBODY = `/v1/machines/${randomUUID()}`;
+
+const refill = () => db.deleteFrom('rate_buckets').execute();
+/** Limit, tokens left, and how many tokens are missing by the time until it is full: a slow test is a second off. */
+const stand = ({ headers }: Answer) => {
+  const [limit, remaining, reset] = ['limit', 'remaining', 'reset'].map((name) => headers.get(`ratelimit-${name}`));
+  return [limit, remaining, reset && Math.ceil(Number(reset) * SLOW)];
+};
+const drain = async (path: string, count: number) => {
+  for (let index = 0; index < count; index++) assert.equal((await api('POST', path)).status, 404);
+};
+
+describe('a rush over two replicas', () => {
+  it('passes exactly the burst, and no more after it', async () => {
+    await refill();
+    const answers = await Promise.all(
+      Array.from({ length: rates.mutating.burst + 20 }, (_, index) =>
+        api('POST', `${NOBODY}/stop`, { plane: replicas[index % 2] ?? bed.plane }),
+      ),
+    );
+    assert.equal(answers.filter(({ status }) => status === 404).length, rates.mutating.burst);
+    const refused = answers.filter(({ status }) => status !== 404);
+    for (const { status, json } of refused) assert.deepEqual([status, json.code], [429, 'rate_limited']);
+    const left = answers
+      .filter(({ status }) => status === 404)
+      .map(({ headers }) => headers.get('ratelimit-remaining'));
+    assert.deepEqual(left.sort(), ['0', '1', '2', '3', '4', '5', '6', '7'], 'each was told another rest');
+    for (const plane of replicas) assert.equal((await api('POST', '/v1/machines', { plane })).status, 429);
+  });
+
+  it('concerns nobody else, no reads, and no jobs', async () => {
+    assert.equal((await api('DELETE', NOBODY)).status, 429);
+    assert.equal((await api('DELETE', NOBODY, { key: keys.other })).status, 404);
+    const read = await api('GET', '/v1/machines');
+    assert.deepEqual([read.status, ...stand(read)], [200, null, null, null]);
+    assert.equal((await api('POST', `${NOBODY}/execs`, { body: { command: 'x' } })).status, 404);
+    assert.equal((await api('POST', `${NOBODY}/execs/${randomUUID()}/cancel`)).status, 429, 'only starts are jobs');
+  });
+});
+
+describe('headers', () => {
+  it('tell the burst, the tokens left and when all are back, whatever the answer is', async () => {
+    await refill();
+    assert.deepEqual(stand(await api('DELETE', NOBODY)), ['8', '7', 1]);
+    assert.deepEqual(stand(await api('POST', '/v1/machines', { body: { name: 5 } })), ['8', '6', 2]);
+    assert.deepEqual(stand(await api('POST', `${NOBODY}/execs`, { body: { command: 'x' } })), ['5', '4', 1]);
+    assert.deepEqual(stand(await api('POST', '/v1/machines')), ['8', '5', 3]);
+  });
+
+  it('a refusal says when a token is back, and takes none', async () => {
+    await refill();
+    await drain(`${NOBODY}/stop`, rates.mutating.burst);
+    const key = `mutating:${bed.accountId}`;
+    const before = await db.selectFrom('rate_buckets').selectAll().where('key', '=', key).execute();
+    const refused = await api('POST', `${NOBODY}/stop`);
+    assert.deepEqual(stand(refused), ['8', '0', 8]);
+    const retryAfter = refused.headers.get('retry-after');
+    assert.equal(Math.ceil(Number(retryAfter) * SLOW), 1);
+    assert.equal(String(refused.json.detail).includes(`Retry in ${retryAfter} s.`), true);
+    assert.deepEqual(await db.selectFrom('rate_buckets').selectAll().where('key', '=', key).execute(), before);
+  });
+});
+
+describe('a bucket', () => {
+  it('gets its tokens back with time, up to the burst', async () => {
+    await refill();
+    await drain(`${NOBODY}/stop`, rates.mutating.burst);
+    const pass = (seconds: number) =>
+      db
+        .updateTable('rate_buckets')
+        .set({ full_at: sql<Date>`full_at - ${seconds} * interval '1 second'` })
+        .execute();
+    await pass(2000);
+    await drain(`${NOBODY}/stop`, 2);
+    assert.equal((await api('POST', `${NOBODY}/stop`)).status, 429);
+    await pass(1_000_000);
+    await drain(`${NOBODY}/stop`, rates.mutating.burst);
+    assert.equal((await api('POST', `${NOBODY}/stop`)).status, 429);
+  });
+
+  it('that is full again is swept, one that is not stays', async () => {
+    await refill();
+    await takeToken(db, 'full', { perSec: SLOW, burst: 2 });
+    await takeToken(db, 'taken', { perSec: SLOW, burst: 2 });
+    await db
+      .updateTable('rate_buckets')
+      .set({ full_at: sql<Date>`now() - interval '1 second'` })
+      .where('key', '=', 'full')
+      .execute();
+    await sweepBuckets(db);
+    assert.deepEqual(await db.selectFrom('rate_buckets').select('key').execute(), [{ key: 'taken' }]);
+  });
+});
+
+describe("an account's own rate", () => {
+  const own = (set: { rate_mutating?: number | null; rate_exec?: number | null }) =>
+    db.updateTable('accounts').set(set).where('id', '=', bed.accountId).execute();
+
+  it('replaces the configured one at once, with a burst in proportion', async () => {
+    await refill();
+    await drain(`${NOBODY}/stop`, rates.mutating.burst);
+    await own({ rate_mutating: 2 });
+    assert.equal((await api('DELETE', NOBODY)).headers.get('ratelimit-limit'), '16000');
+    assert.equal((await api('DELETE', NOBODY, { key: keys.other })).headers.get('ratelimit-limit'), '8');
+    const job = await api('POST', `${NOBODY}/execs`, { body: { command: 'x' } });
+    assert.equal(job.headers.get('ratelimit-limit'), '5');
+    await own({ rate_mutating: null, rate_exec: 1 });
+    assert.equal((await api('DELETE', NOBODY)).status, 429);
+    const faster = await api('POST', `${NOBODY}/execs`, { body: { command: 'x' } });
+    assert.equal(faster.headers.get('ratelimit-limit'), '5000');
+    await own({ rate_exec: null });
+  });
+});
+
+describe('the order of refusals', () => {
+  it('401 and 403 come before 429 and take no token, 429 before 400, 404, 413 and 415', async () => {
+    await refill();
+    const bad = { body: { nonsense: 1 } };
+    for (let index = 0; index < 10; index++) {
+      assert.equal((await api('POST', '/v1/machines', { ...bad, key: keys.read })).status, 403);
+      assert.equal((await api('POST', '/v1/machines', { ...bad, key: null })).status, 401);
+    }
+    for (let index = 0; index < rates.mutating.burst; index++)
+      assert.equal((await api('POST', '/v1/machines', bad)).status, 400, 'what is invalid costs a token too');
+    assert.equal((await api('POST', '/v1/machines', { ...bad, key: keys.read })).status, 403);
+    assert.equal((await api('POST', '/v1/machines', { ...bad, key: null })).status, 401);
+    assert.equal((await api('POST', '/v1/machines', bad)).status, 429);
+    assert.equal((await api('POST', '/v1/machines/no-id/stop')).status, 429);
+    assert.equal((await api('POST', '/v1/machines', { rawBody: ' '.repeat(2 ** 20 + 1) })).status, 429);
+    const text = { rawBody: 'x', headers: { 'content-type': 'text/plain' } };
+    assert.equal((await api('POST', '/v1/machines', text)).status, 429);
+    assert.equal((await api('PATCH', '/v1/machines')).status, 405);
+  });
+});
+
+describe('a route for who has no account yet', async () => {
+  const server = fastify({ loggerInstance: bed.plane.app.log as FastifyBaseLogger });
+  server.setErrorHandler(sendError);
+  installAuth(server, bed.plane.app);
+  installRateLimits(server, bed.plane.app);
+  server.post('/sign-in', { config: { access: 'public', rateLimit: 'sign-in' } }, async () => ({}));
+  server.post('/open', { config: { access: 'public' } }, async () => ({}));
+  await server.ready();
+  const signIn = (remoteAddress: string, email?: string, url = '/sign-in') =>
+    server.inject({ method: 'POST', url, remoteAddress, ...(email === undefined ? {} : { payload: { email } }) });
+
+  it('is limited by the address of the client', async () => {
+    await refill();
+    for (let index = 0; index < rates.signInAddress.burst; index++)
+      assert.equal((await signIn('203.0.113.1', `${index}@example.test`)).statusCode, 200);
+    const refused = await signIn('203.0.113.1', 'new@example.test');
+    assert.equal(refused.statusCode, 429);
+    assert.equal((await signIn('203.0.113.2', 'new@example.test')).statusCode, 200);
+    assert.equal((await signIn('203.0.113.1', undefined, '/open')).statusCode, 200);
+  });
+
+  it('is limited by the e-mail address of the body, however it is written and wherever it comes from', async () => {
+    await refill();
+    for (let index = 0; index < rates.signInEmail.burst; index++)
+      assert.equal(
+        (await signIn(`203.0.113.${index}`, index === 1 ? 'A@Example.test' : 'a@example.test')).statusCode,
+        200,
+      );
+    const refused = await signIn('203.0.113.77', 'a@EXAMPLE.test');
+    assert.deepEqual(
+      [refused.statusCode, refused.headers['ratelimit-limit'], refused.headers['ratelimit-remaining']],
+      [429, '3', '0'],
+    );
+    assert.equal((await signIn('203.0.113.78', 'b@example.test')).statusCode, 200);
+    const names = await db.selectFrom('rate_buckets').select('key').execute();
+    assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');
+  });
+
+  it('counts a network of IPv6 as one client', () => {
+    assert.equal(addressKey('2001:db8:1:2:3:4:5:6'), addressKey('2001:db8:1:2::9'));
+    assert.notEqual(addressKey('2001:db8:1:2::9'), addressKey('2001:db8:1:3::9'));
+    assert.equal(addressKey('::1'), 'sign-in-address:0:0:0:0');
+    assert.equal(addressKey('::ffff:203.0.113.1'), 'sign-in-address:::ffff:203.0.113.1');
+  });
+});
