@@ -49,6 +49,9 @@ export const Exec = Type.Object(
 );
 export type Exec = Static<typeof Exec>;
 
+/** The bits that the padding leaves over are zero: one text for the same bytes. */
+const BASE64 = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
+
 export const ExecCreate = Type.Object(
   {
     command: Type.Optional(
@@ -57,20 +60,34 @@ export const ExecCreate = Type.Object(
     argv: Type.Optional(Type.Array(Type.String(), { minItems: 1, maxItems: 4096, description: 'Run as it is.' })),
     exec_id: Type.Optional(Uuid('Chosen by the client; one used before is a 409.')),
     env: Type.Optional(
-      Type.Record(Type.String({ pattern: '^[^=\\u0000]+$' }), Type.String({ pattern: '^[^\\u0000]*$' }), {
+      Type.Unsafe<Record<string, string>>({
+        type: 'object',
         maxProperties: 1024,
+        propertyNames: { pattern: '^[^=\\u0000]+$', description: 'not empty and hold no "="' },
+        additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
       }),
     ),
     cwd: Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description: "Default: the user's home." })),
     user: Type.Optional(
       Type.String({ minLength: 1, maxLength: 64, default: 'root', description: 'A name or uid[:gid].' }),
     ),
-    stdin: Type.Optional(Type.String({ description: 'Base64, up to 512 KiB decoded.' })),
+    stdin: Type.Optional(
+      Type.String({
+        pattern: BASE64,
+        maxLength: Math.ceil(EXEC_BOUNDS.stdinBytes / 3) * 4,
+        contentEncoding: 'base64',
+        description: 'Base64 (RFC 4648, with padding, no line breaks), up to 512 KiB decoded.',
+      }),
+    ),
     timeout_sec: Type.Optional(
       Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax, default: EXEC_BOUNDS.timeoutSecDefault }),
     ),
   },
-  { title: 'ExecCreate', additionalProperties: false },
+  {
+    title: 'ExecCreate',
+    additionalProperties: false,
+    oneOf: [{ required: ['command'] }, { required: ['argv'] }],
+  },
 );
 export type ExecCreate = Static<typeof ExecCreate>;
 

@@ -2,6 +2,7 @@
 // operations of the OpenAPI document for credentials and foreign ids.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { request } from 'node:http';
 import { connect } from 'node:net';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -189,13 +190,13 @@ const CASES: Case[] = [
     /no body/,
   ],
   [
-    'delete: not there yet',
+    'delete: preserve_storage maybe',
     'DELETE',
-    `/v1/machines/${machine}?preserve_storage=true`,
+    `/v1/machines/${machine}?preserve_storage=maybe`,
     {},
     400,
     'validation_error',
-    /preserve_storage/,
+    /preserve_storage must be true or false/,
   ],
   ['get: no UUID', 'GET', '/v1/machines/x', {}, 404, 'not_found', /./],
   ['get: a very long id', 'GET', `/v1/machines/${'x'.repeat(900)}`, {}, 404, 'not_found', /./],
@@ -228,6 +229,10 @@ describe('a bad request', () => {
     const item = await api('POST', `/v1/machines/${machine}`);
     assert.deepEqual([item.status, item.headers.get('allow')], [405, 'DELETE, GET, HEAD']);
     assert.equal((await api('GET', `/v1/machines/${machine}/stop`)).headers.get('allow'), 'POST');
+    for (const method of ['QUERY', 'PROPFIND', 'TRACE', 'OPTIONS']) {
+      assert.equal(await statusOf(method, '/v1/machines'), 405, method);
+      assert.equal(await statusOf(method, '/nothing'), 404, method);
+    }
   });
 
   it('the retired exec is 410 with a pointer, whatever the body', async () => {
@@ -266,6 +271,16 @@ describe('the request id', () => {
     assert.notEqual(await id('x'.repeat(129)), 'x'.repeat(129));
   });
 });
+
+/** The status of a method that `fetch` may not send. */
+function statusOf(method: string, path: string): Promise<number | undefined> {
+  const { host, port } = bed.plane.address;
+  return new Promise((resolve, reject) => {
+    request({ host, port, method, path }, (response) => resolve(response.resume().statusCode))
+      .once('error', reject)
+      .end();
+  });
+}
 
 type Operation = { operationId: string; security: { bearer: string[] }[] };
 const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };

@@ -1,9 +1,19 @@
 // A known path with another method is a 405 that names the right ones. Fastify would say 404, so every path gets a
 // route for the methods it does not have, once all routes are known.
+import { METHODS as NODE_METHODS } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, HTTPMethods, RouteOptions } from 'fastify';
 
-const METHODS: HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'];
+/** All that Node can read; a CONNECT never reaches a route. */
+const METHODS = NODE_METHODS.filter((method) => method !== 'CONNECT') as HTTPMethods[];
+const OURS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']);
+
+/** Makes the methods routable that no operation has; what comes as their body is not looked at. */
+export function acceptEveryMethod(server: FastifyInstance): void {
+  for (const method of METHODS) {
+    if (!OURS.has(method)) server.addHttpMethod(method, { overrideExisting: true });
+  }
+}
 
 /** Collects the routes from now on; the function returned adds the refusals. */
 export function watchMethods(server: FastifyInstance): () => void {

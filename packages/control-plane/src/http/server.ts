@@ -12,7 +12,7 @@ import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { installAuth } from './auth.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
-import { watchMethods } from './methods.ts';
+import { acceptEveryMethod, watchMethods } from './methods.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
 import { installStrictness } from './strictness.ts';
@@ -73,6 +73,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     if (app.closing.aborted) reply.header('connection', 'close');
   });
   addRequestCounter(server, requests);
+  acceptEveryMethod(server);
   declareDocsPublic(server);
   const refuseOtherMethods = watchMethods(server);
   installAuth(server, app);

@@ -10,7 +10,8 @@ const MAX_NAME = 80;
 
 /** The sentence for the first failure. `part` is Fastify's name for what was validated. */
 export function describeFailure(failures: readonly Failure[], part: string | undefined): string {
-  const failure = failures[0];
+  // These two come after the failures inside of them, which say less.
+  const failure = failures.find(({ keyword }) => keyword === 'oneOf' || keyword === 'propertyNames') ?? failures[0];
   if (!failure) return 'The request is invalid.';
   const place = part === 'querystring' ? 'query parameter' : 'field';
   const path = fieldPath(failure.instancePath);
@@ -21,6 +22,10 @@ export function describeFailure(failures: readonly Failure[], part: string | und
     }
     case 'required':
       return `${[path, String(failure.params.missingProperty)].filter(Boolean).join('.')} is required.`;
+    case 'oneOf':
+      return `Exactly one of ${alternatives(failure.parentSchema)} must be given.`;
+    case 'propertyNames':
+      return `${shorten(path)} must have names that are ${namesOf(failure.parentSchema)}.`;
     default:
       return `${path === '' ? 'The body' : shorten(path)} must be ${describeSchema(failure.parentSchema ?? {})}.`;
   }
@@ -49,7 +54,19 @@ function describeString(schema: Schema): string {
   if (schema.format === 'uuid') return 'a UUID';
   if (schema.format !== undefined) return `a string of format ${String(schema.format)}`;
   const lengths = between(schema.minLength, schema.maxLength, ' characters');
+  if (schema.contentEncoding === 'base64') return `base64 (RFC 4648, with padding, no line breaks)${lengths}`;
   return schema.pattern === undefined ? `a string${lengths}` : `a string${lengths} matching ${String(schema.pattern)}`;
+}
+
+/** The fields of which a `oneOf` of `required` wants one. */
+function alternatives(schema: Schema | undefined): string {
+  const branches = Array.isArray(schema?.oneOf) ? (schema.oneOf as { required?: string[] }[]) : [];
+  return branches.map(({ required = [] }) => required.join(' with ')).join(' and ');
+}
+
+function namesOf(schema: Schema | undefined): string {
+  const { description } = (schema?.propertyNames ?? {}) as Schema;
+  return typeof description === 'string' ? description : 'as documented';
 }
 
 function between(min: unknown, max: unknown, unit: string): string {
