@@ -15,6 +15,8 @@ export function homePaths(home: string) {
     logs: `${home}/logs`,
     /** Disks, specs and job output of machines: `<machines>/<id>/`. */
     machines: `${home}/machines`,
+    /** Disks that have a life of their own: `<volumes>/<id>/`. On the file system of `machines`. */
+    volumes: `${home}/volumes`,
     run,
     /** Sockets, pid files and consoles of running VMs: `<runMachines>/<id>/`. */
     runMachines: `${run}/machines`,

@@ -6,6 +6,7 @@ import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './e
 import { Nullable, OneOf, Uuid } from './fields.ts';
 import { Image } from './image.ts';
 import { ISOLATIONS } from './machine.ts';
+import { VOLUME_KINDS } from './volume.ts';
 
 /** What a machine is made of; fixed for its life. */
 export const MachineSpec = Type.Object(
@@ -97,8 +98,22 @@ export const OUTPUT_HEADERS = {
 
 export const HostMachineParams = Type.Object({ id: Uuid() });
 export const HostJobParams = Type.Object({ id: Uuid(), job_id: Uuid() });
-export const HostMachineDeleteQuery = Type.Object({ generation: Type.Integer({ minimum: 1 }) });
+export const HostMachineDeleteQuery = Type.Object({
+  generation: Type.Integer({ minimum: 1 }),
+  keep_volume_id: Type.Optional(
+    Uuid('The root disk is not removed: it becomes this volume, after the guest had 10 s to power off.'),
+  ),
+});
 export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
+/** A volume of this host: its disk is there, whole and durable. */
+export const HostVolume = Type.Object({
+  volume_id: Uuid(),
+  size_gb: Type.Integer(),
+  kind: OneOf(VOLUME_KINDS),
+});
+export type HostVolume = Static<typeof HostVolume>;
+export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
+export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
 export const HostWaitQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
@@ -120,4 +135,6 @@ export const HOST_PATHS = {
   job: '/v1/machines/:id/jobs/:job_id',
   jobCancel: '/v1/machines/:id/jobs/:job_id/cancel',
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',
+  volumes: '/v1/volumes',
+  volume: '/v1/volumes/:id',
 } as const;

@@ -20,6 +20,7 @@ import { hostNameServers } from './network/dns-relay.ts';
 import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
+import { VolumeStore } from './storage/volume-store.ts';
 
 const VERSION = '0.1.0';
 /** Images are looked for again at this pace, so that a build shows without a restart. */
@@ -48,6 +49,7 @@ async function main(log: Logger): Promise<void> {
   log.info({ qemu: qemuVersion, isolation: accelerator.isolation, because: accelerator.reason }, 'accelerator chosen');
 
   const network = await makeNetwork(config, state.subnet);
+  const volumes = new VolumeStore(paths.volumes, log);
   const machines = new MachineRegistry(
     {
       hypervisor: new QemuHypervisor(qemuPath, accelerator.isolation, paths.runMachines),
@@ -55,6 +57,7 @@ async function main(log: Logger): Promise<void> {
       bootId,
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,
+      volumes,
       outputLimitBytes: config.outputLimitBytes,
       bootWindow: pLimit(config.concurrentBoots),
       log,
@@ -84,7 +87,7 @@ async function main(log: Logger): Promise<void> {
     memory_mb: Math.floor(totalmem() / 1024 / 1024),
     images: currentImages,
   });
-  const server = buildServer({ info, bootId, machines }, log);
+  const server = buildServer({ info, bootId, machines, volumes }, log);
   rmSync(paths.hostAgentSocket, { force: true });
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);

@@ -15,7 +15,7 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
-    server = buildServer({ info, bootId: 'boot-1', machines }, pino({ level: 'silent' }));
+    server = buildServer({ info, bootId: 'boot-1', machines, volumes: host.volumes }, pino({ level: 'silent' }));
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
   });
   after(async () => {
@@ -36,7 +36,10 @@ describe('host API', () => {
       assert.ok(server.hasRoute({ url: path, method: routeMethod(path) }), `${path}\n${routes}`);
   });
 
-  const routeMethod = (path: string) => (path === HOST_PATHS.jobCancel ? 'POST' : 'GET');
+  const routeMethod = (path: string) => {
+    if (path === HOST_PATHS.jobCancel) return 'POST';
+    return path === HOST_PATHS.volume ? 'DELETE' : 'GET';
+  };
 
   it('a malformed call is a validation_error, an unknown path is not taken for an absent machine', async () => {
     const bad = await server.inject({ method: 'PUT', url: `/v1/machines/${ID}`, payload: { generation: 0 } });

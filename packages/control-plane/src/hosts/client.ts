@@ -7,6 +7,7 @@ import {
   HOST_PATHS,
   type HostEvent,
   type HostInfo,
+  type HostVolume,
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
@@ -24,8 +25,12 @@ export type HostClient = {
   /** Undefined when the host does not know the machine. */
   getMachine(machineId: string): Promise<MachineReport | undefined>;
   ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
+  /** Succeeds also when there is nothing to delete. With `keepVolumeId` the root disk becomes that volume. */
+  deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
+  /** The volumes whose disks are there. */
+  listVolumes(): Promise<HostVolume[]>;
   /** Succeeds also when there is nothing to delete. */
-  deleteMachine(machineId: string, generation: number): Promise<void>;
+  deleteVolume(volumeId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
   getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
   cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
@@ -51,7 +56,7 @@ export class HostUnavailable extends ServiceError {
 
 /** What an answer may take on top of the time it was asked to wait. */
 const SLACK_MS = 10_000;
-/** A graceful stop takes up to 10 s on the host, a delete a kill and the removal of files. */
+/** A graceful stop takes up to 10 s on the host, a delete a kill (or such a stop) and the removal of files. */
 const REMOVE_MS = 30_000;
 
 /** A client for the agent that listens on `socketPath`; connects when it is first used. */
@@ -84,9 +89,21 @@ export function createHostClient(socketPath: string): HostClient {
     },
     getMachine: (id) => orAbsent(json({ method: 'GET', path: machinePath(id), timeoutMs: SLACK_MS })),
     ensureMachine: (id, body, timeoutMs) => json({ method: 'PUT', path: machinePath(id), body, timeoutMs }),
-    deleteMachine: async (id, generation) => {
-      const query = { generation };
+    deleteMachine: async (id, generation, keepVolumeId) => {
+      const query = { generation, ...(keepVolumeId === undefined ? {} : { keep_volume_id: keepVolumeId }) };
       await orAbsent(json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS }));
+    },
+    listVolumes: async () => {
+      const list = await json<{ volumes: HostVolume[] }>({
+        method: 'GET',
+        path: HOST_PATHS.volumes,
+        timeoutMs: SLACK_MS,
+      });
+      return list.volumes;
+    },
+    deleteVolume: async (id) => {
+      const path = HOST_PATHS.volume.replace(':id', id);
+      await orAbsent(json({ method: 'DELETE', path, timeoutMs: REMOVE_MS }));
     },
     startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
     getJob: (id, jobId, waitMs, signal) => {

@@ -12,6 +12,8 @@ import {
   HostMachineList,
   HostMachineParams,
   HostOutputQuery,
+  HostVolumeList,
+  HostVolumeParams,
   HostWaitQuery,
   JobReport,
   MachineReport,
@@ -20,14 +22,15 @@ import {
 } from '@sandbar/contract/host-api.ts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
 import type { MachineRegistry } from '../machines/registry.ts';
+import type { VolumeStore } from '../storage/volume-store.ts';
 
 /** A stdin of 512 KiB in base64, and the rest of a job. */
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
 const HEARTBEAT_MS = 5000;
 
-export type HostServices = { info: () => HostInfo; bootId: string; machines: MachineRegistry };
+export type HostServices = { info: () => HostInfo; bootId: string; machines: MachineRegistry; volumes: VolumeStore };
 
-export function buildServer({ info, bootId, machines }: HostServices, log: FastifyBaseLogger) {
+export function buildServer({ info, bootId, machines, volumes }: HostServices, log: FastifyBaseLogger) {
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
@@ -71,7 +74,7 @@ export function buildServer({ info, bootId, machines }: HostServices, log: Fasti
     HOST_PATHS.machine,
     { schema: { params: HostMachineParams, querystring: HostMachineDeleteQuery } },
     async (request, reply) => {
-      await machines.destroy(request.params.id, request.query.generation);
+      await machines.destroy(request.params.id, request.query.generation, request.query.keep_volume_id);
       return reply.status(204).send();
     },
   );
@@ -115,6 +118,15 @@ export function buildServer({ info, bootId, machines }: HostServices, log: Fasti
         .send(page.data);
     },
   );
+
+  server.get(HOST_PATHS.volumes, { schema: { response: { 200: HostVolumeList } } }, () => ({
+    volumes: volumes.list(),
+  }));
+
+  server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
+    await volumes.remove(request.params.id);
+    return reply.status(204).send();
+  });
 
   server.get(HOST_PATHS.events, (request, reply) => {
     reply.hijack();

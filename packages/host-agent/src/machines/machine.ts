@@ -23,14 +23,15 @@ import type { HostNetwork } from '../network/network.ts';
 import { CommandError } from '../run-command.ts';
 import { diskFull, ensureOverlay, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
+import type { VolumeStore } from '../storage/volume-store.ts';
 import { type BootLog, bootMachine } from './boot.ts';
 import { GuestLink } from './guest-link.ts';
+import { DISK, keepDisk } from './keep-disk.ts';
 import { type MachineImage, type MachineRecord, statusWithoutVm } from './record.ts';
 
 /** How long a guest may take to sync and power off before it is ended. */
 const GRACEFUL_STOP_MS = 10_000;
 const RECORD = 'machine.json';
-const DISK = 'disk.qcow2';
 /** The console of a VM that died, kept for whoever looks for the cause. */
 const LAST_CONSOLE = 'last-console.log';
 
@@ -41,6 +42,7 @@ export type MachineHost = {
   bootId: string;
   machinesDir: string;
   runMachinesDir: string;
+  volumes: VolumeStore;
   outputLimitBytes: number;
   /** Bounds the boots that run at once. */
   bootWindow: LimitFunction;
@@ -59,8 +61,10 @@ export class Machine {
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
   #queue: Promise<unknown> = Promise.resolve();
-  /** Aborted by a destroy, which waits for nothing that takes long. */
+  /** Aborted by every destroy: a boot under way is given up. */
   readonly #destroying = new AbortController();
+  /** Aborted by a destroy that keeps nothing, which does not wait for the guest to write its files out. */
+  readonly #discarding = new AbortController();
 
   private constructor(id: string, host: MachineHost, record: MachineRecord) {
     this.id = id;
@@ -140,15 +144,22 @@ export class Machine {
     });
   }
 
-  /** Ends the VM at once and removes all that the host has of the machine. */
-  destroy(generation: number): Promise<void> {
+  /**
+   * Removes all that the host has of the machine, its VM at once. With `keepVolumeId` the guest powers off first (10 s at
+   * most), so that what it wrote is on its disk, and the disk becomes that volume. Throws what keeping the disk throws;
+   * the disk is the machine's then.
+   */
+  destroy(generation: number, keepVolumeId?: string): Promise<void> {
     this.#refuseStale(generation);
     this.#record.generation = generation;
     // A boot or a graceful stop under way would hold the queue for its whole length.
     this.#destroying.abort();
+    if (keepVolumeId === undefined) this.#discarding.abort();
     return this.#enqueue(async () => {
+      if (this.#vm && keepVolumeId !== undefined) await this.#powerOff(this.#vm);
       await this.#tearDown();
       await this.#host.network.detach(this.id);
+      if (keepVolumeId !== undefined) await this.#keepDisk(keepVolumeId);
       await rm(this.#dir, { recursive: true, force: true });
     });
   }
@@ -307,7 +318,7 @@ export class Machine {
 
   async #powerOff(vm: Vm): Promise<void> {
     const timer = new AbortController();
-    const patience = AbortSignal.any([timer.signal, this.#destroying.signal]);
+    const patience = AbortSignal.any([timer.signal, this.#discarding.signal]);
     const asked = this.#link?.guest().then((guest) => guest.powerOff());
     asked?.catch((err) =>
       this.#host.log.warn({ machine_id: this.id, err }, 'the guest could not be asked to power off'),
@@ -325,6 +336,12 @@ export class Machine {
     await vm?.end();
     await this.#jobs.loseAll();
     await rm(this.#runDir, { recursive: true, force: true });
+  }
+
+  /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
+  async #keepDisk(volumeId: string): Promise<void> {
+    this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
+    await keepDisk(this.#host.volumes, volumeId, { id: this.id, dir: this.#dir }, this.#record);
   }
 
   /** What stays is used again by the next start, and is what a destroy fails of; the machine's end is news all the same. */

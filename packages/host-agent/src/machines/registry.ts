@@ -6,6 +6,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { EnsureMachine, HostEvent, MachineReport } from '@sandbar/contract/host-api.ts';
+import { keepDiskWithoutRecord } from './keep-disk.ts';
 import { Machine, type MachineHost } from './machine.ts';
 import type { MachineImage } from './record.ts';
 
@@ -81,12 +82,12 @@ export class MachineRegistry {
     return machine.ensure(wanted);
   }
 
-  /** Removes the machine; one that is not there is removed already. */
-  async destroy(id: string, generation: number): Promise<void> {
+  /** Removes the machine, or all but its disk; one that is not there is removed already. See {@link Machine.destroy}. */
+  async destroy(id: string, generation: number, keepVolumeId?: string): Promise<void> {
     this.#rememberDestroyed(id, generation);
     const machine = this.#machines.get(id) ?? (await this.#creating.get(id)?.catch(() => undefined));
-    if (machine) await machine.destroy(generation);
-    else await rm(join(this.#host.machinesDir, id), { recursive: true, force: true });
+    if (machine) await machine.destroy(generation, keepVolumeId);
+    else await this.#removeFolder(id, keepVolumeId);
     this.#machines.delete(id);
   }
 
@@ -106,6 +107,13 @@ export class MachineRegistry {
     const machine = await Machine.create(id, this.#host, wanted, await this.#findImage(wanted.spec.stack));
     this.#machines.set(id, machine);
     return machine;
+  }
+
+  /** What is left of a machine whose record cannot be read. */
+  async #removeFolder(id: string, keepVolumeId: string | undefined): Promise<void> {
+    const dir = join(this.#host.machinesDir, id);
+    if (keepVolumeId !== undefined) await keepDiskWithoutRecord(this.#host.volumes, keepVolumeId, { id, dir });
+    await rm(dir, { recursive: true, force: true });
   }
 
   #rememberDestroyed(id: string, generation: number): void {

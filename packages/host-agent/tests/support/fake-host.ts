@@ -7,6 +7,7 @@ import pLimit from 'p-limit';
 import { MachineRegistry } from '../../src/machines/registry.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { UserNetwork } from '../../src/network/user-network.ts';
+import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { FakeHypervisor } from './fake-hypervisor.ts';
 
 export const SPEC = {
@@ -26,6 +27,7 @@ export class FakeHost {
   readonly network = new UserNetwork(parseSubnet('10.200.0.0/16'));
   readonly events: HostEvent[] = [];
   registry!: MachineRegistry;
+  volumes!: VolumeStore;
 
   /** A new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
@@ -34,6 +36,7 @@ export class FakeHost {
     const imagePath = join(this.dir, 'rootfs.img');
     writeFileSync(imagePath, Buffer.alloc(1024 * 1024));
     mkdirSync(join(this.dir, 'run'), { recursive: true });
+    this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
     this.registry = new MachineRegistry(
       {
         hypervisor: this.hypervisor,
@@ -41,6 +44,7 @@ export class FakeHost {
         bootId,
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
+        volumes: this.volumes,
         outputLimitBytes,
         bootWindow: pLimit(2),
         log: silent,
