@@ -57,7 +57,7 @@ export const Machine = Type.Object(
     private_ip: Nullable(Type.String({ format: 'ipv4', description: 'Stable for the life of the machine.' })),
     metadata: Type.Record(Type.String(), Type.Unknown()),
     snapshot_id: Nullable(Uuid('The snapshot it was made from.')),
-    root_volume_id: Nullable(Uuid('The kept root volume it was made from.')),
+    root_volume_id: Nullable(Uuid('The kept root volume it was made from, or that its disk became.')),
     isolation: OneOf(ISOLATIONS, { description: 'kvm: hardware virtualisation. emulated: no security boundary.' }),
     error: Nullable(Type.String({ description: 'Why the state is error.' })),
     created_at: Timestamp(),
@@ -99,6 +99,28 @@ export const MachineCreate = Type.Object(
 export type MachineCreate = Static<typeof MachineCreate>;
 
 export const MachineParams = Type.Object({ id: Uuid('The machine.') });
+
+export const MachineCreateHeaders = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({
+      pattern: '^[\\x20-\\x7e]{1,255}$',
+      description:
+        '1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate.',
+    }),
+  ),
+});
+
+export const MachineDestroyQuery = Type.Object(
+  {
+    preserve_storage: Type.Optional(
+      Type.Boolean({ default: false, description: 'Keep the root disk as a detached volume.' }),
+    ),
+    delete_snapshots: Type.Optional(
+      Type.Boolean({ default: false, description: 'Delete its snapshots first; without it they are a 409.' }),
+    ),
+  },
+  { additionalProperties: false },
+);
 
 /** Filters of the list; `metadata.KEY=VALUE` parameters come on top and are read by name. */
 export const MachineListQuery = Type.Object(

@@ -1,6 +1,7 @@
 // Puts the parts together, in the order in which they depend on each other, and takes them apart again. The process entry
 // and the tests start the same thing.
 import { setTimeout as after } from 'node:timers/promises';
+import { keepMonths } from './activity/partitions.ts';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
 import type { Address, Config } from './config.ts';
@@ -70,7 +71,11 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
   };
 
   try {
-    const applied = await asOwner(config.databaseUrl, log, migrate);
+    const applied = await asOwner(config.databaseUrl, log, async (owner) => {
+      const names = await migrate(owner);
+      await keepMonths(owner, config.activityRetentionDays);
+      return names;
+    });
     if (applied.length > 0) log.info({ applied }, 'the database was brought up to date');
     await listenAdmin(admin, config.adminSocket);
     await listenMetrics(metrics, config.metricsListen);

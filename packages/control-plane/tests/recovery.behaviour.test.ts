@@ -6,6 +6,8 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_STATES } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import type { Desired } from '../src/db/tables.ts';
+import { releaseQuota } from '../src/quotas/charge.ts';
+import { machineAmounts } from '../src/quotas/machine-amounts.ts';
 import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
 import { until } from './support/postgres.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
@@ -218,6 +220,8 @@ describe('a crash', () => {
   });
 });
 
+const DEFAULT_SIZE = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10 };
+
 describe('delete', () => {
   for (const state of MACHINE_STATES.filter((name) => name !== 'destroyed')) {
     it(`is accepted in state ${state}`, async () => {
@@ -227,6 +231,9 @@ describe('delete', () => {
         await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 1024 where id = ${FAKE_HOST_ID}`.execute(
           db,
         );
+      }
+      if (state === 'error') {
+        await db.transaction().execute((tx) => releaseQuota(tx, bed.accountId, machineAmounts(DEFAULT_SIZE)));
       }
       // Claimed by somebody who hangs.
       await sql`update machines set state = ${state}, claim_token = ${randomUUID()}, claim_expires_at = now() + interval '1 hour' where id = ${id}`.execute(

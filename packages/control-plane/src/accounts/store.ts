@@ -4,6 +4,7 @@ import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
+import type { AccountRow } from '../db/tables.ts';
 
 export type NewAccount = {
   email: string;
@@ -16,9 +17,14 @@ export type NewAccount = {
 /** Makes an account and returns its id. Throws `conflict` when the address is taken. */
 export async function insertAccount(db: Db | Tx, account: NewAccount): Promise<string> {
   const id = uuidv7();
-  const { email, tier, billingMode = 'unmetered', isOwner = false } = account;
+  const { tier, billingMode = 'unmetered', isOwner = false } = account;
+  // Addresses are compared without case. The operator, who makes this account, vouches for its address.
+  const email = account.email.toLowerCase();
   try {
-    await db.insertInto('accounts').values({ id, email, tier, billing_mode: billingMode, is_owner: isOwner }).execute();
+    await db
+      .insertInto('accounts')
+      .values({ id, email, email_verified: true, tier, billing_mode: billingMode, is_owner: isOwner })
+      .execute();
   } catch (error) {
     if (!isUniqueViolation(error, 'accounts_email')) throw error;
     throw new ServiceError('conflict', 'There is an account with this email already.', { cause: error });
@@ -35,6 +41,11 @@ export function findFirstAccount(db: Db | Tx): Promise<{ id: string; email: stri
     .orderBy('id')
     .limit(1)
     .executeTakeFirst();
+}
+
+/** The account's row. The caller was authenticated, so it is there. */
+export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
+  return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 }
 
 /** Throws `not_found`. */

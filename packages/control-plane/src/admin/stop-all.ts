@@ -16,7 +16,7 @@ export async function stopAllMachines(app: App): Promise<{ stopped: number; fail
   const counts = { stopped: 0, failed: 0 };
   await forEachBounded(machines, WIDTH, async (machine) => {
     try {
-      await stopMachine(app, machine.account_id, machine.id);
+      await stopMachine(app, machine.account_id, machine.id, 'system:operator');
       counts.stopped++;
     } catch (error) {
       counts.failed++;

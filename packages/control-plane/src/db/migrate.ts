@@ -11,7 +11,7 @@ import * as volumes from './migrations/005-volumes.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
-const MIGRATIONS = {
+export const MIGRATIONS = {
   '001-machines': machines,
   '002-sharing': sharing,
   '003-sessions': sessions,

@@ -20,7 +20,7 @@ export async function listExecs(
   query: ListQuery,
 ): Promise<{ execs: Exec[]; next_cursor?: string }> {
   const key = ['execs', accountId, machineId, query.status];
-  const page = readPage(query, key);
+  const page = readPage(app.config.secret, query, key);
   const machine = await findMachine(app, accountId, machineId);
   let select = app.db
     .selectFrom('execs')
@@ -33,7 +33,7 @@ export async function listExecs(
   if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
   const limit = rowsToFetch(page);
   if (limit !== undefined) select = select.limit(limit);
-  const { rows, cursor } = cutPage(await select.execute(), page, key);
+  const { rows, cursor } = cutPage(app.config.secret, await select.execute(), page, key);
   const execs = await Promise.all(rows.map((row) => present(app, machine.host_id, row)));
   return { execs, ...cursor };
 }

@@ -1,40 +1,50 @@
 // The end of a job, written once: every way to learn of it (an answer of the host, an event, the reconciler) comes here.
 import type { JobReport } from '@sandbar/contract/host-api.ts';
-import { sql } from 'kysely';
+import { sql, type UpdateObject } from 'kysely';
+import { activityOfJob } from '../activity/entries.ts';
+import { writeActivity } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import type { ExecRow, MachineRow } from '../db/tables.ts';
+import type { Database, ExecRow, MachineRow } from '../db/tables.ts';
 
 /** Records how a job ended. Undefined when it runs still, was settled before, or is not known. */
 export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | undefined> {
   if (report.status === 'running') return undefined;
-  return db
-    .updateTable('execs')
-    .set({
-      status: report.status,
-      exit_code: report.exit_code,
-      signal: report.signal,
-      stdout_bytes: report.stdout_bytes,
-      stderr_bytes: report.stderr_bytes,
-      truncated: report.truncated,
-      finished_at: report.finished_at ? new Date(report.finished_at) : sql<Date>`now()`,
-    })
-    .where('machine_id', '=', report.machine_id)
-    .where('id', '=', report.job_id)
-    .where('status', '=', 'running')
-    .returningAll()
-    .executeTakeFirst();
+  return endJob(db, report.machine_id, report.job_id, {
+    status: report.status,
+    exit_code: report.exit_code,
+    signal: report.signal,
+    stdout_bytes: report.stdout_bytes,
+    stderr_bytes: report.stderr_bytes,
+    truncated: report.truncated,
+    finished_at: report.finished_at ? new Date(report.finished_at) : sql<Date>`now()`,
+  });
 }
 
-/** Records that a running job went with its machine, or was never known to its host. */
+/** Records that a running job was never known to its host. */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {
-  await db
-    .updateTable('execs')
-    .set({ status: 'lost', finished_at: sql<Date>`now()` })
-    .where('machine_id', '=', machineId)
-    .where('id', '=', jobId)
-    .where('status', '=', 'running')
-    .execute();
+  await endJob(db, machineId, jobId, { status: 'lost', finished_at: sql<Date>`now()` });
+}
+
+/** The end and its entry in the feed, in one transaction: once, whoever comes first. */
+function endJob(
+  db: Db,
+  machineId: string,
+  jobId: string,
+  end: UpdateObject<Database, 'execs'>,
+): Promise<ExecRow | undefined> {
+  return db.transaction().execute(async (tx) => {
+    const row = await tx
+      .updateTable('execs')
+      .set(end)
+      .where('machine_id', '=', machineId)
+      .where('id', '=', jobId)
+      .where('status', '=', 'running')
+      .returningAll()
+      .executeTakeFirst();
+    if (row) await writeActivity(tx, row.account_id, [activityOfJob(row)]);
+    return row;
+  });
 }
 
 /**

@@ -3,12 +3,17 @@
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { addAccountRoutes } from '../accounts/routes.ts';
+import { addActivityRoutes } from '../activity/routes.ts';
+import { addApiKeyRoutes } from '../api-keys/routes.ts';
 import type { App } from '../app.ts';
+import { addAuthRoutes } from '../auth/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
 import { addRequestCounter, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
+import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { installAuth } from './auth.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
@@ -81,9 +86,14 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   installStrictness(server);
   await installDocument(server);
 
+  addAccountRoutes(server, app);
+  addApiKeyRoutes(server, app);
+  await addAuthRoutes(server, app);
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
   addImageRoutes(server, app);
+  addQuotaRoutes(server, app);
+  addActivityRoutes(server, app);
   server.get('/', { schema: { hide: true }, config: { access: 'public', lenient: true } }, async (_request, reply) =>
     reply.redirect('/docs'),
   );

@@ -18,7 +18,7 @@ export function installStrictness(server: FastifyInstance): void {
     const { config, schema } = request.routeOptions;
     if (request.is404 || config.lenient) return;
     checkText(request.query, 'query');
-    request.query = coerceIntegers(request.query, schema?.querystring);
+    request.query = coerceParameters(request.query, schema?.querystring);
     if (schema?.body) {
       if (request.body === undefined) request.body = {};
       checkText(request.body, 'body');
@@ -60,16 +60,19 @@ const badText = (name: string, what: string): ServiceError =>
     `${name === '' ? `The ${what}` : name.slice(0, 80)} must hold no NUL character and only well-formed Unicode.`,
   );
 
-/** Query parameters are text; those that the schema calls integers become numbers when they are written as one. */
-function coerceIntegers(query: FastifyRequest['query'], schema: unknown): unknown {
+/** Query parameters are text; those that the schema calls integer or boolean become one when they are written as one. */
+function coerceParameters(query: FastifyRequest['query'], schema: unknown): unknown {
   const properties = isRecord(schema) && isRecord(schema.properties) ? schema.properties : {};
   return Object.fromEntries(
-    Object.entries(isRecord(query) ? query : {}).map(([name, value]) => {
-      const property = properties[name];
-      const isInteger = isRecord(property) && property.type === 'integer';
-      return [name, isInteger && typeof value === 'string' && INTEGER.test(value) ? Number(value) : value];
-    }),
+    Object.entries(isRecord(query) ? query : {}).map(([name, value]) => [name, coerce(value, properties[name])]),
   );
+}
+
+function coerce(value: unknown, property: unknown): unknown {
+  if (typeof value !== 'string' || !isRecord(property)) return value;
+  if (property.type === 'integer' && INTEGER.test(value)) return Number(value);
+  if (property.type === 'boolean' && (value === 'true' || value === 'false')) return value === 'true';
+  return value;
 }
 
 const isRecord = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;

@@ -1,39 +1,63 @@
-// The first transaction of a create: a host with room, an address and the row, or nothing at all.
+// The first transaction of a create: the idempotency key, the quota, a host with room, an address and the row, or
+// nothing at all.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
-import type { HostRow, MachineRow } from '../db/tables.ts';
+import type { AccountRow, HostRow, MachineRow } from '../db/tables.ts';
 import { addressAt, countAddresses } from '../hosts/addresses.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
 import { listHosts, nextAddressIndex, reserveMemory } from '../hosts/store.ts';
+import { chargeQuota } from '../quotas/charge.ts';
+import { machineAmounts } from '../quotas/machine-amounts.ts';
+import { checkBalance } from '../wallet/check.ts';
 import { type Claim, freshClaim, newToken } from './claim.ts';
+import { takeKey } from './idempotency.ts';
 import { fleetIsFull } from './refusals.ts';
+import { admitsAccount, emulatedOnly } from './tenancy.ts';
 
 export type CreateRequest = Required<MachineCreate>;
 
-/** Admits a create: the row is `provisioning`, claimed by the caller. Throws 400s, `fleet_capacity`, `host_unavailable`. */
-export async function admitMachine(app: App, accountId: string, request: CreateRequest): Promise<Claim> {
+/** What an Idempotency-Key stands for: the key and the SHA-256 of the request it came with. */
+export type IdempotencyKey = { key: string; fingerprint: Buffer };
+
+/**
+ * Admits a create: the row is `provisioning`, claimed by the caller, and charged to the quotas. Undefined when another
+ * request took the idempotency key first. Throws 400s, `forbidden`, `insufficient_balance`, `quota_exceeded`,
+ * `fleet_capacity`, `host_unavailable`, in this order.
+ */
+export async function admitMachine(
+  app: App,
+  account: AccountRow,
+  request: CreateRequest,
+  idempotencyKey: IdempotencyKey | undefined,
+): Promise<Claim | undefined> {
   const hosts = await listHosts(app.db);
   checkImage(hosts, request);
+  const admitting = hosts.filter((host) => admitsAccount(app, host, account));
+  if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
+  await checkBalance(app, account);
+  const id = uuidv7();
+  return app.db.transaction().execute(async (tx) => {
+    if (idempotencyKey && !(await takeKey(tx, account.id, idempotencyKey, id))) return undefined;
+    await chargeQuota(tx, account.id, machineAmounts(request));
+    const host = await reserveHost(app, tx, admitting, request);
+    const token = newToken();
+    return { token, machine: await insertWithAddress(app, tx, { id, accountId: account.id, request, host, token }) };
+  });
+}
+
+/** The first host, best first, that has the memory; it is reserved. Throws `fleet_capacity`, `host_unavailable`. */
+async function reserveHost(app: App, tx: Tx, hosts: readonly HostRow[], request: CreateRequest): Promise<HostRow> {
   const connected = new Set(app.hosts.connectedIds());
   const reachable = hosts.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  const candidates = rankHosts(
-    reachable,
-    { memoryMb: request.memory_mb, stack: request.stack },
-    app.config.memoryOvercommit,
-  );
-  const token = newToken();
-  for (const host of candidates) {
-    const machine = await app.db.transaction().execute(async (tx) => {
-      if (!(await reserveMemory(tx, host.id, request.memory_mb, app.config.memoryOvercommit))) return undefined;
-      return insertWithAddress(app, tx, { accountId, request, host, token });
-    });
-    if (machine) return { token, machine };
+  const { memoryOvercommit } = app.config;
+  for (const host of rankHosts(reachable, { memoryMb: request.memory_mb, stack: request.stack }, memoryOvercommit)) {
+    if (await reserveMemory(tx, host.id, request.memory_mb, memoryOvercommit)) return host;
   }
   throw fleetIsFull(request.memory_mb);
 }
@@ -56,7 +80,7 @@ function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
   }
 }
 
-type Admission = { accountId: string; request: CreateRequest; host: HostRow; token: string };
+type Admission = { id: string; accountId: string; request: CreateRequest; host: HostRow; token: string };
 
 /** Collisions in a row after which the free addresses are looked up instead of tried. */
 const TRIES = 8;
@@ -94,11 +118,11 @@ async function findFreeAddress(tx: Tx, host: HostRow): Promise<string | undefine
 }
 
 function insertMachine(app: App, tx: Tx, admission: Admission, address: string): Promise<MachineRow | undefined> {
-  const { accountId, request, host, token } = admission;
+  const { id, accountId, request, host, token } = admission;
   return tx
     .insertInto('machines')
     .values({
-      id: uuidv7(),
+      id,
       account_id: accountId,
       host_id: host.id,
       name: request.name,

@@ -45,12 +45,17 @@ export async function tryClaim(app: App, id: string): Promise<Claim | undefined>
  * Takes the claim whoever holds it and wants the machine destroyed, as a new generation. Undefined when it is being
  * destroyed (or discarded) already, or is not there.
  */
-export async function claimForDestroy(app: App, id: string): Promise<Claim | undefined> {
+export async function claimForDestroy(app: App, id: string, keepVolumeId: string | null): Promise<Claim | undefined> {
   const token = newToken();
   const final: Desired[] = ['destroyed', 'discarded'];
   const machine = await app.db
     .updateTable('machines')
-    .set({ ...freshClaim(app, token), desired: 'destroyed', generation: sql`generation + 1` })
+    .set({
+      ...freshClaim(app, token),
+      desired: 'destroyed',
+      keep_volume_id: keepVolumeId,
+      generation: sql`generation + 1`,
+    })
     .where('id', '=', id)
     .where('desired', 'not in', final)
     .returningAll()

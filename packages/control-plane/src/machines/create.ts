@@ -2,21 +2,49 @@
 // undone here; what dies in between is found by the reconciler, which runs `finishCreate` or `discard` as well.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_BOUNDS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { TierLimits } from '@sandbar/contract/quota.ts';
+import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
+import { effectiveLimits } from '../quotas/limits.ts';
 import { admitMachine, type CreateRequest } from './admit.ts';
 import { type Claim, holdClaim } from './claim.ts';
 import { ensureOnHost } from './ensure.ts';
+import { findFirst, fingerprintOf } from './idempotency.ts';
 import { ClaimLost, machineNotFound } from './refusals.ts';
 import { changeState, deleteRow, setDesired } from './store.ts';
 
+export type Created = { row: MachineRow; isReplay: boolean };
+
 /**
- * Makes a machine and waits until it runs. Throws `validation_error`, `fleet_capacity`, `host_unavailable`, what the host
- * refused with, or `conflict` when it was deleted meanwhile; after a throw nothing of it is left, or soon will be.
+ * Makes a machine and waits until it runs, or finds the one that an earlier request with the same key made. Throws
+ * `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what
+ * the host refused with, or `conflict` when it was deleted meanwhile; after a throw nothing of it is left, or soon will be.
  */
-export async function createMachine(app: App, accountId: string, body: MachineCreate): Promise<MachineRow> {
-  const claim = await admitMachine(app, accountId, completeRequest(body));
-  return holdClaim(app, claim, (held) => finishCreate(app, held));
+export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
+  const request = completeRequest(body);
+  const account = await getAccount(app.db, accountId);
+  checkMachineSize(effectiveLimits(account), request);
+  const idempotencyKey = key === undefined ? undefined : { key, fingerprint: fingerprintOf(request) };
+  for (;;) {
+    const first = idempotencyKey && (await findFirst(app, accountId, idempotencyKey));
+    if (first) return { row: first, isReplay: true };
+    const claim = await admitMachine(app, account, request, idempotencyKey);
+    if (claim) return { row: await holdClaim(app, claim, (held) => finishCreate(app, held)), isReplay: false };
+  }
+}
+
+/** The per-machine maximum of the tier or the account. Throws `validation_error`: it is no quota. */
+function checkMachineSize(limits: TierLimits, { vcpus, memory_mb }: CreateRequest): void {
+  if (vcpus > limits.vcpus_per_machine) {
+    throw new ServiceError('validation_error', `vcpus must be at most ${limits.vcpus_per_machine} for this account.`);
+  }
+  if (memory_mb > limits.memory_mb_per_machine) {
+    throw new ServiceError(
+      'validation_error',
+      `memory_mb must be at most ${limits.memory_mb_per_machine} for this account.`,
+    );
+  }
 }
 
 function completeRequest(body: MachineCreate): CreateRequest {

@@ -1,5 +1,6 @@
 // Delete: accepted in every state. It takes the claim by force, so it never waits behind a create or a stop that hangs;
 // the operation it overtook fails at its next write.
+import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { type Claim, claimForDestroy, holdClaim, withMachineClaim } from './claim.ts';
@@ -9,12 +10,17 @@ import { changeState, findMachine } from './store.ts';
 
 /**
  * Destroys a machine of the account. Throws `not_found` when it is destroyed already; `host_unavailable` when its host
- * does not answer, and then the reconciler finishes it.
+ * does not answer, and then the reconciler finishes it. With `preserveStorage` its root disk becomes a detached volume.
  */
-export async function destroyMachine(app: App, accountId: string, id: string): Promise<MachineRow> {
+export async function destroyMachine(
+  app: App,
+  accountId: string,
+  id: string,
+  { preserveStorage = false } = {},
+): Promise<MachineRow> {
   const found = await findMachine(app, accountId, id);
   if (found.state === 'destroyed') throw machineNotFound();
-  const claim = await claimForDestroy(app, id);
+  const claim = await claimForDestroy(app, id, preserveStorage ? uuidv7() : null);
   if (claim) return holdClaim(app, claim, (held) => finishDestroy(app, held));
   // It is being destroyed by somebody else: wait for the outcome, and finish it if that one gave up.
   return withMachineClaim(app, id, async (held) => {
@@ -27,7 +33,9 @@ export async function destroyMachine(app: App, accountId: string, id: string): P
 
 /** Removes a claimed machine that is desired destroyed from its host, then records it. */
 export async function finishDestroy(app: App, { machine, token }: Claim): Promise<MachineRow> {
-  await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation);
+  await app.hosts
+    .client(machine.host_id)
+    .deleteMachine(machine.id, machine.generation, machine.keep_volume_id ?? undefined);
   const row = await changeState(app, machine.id, { token }, { to: 'destroyed', error: null });
   if (!row) throw machineNotFound();
   return row;

@@ -24,7 +24,7 @@ export async function listMachines(
   const filters = metadataFilters(query);
   if (filters.length > 16) throw new ServiceError('validation_error', 'At most 16 metadata filters can be combined.');
   const key = ['machines', accountId, query.state, query.name, filters];
-  const page = readPage(query, key);
+  const page = readPage(app.config.secret, query, key);
   let select = app.db
     .selectFrom('machines')
     .selectAll()
@@ -39,5 +39,5 @@ export async function listMachines(
   if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
   const limit = rowsToFetch(page);
   if (limit !== undefined) select = select.limit(limit);
-  return cutPage(await select.execute(), page, key);
+  return cutPage(app.config.secret, await select.execute(), page, key);
 }

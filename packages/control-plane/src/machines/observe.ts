@@ -26,7 +26,9 @@ export async function observeMachine(app: App, hostId: string, report: MachineRe
     app,
     row.id,
     { observedGeneration: report.generation, from: ['running'] },
-    report.status === 'failed' ? { to: 'error', error: reason } : { to: 'stopped', desired: 'stopped' },
+    report.status === 'failed'
+      ? { to: 'error', error: reason }
+      : { to: 'stopped', desired: 'stopped', actor: 'system:host' },
   );
   if (changed) app.log.warn({ machine_id: row.id, state: changed.state, reason: report.reason }, 'a machine ended');
   return changed !== undefined;

@@ -18,7 +18,7 @@ export function toMachine(row: MachineRow): Machine {
     private_ip: row.private_ip,
     metadata: row.metadata,
     snapshot_id: null,
-    root_volume_id: null,
+    root_volume_id: row.state === 'destroyed' ? row.keep_volume_id : null,
     isolation: row.isolation,
     error: row.error,
     created_at: row.created_at.toISOString(),

@@ -1,12 +1,22 @@
 // HTTP of machines.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { Machine, MachineCreate, MachineList, MachineListQuery, MachineParams } from '@sandbar/contract/machine.ts';
+import {
+  Machine,
+  MachineCreate,
+  MachineCreateHeaders,
+  MachineDestroyQuery,
+  MachineList,
+  MachineListQuery,
+  MachineParams,
+} from '@sandbar/contract/machine.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
+import type { MachineRow } from '../db/tables.ts';
 import { callerOf } from '../http/auth.ts';
 import { createMachine } from './create.ts';
 import { destroyMachine } from './destroy.ts';
 import { exampleMachine } from './examples.ts';
+import { readIdempotencyKey } from './idempotency.ts';
 import { listMachines } from './list.ts';
 import { toMachine } from './record.ts';
 import { startMachine } from './start.ts';
@@ -24,20 +34,25 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     schema: {
       operationId: 'createMachine',
       summary: 'Create a machine',
-      description: 'Boots a microVM and answers when it runs. A create that fails leaves nothing.',
+      description:
+        'Boots a microVM and answers when it runs. A create that fails leaves nothing. A retry with the same Idempotency-Key ' +
+        'answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true.',
       tags,
       body: MachineCreate,
-      response: { 201: Machine },
+      headers: MachineCreateHeaders,
+      response: { 200: Machine, 201: Machine },
     },
     config: {
       access: 'full',
       bodyIsOptional: true,
-      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'build-1', vcpus: 2, memory_mb: 2048 }, response: exampleMachine() },
     },
     handler: async (request, reply) => {
-      const row = await createMachine(app, callerOf(request).accountId, request.body);
-      return reply.code(201).send(toMachine(row));
+      const key = readIdempotencyKey(request.headers);
+      const { row, isReplay } = await createMachine(app, callerOf(request).accountId, request.body, key);
+      if (isReplay) reply.header('idempotent-replayed', 'true');
+      return reply.code(isReplay ? 200 : 201).send(toMachine(row));
     },
   });
 
@@ -77,26 +92,28 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
   });
 
   const act = (
-    method: 'POST' | 'DELETE',
-    path: string,
+    path: '/stop' | '/start',
     words: { operationId: string; summary: string; description: string },
-    action: typeof stopMachine,
+    action: (app: App, accountId: string, id: string) => Promise<MachineRow>,
     example: Partial<Machine>,
   ) =>
     server.route({
-      method,
+      method: 'POST',
       url: `/v1/machines/:id${path}`,
       schema: { ...words, tags, params: MachineParams, response: { 200: Machine } },
       config: {
         access: 'full',
-        errors: ['conflict', 'host_unavailable', ...(path === '/start' ? (['fleet_capacity'] as const) : [])],
+        errors: [
+          'conflict',
+          'host_unavailable',
+          ...(path === '/start' ? (['insufficient_balance', 'fleet_capacity'] as const) : []),
+        ],
         examples: { response: exampleMachine(example) },
       },
       handler: async (request) => toMachine(await action(app, callerOf(request).accountId, request.params.id)),
     });
 
   act(
-    'POST',
     '/stop',
     {
       operationId: 'stopMachine',
@@ -108,7 +125,6 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     { state: 'stopped', stopped_at: '2026-01-02T03:14:05.006Z' },
   );
   act(
-    'POST',
     '/start',
     {
       operationId: 'startMachine',
@@ -118,15 +134,29 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     startMachine,
     {},
   );
-  act(
-    'DELETE',
-    '',
-    {
+  server.route({
+    method: 'DELETE',
+    url: '/v1/machines/:id',
+    schema: {
       operationId: 'destroyMachine',
       summary: 'Destroy a machine',
-      description: 'In any state. Its disk and the output of its jobs are gone. A destroyed machine is a 404.',
+      description:
+        'In any state. Its disk and the output of its jobs are gone; with preserve_storage=true the root disk becomes a ' +
+        'detached volume, which root_volume_id of the answer names. A destroyed machine is a 404.',
+      tags,
+      params: MachineParams,
+      querystring: MachineDestroyQuery,
+      response: { 200: Machine },
     },
-    destroyMachine,
-    { state: 'destroyed', destroyed_at: '2026-01-02T03:14:05.006Z' },
-  );
+    config: {
+      access: 'full',
+      errors: ['conflict', 'host_unavailable'],
+      examples: { response: exampleMachine({ state: 'destroyed', destroyed_at: '2026-01-02T03:14:05.006Z' }) },
+    },
+    handler: async (request) => {
+      const { accountId } = callerOf(request);
+      const preserveStorage = request.query.preserve_storage ?? false;
+      return toMachine(await destroyMachine(app, accountId, request.params.id, { preserveStorage }));
+    },
+  });
 }

@@ -1,11 +1,17 @@
-// SQL of machines. Every change of state goes through `changeState`: one transaction that also moves the memory
-// reservation and ends the jobs, so the three can never disagree.
+// SQL of machines. Every change of state goes through `changeState`: one transaction that also ends the jobs,
+// settles the quota, writes the feed and moves the memory reservation, so that they can never disagree.
+import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import { sql, type UpdateObject } from 'kysely';
+import { activityOf, activityOfJob } from '../activity/entries.ts';
+import { writeActivity } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { Database, Desired, MachineRow } from '../db/tables.ts';
 import { releaseMemory, reserveMemory } from '../hosts/store.ts';
+import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
+import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
+import { insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
 
@@ -24,6 +30,8 @@ export type Change = {
   isolation?: MachineRow['isolation'];
   /** Keep the claim after the change, for an operation of several steps. */
   keepClaim?: boolean;
+  /** Who did it, for the feed; default `user`. */
+  actor?: ActivityActor;
 };
 
 /**
@@ -34,19 +42,37 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
   return app.db.transaction().execute(async (tx) => {
     const old = await lockForChange(tx, id, guard);
     if (!old) return undefined;
-    if (holdsMemory(change.to) && !holdsMemory(old.state)) {
-      const reserved = await reserveMemory(tx, old.host_id, old.memory_mb, app.config.memoryOvercommit);
-      if (!reserved) throw fleetIsFull(old.memory_mb);
-    }
-    if (!holdsMemory(change.to) && holdsMemory(old.state)) await releaseMemory(tx, old.host_id, old.memory_mb);
-    if (change.to !== 'running') await loseRunningJobs(tx, id);
-    return tx
+    const row = await tx
       .updateTable('machines')
       .set(changedColumns(old, change))
       .where('id', '=', id)
       .returningAll()
       .executeTakeFirstOrThrow();
+    const ended = change.to === 'running' ? [] : await loseRunningJobs(tx, id);
+    // Locks in the order of quotas/charge.ts: machine, job, account, host.
+    await settleQuota(tx, old, row);
+    await writeActivity(tx, row.account_id, [...ended, ...activityOf(old, row, change.actor ?? 'user')]);
+    await moveReservation(app, tx, old, row);
+    return row;
   });
+}
+
+/** What a change of state frees; the disk that is kept goes on counting as a volume's. */
+async function settleQuota(tx: Tx, old: MachineRow, row: MachineRow): Promise<void> {
+  const keptVolumeId = row.state === 'destroyed' && old.state !== 'destroyed' ? row.keep_volume_id : null;
+  if (keptVolumeId !== null) {
+    await insertKeptDisk(tx, row, keptVolumeId);
+    await chargeUnchecked(tx, row.account_id, { storage_gb: row.rootfs_size_gb });
+  }
+  if (isCounted(old.state) && !isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
+}
+
+async function moveReservation(app: App, tx: Tx, old: MachineRow, row: MachineRow): Promise<void> {
+  if (holdsMemory(row.state) && !holdsMemory(old.state)) {
+    const reserved = await reserveMemory(tx, row.host_id, row.memory_mb, app.config.memoryOvercommit);
+    if (!reserved) throw fleetIsFull(row.memory_mb);
+  }
+  if (!holdsMemory(row.state) && holdsMemory(old.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
 }
 
 async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineRow | undefined> {
@@ -105,17 +131,20 @@ export async function deleteRow(app: App, id: string, token: string): Promise<vo
       .returningAll()
       .executeTakeFirst();
     if (!row) throw new ClaimLost();
+    if (isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
     if (holdsMemory(row.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
   });
 }
 
-async function loseRunningJobs(tx: Tx, machineId: string): Promise<void> {
-  await tx
+async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
+  const lost = await tx
     .updateTable('execs')
     .set({ status: 'lost', finished_at: sql<Date>`now()` })
     .where('machine_id', '=', machineId)
     .where('status', '=', 'running')
+    .returningAll()
     .execute();
+  return lost.map(activityOfJob);
 }
 
 /** The machine as its owner sees it: an id of another account, or of a create being undone, is absent. */

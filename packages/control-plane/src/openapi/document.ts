@@ -3,6 +3,7 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, RouteOptions } from 'fastify';
+import { SESSION_COOKIE } from '../auth/cookie.ts';
 import { type Document, finishDocument } from './finish.ts';
 import type { OperationFacts } from './operation.ts';
 
@@ -36,10 +37,17 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
       openapi: '3.1.0',
       info: { title: 'Sandbar', version: '0.1.0', description: DESCRIPTION, license: { name: 'Apache-2.0' } },
       servers: [{ url: '/' }],
-      components: { securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'An API key: sbr_…' } } },
+      components: {
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', description: 'An API key: sbr_…' },
+          session: { type: 'apiKey', in: 'cookie', name: SESSION_COOKIE, description: 'A dashboard session.' },
+        },
+      },
       tags: [
+        { name: 'Account', description: 'Whose it is, and how much it may use.' },
         { name: 'Machines', description: 'MicroVMs and their life.' },
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
+        { name: 'Activity', description: 'What was done.' },
         { name: 'Images', description: 'What machines are made from.' },
       ],
     },

@@ -3,6 +3,7 @@
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
 import { compareWithHosts } from './drift.ts';
+import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
 import { finishUnfinished } from './unfinished.ts';
 
@@ -22,11 +23,16 @@ export function startReconciler(app: App): Reconciler {
   let wanted = false;
   let askForJobs = true;
   let jobsAskedAt = 0;
+  let houseKeptAt = Number.NEGATIVE_INFINITY;
   let running: Promise<void> | undefined;
 
   const pass = async () => {
     const withJobs = askForJobs || performance.now() - jobsAskedAt >= reconcileJobsMs;
     askForJobs = false;
+    if (performance.now() - houseKeptAt >= HOUSEKEEPING_MS) {
+      houseKeptAt = performance.now();
+      await step(app, 'housekeeping', () => keepHouse(app));
+    }
     await step(app, 'unfinished machines', () => finishUnfinished(app));
     await step(app, 'comparison with the hosts', () => compareWithHosts(app));
     if (!withJobs) return;

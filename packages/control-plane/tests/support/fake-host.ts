@@ -8,6 +8,7 @@ import {
   HOST_PATHS,
   type HostEvent,
   type HostInfo,
+  type HostVolume,
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
@@ -15,9 +16,20 @@ import {
 } from '@sandbar/contract/host-api.ts';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 
-export type Operation = 'info' | 'list' | 'get' | 'ensure' | 'delete' | 'startJob' | 'getJob' | 'cancel' | 'output';
+export type Operation =
+  | 'info'
+  | 'list'
+  | 'get'
+  | 'ensure'
+  | 'delete'
+  | 'startJob'
+  | 'getJob'
+  | 'cancel'
+  | 'output'
+  | 'listVolumes'
+  | 'deleteVolume';
 /** `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released. */
-export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | ServiceError;
+export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hangThenFail' | ServiceError;
 
 type Job = { report: JobReport; stdout: Buffer };
 type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
@@ -26,6 +38,9 @@ export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
 
 export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
+  /** Kept disks, by volume. */
+  readonly volumes = new Map<string, HostVolume>();
+  /** A call about a volume has the volume's id. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
   readonly info: HostInfo;
   /** Events are lost while true. */
@@ -109,6 +124,11 @@ export class FakeHost {
     this.#apply(machineId, { generation: 1, desired: 'running', spec });
   }
 
+  /** Puts a kept root disk there. */
+  plantVolume(volumeId: string, sizeGb: number): void {
+    this.volumes.set(volumeId, { volume_id: volumeId, size_gb: sizeGb, kind: 'root' });
+  }
+
   async listen(): Promise<void> {
     const server = fastify({ forceCloseConnections: true });
     this.#server = server;
@@ -137,12 +157,13 @@ export class FakeHost {
       this.calls.push({ operation, machineId });
       const planned = this.#takeFault(operation);
       if (planned === 'drop') return drop(reply);
-      if (planned === 'hang' || planned === 'hangAfter') {
+      if (planned === 'hang' || planned === 'hangAfter' || planned === 'hangThenFail') {
         if (planned === 'hangAfter') act();
         await new Promise<void>((resolve) => this.#releases.push(resolve));
         if (planned === 'hangAfter') return drop(reply);
       }
-      if (planned === 'fail') throw new ServiceError('internal_error', 'The fake host was told to fail.');
+      if (planned === 'fail' || planned === 'hangThenFail')
+        throw new ServiceError('internal_error', 'The fake host was told to fail.');
       if (planned instanceof ServiceError) throw planned;
       const result = await act();
       if (planned === 'dropAfter') return drop(reply);
@@ -158,14 +179,25 @@ export class FakeHost {
     server.put<Machine>(HOST_PATHS.machine, ({ params, body }, reply) =>
       handle('ensure', params.id, reply, () => this.#apply(params.id, body as EnsureMachine)),
     );
-    server.delete<Machine & { Querystring: { generation: string } }>(HOST_PATHS.machine, ({ params, query }, reply) =>
+    type DeleteQuery = { Querystring: { generation: string; keep_volume_id?: string } };
+    server.delete<Machine & DeleteQuery>(HOST_PATHS.machine, ({ params, query }, reply) =>
       handle('delete', params.id, reply, () => {
         const machine = this.machines.get(params.id);
         if (machine && Number(query.generation) < machine.report.generation)
           throw new ServiceError('conflict', 'older generation');
         this.#destroyed.set(params.id, Number(query.generation));
+        if (machine && query.keep_volume_id) this.plantVolume(query.keep_volume_id, machine.wanted.spec.rootfs_size_gb);
         this.machines.delete(params.id);
         if (machine) this.#loseJobs(machine);
+        return undefined;
+      }),
+    );
+    server.get(HOST_PATHS.volumes, (_request, reply) =>
+      handle('listVolumes', '', reply, () => ({ volumes: [...this.volumes.values()] })),
+    );
+    server.delete<Machine>(HOST_PATHS.volume, ({ params }, reply) =>
+      handle('deleteVolume', params.id, reply, () => {
+        this.volumes.delete(params.id);
         return undefined;
       }),
     );

@@ -5,12 +5,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
+import { ActivityList } from '@sandbar/contract/activity.ts';
 import { Exec, ExecList, ExecOutput } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { ImageList } from '@sandbar/contract/image.ts';
 import { Machine, MachineList } from '@sandbar/contract/machine.ts';
+import { Quotas } from '@sandbar/contract/quota.ts';
+import { sql } from 'kysely';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { insertAccount } from '../../src/accounts/store.ts';
@@ -47,6 +50,8 @@ export type TestBed = {
   /** Everything that was logged, as text. */
   logged: () => string;
   api: Api;
+  /** Waits for a condition that the service brings about by itself. */
+  settled(condition: () => boolean | Promise<boolean>): Promise<void>;
   /** Starts one more replica on the same database and host. */
   addReplica(): Promise<ControlPlane>;
 };
@@ -124,7 +129,19 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     other: await insertKey(db, otherId, 'full', 'other'),
   };
   const api = createApi(plane, keys.full);
-  return { plane, replicas, host, databaseUrl, accountId, keys, logged: () => lines.join(''), api, addReplica };
+  const settled = (condition: () => boolean | Promise<boolean>) => until(condition, 'the service settled');
+  return {
+    plane,
+    replicas,
+    host,
+    databaseUrl,
+    accountId,
+    keys,
+    logged: () => lines.join(''),
+    api,
+    addReplica,
+    settled,
+  };
 }
 
 function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
@@ -156,6 +173,8 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/output$/, ExecOutput],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel)?$/, Exec],
   [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
+  [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
+  [/^\/v1\/quotas$/, Quotas],
   [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
   [/^\/v1\/machines$/, MachineList],
 ];
@@ -164,7 +183,9 @@ const SCHEMAS: [RegExp, TSchema][] = [
 function checkAnswer(method: string, path: string, status: number, json: unknown): void {
   const route = path.split('?')[0] ?? '';
   let schema = status >= 400 ? ErrorBody : SCHEMAS.find(([pattern]) => pattern.test(route))?.[1];
-  if (status === 201) schema = route.endsWith('/execs') ? Exec : Machine;
+  const isCreate = method === 'POST' && route === '/v1/machines' && status < 300;
+  if (isCreate) schema = Machine;
+  else if (status === 201) schema = route.endsWith('/execs') ? Exec : Machine;
   if (!schema) return;
   assert(Value.Check(schema, json), `${method} ${path} answered ${status} ${JSON.stringify(json)}`);
   const allowed = Object.keys((schema as { properties?: object }).properties ?? {});
@@ -191,10 +212,25 @@ export async function checkBooks({ plane, host }: TestBed): Promise<void> {
   );
   const alive = rows.filter((row) => row.state !== 'destroyed');
   assert.equal(new Set(alive.map((row) => row.private_ip)).size, alive.length, 'addresses are unique');
+  await checkUse(plane);
   const known = new Set(alive.map((row) => row.id));
   assert.deepEqual(
     [...host.machines.keys()].filter((id) => !known.has(id)),
     [],
     'the host has no machine without a row',
   );
+}
+
+/** What each account is charged for equals a recount of its machines and disks. */
+async function checkUse(plane: ControlPlane): Promise<void> {
+  const { rows } = await sql`
+    select a.id, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, m.*, v.*
+    from accounts a,
+      lateral (select count(*) as machines, coalesce(sum(vcpus), 0) as vcpus, coalesce(sum(memory_mb), 0) as memory_mb,
+        coalesce(sum(rootfs_size_gb), 0) as disks
+        from machines where account_id = a.id and state not in ('error', 'destroyed')) m,
+      lateral (select coalesce(sum(size_gb), 0) as volumes from volumes where account_id = a.id) v
+    where (a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb)
+      <> (m.machines, m.vcpus, m.memory_mb, m.disks + v.volumes)`.execute(plane.app.db);
+  assert.deepEqual(rows, [], 'the quotas equal a recount');
 }

@@ -1,0 +1,28 @@
+// The account as the wire shows it.
+import type { Account } from '@sandbar/contract/account.ts';
+import type { Db } from '../db/database.ts';
+import { formatEur } from '../wallet/money.ts';
+import { balanceOf } from '../wallet/store.ts';
+import { getAccount } from './store.ts';
+
+/** Reads an account that exists. */
+export async function readAccount(db: Db, accountId: string): Promise<Account> {
+  const row = await getAccount(db, accountId);
+  return {
+    id: row.id,
+    email: row.email,
+    tier: row.tier,
+    billing_mode: row.billing_mode,
+    balance: formatEur(await balanceOf(db, accountId)),
+    created_at: row.created_at.toISOString(),
+  };
+}
+
+export const exampleAccount: Account = {
+  id: '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a10',
+  email: 'ada@example.com',
+  tier: 'payg',
+  billing_mode: 'prepaid',
+  balance: '12.340000',
+  created_at: '2026-01-02T03:04:05.006Z',
+};

@@ -1,0 +1,23 @@
+// Whether a machine has a history that the account may read: its row, or entries that outlived the row.
+import type { App } from '../app.ts';
+import { machineNotFound } from '../machines/refusals.ts';
+
+/** Throws `not_found` for a machine that is absent or another account's. */
+export async function checkHasHistory(app: App, accountId: string, machineId: string): Promise<void> {
+  const row = await app.db
+    .selectFrom('machines')
+    .select('id')
+    .where('id', '=', machineId)
+    .where('account_id', '=', accountId)
+    .where('desired', '<>', 'discarded')
+    .executeTakeFirst();
+  if (row) return;
+  const entry = await app.db
+    .selectFrom('activity')
+    .select('id')
+    .where('account_id', '=', accountId)
+    .where('machine_id', '=', machineId)
+    .limit(1)
+    .executeTakeFirst();
+  if (!entry) throw machineNotFound();
+}

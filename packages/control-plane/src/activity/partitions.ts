@@ -1,0 +1,53 @@
+// The months of the feed: made ahead, and dropped whole once every entry of them is older than the retention. It runs as
+// the owner of the tables, since the role of the application may neither make tables nor remove an entry.
+import { sql } from 'kysely';
+import type { Db } from '../db/database.ts';
+
+/** Made ahead, besides the present one. */
+const MONTHS_AHEAD = 2;
+/** Any constant; it only has to be the same in every replica. */
+const LOCK_KEY = 7_311_842_006;
+
+export type Partition = { name: string; from: Date; to: Date };
+
+/** The month (UTC) that lies `offset` months from the one of `time`. */
+export function monthOf(time: Date, offset = 0): Partition {
+  const from = new Date(Date.UTC(time.getUTCFullYear(), time.getUTCMonth() + offset, 1));
+  const to = new Date(Date.UTC(time.getUTCFullYear(), time.getUTCMonth() + offset + 1, 1));
+  return { name: `activity_${from.toISOString().slice(0, 7).replace('-', '_')}`, from, to };
+}
+
+/** The start of the oldest month that is kept: no entry younger than `retentionDays` is in an older one. */
+export function oldestKept(now: Date, retentionDays: number): Date {
+  return monthOf(new Date(now.getTime() - retentionDays * 86_400_000)).from;
+}
+
+/** Makes the months ahead and drops those past the retention, by the database's clock. Returns what it did. */
+export async function keepMonths(owner: Db, retentionDays: number): Promise<{ made: string[]; dropped: string[] }> {
+  return owner.transaction().execute(async (tx) => {
+    const { rows: lock } = await sql<{ ok: boolean; now: Date }>`
+      select pg_try_advisory_xact_lock(${LOCK_KEY}::bigint) as ok, now() as now`.execute(tx);
+    // Another replica is at it.
+    if (!lock[0]?.ok) return { made: [], dropped: [] };
+    const { now } = lock[0];
+    const { rows } = await sql<{ name: string }>`
+      select c.relname as name from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'activity'::regclass`.execute(tx);
+    const present = new Set(rows.map((row) => row.name));
+    const wanted = Array.from({ length: MONTHS_AHEAD + 1 }, (_, offset) => monthOf(now, offset));
+    const made = wanted.filter((month) => !present.has(month.name));
+    for (const month of made) await createMonth(tx, month);
+    const oldest = monthOf(oldestKept(now, retentionDays)).name;
+    // The names sort as the months do.
+    const dropped = [...present].filter((name) => name < oldest);
+    for (const name of dropped) await sql`drop table ${sql.table(name)}`.execute(tx);
+    return { made: made.map((month) => month.name), dropped };
+  });
+}
+
+/** Makes the month's table. Nothing else is granted on it: entries go through the parent. */
+export async function createMonth(owner: Db, { name, from, to }: Partition): Promise<void> {
+  await sql`
+    create table ${sql.table(name)} partition of activity
+    for values from (${sql.lit(from.toISOString())}) to (${sql.lit(to.toISOString())})`.execute(owner);
+}
