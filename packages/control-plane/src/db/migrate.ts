@@ -7,6 +7,7 @@ import type { Db } from './database.ts';
 import * as machines from './migrations/001-machines.ts';
 import * as sharing from './migrations/002-sharing.ts';
 import * as sessions from './migrations/003-sessions.ts';
+import * as draining from './migrations/004-draining.ts';
 import * as volumes from './migrations/005-volumes.ts';
 import { grantToApp } from './roles.ts';
 
@@ -15,6 +16,7 @@ export const MIGRATIONS = {
   '001-machines': machines,
   '002-sharing': sharing,
   '003-sessions': sessions,
+  '004-draining': draining,
   '005-volumes': volumes,
 };
 

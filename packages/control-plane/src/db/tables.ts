@@ -139,6 +139,8 @@ export type HostTable = {
   /** Grows with every address handed out, so that an address is reused as late as possible. */
   address_counter: Generated<number>;
   images: JSONColumnType<Image[]>;
+  /** Takes no new machines. */
+  draining: Generated<boolean>;
   created_at: CreatedAt;
   seen_at: ColumnType<Date, never, Date>;
 };

@@ -22,7 +22,7 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
     const { rateLimit } = request.routeOptions.config;
     if (rateLimit === 'mutating' || rateLimit === 'exec') {
       const caller = callerOf(request);
-      const rate = accountRate(rateLimit, app.config.rates, caller);
+      const rate = accountRate(rateLimit, app.config.rates, caller.rates);
       apply(reply, await takeToken(app.db, `${rateLimit}:${caller.accountId}`, rate), ACCOUNT_REFUSALS[rateLimit]);
     }
     if (rateLimit === 'sign-in') {

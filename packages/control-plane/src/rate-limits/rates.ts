@@ -12,9 +12,9 @@ export function rateLimitOf(route: Declared, methods: readonly string[]): RateLi
 }
 
 /** The account's own rate, with a burst that grows with it, else the configured one. */
-export function accountRate(kind: keyof Caller['rates'], configured: Rates, caller: Caller): Rate {
+export function accountRate(kind: keyof Caller['rates'], configured: Rates, ownRates: Caller['rates']): Rate {
   const { perSec, burst } = configured[kind];
-  const own = caller.rates[kind];
+  const own = ownRates[kind];
   if (own === null) return { perSec, burst };
   return { perSec: own, burst: Math.max(1, Math.floor((own * burst) / perSec)) };
 }

@@ -1,12 +1,18 @@
 // Calls on the admin socket.
 import { createTransport, readBytes } from '../../src/hosts/transport.ts';
 
-export type AdminAnswer = { status: number; json: Record<string, string | number | null> };
+export type AdminAnswer<T> = { status: number; json: T };
 
-export async function callAdmin(socketPath: string, path: string, body: object): Promise<AdminAnswer> {
+/** Posts the body, or gets the path when there is none. */
+export async function callAdmin<T = Record<string, string | number | null>>(
+  socketPath: string,
+  path: string,
+  body?: object,
+): Promise<AdminAnswer<T>> {
   const transport = createTransport(socketPath);
   try {
-    const answer = await transport.send({ method: 'POST', path, body, timeoutMs: 30_000 });
+    const method = body === undefined ? 'GET' : 'POST';
+    const answer = await transport.send({ method, path, body, timeoutMs: 30_000 });
     return { status: answer.status, json: JSON.parse((await readBytes(answer)).toString()) };
   } finally {
     transport.close();

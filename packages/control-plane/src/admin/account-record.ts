@@ -1,0 +1,37 @@
+// Accounts as the operator sees them.
+import { ACCOUNT_LIMITS, type AccountDetails, type AccountSummary } from '@sandbar/contract/admin.ts';
+import type { Rates } from '../config.ts';
+import { currentUse, effectiveLimits } from '../quotas/limits.ts';
+import { accountRate } from '../rate-limits/rates.ts';
+import { formatEur } from '../wallet/money.ts';
+import type { AccountWithBalance } from './account-store.ts';
+
+export function toSummary(row: AccountWithBalance): AccountSummary {
+  return {
+    id: row.id,
+    email: row.email,
+    tier: row.tier,
+    billing_mode: row.billing_mode,
+    balance: formatEur(row.balance_micros),
+    is_owner: row.is_owner,
+    machines: row.used_machines,
+    created_at: row.created_at.toISOString(),
+  };
+}
+
+export function toDetails(row: AccountWithBalance, configured: Rates): AccountDetails {
+  const limits = effectiveLimits(row);
+  const own = { mutating: row.rate_mutating, exec: row.rate_exec };
+  const rate = (kind: 'mutating' | 'exec') => {
+    const { perSec, burst } = accountRate(kind, configured, own);
+    return { per_sec: perSec, burst, override: own[kind] };
+  };
+  return {
+    ...toSummary(row),
+    limits: Object.fromEntries(
+      ACCOUNT_LIMITS.map((name) => [name, { limit: limits[name], override: row[`limit_${name}`] }]),
+    ) as AccountDetails['limits'],
+    used: currentUse(row),
+    rates: { mutating: rate('mutating'), exec: rate('exec') },
+  };
+}

@@ -1,0 +1,49 @@
+// SQL of accounts that only the operator asks for.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { type SelectQueryBuilder, sql } from 'kysely';
+import type { Db, Tx } from '../db/database.ts';
+import type { AccountRow, Database } from '../db/tables.ts';
+
+const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
+
+export type AccountWithBalance = AccountRow & { balance_micros: number };
+
+/** All accounts with their balances, oldest first. */
+export function listAccounts(db: Db | Tx): Promise<AccountWithBalance[]> {
+  return withBalance(db.selectFrom('accounts').selectAll()).orderBy('created_at').orderBy('id').execute();
+}
+
+/** The account with this id or e-mail address. Throws `not_found`. */
+export async function findAccount(db: Db | Tx, idOrEmail: string): Promise<AccountWithBalance> {
+  const accounts = withBalance(db.selectFrom('accounts').selectAll());
+  const row = await (UUID.test(idOrEmail)
+    ? accounts.where('id', '=', idOrEmail)
+    : accounts.where('email', '=', idOrEmail.toLowerCase())
+  ).executeTakeFirst();
+  if (!row) throw new ServiceError('not_found', 'There is no account with this id or e-mail address.');
+  return row;
+}
+
+/** Sets columns of the account. */
+export async function updateAccount(
+  db: Db | Tx,
+  id: string,
+  set: Partial<Pick<AccountRow, 'tier' | (`limit_${string}` & keyof AccountRow) | 'rate_mutating' | 'rate_exec'>>,
+): Promise<void> {
+  await db
+    .updateTable('accounts')
+    .set({ ...set, updated_at: sql<Date>`now()` })
+    .where('id', '=', id)
+    .execute();
+}
+
+const withBalance = (accounts: SelectQueryBuilder<Database, 'accounts', AccountRow>) =>
+  accounts.select((eb) =>
+    eb
+      .selectFrom('ledger')
+      .select(sql<number>`coalesce(sum(amount_micros), 0)::bigint`.as('sum'))
+      .whereRef('ledger.account_id', '=', 'accounts.id')
+      .$asScalar()
+      .$notNull()
+      .as('balance_micros'),
+  );

@@ -1,0 +1,104 @@
+// The operator's routes for accounts. Everything that one command changes is one transaction.
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import {
+  ACCOUNT_LIMITS,
+  ACCOUNT_RATES,
+  AccountCreate,
+  AccountCredit,
+  AccountKey,
+  AccountOverrides,
+  AccountTier,
+  type NewAccount,
+  type NewKey,
+  type NewPassword,
+} from '@sandbar/contract/admin.ts';
+import type { FastifyInstance } from 'fastify';
+import { Type } from 'typebox';
+import { insertAccount } from '../accounts/store.ts';
+import { insertKey } from '../api-keys/store.ts';
+import type { App } from '../app.ts';
+import { generatePassword, setPassword } from '../auth/password.ts';
+import type { Tx } from '../db/database.ts';
+import { parseEur } from '../wallet/money.ts';
+import { addCredit } from '../wallet/store.ts';
+import { toDetails, toSummary } from './account-record.ts';
+import { type AccountWithBalance, findAccount, listAccounts, updateAccount } from './account-store.ts';
+
+/** An id or an e-mail address. */
+const params = Type.Object({ account: Type.String({ minLength: 1, maxLength: 254 }) });
+const path = '/admin/accounts/:account';
+
+export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
+  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+  const { db, config } = app;
+  /** Runs a change of the account and answers with what the account is then. */
+  const change = (idOrEmail: string, work: (tx: Tx, account: AccountWithBalance) => Promise<void>) =>
+    db.transaction().execute(async (tx) => {
+      const account = await findAccount(tx, idOrEmail);
+      await work(tx, account);
+      return toDetails(await findAccount(tx, account.id), config.rates);
+    });
+
+  server.get('/admin/accounts', async () => ({ accounts: (await listAccounts(db)).map(toSummary) }));
+
+  server.post('/admin/accounts', { schema: { body: AccountCreate } }, ({ body }) => createAccount(app, body));
+
+  server.get(path, { schema: { params } }, async (request) =>
+    toDetails(await findAccount(db, request.params.account), config.rates),
+  );
+
+  server.post(`${path}/tier`, { schema: { params, body: AccountTier } }, (request) =>
+    change(request.params.account, (tx, { id }) => updateAccount(tx, id, { tier: request.body.tier })),
+  );
+
+  server.post(`${path}/credit`, { schema: { params, body: AccountCredit } }, (request) => {
+    const amountMicros = parseEur(request.body.eur);
+    return change(request.params.account, (tx, { id }) =>
+      addCredit(tx, { accountId: id, kind: request.body.as, amountMicros, note: 'by the operator' }),
+    );
+  });
+
+  server.post(`${path}/limits`, { schema: { params, body: AccountOverrides } }, (request) => {
+    const { body } = request;
+    const limits = ACCOUNT_LIMITS.filter((name) => body[name] !== undefined);
+    const rates = ACCOUNT_RATES.filter((name) => body[name] !== undefined);
+    const set = Object.fromEntries([
+      ...limits.map((name) => [`limit_${name}`, body[name]]),
+      ...rates.map((name) => [name, body[name]]),
+    ]);
+    return change(request.params.account, (tx, { id }) => updateAccount(tx, id, set));
+  });
+
+  server.post(
+    `${path}/password`,
+    { schema: { params } },
+    (request): Promise<NewPassword> =>
+      db.transaction().execute(async (tx) => {
+        const { id, email } = await findAccount(tx, request.params.account);
+        const password = generatePassword();
+        await setPassword(tx, id, password);
+        return { account_id: id, email, password };
+      }),
+  );
+
+  server.post(`${path}/keys`, { schema: { params, body: AccountKey } }, async (request): Promise<NewKey> => {
+    const { id } = await findAccount(db, request.params.account);
+    const { scope = 'full', name = 'made by the operator' } = request.body;
+    return { account_id: id, api_key: await insertKey(db, id, scope, name) };
+  });
+}
+
+/** Makes an account with a first key, a password and, when `credit_eur` is above 0, a bonus. */
+function createAccount(app: App, request: AccountCreate): Promise<NewAccount> {
+  const { tier = 'free', credit_eur } = request;
+  const email = request.email.toLowerCase();
+  const billingMode = request.billing_mode ?? (credit_eur === undefined ? 'unmetered' : 'prepaid');
+  const amountMicros = credit_eur === undefined ? 0 : parseEur(credit_eur);
+  const password = generatePassword();
+  return app.db.transaction().execute(async (tx) => {
+    const accountId = await insertAccount(tx, { email, tier, billingMode });
+    if (amountMicros !== 0) await addCredit(tx, { accountId, kind: 'bonus', amountMicros, note: 'by the operator' });
+    await setPassword(tx, accountId, password);
+    return { account_id: accountId, api_key: await insertKey(tx, accountId, 'full', 'first key'), email, password };
+  });
+}
