@@ -15,6 +15,7 @@ import { addRequestCounter, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
+import { addVolumeRoutes } from '../volumes/routes.ts';
 import { installAuth } from './auth.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
 import { acceptEveryMethod, watchMethods } from './methods.ts';
@@ -91,6 +92,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   await addAuthRoutes(server, app);
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
+  addVolumeRoutes(server, app);
   addImageRoutes(server, app);
   addQuotaRoutes(server, app);
   addActivityRoutes(server, app);

@@ -47,6 +47,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Account', description: 'Whose it is, and how much it may use.' },
         { name: 'Machines', description: 'MicroVMs and their life.' },
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
+        { name: 'Volumes', description: 'Disks with a life of their own.' },
         { name: 'Activity', description: 'What was done.' },
         { name: 'Images', description: 'What machines are made from.' },
       ],

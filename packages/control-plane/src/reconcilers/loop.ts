@@ -2,6 +2,7 @@
 // recovery path: whatever a crash, a lost connection or a failed undo left half done is found and finished by a pass.
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
+import { finishVolumeDeletes } from '../volumes/destroy.ts';
 import { compareWithHosts } from './drift.ts';
 import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
@@ -34,6 +35,7 @@ export function startReconciler(app: App): Reconciler {
       await step(app, 'housekeeping', () => keepHouse(app));
     }
     await step(app, 'unfinished machines', () => finishUnfinished(app));
+    await step(app, 'unfinished deletes of volumes', () => finishVolumeDeletes(app));
     await step(app, 'comparison with the hosts', () => compareWithHosts(app));
     if (!withJobs) return;
     jobsAskedAt = performance.now();

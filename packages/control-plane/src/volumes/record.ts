@@ -1,0 +1,17 @@
+// The volume as clients see it, made from its row.
+import type { Volume } from '@sandbar/contract/volume.ts';
+import type { VolumeRow } from '../db/tables.ts';
+
+export function toVolume(row: VolumeRow): Volume {
+  return {
+    id: row.id,
+    account_id: row.account_id,
+    name: row.name,
+    kind: row.kind,
+    size_gb: row.size_gb,
+    state: row.state,
+    machine_id: row.machine_id,
+    mount_path: row.mount_path,
+    created_at: row.created_at.toISOString(),
+  };
+}

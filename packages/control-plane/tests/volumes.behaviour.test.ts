@@ -1,0 +1,235 @@
+// Volumes that a deleted machine left: they are their account's alone, they count, and a delete of one happens once.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { afterEach, describe, it } from 'node:test';
+import { v7 as uuidv7 } from 'uuid';
+import { chargeUnchecked } from '../src/quotas/charge.ts';
+import { insertKeptDisk } from '../src/volumes/store.ts';
+import type { Fault } from './support/fake-host.ts';
+import { checkBooks, startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed({ replicas: 2 });
+const { api, host, keys } = bed;
+const { db } = bed.plane.app;
+const { accountId } = bed;
+const SIZE_GB = 12;
+
+/** A kept disk on the host, in the books and in the account's list. */
+async function makeVolume(key = keys.full): Promise<string> {
+  const created = await api('POST', '/v1/machines', { key, body: { rootfs_size_gb: SIZE_GB } });
+  assert.equal(created.status, 201, created.text);
+  const machine = await db
+    .selectFrom('machines')
+    .selectAll()
+    .where('id', '=', created.json.id)
+    .executeTakeFirstOrThrow();
+  assert.equal((await api('DELETE', `/v1/machines/${machine.id}`, { key })).status, 200);
+  const id = uuidv7();
+  host.plantVolume(id, SIZE_GB);
+  await db.transaction().execute(async (tx) => {
+    await insertKeptDisk(tx, machine, id);
+    await chargeUnchecked(tx, machine.account_id, { storage_gb: SIZE_GB });
+  });
+  return id;
+}
+
+const listIds = async (query = ''): Promise<string[]> => {
+  const answer = await api('GET', `/v1/volumes${query}`);
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.volumes.map((volume: { id: string }) => volume.id);
+};
+const rowOf = (id: string) => db.selectFrom('volumes').selectAll().where('id', '=', id).executeTakeFirst();
+const usedStorage = async () =>
+  (await db.selectFrom('accounts').select('used_storage_gb').where('id', '=', accountId).executeTakeFirstOrThrow())
+    .used_storage_gb;
+const deletedEntries = async (id: string) => {
+  const rows = await db.selectFrom('activity').selectAll().where('action', '=', 'volume.deleted').execute();
+  return rows.filter((row) => row.metadata.volume_id === id);
+};
+const removeAll = async () => {
+  for (const id of await listIds()) assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
+};
+
+afterEach(async () => {
+  host.heal();
+  await removeAll();
+});
+
+describe('volume get and list', () => {
+  it('shows a kept root disk as an available volume', async () => {
+    const id = await makeVolume();
+    const { status, json } = await api('GET', `/v1/volumes/${id}`);
+    assert.equal(status, 200);
+    const { created_at, ...rest } = json;
+    assert.match(created_at, /^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z$/);
+    assert.deepEqual(rest, {
+      id,
+      account_id: accountId,
+      name: '',
+      kind: 'root',
+      size_gb: SIZE_GB,
+      state: 'available',
+      machine_id: null,
+      mount_path: null,
+    });
+    assert.deepEqual(await listIds(), [id]);
+    await checkBooks(bed);
+  });
+
+  it('filters by kind and state, and refuses what is neither', async () => {
+    const id = await makeVolume();
+    assert.deepEqual(await listIds('?kind=root&state=available'), [id]);
+    assert.deepEqual(await listIds('?kind=data'), []);
+    assert.deepEqual(await listIds('?state=attached'), []);
+    for (const query of ['?kind=tape', '?state=gone', '?machine=x']) {
+      assert.deepEqual((await api('GET', `/v1/volumes${query}`)).json.code, 'validation_error', query);
+    }
+  });
+
+  it('pages newest first, and its cursors are of this list only', async () => {
+    const ids = [await makeVolume(), await makeVolume(), await makeVolume()].reverse();
+    assert.deepEqual(await listIds(), ids);
+    const first = (await api('GET', '/v1/volumes?page_size=2')).json;
+    const second = (await api('GET', `/v1/volumes?page_size=2&cursor=${first.next_cursor}`)).json;
+    assert.deepEqual(
+      [...first.volumes, ...second.volumes].map((volume) => volume.id),
+      ids,
+    );
+    assert.equal(second.next_cursor, '');
+    for (const path of [`/v1/volumes?kind=root&cursor=`, `/v1/machines?cursor=`]) {
+      assert.equal((await api('GET', `${path}${first.next_cursor}`)).status, 400, path);
+    }
+    assert.equal((await api('GET', `/v1/volumes?cursor=${first.next_cursor}`, { key: keys.other })).status, 400);
+  });
+
+  it('is for a read key too; a delete is not', async () => {
+    const id = await makeVolume();
+    assert.equal((await api('GET', '/v1/volumes', { key: keys.read })).status, 200);
+    assert.equal((await api('GET', `/v1/volumes/${id}`, { key: keys.read })).status, 200);
+    assert.equal((await api('DELETE', `/v1/volumes/${id}`, { key: keys.read })).json.code, 'forbidden');
+    assert.equal((await api('GET', '/v1/volumes', { key: null })).status, 401);
+  });
+
+  it("another account's volume is absent in every way", async () => {
+    const id = await makeVolume();
+    const key = keys.other;
+    assert.deepEqual((await api('GET', '/v1/volumes', { key })).json, { volumes: [] });
+    for (const method of ['GET', 'DELETE']) {
+      const foreign = await api(method, `/v1/volumes/${id}`, { key });
+      const absent = await api(method, `/v1/volumes/${randomUUID()}`, { key });
+      assert.deepEqual([foreign.status, foreign.json], [404, absent.json], method);
+    }
+    assert.ok(host.volumes.has(id));
+  });
+});
+
+describe('volume delete', () => {
+  it('removes the disk, gives its storage back and writes one entry', async () => {
+    const before = await usedStorage();
+    const id = await makeVolume();
+    assert.equal(await usedStorage(), before + SIZE_GB);
+    const answer = await api('DELETE', `/v1/volumes/${id}`);
+    assert.deepEqual([answer.status, answer.text], [204, '']);
+    assert.deepEqual([host.volumes.has(id), await rowOf(id), await usedStorage()], [false, undefined, before]);
+    const [entry, ...more] = await deletedEntries(id);
+    assert.deepEqual(
+      [entry?.account_id, entry?.actor, entry?.metadata, more],
+      [accountId, 'user', { volume_id: id }, []],
+    );
+    assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 404);
+    assert.equal((await api('GET', `/v1/volumes/${id}`)).status, 404);
+    await checkBooks(bed);
+  });
+
+  it('of many at once, on two replicas, one is 204 and the others 404; the storage comes back once', async () => {
+    const before = await usedStorage();
+    const id = await makeVolume();
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, (_, index) =>
+        api('DELETE', `/v1/volumes/${id}`, { plane: bed.replicas[index % 2] ?? bed.plane }),
+      ),
+    );
+    assert.deepEqual(answers.map((answer) => answer.status).sort(), [204, ...Array(7).fill(404)]);
+    assert.equal(await usedStorage(), before);
+    assert.equal((await deletedEntries(id)).length, 1);
+    await checkBooks(bed);
+  });
+
+  it('of an attached volume is a conflict and changes nothing', async () => {
+    const id = await makeVolume();
+    const { json } = await api('POST', '/v1/machines');
+    await db.updateTable('volumes').set({ state: 'attached', machine_id: json.id }).where('id', '=', id).execute();
+    const answer = await api('DELETE', `/v1/volumes/${id}`);
+    assert.deepEqual([answer.status, answer.json.code], [409, 'conflict']);
+    assert.deepEqual([(await rowOf(id))?.deleting, host.volumes.has(id)], [false, true]);
+    assert.deepEqual(await listIds('?state=attached'), [id]);
+    await db.updateTable('volumes').set({ state: 'available', machine_id: null }).where('id', '=', id).execute();
+  });
+
+  const faults: [string, Fault, number][] = [
+    ['drops the connection before', 'drop', 503],
+    ['drops the connection after', 'dropAfter', 503],
+    ['fails', 'fail', 500],
+  ];
+  for (const [name, fault, status] of faults) {
+    it(`while the host ${name} is ${status}, absent at once, and finished by the reconciler`, async () => {
+      const before = await usedStorage();
+      const id = await makeVolume();
+      host.fault('deleteVolume', fault);
+      assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, status);
+      assert.equal((await api('GET', `/v1/volumes/${id}`)).status, 404);
+      assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 404);
+      assert.deepEqual(await listIds(), []);
+      assert.equal(await usedStorage(), before + SIZE_GB, 'it counts until its disk is gone');
+      host.heal();
+      await bed.settled(async () => (await rowOf(id)) === undefined);
+      assert.deepEqual([host.volumes.has(id), await usedStorage()], [false, before]);
+      assert.equal((await deletedEntries(id)).length, 1);
+      await checkBooks(bed);
+    });
+  }
+
+  it('while the host is away is 503 host_unavailable with Retry-After', async () => {
+    const id = await makeVolume();
+    await host.away();
+    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.connectedIds().length === 0));
+    const answer = await api('DELETE', `/v1/volumes/${id}`);
+    assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
+    assert.ok(answer.headers.get('retry-after'));
+    await host.listen();
+    await bed.settled(async () => (await rowOf(id)) === undefined);
+    assert.ok(!host.volumes.has(id));
+    await checkBooks(bed);
+  });
+});
+
+describe('DELETE /v1/machines/{id}?preserve_storage=true', () => {
+  it('keeps the root disk as a volume that still counts', async () => {
+    const before = await usedStorage();
+    const { json } = await api('POST', '/v1/machines', { body: { rootfs_size_gb: SIZE_GB } });
+    const answer = await api('DELETE', `/v1/machines/${json.id}?preserve_storage=true`);
+    assert.deepEqual([answer.status, answer.json.state], [200, 'destroyed']);
+    const [id, ...more] = await listIds();
+    assert.ok(id);
+    assert.deepEqual([answer.json.root_volume_id, more], [id, []]);
+    const row = await rowOf(id);
+    assert.deepEqual([row?.stack, row?.size_gb, row?.state], ['base', SIZE_GB, 'available']);
+    assert.deepEqual(host.volumes.get(id), { volume_id: id, size_gb: SIZE_GB, kind: 'root' });
+    assert.equal(await usedStorage(), before + SIZE_GB);
+    await checkBooks(bed);
+  });
+
+  it('ends with one volume when the host fails half-way', async () => {
+    for (const fault of ['drop', 'dropAfter', 'fail'] as const) {
+      const { json } = await api('POST', '/v1/machines');
+      host.fault('delete', fault);
+      assert.ok((await api('DELETE', `/v1/machines/${json.id}?preserve_storage=true`)).status >= 500, fault);
+      assert.deepEqual(await listIds(), [], 'no volume before its disk is safe');
+      host.heal();
+      await bed.settled(async () => (await listIds()).length === 1);
+      assert.deepEqual([...host.volumes.keys()], await listIds(), fault);
+      await checkBooks(bed);
+      await removeAll();
+    }
+  });
+});
