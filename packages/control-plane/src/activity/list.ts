@@ -1,11 +1,15 @@
 // Reading the feed: filters that combine, newest first, by keyset. Each page costs the same wherever it is.
-import type { ActivityCategory, ActivityEntry, ActivityQuery } from '@sandbar/contract/activity.ts';
-import { ACTIVITY_PAGE } from '@sandbar/contract/activity.ts';
+import {
+  ACTIVITY_PAGE,
+  type ActivityCategory,
+  type ActivityEntry,
+  type ActivityQuery,
+} from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import { cutPage, readPage, rowsToFetch } from '../paging.ts';
-import { readRange } from './range.ts';
+import { cutPage, type Position, readPage, rowsToFetch } from '../paging.ts';
+import { type Range, readRange } from './range.ts';
 import { ACTIVITY_SEARCH_TEXT, searchPattern } from './search.ts';
 
 export type ActivityFilter = ActivityQuery & { machineId?: string };
@@ -23,31 +27,50 @@ export async function listActivity(
   const page = readPage(app.config.secret, { ...query, page_size: pageSize }, key);
   const pattern = q === '' ? undefined : searchPattern(q);
   if (q !== '' && pattern === undefined) return { activity: [], next_cursor: '' };
-
-  let select = selectFeed(app.db, accountId).limit(rowsToFetch(page) ?? pageSize + 1);
-  if (machineId !== undefined) select = select.where('machine_id', '=', machineId);
-  if (category !== 'all') select = select.where('category', '=', category satisfies ActivityCategory);
-  if (range.from) select = select.where('created_at', '>=', range.from);
-  if (range.to) select = select.where('created_at', '<=', range.to);
-  if (pattern !== undefined) select = select.where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${pattern}`);
-  const { after } = page;
-  if (after) {
-    // The first condition says the same again in a form that rules out whole months.
-    select = select
-      .where('created_at', '<=', after.createdAt)
-      .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
-  }
-  const { rows, cursor } = cutPage(app.config.secret, await select.execute(), page, key);
+  const limit = rowsToFetch(page) ?? pageSize + 1;
+  const fetched = await selectFeed(app.db, accountId, {
+    ...range,
+    machineId,
+    category,
+    pattern,
+    limit,
+    ...page,
+  }).execute();
+  const { rows, cursor } = cutPage(app.config.secret, fetched, page, key);
   return { activity: rows.map(toEntry), next_cursor: cursor.next_cursor ?? '' };
 }
 
-function selectFeed(db: Db, accountId: string) {
-  return db
+export type FeedPage = Partial<Range> & {
+  machineId?: string | undefined;
+  category?: ActivityCategory | 'all';
+  /** For LIKE. */
+  pattern?: string | undefined;
+  after?: Position | undefined;
+  limit: number;
+};
+
+/** The one query of the feed. */
+export function selectFeed(db: Db, accountId: string, page: FeedPage) {
+  const { machineId, category = 'all', pattern, from, to, after, limit } = page;
+  let select = db
     .selectFrom('activity')
     .select(['id', 'created_at', 'machine_id', 'action', 'actor', 'metadata'])
     .where('account_id', '=', accountId)
     .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc');
+    .orderBy('id', 'desc')
+    .limit(limit);
+  if (machineId !== undefined) select = select.where('machine_id', '=', machineId);
+  if (category !== 'all') select = select.where('category', '=', category);
+  if (from) select = select.where('created_at', '>=', from);
+  if (to) select = select.where('created_at', '<=', to);
+  if (pattern !== undefined) select = select.where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${pattern}`);
+  if (!after) return select;
+  return (
+    select
+      // Says what the next line says, in a form that rules out whole months.
+      .where('created_at', '<=', after.createdAt)
+      .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`)
+  );
 }
 
 type Row = Awaited<ReturnType<ReturnType<typeof selectFeed>['execute']>>[number];

@@ -3,6 +3,7 @@
 import { Kysely, PostgresDialect, type Transaction } from 'kysely';
 import pg from 'pg';
 import type { Log } from '../log.ts';
+import { preparedName } from './prepared.ts';
 import { APP_ROLE } from './roles.ts';
 import type { Database } from './tables.ts';
 
@@ -27,8 +28,10 @@ class ImpatientClient extends pg.Client {
 
   // biome-ignore lint/suspicious/noExplicitAny: pg overloads `query` eight times; this only looks at the promise.
   override query(...args: any[]): any {
+    const [text, values] = args;
+    const name = preparedName(text);
     // biome-ignore lint/suspicious/noExplicitAny: as above.
-    const result = (super.query as any)(...args);
+    const result = name === undefined ? (super.query as any)(...args) : super.query({ name, text, values });
     if (result instanceof Promise) {
       result.catch((error: unknown) => {
         if (error instanceof Error && error.message === READ_TIMEOUT) this.connection.stream.destroy();

@@ -7,6 +7,7 @@ import { activityOf, activityOfJob } from '../activity/entries.ts';
 import { writeActivity } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
+import { prepare } from '../db/prepared.ts';
 import type { Database, Desired, MachineRow } from '../db/tables.ts';
 import { releaseMemory, reserveMemory } from '../hosts/store.ts';
 import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
@@ -147,15 +148,14 @@ async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]
   return lost.map(activityOfJob);
 }
 
+const selectMachine = prepare<MachineRow>(
+  'find_machine',
+  "select * from machines where id = $1 and account_id = $2 and desired <> 'discarded'",
+);
+
 /** The machine as its owner sees it: an id of another account, or of a create being undone, is absent. */
 export async function findMachine(app: App, accountId: string, id: string): Promise<MachineRow> {
-  const row = await app.db
-    .selectFrom('machines')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .where('desired', '<>', 'discarded')
-    .executeTakeFirst();
+  const [row] = await selectMachine(app.db, [id, accountId]);
   if (!row) throw machineNotFound();
   return row;
 }

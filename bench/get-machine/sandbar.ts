@@ -1,0 +1,40 @@
+// What is measured: the control plane as it runs in the service, without a host; one account, one key, one machine.
+import { randomBytes, randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { insertAccount } from '@sandbar/control-plane/accounts/store.ts';
+import { insertKey } from '@sandbar/control-plane/api-keys/store.ts';
+import { readConfig } from '@sandbar/control-plane/config.ts';
+import { startControlPlane } from '@sandbar/control-plane/control-plane.ts';
+import { createLog } from '@sandbar/control-plane/log.ts';
+import { sql } from 'kysely';
+
+const home = mkdtempSync(join(tmpdir(), 'sandbar-bench-'));
+const env = { SANDBAR_HOME: home, SANDBAR_SECRET: randomBytes(32).toString('hex') };
+const config = readConfig({ ...process.env, ...env }, false);
+config.listen.port = 0;
+config.metricsListen.port = 0;
+// The log goes to a file in the service; here to nowhere, but it is written.
+const log = createLog('info', { write: () => undefined });
+const plane = await startControlPlane(config, log);
+const { db } = plane.app;
+const accountId = await insertAccount(db, { email: 'bench@example.test', tier: 'enterprise' });
+const key = await insertKey(db, accountId, 'full', 'bench');
+const [hostId, machineId] = [randomUUID(), randomUUID()];
+await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
+  values (${hostId}, '0', '0', 'kvm', 'user', '10.0.0.0/24', 1, 1, '[]')`.execute(db);
+await sql`insert into machines (id, account_id, host_id, name, state, desired, generation, vcpus, memory_mb,
+    rootfs_size_gb, stack, private_ip, isolation)
+  values (${machineId}, ${accountId}, ${hostId}, 'bench', 'running', 'running', 1, 1, 1024, 10, 'base', '10.0.0.2', 'kvm')`.execute(
+  db,
+);
+process.on('SIGTERM', async () => {
+  await plane.close();
+  rmSync(home, { recursive: true, force: true });
+  process.exit(0);
+});
+process.send?.({
+  url: `http://127.0.0.1:${plane.address.port}/v1/machines/${machineId}`,
+  headers: { authorization: `Bearer ${key}` },
+});
