@@ -6,7 +6,12 @@ const strict = { additionalProperties: false };
 
 export const PASSWORD_BOUNDS = { minLength: 8, maxLength: 128 } as const;
 
-const Email = Type.String({ minLength: 3, maxLength: 254, pattern: '^[^@\\s]+@[^@\\s]+$', description: 'In any case.' });
+const Email = Type.String({
+  minLength: 3,
+  maxLength: 254,
+  pattern: '^[^@\\s]+@[^@\\s]+$',
+  description: 'In any case.',
+});
 const NewPassword = Type.String({ ...PASSWORD_BOUNDS });
 /** Not bounded below: what is too short is simply wrong. */
 const Password = Type.String({ maxLength: PASSWORD_BOUNDS.maxLength });
@@ -43,7 +48,8 @@ export const OidcCallbackQuery = Type.Object(
   Object.fromEntries(
     ['code', 'state', 'iss', 'session_state', 'scope', 'error', 'error_description', 'error_uri'].map((name) => [
       name,
-      Type.Optional(Type.String({ maxLength: 4096 })),
+      // All of them together fit into the request line that Node reads (16 KiB).
+      Type.Optional(Type.String({ maxLength: name === 'code' ? 4096 : 1024 })),
     ]),
   ),
 );

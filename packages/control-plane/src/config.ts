@@ -1,6 +1,10 @@
 // The environment, read once: everything later gets typed values, and a bad value stops the process with a sentence
 // that names the variable and what it allows.
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
+import { type AuthConfig, readAuthConfig } from './auth/config.ts';
+import { ConfigError } from './config-error.ts';
+
+export { ConfigError };
 
 export type Address = { host: string; port: number };
 
@@ -73,12 +77,10 @@ export type Config = {
   rates: Rates;
   /** Signs cursors and session cookies; the same for every replica. */
   secret: string;
+  auth: AuthConfig;
   logLevel: LogLevel;
   timing: Timing;
 };
-
-/** A variable of the environment that cannot be used; the message says which and why. */
-export class ConfigError extends Error {}
 
 type Env = Record<string, string | undefined>;
 
@@ -87,11 +89,12 @@ export function readConfig(env: Env, isRoot: boolean): Config {
   const home = defaultHome(env, isRoot);
   if (!home.startsWith('/')) throw new ConfigError(`SANDBAR_HOME must be an absolute path, not "${home}".`);
   const paths = homePaths(home);
+  const listen = readAddress(env, 'SANDBAR_LISTEN', DEFAULT_LISTEN);
   return {
     home,
     hostAgentSocket: paths.hostAgentSocket,
     adminSocket: paths.adminSocket,
-    listen: readAddress(env, 'SANDBAR_LISTEN', DEFAULT_LISTEN),
+    listen,
     metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
     databaseUrl: readDatabaseUrl(env),
     memoryOvercommit: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', 4, { min: 0.1, max: 1000 }),
@@ -103,6 +106,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
     },
     secret: readSecret(env),
+    auth: readAuthConfig(env, listen),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,
   };

@@ -1,18 +1,34 @@
 // The first account, made once for the owner of the data directory. Two replicas may be asked at the same time.
 import { sql } from 'kysely';
 import { insertKey } from '../api-keys/store.ts';
-import type { Db } from '../db/database.ts';
+import { generatePassword, hasPassword, setPassword } from '../auth/password.ts';
+import type { Db, Tx } from '../db/database.ts';
 import { findFirstAccount, insertAccount } from './store.ts';
 
-export type FirstAccount = { account_id: string; email: string; api_key: string | null };
+export type FirstAccount = { account_id: string; email: string; api_key: string | null; password: string | null };
 
-/** Makes the first account with a full key, or says which it is (`api_key` null: a key is only shown when it is made). */
+/**
+ * Makes the first account with a full key and a password, or says which it is. `api_key` and `password` are null when
+ * there was one already: both are only shown when they are made.
+ */
 export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
   return db.transaction().execute(async (tx) => {
     await sql`lock table accounts in share row exclusive mode`.execute(tx);
     const existing = await findFirstAccount(tx);
-    if (existing) return { account_id: existing.id, email: existing.email, api_key: null };
+    if (existing) {
+      const password = await ensurePassword(tx, existing.id);
+      return { account_id: existing.id, email: existing.email, api_key: null, password };
+    }
     const accountId = await insertAccount(tx, { email, tier: 'enterprise', isOwner: true });
-    return { account_id: accountId, email, api_key: await insertKey(tx, accountId, 'full', 'first key') };
+    const key = await insertKey(tx, accountId, 'full', 'first key');
+    return { account_id: accountId, email, api_key: key, password: await ensurePassword(tx, accountId) };
   });
+}
+
+/** An account of a version without passwords gets one; a password that is there stays. */
+async function ensurePassword(tx: Tx, accountId: string): Promise<string | null> {
+  if (await hasPassword(tx, accountId)) return null;
+  const password = generatePassword();
+  await setPassword(tx, accountId, password);
+  return password;
 }

@@ -2,7 +2,8 @@
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
-import type { KeyScope } from '../db/tables.ts';
+import { prepare } from '../db/prepared.ts';
+import type { AccountRow, ApiKeyRow, KeyScope } from '../db/tables.ts';
 import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 
@@ -10,7 +11,13 @@ import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 export type KeyCaller = Caller & { keyId: string; isUseStale: boolean };
 
 /** Makes a key and returns it; this is the only time it is seen. */
-export async function insertKey(db: Db | Tx, accountId: string, scope: KeyScope, name: string): Promise<string> {
+export async function insertKey(
+  db: Db | Tx,
+  accountId: string,
+  scope: KeyScope,
+  name: string,
+  expiresAt: Date | null = null,
+): Promise<string> {
   const key = generateKey();
   await db
     .insertInto('api_keys')
@@ -21,22 +28,26 @@ export async function insertKey(db: Db | Tx, accountId: string, scope: KeyScope,
       scope,
       prefix: key.slice(0, PREFIX_LENGTH),
       key_hash: hashKey(key),
-      expires_at: null,
+      expires_at: expiresAt,
     })
     .execute();
   return key;
 }
 
+type CallerRow = Pick<ApiKeyRow, 'id' | 'account_id' | 'scope'> &
+  Pick<AccountRow, 'rate_mutating' | 'rate_exec'> & { stale: boolean };
+
+const selectCaller = prepare<CallerRow>(
+  'find_caller',
+  `select k.id, k.account_id, k.scope, a.rate_mutating, a.rate_exec,
+     coalesce(k.last_used_at < now() - interval '1 minute', true) as stale
+   from api_keys k join accounts a on a.id = k.account_id
+   where k.key_hash = $1 and (k.expires_at is null or k.expires_at > now())`,
+);
+
 /** Whose key this is: one query, by the unique index of the hash. Undefined when unknown or expired. */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
-  const row = await db
-    .selectFrom('api_keys')
-    .innerJoin('accounts', 'accounts.id', 'api_keys.account_id')
-    .select(['api_keys.id', 'api_keys.account_id', 'api_keys.scope', 'accounts.rate_mutating', 'accounts.rate_exec'])
-    .select(sql<boolean>`coalesce(last_used_at < now() - interval '1 minute', true)`.as('stale'))
-    .where('key_hash', '=', hashKey(key))
-    .where(sql<boolean>`(expires_at is null or expires_at > now())`)
-    .executeTakeFirst();
+  const [row] = await selectCaller(db, [hashKey(key)]);
   if (!row) return undefined;
   return {
     accountId: row.account_id,

@@ -40,7 +40,7 @@ export async function verifyPassword({ hash, password }: { hash: string; passwor
   return timingSafeEqual(await derive(password, Buffer.from(salt, 'base64url'), wanted.length, cost), wanted);
 }
 
-/** Gives an account another password, or its first one, and ends all its sessions. `password` is not checked here. */
+/** Gives an account another password, or its first one, and ends all its sessions and links. It is not checked here. */
 export async function setPassword(db: Db | Tx, accountId: string, password: string): Promise<void> {
   const hash = await hashPassword(password);
   const now = sql<Date>`now()`;
@@ -59,6 +59,7 @@ export async function setPassword(db: Db | Tx, accountId: string, password: stri
       )
       .execute();
     await tx.deleteFrom('sessions').where('account_id', '=', accountId).execute();
+    await tx.deleteFrom('verifications').where('value', '=', accountId).execute();
   };
   if (db.isTransaction) await write(db);
   else await db.transaction().execute(write);

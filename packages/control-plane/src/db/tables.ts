@@ -2,6 +2,7 @@
 
 import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/contract/activity.ts';
+import { KEY_SCOPES, type KeyScope } from '@sandbar/contract/api-key.ts';
 import type { JobStatus } from '@sandbar/contract/exec.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { Isolation, MachineState } from '@sandbar/contract/machine.ts';
@@ -72,8 +73,7 @@ export type ActivityTable = {
   metadata: JSONColumnType<Record<string, string | number | boolean | null>>;
 };
 
-export const KEY_SCOPES = ['read', 'full'] as const;
-export type KeyScope = (typeof KEY_SCOPES)[number];
+export { KEY_SCOPES, type KeyScope };
 
 export type ApiKeyTable = {
   id: string;
@@ -225,6 +225,7 @@ export type Database = {
 };
 
 export type AccountRow = Selectable<AccountTable>;
+export type ApiKeyRow = Selectable<ApiKeyTable>;
 export type HostRow = Selectable<HostTable>;
 export type MachineRow = Selectable<MachineTable>;
 export type VolumeRow = Selectable<VolumeTable>;

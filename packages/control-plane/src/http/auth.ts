@@ -4,10 +4,14 @@ import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
 import { findCaller, touchKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
+import { hasSessionCookie, readSessionCookie, sessionSecret } from '../auth/cookie.ts';
+import { requireOwnOrigin } from '../auth/origin.ts';
+import { findSessionCaller } from '../auth/store.ts';
 import type { Caller } from './route-config.ts';
 
 /** Installs the hook and the check that every route says who may use it. Call it before the first route. */
 export function installAuth(server: FastifyInstance, app: App): void {
+  const secret = sessionSecret(app.config.secret);
   server.decorateRequest('caller', null);
   server.addHook('onRoute', (route: RouteOptions) => {
     if (!route.config?.access) throw new Error(`${String(route.method)} ${route.url} does not declare config.access.`);
@@ -16,7 +20,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
     const { access } = request.routeOptions.config;
     // Without a route it is a 404, which needs no credential.
     if (access === undefined || access === 'public') return;
-    const caller = await authenticate(app, request);
+    const caller = await authenticate(app, secret, request);
     if (access === 'session' && caller.via !== 'session') {
       throw new ServiceError('forbidden', 'This operation accepts a dashboard session only, not an API key.');
     }
@@ -29,10 +33,23 @@ export function installAuth(server: FastifyInstance, app: App): void {
 
 const BEARER = /^Bearer +(\S+)$/i;
 
-async function authenticate(app: App, request: FastifyRequest): Promise<Caller> {
-  const header = request.headers.authorization;
-  if (!header)
-    throw new ServiceError('unauthenticated', 'The request needs the header Authorization: Bearer <API key>.');
+/** The key of the request, else its session: one query at most. Throws `unauthenticated`. */
+async function authenticate(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
+  const { authorization, cookie } = request.headers;
+  if (authorization) return authenticateKey(app, authorization);
+  if (hasSessionCookie(cookie)) return authenticateSession(app, secret, request);
+  throw new ServiceError('unauthenticated', 'The request needs the header Authorization: Bearer <API key>.');
+}
+
+async function authenticateSession(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
+  const token = readSessionCookie(request.headers.cookie, secret);
+  const caller = token === undefined ? undefined : await findSessionCaller(app.db, token);
+  if (!caller) throw new ServiceError('unauthenticated', 'The session is unknown or has ended. Sign in again.');
+  if (request.method !== 'GET' && request.method !== 'HEAD') requireOwnOrigin(request, app.config.auth.publicUrl);
+  return caller;
+}
+
+async function authenticateKey(app: App, header: string): Promise<Caller> {
   const key = BEARER.exec(header)?.[1] ?? '';
   const caller = looksLikeKey(key) ? await findCaller(app.db, key) : undefined;
   if (!caller) throw new ServiceError('unauthenticated', 'The API key is malformed, unknown, expired or revoked.');

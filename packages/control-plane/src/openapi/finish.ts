@@ -2,6 +2,7 @@
 // gets its credential, its errors in the words of the error table, and its examples.
 import { ERROR_TABLE, type ErrorCode } from '@sandbar/contract/errors.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
+import type { Access } from '../http/route-config.ts';
 import { errorCodesOf, isLimited, type OperationFacts } from './operation.ts';
 
 type Json = Record<string, unknown>;
@@ -52,7 +53,7 @@ export function finishDocument(document: Document, operations: ReadonlyMap<strin
 
 function finishOperation(operation: Operation, facts: OperationFacts): void {
   const { config, schema } = facts;
-  operation.security = config.access === 'public' ? [] : [{ bearer: [config.access] }];
+  operation.security = securityOf(config.access);
   if (operation.requestBody) {
     operation.requestBody.required = !config.bodyIsOptional;
     const media = operation.requestBody.content[JSON_MEDIA];
@@ -64,13 +65,25 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   const headers = isLimited(config) ? { ...REQUEST_ID, ...RATE_LIMIT } : REQUEST_ID;
   const success: Record<string, Response> = {};
   for (const [status, response] of Object.entries(operation.responses)) {
-    if (status === 'default' || response.content === undefined) continue;
+    if (status === 'default') continue;
+    if (response.content === undefined) {
+      // Without a schema there is a 200 that says nothing.
+      if (status !== '200') success[status] = { ...response, headers };
+      continue;
+    }
     const media = response.content[JSON_MEDIA];
     if (media && config.examples?.response !== undefined) media.example = config.examples.response;
     if (config.producesEvents) response.content['text/event-stream'] = { schema: { type: 'string' } };
     success[status] = { ...response, description: operation.summary, headers };
   }
   operation.responses = { ...success, ...errorResponses(errorCodesOf(facts), headers) };
+}
+
+/** A session does what a full key does, and alone what is for sessions only. */
+function securityOf(access: Access | undefined): Json[] {
+  if (access === 'public' || access === undefined) return [];
+  if (access === 'session') return [{ session: [] }];
+  return [{ bearer: [access] }, { session: [] }];
 }
 
 /** One response a status: several codes can share one. */

@@ -11,7 +11,7 @@ export const isLimited = ({ rateLimit = 'none' }: FastifyContextConfig): boolean
 export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   const codes: ErrorCode[] = [];
   if (config.access !== 'public') codes.push('unauthenticated');
-  if (config.access === 'full') codes.push('forbidden');
+  if (config.access === 'full' || config.access === 'session') codes.push('forbidden');
   if (isLimited(config)) codes.push('rate_limited');
   // A parameter or body that the operation does not know is refused everywhere.
   codes.push('validation_error');

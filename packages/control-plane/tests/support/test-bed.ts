@@ -5,7 +5,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
+import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
+import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
 import { Exec, ExecList, ExecOutput } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -13,11 +15,13 @@ import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { ImageList } from '@sandbar/contract/image.ts';
 import { Machine, MachineList } from '@sandbar/contract/machine.ts';
 import { Quotas } from '@sandbar/contract/quota.ts';
+import { Volume, VolumeList } from '@sandbar/contract/volume.ts';
 import { sql } from 'kysely';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { insertAccount } from '../../src/accounts/store.ts';
 import { insertKey } from '../../src/api-keys/store.ts';
+import { setPassword } from '../../src/auth/password.ts';
 import { type Config, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
 import { createLog, type Log } from '../../src/log.ts';
@@ -40,6 +44,10 @@ const TEST_TIMING: Timing = {
 /** No test comes near it by accident. */
 const UNLIMITED: Rate = { perSec: 10_000, burst: 10_000 };
 
+/** Of the account that the bed's keys are of. */
+export const TEST_PASSWORD = 'the password of the tests';
+export const TEST_ORIGIN = 'http://sandbar.test';
+
 export type TestBed = {
   plane: ControlPlane;
   replicas: ControlPlane[];
@@ -52,6 +60,8 @@ export type TestBed = {
   api: Api;
   /** Waits for a condition that the service brings about by itself. */
   settled(condition: () => boolean | Promise<boolean>): Promise<void>;
+  /** Signs in to the test account: the `Cookie` header. A change needs `Origin: TEST_ORIGIN` as well. */
+  session(): Promise<string>;
   /** Starts one more replica on the same database and host. */
   addReplica(): Promise<ControlPlane>;
 };
@@ -101,6 +111,13 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       allowEmulatedTenants: true,
       rates: { mutating: UNLIMITED, exec: UNLIMITED, signInAddress: UNLIMITED, signInEmail: UNLIMITED },
       secret: 'a secret of the tests that is long enough',
+      auth: {
+        publicUrl: TEST_ORIGIN,
+        signUp: 'closed',
+        signUpBilling: 'prepaid',
+        mail: undefined,
+        oidc: undefined,
+      },
       ...options.config,
       logLevel: 'debug',
       timing: { ...TEST_TIMING, ...options.timing },
@@ -129,6 +146,14 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     other: await insertKey(db, otherId, 'full', 'other'),
   };
   const api = createApi(plane, keys.full);
+  let password: Promise<void> | undefined;
+  const session = async () => {
+    password ??= setPassword(db, accountId, TEST_PASSWORD);
+    await password;
+    const body = { email: 'owner@example.test', password: TEST_PASSWORD };
+    const { headers } = await api('POST', '/v1/auth/sign-in', { key: null, body });
+    return cookieOf(headers);
+  };
   const settled = (condition: () => boolean | Promise<boolean>) => until(condition, 'the service settled');
   return {
     plane,
@@ -139,10 +164,18 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     keys,
     logged: () => lines.join(''),
     api,
+    session,
     addReplica,
     settled,
   };
 }
+
+/** The `Cookie` header that a browser would send after an answer. */
+export const cookieOf = (headers: Headers): string =>
+  headers
+    .getSetCookie()
+    .map((cookie) => cookie.split(';')[0])
+    .join('; ');
 
 function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
   return async (method, path, options = {}) => {
@@ -169,12 +202,16 @@ function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
 }
 
 const SCHEMAS: [RegExp, TSchema][] = [
+  [/^\/v1\/(account|auth\/sign-(in|up))$/, Account],
+  [/^\/v1\/api-keys$/, ApiKeyList],
   [/^\/v1\/images$/, ImageList],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/output$/, ExecOutput],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel)?$/, Exec],
   [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
   [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
   [/^\/v1\/quotas$/, Quotas],
+  [/^\/v1\/volumes\/[^/]+$/, Volume],
+  [/^\/v1\/volumes$/, VolumeList],
   [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
   [/^\/v1\/machines$/, MachineList],
 ];
@@ -185,6 +222,8 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
   let schema = status >= 400 ? ErrorBody : SCHEMAS.find(([pattern]) => pattern.test(route))?.[1];
   const isCreate = method === 'POST' && route === '/v1/machines' && status < 300;
   if (isCreate) schema = Machine;
+  else if (route === '/v1/api-keys' && status === 201) schema = NewApiKey;
+  else if (route.startsWith('/v1/auth/') && status < 300) schema = Account;
   else if (status === 201) schema = route.endsWith('/execs') ? Exec : Machine;
   if (!schema) return;
   assert(Value.Check(schema, json), `${method} ${path} answered ${status} ${JSON.stringify(json)}`);

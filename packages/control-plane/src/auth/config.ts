@@ -1,0 +1,74 @@
+// The variables of accounts and sessions: where browsers reach the service, who may sign up, mail, and OpenID Connect.
+import { BILLING_MODES, type BillingMode } from '@sandbar/contract/account.ts';
+import { ConfigError } from '../config-error.ts';
+
+type Env = Record<string, string | undefined>;
+
+export type Oidc = { issuer: string; clientId: string; clientSecret: string };
+
+export type AuthConfig = {
+  /** The origin that browsers use, without a slash at its end. */
+  publicUrl: string;
+  signUp: 'closed' | 'open';
+  /** How an account that signed up by itself pays. */
+  signUpBilling: BillingMode;
+  mail: { smtpUrl: string; from: string } | undefined;
+  oidc: Oidc | undefined;
+};
+
+/** Reads them. `listen` is what SANDBAR_LISTEN says. Throws `ConfigError`. */
+export function readAuthConfig(env: Env, listen: { host: string; port: number }): AuthConfig {
+  return {
+    publicUrl: readPublicUrl(env, listen),
+    signUp: readChoice(env, 'SANDBAR_SIGN_UP', ['closed', 'open']),
+    signUpBilling: readChoice(env, 'SANDBAR_SIGN_UP_BILLING', BILLING_MODES),
+    mail: readMail(env),
+    oidc: readOidc(env),
+  };
+}
+
+function readPublicUrl(env: Env, { host, port }: { host: string; port: number }): string {
+  const name = 'SANDBAR_PUBLIC_URL';
+  const url = readUrl(env, name, ['http:', 'https:'], `http://${host.includes(':') ? `[${host}]` : host}:${port}`);
+  if (url.pathname === '/' && url.search === '' && url.hash === '' && url.username === '') return url.origin;
+  throw new ConfigError(`${name} must be an origin such as https://sandbar.example.com, without a path.`);
+}
+
+function readMail(env: Env): AuthConfig['mail'] {
+  const [smtpUrl, from] = allOrNone(env, ['SANDBAR_SMTP_URL', 'SANDBAR_MAIL_FROM']);
+  if (smtpUrl === undefined || from === undefined) return undefined;
+  readUrl(env, 'SANDBAR_SMTP_URL', ['smtp:', 'smtps:']);
+  return { smtpUrl, from };
+}
+
+function readOidc(env: Env): Oidc | undefined {
+  const names = ['SANDBAR_OIDC_ISSUER', 'SANDBAR_OIDC_CLIENT_ID', 'SANDBAR_OIDC_CLIENT_SECRET'];
+  const [issuer, clientId, clientSecret] = allOrNone(env, names);
+  if (issuer === undefined || clientId === undefined || clientSecret === undefined) return undefined;
+  readUrl(env, 'SANDBAR_OIDC_ISSUER', ['http:', 'https:']);
+  return { issuer: issuer.replace(/\/$/, ''), clientId, clientSecret };
+}
+
+/** Variables that make sense together only; undefined each when none is set. */
+function allOrNone(env: Env, names: readonly string[]): (string | undefined)[] {
+  const missing = names.filter((name) => !env[name]);
+  if (missing.length > 0 && missing.length < names.length) {
+    throw new ConfigError(`${names.join(', ')} belong together: ${missing.join(' and ')} is not set.`);
+  }
+  return names.map((name) => env[name] || undefined);
+}
+
+function readChoice<T extends string>(env: Env, name: string, choices: readonly [T, ...T[]]): T {
+  const text = env[name];
+  if (!text) return choices[0];
+  const choice = choices.find((candidate) => candidate === text);
+  if (!choice) throw new ConfigError(`${name} must be ${choices.join(' or ')}, not "${text}".`);
+  return choice;
+}
+
+/** The value is not quoted: it may hold a password. */
+function readUrl(env: Env, name: string, protocols: readonly string[], fallback?: string): URL {
+  const url = URL.parse(env[name] || fallback || '');
+  if (url && protocols.includes(url.protocol)) return url;
+  throw new ConfigError(`${name} must be a URL that begins with ${protocols.map((p) => `${p}//`).join(' or ')}.`);
+}

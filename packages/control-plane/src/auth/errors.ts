@@ -1,0 +1,27 @@
+// What better-auth refuses with, in the words of our error table. What is not here is a bug.
+import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import { APIError } from 'better-auth/api';
+
+const DEAD_LINK = 'token is unknown, was used or has expired. Ask for another link.';
+
+const REFUSALS: Record<string, [ErrorCode, string]> = {
+  INVALID_EMAIL: ['validation_error', 'email must be an address such as name@example.com.'],
+  VALIDATION_ERROR: ['validation_error', 'email must be an address such as name@example.com.'],
+  INVALID_PASSWORD: ['validation_error', 'current_password is not the password of this account.'],
+  CREDENTIAL_ACCOUNT_NOT_FOUND: ['conflict', 'The account has no password yet. Ask for a link to set one.'],
+  USER_ALREADY_EXISTS_USE_ANOTHER_EMAIL: ['conflict', 'There is an account with this email already.'],
+  INVALID_TOKEN: ['validation_error', DEAD_LINK],
+  USER_NOT_FOUND: ['validation_error', DEAD_LINK],
+  UNAUTHORIZED: ['unauthenticated', 'The session is unknown or has ended. Sign in again.'],
+};
+
+/** Runs a call of better-auth. Throws ServiceError for what it refuses, and anything else as it is. */
+export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    const code = error instanceof APIError ? error.body?.code : undefined;
+    const refusal = REFUSALS[code ?? ''];
+    throw refusal ? new ServiceError(refusal[0], refusal[1], { cause: error }) : error;
+  }
+}

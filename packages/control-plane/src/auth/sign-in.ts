@@ -1,0 +1,44 @@
+// Signing in by password. better-auth's own form takes no address without a dot in its domain, and the first account is
+// owner@localhost; so this goes through its parts.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import type { Auth } from './better-auth.ts';
+import { sessionSecret, writeSessionCookie } from './cookie.ts';
+import { hashPassword, PASSWORD_PROVIDER, verifyPassword } from './password.ts';
+import { endSession } from './store.ts';
+
+export type SignedIn = { accountId: string; cookie: string };
+
+/**
+ * Begins a session. Throws `unauthenticated` in the same words, and after the same work, for a wrong password, an
+ * account without one, and an unknown address.
+ */
+export async function signIn(
+  app: App,
+  auth: Auth,
+  email: string,
+  password: string,
+  userAgent: string,
+): Promise<SignedIn> {
+  const { internalAdapter } = await auth.$context;
+  const found = await internalAdapter.findUserByEmail(email, { includeAccounts: true });
+  const hash = found?.accounts.find(({ providerId }) => providerId === PASSWORD_PROVIDER)?.password;
+  if (!found || !hash) {
+    await hashPassword(password);
+    throw refusal();
+  }
+  if (!(await verifyPassword({ hash, password }))) throw refusal();
+  const accountId = found.user.id;
+  const { token } = await internalAdapter.createSession(accountId, false, { userAgent: userAgent.slice(0, 255) });
+  // A change of the password ends the sessions that it sees; the one that began meanwhile has to look by itself.
+  const { password: now } = (await internalAdapter.findCredentialAccount(accountId)) ?? {};
+  if (now !== hash) {
+    await endSession(app.db, token);
+    throw refusal();
+  }
+  const isSecure = app.config.auth.publicUrl.startsWith('https:');
+  return { accountId, cookie: writeSessionCookie(token, sessionSecret(app.config.secret), isSecure) };
+}
+
+const refusal = (): ServiceError =>
+  new ServiceError('unauthenticated', 'The email address or the password is not right.');

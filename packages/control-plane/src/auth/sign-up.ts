@@ -1,0 +1,26 @@
+// Signing up, where the operator opened it.
+import type { SignUp } from '@sandbar/contract/auth.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { APIError } from 'better-auth/api';
+import type { Auth } from './better-auth.ts';
+import { withRefusals } from './errors.ts';
+
+export type SignedUp = { accountId: string; headers: Headers };
+
+/**
+ * Makes an account and signs in to it; the cookie is in the headers returned.
+ * Throws `validation_error` for what is no address, `conflict` for one that is taken.
+ */
+export async function signUp(auth: Auth, { email, password, name = '' }: SignUp, headers: Headers): Promise<SignedUp> {
+  const body = { email, password, name };
+  try {
+    const made = await withRefusals(() => auth.api.signUpEmail({ body, headers, returnHeaders: true }));
+    return { accountId: made.response.user.id, headers: made.headers };
+  } catch (error) {
+    // Another request took the address between the look and the insert; better-auth does not say so.
+    const isFailedInsert = error instanceof APIError && error.body?.code === 'FAILED_TO_CREATE_USER';
+    const { internalAdapter } = await auth.$context;
+    if (!isFailedInsert || !(await internalAdapter.findUserByEmail(email))) throw error;
+    throw new ServiceError('conflict', 'There is an account with this email already.', { cause: error });
+  }
+}
