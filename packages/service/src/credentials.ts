@@ -1,6 +1,6 @@
 // credentials.json: how the owner of this machine reaches the service, and with which key.
 import { readFileSync } from 'node:fs';
-import { postAdmin } from './admin-client.ts';
+import { type AdminAnswer, postAdmin } from './admin-client.ts';
 import { writeAtomically } from './private-file.ts';
 import { hasErrorCode, messageOf, Problem } from './problem.ts';
 
@@ -10,7 +10,7 @@ export type Credentials = {
   base_url: string;
   api_key: string;
   email: string;
-  /** For the dashboard; null as long as there are no sessions to sign in to. */
+  /** For the dashboard; null when the account had one already, which only its owner knows. */
   password: string | null;
 };
 
@@ -36,20 +36,31 @@ export function readCredentials(file: string): Credentials | undefined {
   }
 }
 
-/** The credentials of the owner, made with a first account or a new key of it when there is no file. */
+/**
+ * The credentials of the owner, made with a first account or a new key of it when there is no file. A file of a version
+ * without passwords gets one.
+ */
 export async function ensureCredentials(file: string, baseUrl: string, adminSocket: string): Promise<Credentials> {
   const present = readCredentials(file);
-  if (present !== undefined && present.base_url === baseUrl) return present;
-  const credentials: Credentials =
-    present === undefined
-      ? { base_url: baseUrl, api_key: await issueKey(adminSocket), email: OWNER, password: null }
-      : { ...present, base_url: baseUrl };
+  const isComplete = present !== undefined && present.password !== null;
+  if (isComplete && present.base_url === baseUrl) return present;
+  const credentials = isComplete ? { ...present, base_url: baseUrl } : await complete(present, baseUrl, adminSocket);
   await writeAtomically(file, `${JSON.stringify(credentials, null, 2)}\n`);
   return credentials;
 }
 
-async function issueKey(adminSocket: string): Promise<string> {
+async function complete(present: Credentials | undefined, baseUrl: string, adminSocket: string): Promise<Credentials> {
   const account = await postAdmin(adminSocket, '/admin/bootstrap', { email: OWNER });
+  const { email, password } = account.body;
+  return {
+    base_url: baseUrl,
+    api_key: present?.api_key ?? (await issueKey(account, adminSocket)),
+    email: present?.email ?? (typeof email === 'string' ? email : OWNER),
+    password: typeof password === 'string' ? password : null,
+  };
+}
+
+async function issueKey(account: AdminAnswer, adminSocket: string): Promise<string> {
   // The account was there already: its first key was shown once and only its hash is kept, so it gets another.
   const { account_id } = account.body;
   const answer =

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -103,11 +104,31 @@ describe('credentials', () => {
   });
 
   it('another address is written into the file, the key stays, the mode is 0600', async () => {
-    writeFileSync(file, JSON.stringify({ base_url: 'http://old', api_key: 'k', email: 'e', password: null }));
+    writeFileSync(file, JSON.stringify({ base_url: 'http://old', api_key: 'k', email: 'e', password: 'p' }));
     const credentials = await ensureCredentials(file, 'http://new', '/nobody/asked');
-    assert.deepEqual(credentials, { base_url: 'http://new', api_key: 'k', email: 'e', password: null });
+    assert.deepEqual(credentials, { base_url: 'http://new', api_key: 'k', email: 'e', password: 'p' });
     assert.deepEqual(readCredentials(file), credentials);
     assert.equal(statSync(file).mode & 0o777, 0o600);
+  });
+
+  it('a file without a password gets one, the key and the address stay; a password that is there is not asked for', async () => {
+    const socket = path.join(folder, 'admin.sock');
+    const asked: string[] = [];
+    const server = createHttpServer((request, response) => {
+      asked.push(request.url ?? '');
+      response.end(JSON.stringify({ account_id: 'a', email: 'owner@localhost', api_key: null, password: 'made' }));
+    }).listen(socket);
+    await once(server, 'listening');
+    try {
+      writeFileSync(file, JSON.stringify({ base_url: 'http://x', api_key: 'k', email: 'e' }));
+      const made = { base_url: 'http://x', api_key: 'k', email: 'e', password: 'made' };
+      assert.deepEqual(await ensureCredentials(file, 'http://x', socket), made);
+      assert.deepEqual(readCredentials(file), made);
+      await ensureCredentials(file, 'http://x', socket);
+      assert.deepEqual(asked, ['/admin/bootstrap']);
+    } finally {
+      server.close();
+    }
   });
 });
 
