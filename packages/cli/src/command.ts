@@ -23,7 +23,7 @@ export function readArguments<const T extends NonNullable<ParseArgsConfig['optio
     const { values, positionals } = parseArgs({ args: [...own], options, allowPositionals: true, strict: true });
     return { values, positionals, rest: end < 0 ? [] : args.slice(end + 1) };
   } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message.split('. ')[0] : String(error));
+    throw new UsageError(error instanceof Error ? error.message.split(/\.\s/)[0] : String(error));
   }
 }
 
@@ -33,6 +33,22 @@ export function readInteger(option: string, text: string | undefined): number | 
   const value = Number(text);
   if (/^\d+$/.test(text) && Number.isSafeInteger(value)) return value;
   throw new UsageError(`${option} must be a whole number, not "${text}"`);
+}
+
+/** The value of an option that must be given. Throws UsageError. */
+export function readRequired(option: string, text: string | undefined): string {
+  if (text !== undefined) return text;
+  throw new UsageError(`${option} is required`);
+}
+
+/** One of a few words, when it was given. Throws UsageError. */
+export function readChoice<const T extends readonly string[], U extends string | undefined>(
+  option: string,
+  allowed: T,
+  text: U,
+): T[number] | Extract<U, undefined> {
+  if (text === undefined || allowed.includes(text)) return text as T[number] | Extract<U, undefined>;
+  throw new UsageError(`${option} must be one of ${allowed.join(', ')}, not "${text}"`);
 }
 
 /** `KEY=VALUE` options as an object; a KEY alone takes the value of the caller's environment. Throws UsageError. */

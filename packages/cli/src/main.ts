@@ -1,6 +1,8 @@
 // The command line: finds the command, runs it, and turns what it throws into one line and an exit code.
 import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
+import { AdminSocketError } from './admin-socket.ts';
 import type { Command } from './command.ts';
+import { admin } from './commands/admin.ts';
 import { exec } from './commands/exec.ts';
 import { images } from './commands/images.ts';
 import { machines } from './commands/machines.ts';
@@ -8,7 +10,7 @@ import { run } from './commands/run.ts';
 import { UsageError } from './usage-error.ts';
 
 const VERSION = '0.1.0';
-const COMMANDS: readonly Command[] = [run, exec, machines, images];
+const COMMANDS: readonly Command[] = [run, exec, machines, images, admin];
 
 const HELP = `Usage: sandbar COMMAND [OPTIONS]
 
@@ -49,7 +51,8 @@ function describe(error: unknown): string {
     const request = error.status >= 500 && error.requestId !== null ? ` [request ${error.requestId}]` : '';
     return `${error.message}${request}`;
   }
-  if (error instanceof ConfigurationError || error instanceof UsageError) return error.message;
+  const isPlain = [ConfigurationError, UsageError, AdminSocketError].some((kind) => error instanceof kind);
+  if (error instanceof Error && isPlain) return error.message;
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 

@@ -138,6 +138,8 @@ describe('an account that the operator changes', async () => {
     assert.deepEqual(cleared.json.limits.vcpus_per_machine, { limit: 3, override: 3 });
     for (const body of [{}, { machines: -1 }, { machines: '3' }, { rate_exec: 0 }, { nonsense: 1 }, { vcpus: 1e10 }])
       assert.equal((await admin(`${path}/limits`, body)).status, 400, JSON.stringify(body));
+    const { json } = await admin(`${path}/limits`, { rate_exec: 0 });
+    assert.equal(json.detail, 'rate_exec must be an integer from 1 to 1000000 or null.');
   });
 
   it('password replaces the one before', async () => {

@@ -46,9 +46,12 @@ export function describeSchema(schema: Schema): string {
     case 'boolean':
       return 'true or false';
     default:
-      return 'of the documented type';
+      return Array.isArray(schema.type) ? schema.type.map(describeType(schema)).join(' or ') : 'of the documented type';
   }
 }
+
+const describeType = (schema: Schema) => (type: unknown) =>
+  type === 'null' ? 'null' : describeSchema({ ...schema, type });
 
 function describeString(schema: Schema): string {
   if (schema.format === 'uuid') return 'a UUID';

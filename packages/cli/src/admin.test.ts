@@ -1,0 +1,204 @@
+// `sandbar admin` as the operator calls it, against a small server that plays the control plane on the admin socket.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import type { AccountDetails, HostSummary } from '@sandbar/contract/admin.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+
+const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const home = mkdtempSync(join(tmpdir(), 'sandbar-admin-'));
+
+const limit = { limit: 3, override: null };
+const account: AccountDetails = {
+  id: 'a1',
+  email: 'a@example.test',
+  tier: 'payg',
+  billing_mode: 'prepaid',
+  balance: '12.340000',
+  is_owner: false,
+  machines: 2,
+  created_at: 't',
+  limits: {
+    machines: { limit: 7, override: 7 },
+    ...{ vcpus: limit, memory_mb: limit, storage_gb: limit, volumes: limit },
+    ...{ vcpus_per_machine: limit, memory_mb_per_machine: limit },
+  },
+  used: { machines: 2, vcpus: 2, memory_mb: 2, storage_gb: 2, volumes: 0 },
+  rates: {
+    mutating: { per_sec: 2, burst: 12, override: 2 },
+    exec: { per_sec: 20, burst: 100, override: null },
+  },
+};
+const host: HostSummary = {
+  id: 'h1',
+  state: 'away',
+  draining: true,
+  version: '0.1.0',
+  isolation: 'kvm',
+  cpus: 8,
+  memory_mb: 16_384,
+  reserved_memory_mb: 1024,
+  machines: 1,
+  last_seen_at: 't',
+};
+const made = { account_id: 'a1', api_key: 'sbr_k', email: 'a@example.test', password: 'secret' };
+
+let server: Server;
+let calls: string[];
+let refusal: { status: number; body: string } | undefined;
+
+before(async () => {
+  const { adminSocket } = homePaths(home);
+  mkdirSync(dirname(adminSocket), { recursive: true });
+  server = createServer(async (request, response) => {
+    const body = Buffer.concat(await request.toArray()).toString();
+    const path = request.url ?? '';
+    calls.push(`${request.method} ${path}${body === '' ? '' : ` ${body}`}`);
+    const answer = (status: number, text: string) =>
+      response.writeHead(status, { 'content-type': 'application/json' }).end(text);
+    if (refusal) return answer(refusal.status, refusal.body);
+    const list = path === '/admin/hosts' ? { hosts: [host] } : { accounts: [account] };
+    if (request.method === 'GET') return answer(200, JSON.stringify(path.endsWith('s') ? list : account));
+    if (path.startsWith('/admin/hosts')) return answer(200, JSON.stringify(host));
+    answer(200, JSON.stringify(/(accounts|password|keys)$/.test(path) ? made : account));
+  }).listen(adminSocket);
+  await once(server, 'listening');
+});
+after(() => {
+  server.close();
+  rmSync(home, { recursive: true, force: true });
+});
+beforeEach(() => {
+  calls = [];
+  refusal = undefined;
+});
+
+async function admin(line: string, env: Record<string, string> = {}) {
+  const args = line.split(' ').filter(Boolean);
+  const child = spawn(process.execPath, [CLI, 'admin', ...args], {
+    env: { ...process.env, SANDBAR_HOME: home, ...env },
+  });
+  const [out, error, [code]] = await Promise.all([
+    child.stdout.toArray(),
+    child.stderr.toArray(),
+    once(child, 'close'),
+  ]);
+  return { code, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(error).toString() };
+}
+
+describe('sandbar admin', () => {
+  it('asks for exactly what the command says', async () => {
+    const cases: [line: string, call: string][] = [
+      ['account create --email a@b', 'POST /admin/accounts {"email":"a@b"}'],
+      [
+        'account create --email a@b --tier payg --billing unmetered --credit 25',
+        'POST /admin/accounts {"email":"a@b","tier":"payg","billing_mode":"unmetered","credit_eur":"25"}',
+      ],
+      ['account list', 'GET /admin/accounts'],
+      ['account show a@b', 'GET /admin/accounts/a%40b'],
+      ['account tier a1 free', 'POST /admin/accounts/a1/tier {"tier":"free"}'],
+      ['account credit a1 --eur 12.5 --as top-up', 'POST /admin/accounts/a1/credit {"eur":"12.5","as":"top-up"}'],
+      [
+        'account limits a1 --machines 0 --memory-mb-per-machine default --rate-exec 7',
+        'POST /admin/accounts/a1/limits {"machines":0,"memory_mb_per_machine":null,"rate_exec":7}',
+      ],
+      ['account password a1', 'POST /admin/accounts/a1/password {}'],
+      ['account key a1', 'POST /admin/accounts/a1/keys {}'],
+      ['account key a1 --scope read --name n', 'POST /admin/accounts/a1/keys {"scope":"read","name":"n"}'],
+      ['host list', 'GET /admin/hosts'],
+      ['host drain h1', 'POST /admin/hosts/h1/drain {}'],
+      ['host undrain h1', 'POST /admin/hosts/h1/undrain {}'],
+    ];
+    const results = await Promise.all(cases.map(([line]) => admin(line)));
+    for (const { code, stderr } of results) assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual(calls.sort(), cases.map(([, call]) => call).sort());
+  });
+
+  it('--json prints what was answered, a list as an array', async () => {
+    assert.deepEqual(JSON.parse((await admin('account create --email a@b --json')).stdout), made);
+    assert.deepEqual(JSON.parse((await admin('account list --json')).stdout), [account]);
+    assert.deepEqual(JSON.parse((await admin('account limits a1 --vcpus 3 --json')).stdout), account);
+    assert.deepEqual(JSON.parse((await admin('host list --json')).stdout), [host]);
+  });
+
+  it('tells people what they look for', async () => {
+    const secrets = (await admin('account create --email a@b')).stdout;
+    for (const value of Object.values(made)) assert(secrets.includes(value), value);
+    const { stdout } = await admin('account show a1');
+    assert.match(stdout, /^Balance +12\.340000 EUR$/m);
+    assert.match(stdout, /^machines +2 +7 +7$/m);
+    assert.match(stdout, /^rate_mutating +- +2\/s, 12 at once +2$/m);
+    assert.match((await admin('account list')).stdout, /^ID +E-MAIL.*\na1 +a@example\.test +payg +prepaid +12\.340000/);
+    assert.match(
+      (await admin('host list')).stdout,
+      /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +8 +16384 +1024 +1/,
+    );
+  });
+
+  it('a wrong command line is one line and exit code 2, and asks nothing', async () => {
+    const wrong = [
+      '',
+      'nope',
+      'account',
+      'account nope',
+      'account toString',
+      'account create',
+      'account create --email a@b extra',
+      'account create --email a@b --tier gold',
+      'account show',
+      'account show a b',
+      'account tier a1',
+      'account tier a1 gold',
+      'account credit a1 --eur 5',
+      'account credit a1 --as bonus',
+      'account credit a1 --eur 5 --as charge',
+      'account limits a1',
+      'account limits a1 --machines many',
+      'account limits a1 --machines -1',
+      'account limits a1 --disks 1',
+      'account key a1 --scope all',
+      'host list all',
+      'host drain',
+    ];
+    const results = await Promise.all(wrong.map(async (line) => ({ line, ...(await admin(line)) })));
+    for (const { line, code, stderr } of results) {
+      assert.equal(code, 2, line);
+      assert.match(stderr, /^sandbar: .+\n$/, line);
+    }
+    assert.deepEqual(calls, []);
+  });
+
+  it('host token says that hosts cannot join', async () => {
+    const { code, stdout, stderr } = await admin('host token');
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^sandbar: another host cannot join this service yet/);
+  });
+
+  it('an error is one line with its code, exit code 1', async () => {
+    refusal = { status: 404, body: JSON.stringify({ code: 'not_found', detail: 'no such account' }) };
+    const { code, stderr } = await admin('account show nobody');
+    assert.deepEqual([code, stderr], [1, 'sandbar: not_found: no such account\n']);
+    refusal = { status: 502, body: 'garbage' };
+    assert.equal(
+      (await admin('account show nobody')).stderr,
+      'sandbar: unknown: the service answered with status 502\n',
+    );
+  });
+
+  it('a socket that is not there, or that nobody listens on, says what to check', async () => {
+    const absent = await admin('host list', { SANDBAR_HOME: join(home, 'absent') });
+    assert.equal(absent.code, 1);
+    assert.match(absent.stderr, /^sandbar: .*absent.*is npm start running.*owner of its data directory.*\n$/);
+    const dead = homePaths(join(home, 'dead')).adminSocket;
+    mkdirSync(dirname(dead), { recursive: true });
+    writeFileSync(dead, '');
+    const { code, stderr } = await admin('host list', { SANDBAR_HOME: join(home, 'dead') });
+    assert.equal(code, 1);
+    assert.match(stderr, /^sandbar: nobody answers at .*is npm start running.*\n$/);
+  });
+});
