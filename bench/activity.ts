@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { type FeedPage, selectFeed } from '@sandbar/control-plane/activity/list.ts';
 import { createMonth, monthOf } from '@sandbar/control-plane/activity/partitions.ts';
-import { searchPattern } from '@sandbar/control-plane/activity/search.ts';
+import { readSearch } from '@sandbar/control-plane/activity/search.ts';
 import { asOwner, type Db, openDatabase } from '@sandbar/control-plane/db/database.ts';
 import { migrate } from '@sandbar/control-plane/db/migrate.ts';
 import { createLog } from '@sandbar/control-plane/log.ts';
@@ -110,7 +110,7 @@ async function main(client: pg.Client): Promise<void> {
   );
   const { machine, volume } = rows[0] as { machine: string; volume: string };
   const [middle, earlier] = [await positionAt(client, 0.4), await positionAt(client, 0.5)];
-  const search = (q: string) => ({ pattern: searchPattern(q) ?? '' });
+  const search = (q: string) => ({ search: readSearch(q) });
   const pages: [name: string, page: Omit<FeedPage, 'limit'>][] = [
     ['first page', {}],
     ['page after 4/5 of all', { after: await positionAt(client, 0.8) }],

@@ -69,6 +69,43 @@ describe('client', () => {
     assert.deepEqual([requests[0]?.method, requests[0]?.body], ['POST', '{"vcpus":2}']);
   });
 
+  it('create sends an idempotency key, and destroy what is to be kept', async () => {
+    await sandbar.machines.create({}, { idempotencyKey: 'once' });
+    await sandbar.machines.destroy('m', { preserveStorage: true });
+    assert.equal(requests[0]?.headers['idempotency-key'], 'once');
+    assert.equal(requests[1]?.url, '/v1/machines/m?preserve_storage=true');
+  });
+
+  it('the refusals that callers tell apart have classes of their own', async () => {
+    for (const [status, code, name] of [
+      [401, 'unauthenticated', 'AuthenticationError'],
+      [402, 'insufficient_balance', 'InsufficientBalanceError'],
+      [403, 'quota_exceeded', 'QuotaExceededError'],
+      [403, 'forbidden', 'ApiError'],
+      [410, 'endpoint_retired', 'GoneError'],
+      [429, 'rate_limited', 'RateLimitedError'],
+    ] as const) {
+      handle = (_request, response) => answer(response, status, { code, detail: 'no' });
+      await assert.rejects(sandbar.account.quotas(), (error) => {
+        assert.ok(error instanceof ApiError);
+        assert.deepEqual([error.name, error.status, error.code], [name, status, code]);
+        return true;
+      });
+    }
+  });
+
+  it('activity follows the cursor to the end', async () => {
+    handle = (request, response) =>
+      answer(response, 200, {
+        activity: [{ action: request.url?.includes('cursor=2') ? 'exec' : 'machine.started' }],
+        next_cursor: request.url?.includes('cursor=2') ? '' : '2',
+      });
+    const actions: string[] = [];
+    for await (const { action } of sandbar.account.activity({ category: 'all', machineId: 'm' })) actions.push(action);
+    assert.deepEqual(actions, ['machine.started', 'exec']);
+    assert.equal(requests[1]?.url, '/v1/machines/m/activity?category=all&page_size=200&cursor=2');
+  });
+
   it('an error of the service is an ApiError with its code, sentence and request id', async () => {
     handle = (_request, response) =>
       answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });

@@ -1,4 +1,5 @@
 // The client: `new Sandbar()` on the machine of the service, or with an address and a key anywhere.
+import { Account } from './account.ts';
 import { Execs } from './execs.ts';
 import { Images } from './images.ts';
 import { Machines } from './machines.ts';
@@ -23,6 +24,7 @@ export class Sandbar {
   readonly machines: Machines;
   readonly execs: Execs;
   readonly images: Images;
+  readonly account: Account;
 
   /** Throws ConfigurationError when no address or key is given or found. */
   constructor(options: SandbarOptions = {}) {
@@ -31,5 +33,6 @@ export class Sandbar {
     this.machines = new Machines(transport);
     this.execs = new Execs(transport);
     this.images = new Images(transport);
+    this.account = new Account(transport);
   }
 }

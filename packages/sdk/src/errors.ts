@@ -2,7 +2,7 @@
 
 /** The service answered with an error. */
 export class ApiError extends Error {
-  override readonly name = 'ApiError';
+  override readonly name: string = 'ApiError';
   /** HTTP status. */
   readonly status: number;
   /** A code of the service's error table, such as `conflict`; `unknown` when the answer was not of the service. */
@@ -28,6 +28,45 @@ export class ApiError extends Error {
     this.requestId = answer.requestId;
     this.retryAfterSec = answer.retryAfterSec;
   }
+}
+
+/** 401: the key is missing, malformed, unknown, expired or revoked. */
+export class AuthenticationError extends ApiError {
+  override readonly name = 'AuthenticationError';
+}
+
+/** 402: the prepaid wallet is empty. */
+export class InsufficientBalanceError extends ApiError {
+  override readonly name = 'InsufficientBalanceError';
+}
+
+/** 403 `quota_exceeded`: a dimension of the account's quota is full; retry once something is freed. */
+export class QuotaExceededError extends ApiError {
+  override readonly name = 'QuotaExceededError';
+}
+
+/** 410: the endpoint was retired; this client is too old for the service. */
+export class GoneError extends ApiError {
+  override readonly name = 'GoneError';
+}
+
+/** 429: too many requests; `retryAfterSec` says when one is allowed. */
+export class RateLimitedError extends ApiError {
+  override readonly name = 'RateLimitedError';
+}
+
+const CLASSES: Record<string, typeof ApiError> = {
+  unauthenticated: AuthenticationError,
+  insufficient_balance: InsufficientBalanceError,
+  quota_exceeded: QuotaExceededError,
+  endpoint_retired: GoneError,
+  rate_limited: RateLimitedError,
+};
+
+/** The class for a code that callers tell apart, ApiError for all others. */
+export function apiErrorOf(answer: ConstructorParameters<typeof ApiError>[0]): ApiError {
+  const Class = CLASSES[answer.code] ?? ApiError;
+  return new Class(answer);
 }
 
 /** Nobody answered at the base URL, or the connection broke. `cause` is the error of `fetch`. */

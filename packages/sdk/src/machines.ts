@@ -11,6 +11,10 @@ export type MachineFilter = {
 
 export type CallOptions = { signal?: AbortSignal | undefined };
 
+export type CreateOptions = CallOptions & { idempotencyKey?: string | undefined };
+/** `preserveStorage`: the root disk is kept as a detached volume, which `root_volume_id` of the answer names. */
+export type DestroyOptions = CallOptions & { preserveStorage?: boolean | undefined };
+
 export class Machines {
   readonly #transport: Transport;
 
@@ -18,9 +22,13 @@ export class Machines {
     this.#transport = transport;
   }
 
-  /** Makes a machine and resolves when it runs. */
-  create(spec: MachineCreate = {}, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('POST', '/v1/machines', { body: spec, signal });
+  /**
+   * Makes a machine and resolves when it runs. With an `idempotencyKey` (1 to 255 printable characters) a retry finds the
+   * machine of the first call instead of making another, for 24 hours.
+   */
+  create(spec: MachineCreate = {}, { signal, idempotencyKey }: CreateOptions = {}): Promise<Machine> {
+    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
+    return this.#transport.json('POST', '/v1/machines', { body: spec, headers, signal });
   }
 
   /** All machines that are not destroyed, or those that the filter names; newest first. */
@@ -45,9 +53,9 @@ export class Machines {
     return this.#transport.json('POST', `${machinePath(id)}/start`, { signal });
   }
 
-  /** Destroys it with its disk. */
-  destroy(id: string, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('DELETE', machinePath(id), { signal });
+  /** Destroys it with its disk, unless `preserveStorage` says otherwise. */
+  destroy(id: string, { signal, preserveStorage }: DestroyOptions = {}): Promise<Machine> {
+    return this.#transport.json('DELETE', machinePath(id), { query: { preserve_storage: preserveStorage }, signal });
   }
 }
 

@@ -1,5 +1,5 @@
 // One request: its headers, its errors. Everything else of the client says only which path and which shape.
-import { ApiError, ConnectionError } from './errors.ts';
+import { type ApiError, apiErrorOf, ConnectionError } from './errors.ts';
 import type { Settings } from './settings.ts';
 
 const USER_AGENT = `sandbar-sdk-ts/0.1.0 node/${process.versions.node}`;
@@ -71,7 +71,7 @@ async function readError(response: Response): Promise<ApiError> {
     // A proxy's page, say: its status still tells something.
   }
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
-  return new ApiError({
+  return apiErrorOf({
     status: response.status,
     code: typeof body.code === 'string' ? body.code : 'unknown',
     detail: typeof body.detail === 'string' ? body.detail : `HTTP ${response.status} ${response.statusText}`.trim(),

@@ -5,14 +5,17 @@ import { formatTable } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
 
 const HELP = `Usage: sandbar machines list [--json]
-       sandbar machines get|stop|start|destroy MACHINE... [--json]
+       sandbar machines get|stop|start|destroy MACHINE... [--keep-disk] [--json]
 
-Stop keeps the disk; destroy does not.`;
+Stop keeps the disk; destroy does not, unless --keep-disk makes it a detached volume.`;
 
 const ACTIONS = ['get', 'stop', 'start', 'destroy'] as const;
 
 async function runMachines(args: readonly string[]): Promise<number> {
-  const { values, positionals } = readArguments(args, { json: { type: 'boolean', default: false } });
+  const { values, positionals } = readArguments(args, {
+    json: { type: 'boolean', default: false },
+    'keep-disk': { type: 'boolean' },
+  });
   const [name = 'list', ...ids] = positionals;
   const { machines } = connect();
   if (name === 'list') {
@@ -24,8 +27,11 @@ async function runMachines(args: readonly string[]): Promise<number> {
   const action = ACTIONS.find((candidate) => candidate === name);
   if (action === undefined) throw new UsageError(`there is no "machines ${name}": list, ${ACTIONS.join(', ')}`);
   if (ids.length === 0) throw new UsageError(`which machine? sandbar machines ${action} MACHINE`);
+  const preserveStorage = values['keep-disk'];
+  if (preserveStorage && action !== 'destroy')
+    throw new UsageError(`--keep-disk goes with destroy, not with ${action}`);
   const changed: Machine[] = [];
-  for (const id of ids) changed.push(await machines[action](id));
+  for (const id of ids) changed.push(await machines[action](id, { preserveStorage }));
   if (values.json) printJson(changed.length === 1 ? changed[0] : changed);
   else printMachines(changed);
   return 0;

@@ -10,7 +10,7 @@ import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
 import { cutPage, type Position, readPage, rowsToFetch } from '../paging.ts';
 import { type Range, readRange } from './range.ts';
-import { ACTIVITY_SEARCH_TEXT, searchPattern } from './search.ts';
+import { ACTIVITY_SEARCH_TEXT, readSearch, type Search } from './search.ts';
 
 export type ActivityFilter = ActivityQuery & { machineId?: string };
 
@@ -25,14 +25,14 @@ export async function listActivity(
   const range = readRange(query);
   const key = ['activity', accountId, machineId, category, q, query.from, query.to];
   const page = readPage(app.config.secret, { ...query, page_size: pageSize }, key);
-  const pattern = q === '' ? undefined : searchPattern(q);
-  if (q !== '' && pattern === undefined) return { activity: [], next_cursor: '' };
+  const search = q === '' ? undefined : readSearch(q);
+  if (q !== '' && search === undefined) return { activity: [], next_cursor: '' };
   const limit = rowsToFetch(page) ?? pageSize + 1;
   const fetched = await selectFeed(app.db, accountId, {
     ...range,
     machineId,
     category,
-    pattern,
+    search,
     limit,
     ...page,
   }).execute();
@@ -43,15 +43,14 @@ export async function listActivity(
 export type FeedPage = Partial<Range> & {
   machineId?: string | undefined;
   category?: ActivityCategory | 'all';
-  /** For LIKE. */
-  pattern?: string | undefined;
+  search?: Search | undefined;
   after?: Position | undefined;
   limit: number;
 };
 
 /** The one query of the feed. */
 export function selectFeed(db: Db, accountId: string, page: FeedPage) {
-  const { machineId, category = 'all', pattern, from, to, after, limit } = page;
+  const { machineId, category = 'all', search, from, to, after, limit } = page;
   let select = db
     .selectFrom('activity')
     .select(['id', 'created_at', 'machine_id', 'action', 'actor', 'metadata'])
@@ -63,7 +62,11 @@ export function selectFeed(db: Db, accountId: string, page: FeedPage) {
   if (category !== 'all') select = select.where('category', '=', category);
   if (from) select = select.where('created_at', '>=', from);
   if (to) select = select.where('created_at', '<=', to);
-  if (pattern !== undefined) select = select.where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${pattern}`);
+  if (search) {
+    select = select
+      .where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${search.like}`)
+      .where(sql<boolean>`strpos(${ACTIVITY_SEARCH_TEXT}, ${search.term}) > 0`);
+  }
   if (!after) return select;
   return (
     select
