@@ -129,7 +129,7 @@ export const MachineListQuery = Type.Object(
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, description: 'Exact match.' })),
     ...PagingQuery,
   },
-  { patternProperties: { '^metadata\\..+$': { type: 'string' } }, additionalProperties: false },
+  { patternProperties: { '^metadata\\.[\\s\\S]': { type: 'string' } }, additionalProperties: false },
 );
 export type MachineListQuery = Static<typeof MachineListQuery>;
 

@@ -6,7 +6,8 @@ import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 const NO_PARAMETERS = { type: 'object', properties: {}, additionalProperties: false };
 /** Deep enough for any honest document, shallow enough for every recursive function behind. */
 const MAX_DEPTH = 64;
-const INTEGER = /^-?\d{1,16}$/;
+/** Of any size: the schema bounds it, and what has no bound (`page_size` of the feed) is clamped. */
+const INTEGER = /^-?\d{1,300}$/;
 
 /** Installs the checks. Call it before the first route. */
 export function installStrictness(server: FastifyInstance): void {

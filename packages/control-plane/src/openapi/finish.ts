@@ -120,7 +120,7 @@ const METADATA_FILTER = {
   description: 'metadata.KEY=VALUE: machines whose metadata has this value, as text. May be given for several keys.',
   schema: {
     type: 'object',
-    patternProperties: { '^metadata\\..+$': { type: 'string' } },
+    patternProperties: { '^metadata\\.[\\s\\S]': { type: 'string' } },
     additionalProperties: false,
   },
 };
