@@ -1,0 +1,169 @@
+// A walk over every operation of the OpenAPI document with every credential that must not do, and with those that may:
+// an operation that is added is walked as well, and one of a new shape fails here until it is thought of.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
+import { generateKey } from '../src/api-keys/key.ts';
+import { insertKey } from '../src/api-keys/store.ts';
+import { describeApi } from '../src/openapi/describe.ts';
+import { type CallOptions, startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed();
+const { api, keys, plane, accountId } = bed;
+const { db } = plane.app;
+const { host, port } = plane.address;
+const origin = `http://${host}:${port}`;
+const revoked = await insertKey(db, accountId, 'full', 'revoked');
+await db.deleteFrom('api_keys').where('name', '=', 'revoked').execute();
+const expired = await insertKey(db, accountId, 'full', 'expired', new Date(0));
+const session = await bed.session();
+const asSession = (headers: Record<string, string> = { origin }): CallOptions => ({
+  key: null,
+  headers: { cookie: session, ...headers },
+});
+
+type Operation = { operationId: string; security: { bearer?: string[]; session?: [] }[] };
+const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
+);
+
+/** What each `{…}` stands for: the account's own, another's of the same kind, and one that is not there. */
+async function makeResources(key: string, ownerId: string) {
+  const machine = (await api('POST', '/v1/machines', { key })).json.id;
+  const exec = (await api('POST', `/v1/machines/${machine}/execs`, { key, body: { command: 'sleep' } })).json.id;
+  const { id } = (await api('POST', '/v1/machines', { key })).json;
+  const volume = (await api('DELETE', `/v1/machines/${id}?preserve_storage=true`, { key })).json.root_volume_id;
+  await insertKey(db, ownerId, 'read', 'a key to revoke');
+  const apiKey = await db
+    .selectFrom('api_keys')
+    .select('id')
+    .where('account_id', '=', ownerId)
+    .where('name', '=', 'a key to revoke')
+    .executeTakeFirstOrThrow();
+  return { machine, exec, volume, apiKey: apiKey.id };
+}
+type Resources = Awaited<ReturnType<typeof makeResources>>;
+const other = await db
+  .selectFrom('accounts')
+  .select('id')
+  .where('email', '=', 'other@example.test')
+  .executeTakeFirstOrThrow();
+const own = await makeResources(keys.full, accountId);
+const foreign = await makeResources(keys.other, other.id);
+const absent: Resources = { machine: randomUUID(), exec: randomUUID(), volume: randomUUID(), apiKey: randomUUID() };
+
+function fill(path: string, resources: Resources): string {
+  const kinds: Record<string, string> = {
+    machines: resources.machine,
+    volumes: resources.volume,
+    'api-keys': resources.apiKey,
+  };
+  return path.replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind').replace('{exec_id}', resources.exec);
+}
+
+const BODIES: Record<string, object> = {
+  createExec: { command: 'true' },
+  createApiKey: { name: 'x', scope: 'read' },
+  changePassword: { current_password: 'not this one', new_password: 'another password' },
+};
+const bodyOf = (operationId: string): CallOptions =>
+  BODIES[operationId] === undefined ? {} : { body: BODIES[operationId] };
+
+describe('every operation that needs a credential', () => {
+  for (const { path, method, operationId, security } of operations) {
+    if (security.length === 0) continue;
+    const url = fill(path, own);
+    const scope = security.find((entry) => entry.bearer)?.bearer?.[0] ?? 'session';
+
+    it(`${operationId} is 401 without one, and with one that is malformed, unknown, expired or revoked`, async () => {
+      for (const headers of [
+        {},
+        { authorization: 'Bearer nonsense' },
+        { authorization: `Bearer ${generateKey()}` },
+        { authorization: `Bearer ${revoked}` },
+        { authorization: `Bearer ${expired}` },
+        { authorization: `Basic ${btoa('a:b')}` },
+        { authorization: `Bearer ${keys.full}x` },
+        { cookie: 'sandbar_session=nonsense.nonsense', origin },
+        // A key that does not do is not made good by a session.
+        { authorization: `Bearer ${revoked}`, cookie: session, origin },
+      ]) {
+        const answer = await api(method, url, { key: null, headers: headers as Record<string, string> });
+        assert.deepEqual([answer.status, answer.json?.code], [401, 'unauthenticated'], Object.keys(headers).join());
+        assert.match(answer.headers.get('www-authenticate') ?? '', /^Bearer/);
+      }
+    });
+
+    it(`${operationId} looks at the credential before anything else`, async () => {
+      const answer = await api(method, `${fill(path, { ...absent, machine: 'x' })}?nonsense=1`, {
+        key: null,
+        ...(method === 'GET' ? {} : { rawBody: '{', headers: { 'content-type': 'text/x' } }),
+      });
+      assert.equal(answer.status, 401);
+    });
+
+    it(`${operationId} takes ${scope}`, async () => {
+      const byRead = await api(method, url, { key: keys.read, ...(method === 'GET' ? {} : { rawBody: '{' }) });
+      if (scope === 'read') assert.equal(byRead.status, 200, byRead.text);
+      else assert.deepEqual([byRead.status, byRead.json.code], [403, 'forbidden']);
+      if (scope !== 'session') return;
+      const byFull = await api(method, url, bodyOf(operationId));
+      assert.deepEqual([byFull.status, byFull.json.code], [403, 'forbidden']);
+    });
+
+    it(`${operationId} takes a session, from our own pages only`, async () => {
+      if (method === 'GET') {
+        assert.equal((await api(method, url, asSession({}))).status, 200);
+        return;
+      }
+      for (const headers of [{}, { origin: 'https://evil.example' }, { origin: 'null' }]) {
+        const answer = await api(method, url, {
+          ...bodyOf(operationId),
+          ...asSession(headers as Record<string, string>),
+        });
+        assert.deepEqual([answer.status, answer.json.code], [403, 'forbidden'], JSON.stringify(headers));
+      }
+    });
+
+    if (!path.includes('{') || operationId === 'retiredExec') continue;
+
+    it(`${operationId} answers another account’s id like an absent one`, async () => {
+      const credential = scope === 'session' ? asSession() : {};
+      const ask = (resources: Resources) =>
+        api(method, fill(path, resources), { ...bodyOf(operationId), ...credential });
+      const [theirs, nobodys] = [await ask(foreign), await ask(absent)];
+      assert.deepEqual([theirs.status, theirs.text], [404, nobodys.text]);
+      assert.equal(nobodys.status, 404);
+      const names = (answer: { headers: Headers }) => [...answer.headers.keys()].sort();
+      assert.deepEqual(names(theirs), names(nobodys));
+      if (scope === 'session') return;
+      const byStranger = await api(method, url, { key: keys.other, ...bodyOf(operationId) });
+      assert.deepEqual([byStranger.status, byStranger.text], [404, nobodys.text]);
+    });
+  }
+});
+
+describe('the operations without a credential', () => {
+  it('are those that hand one out', () => {
+    assert.deepEqual(
+      operations.filter(({ security }) => security.length === 0).map(({ operationId }) => operationId),
+      ['signUp', 'signIn', 'requestPasswordReset', 'resetPassword', 'signInWithOidc', 'finishOidcSignIn'],
+    );
+  });
+});
+
+describe('every code of the error table', () => {
+  it('is asserted by a test of behaviour', () => {
+    const tests = readdirSync(import.meta.dirname)
+      .filter((name) => name.endsWith('.test.ts') && !name.startsWith('authorisation'))
+      .map((name) => readFileSync(`${import.meta.dirname}/${name}`, 'utf8'))
+      .join('\n');
+    const missing = Object.keys(ERROR_TABLE).filter(
+      (code) => !tests.includes(`'${code}'`) && code !== 'unauthenticated',
+    );
+    assert.deepEqual(missing, []);
+  });
+});
