@@ -15,11 +15,7 @@ const SIGNATURE_LENGTH = 22;
 export type ListKey = readonly unknown[];
 
 /** Reads `page_size` and `cursor`. Throws `validation_error` for a malformed or foreign cursor. */
-export function readPage(
-  secret: string,
-  query: { page_size?: number; cursor?: string },
-  list: ListKey,
-): PageRequest {
+export function readPage(secret: string, query: { page_size?: number; cursor?: string }, list: ListKey): PageRequest {
   if (query.cursor === undefined) return { pageSize: query.page_size, after: undefined };
   const text = Buffer.from(query.cursor, 'base64url').toString('latin1');
   const position = text.slice(0, -SIGNATURE_LENGTH);
