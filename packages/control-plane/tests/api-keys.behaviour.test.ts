@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { sql } from 'kysely';
-import { insertKey } from '../src/api-keys/store.ts';
+import { insertKey, touchKey } from '../src/api-keys/store.ts';
 import { setPassword } from '../src/auth/password.ts';
 import { until } from './support/postgres.ts';
 import { cookieOf, startTestBed, TEST_ORIGIN, TEST_PASSWORD } from './support/test-bed.ts';
@@ -118,6 +118,9 @@ describe('api keys', () => {
     await setBack(50);
     const recent = await lastUse();
     for (let round = 0; round < 5; round++) await use(json.key, second);
+    assert.equal(await lastUse(), recent);
+    // Two replicas that found it stale at the same time.
+    await touchKey(db, json.id);
     assert.equal(await lastUse(), recent);
     await setBack(61);
     const old = await lastUse();

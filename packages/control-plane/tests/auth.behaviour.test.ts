@@ -6,7 +6,10 @@ import { after, describe, test } from 'node:test';
 import { sql } from 'kysely';
 import { SMTPServer } from 'smtp-server';
 import { insertAccount } from '../src/accounts/store.ts';
+import { readAuthConfig } from '../src/auth/config.ts';
 import { setPassword } from '../src/auth/password.ts';
+import { ConfigError } from '../src/config-error.ts';
+import { callAdmin } from './support/admin.ts';
 import { until } from './support/postgres.ts';
 import { cookieOf, startTestBed, TEST_ORIGIN, TEST_PASSWORD, type TestBed } from './support/test-bed.ts';
 
@@ -262,6 +265,67 @@ describe('sessions', () => {
       assert.match(headers.getSetCookie()[0] ?? '', /^sandbar_session=.*; Secure(;|$)/);
       assert.match(headers.getSetCookie()[0] ?? '', /; HttpOnly; .*SameSite=Lax/);
     }
+  });
+});
+
+describe('the first account', () => {
+  const ask = async () =>
+    (await callAdmin(tls.plane.app.config.adminSocket, '/admin/bootstrap', { email: 'owner@localhost' })).json;
+
+  test('of an older version gets a password once, which signs in', async () => {
+    const { db } = tls.plane.app;
+    await db.deleteFrom('credentials').execute();
+    const { email, password, api_key, account_id } = await ask();
+    assert.deepEqual([email, api_key, account_id], [OWNER, null, tls.accountId]);
+    assert.match(String(password), /^[a-z2-9]{24}$/);
+    assert.equal((await signIn(tls, OWNER, String(password))).status, 200);
+    assert.equal((await ask()).password, null);
+    assert.equal((await signIn(tls, OWNER, String(password))).status, 200);
+  });
+
+  test('is made with a key and a password', async () => {
+    const { db } = tls.plane.app;
+    await db.deleteFrom('accounts').execute();
+    const { password, api_key } = await ask();
+    const answer = await signIn(tls, 'owner@localhost', String(password));
+    assert.deepEqual([answer.status, answer.json.tier, answer.json.billing_mode], [200, 'enterprise', 'unmetered']);
+    assert.equal((await tls.api('GET', '/v1/account', { key: String(api_key) })).json.id, answer.json.id);
+  });
+});
+
+describe('configuration', () => {
+  const read = (env: Record<string, string>) => readAuthConfig(env, { host: '127.0.0.1', port: 7070 });
+
+  test('by default sign-up is closed and nothing else is there', () => {
+    assert.deepEqual(read({}), {
+      publicUrl: 'http://127.0.0.1:7070',
+      signUp: 'closed',
+      signUpBilling: 'prepaid',
+      mail: undefined,
+      oidc: undefined,
+    });
+  });
+
+  test('a bad value is refused by name, and a secret is not repeated', () => {
+    const oidc = { SANDBAR_OIDC_ISSUER: 'https://id.test', SANDBAR_OIDC_CLIENT_ID: 'a' };
+    for (const [env, words] of [
+      [{ SANDBAR_SIGN_UP: 'yes' }, /SANDBAR_SIGN_UP must be closed or open/],
+      [{ SANDBAR_SIGN_UP_BILLING: 'free' }, /SANDBAR_SIGN_UP_BILLING must be prepaid or unmetered/],
+      [{ SANDBAR_PUBLIC_URL: 'sandbar.test' }, /SANDBAR_PUBLIC_URL must be a URL/],
+      [{ SANDBAR_PUBLIC_URL: 'https://sandbar.test/app' }, /SANDBAR_PUBLIC_URL must be an origin/],
+      [oidc, /SANDBAR_OIDC_CLIENT_SECRET is not set/],
+      [{ SANDBAR_SMTP_URL: 'smtp://u:hush@mail.test' }, /^(?!.*hush).*SANDBAR_MAIL_FROM is not set/],
+      [
+        { SANDBAR_SMTP_URL: 'http://u:hush@mail.test', SANDBAR_MAIL_FROM: 'a@b' },
+        /^(?!.*hush).*SANDBAR_SMTP_URL must be/,
+      ],
+    ] as const) {
+      assert.throws(
+        () => read(env),
+        (error) => error instanceof ConfigError && words.test(error.message),
+      );
+    }
+    assert.equal(read({ SANDBAR_PUBLIC_URL: 'https://Sandbar.test/' }).publicUrl, 'https://sandbar.test');
   });
 });
 

@@ -1,8 +1,9 @@
 // What time alone makes superfluous: months of the feed and destroyed machines past the retention, old idempotency keys,
-// full rate buckets. Every hour, and at the start; several replicas may do it at once.
+// full rate buckets, sessions that ended. Every hour, and at the start; several replicas may do it at once.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
 import type { App } from '../app.ts';
+import { sweepSessions } from '../auth/store.ts';
 import { asOwner } from '../db/database.ts';
 import { sweepBuckets } from '../rate-limits/store.ts';
 
@@ -24,4 +25,5 @@ export async function keepHouse(app: App): Promise<void> {
     .where('created_at', '<', sql<Date>`now() - interval '24 hours'`)
     .execute();
   await sweepBuckets(app.db);
+  await sweepSessions(app.db);
 }
