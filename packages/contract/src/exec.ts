@@ -67,7 +67,9 @@ export const ExecCreate = Type.Object(
         additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
       }),
     ),
-    cwd: Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description: "Default: the user's home." })),
+    cwd: Type.Optional(
+      Type.String({ maxLength: 4096, pattern: '^/', description: "An absolute path. Default: the user's home." }),
+    ),
     user: Type.Optional(
       Type.String({ minLength: 1, maxLength: 64, default: 'root', description: 'A name or uid[:gid].' }),
     ),

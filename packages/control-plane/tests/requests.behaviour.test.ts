@@ -139,6 +139,7 @@ const CASES: Case[] = [
   badExec('env name with =', { command: 'a', env: { 'A=B': 'x' } }, /env/),
   badExec('env name empty', { command: 'a', env: { '': 'x' } }, /env/),
   badExec('cwd empty', { command: 'a', cwd: '' }, /cwd/),
+  badExec('cwd relative', { command: 'a', cwd: 'tmp' }, /cwd must be an absolute path/),
   badExec('user too long', { command: 'a', user: 'x'.repeat(65) }, /user/),
   badExec('stdin no base64', { command: 'a', stdin: '%%%' }, /stdin must be base64/),
   badExec('stdin without padding', { command: 'a', stdin: 'YQ' }, /stdin must be base64/),
@@ -253,6 +254,16 @@ describe('a bad request', () => {
     assert.match(text, /^HTTP\/1\.1 400 /);
     assert.match(text, /"code":"validation_error"/);
     assert.match(text, /x-request-id/);
+  });
+});
+
+describe('an odd request that the document allows', () => {
+  it('a page_size beyond any integer is clamped', async () => {
+    assert.equal((await api('GET', `/v1/activity?page_size=${'9'.repeat(30)}`)).status, 200);
+  });
+
+  it('a key of a metadata filter may hold a line break', async () => {
+    assert.equal((await api('GET', '/v1/machines?metadata.a%0Ab=x')).status, 200);
   });
 });
 

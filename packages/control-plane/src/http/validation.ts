@@ -57,6 +57,7 @@ function describeString(schema: Schema): string {
   if (schema.format === 'uuid') return 'a UUID';
   if (schema.format !== undefined) return `a string of format ${String(schema.format)}`;
   const lengths = between(schema.minLength, schema.maxLength, ' characters');
+  if (schema.pattern === '^/') return `an absolute path${lengths}`;
   if (schema.contentEncoding === 'base64') return `base64 (RFC 4648, with padding, no line breaks)${lengths}`;
   return schema.pattern === undefined ? `a string${lengths}` : `a string${lengths} matching ${String(schema.pattern)}`;
 }
