@@ -48,6 +48,7 @@ async function start(env: Record<string, string> = {}): Promise<Started> {
       SANDBAR_LISTEN: `127.0.0.1:${port}`,
       SANDBAR_METRICS_LISTEN: `127.0.0.1:${await freePort()}`,
       SANDBAR_DATABASE_URL: databaseUrl,
+      SANDBAR_ALLOW_EMULATED_TENANTS: '1',
       SANDBAR_SECRET: 'a secret of the tests that is long enough',
       ...env,
     },
@@ -125,12 +126,14 @@ describe('the process', () => {
     );
     host.fault('ensure', 'hang', 1);
     const ensures = host.callsOf('ensure');
-    const creating = fetch(`${first.baseUrl}/v1/machines`, { method: 'POST', headers }).catch(() => undefined);
+    const post = { method: 'POST', headers: { ...headers, 'idempotency-key': 'killed' } };
+    const creating = fetch(`${first.baseUrl}/v1/machines`, post).catch(() => undefined);
     await until(() => host.callsOf('ensure') > ensures, 'the create is under way');
     first.child.kill('SIGKILL');
     await creating;
     host.heal();
     const { child, exited, baseUrl } = await startReady();
+    const retry = fetch(`${baseUrl}/v1/machines`, post);
     const states = async () => {
       const { machines } = (await (await fetch(`${baseUrl}/v1/machines`, { headers })).json()) as {
         machines: { state: string }[];
@@ -138,6 +141,7 @@ describe('the process', () => {
       return machines.map((machine) => machine.state);
     };
     await until(async () => (await states()).join() === 'running,running', 'the create is finished', 20_000);
+    assert.deepEqual([(await retry).status, (await retry).headers.get('idempotent-replayed')], [200, 'true']);
     child.kill('SIGINT');
     assert.equal(await exited, 0);
   });
