@@ -187,7 +187,19 @@ describe('what keeps it from starting is one clear line and exit code 1', () => 
 
 describe('the configuration', () => {
   it('has the documented defaults, and takes IPv6', () => {
-    const config = readConfig({ SANDBAR_DATABASE_URL: 'postgres://x/y', SANDBAR_LISTEN: '[::1]:80' }, true);
+    const secret = 'a secret of the tests that is long enough';
+    const env = { SANDBAR_DATABASE_URL: 'postgres://x/y', SANDBAR_LISTEN: '[::1]:80', SANDBAR_SECRET: secret };
+    const config = readConfig(env, true);
+    assert.deepEqual([config.activityRetentionDays, config.allowEmulatedTenants], [365, false]);
+    assert.deepEqual(
+      [config.rates.mutating, config.rates.exec],
+      [
+        { perSec: 10, burst: 60 },
+        { perSec: 20, burst: 100 },
+      ],
+    );
+    assert.throws(() => readConfig({ ...env, SANDBAR_SECRET: 'short' }, true), /SANDBAR_SECRET .*32 random characters/);
+    assert.throws(() => readConfig({ ...env, SANDBAR_RATE_EXEC: '5' }, true), /SANDBAR_RATE_EXEC must be PER_SECOND/);
     assert.deepEqual([config.home, config.memoryOvercommit, config.logLevel], ['/var/lib/sandbar', 4, 'info']);
     assert.deepEqual(
       [config.listen, config.metricsListen],
