@@ -14,6 +14,7 @@ import { onStopSignals } from '../stop-signals.ts';
 import { findFreePorts } from '../supervise/ports.ts';
 import { describeLeaks, listTaps } from './leaks.ts';
 import { runNodeTests } from './node-tests.ts';
+import { ensureSchemathesis } from './schemathesis.ts';
 import { runStaticChecks } from './static-checks.ts';
 import { selectTestFiles } from './test-files.ts';
 import { startTestPostgres } from './test-postgres.ts';
@@ -24,7 +25,12 @@ const failures: string[] = [];
 
 async function main(): Promise<number> {
   const config = readConfig(
-    { ...process.env, SANDBAR_HOME: await mkdtemp(path.join(tmpdir(), 'sandbar-test-')) },
+    {
+      ...process.env,
+      SANDBAR_HOME: await mkdtemp(path.join(tmpdir(), 'sandbar-test-')),
+      // The end-to-end tests use several accounts, also where there is no KVM.
+      SANDBAR_ALLOW_EMULATED_TENANTS: '1',
+    },
     process.getuid?.() ?? -1,
   );
   try {
@@ -45,6 +51,10 @@ async function test(base: ServiceConfig): Promise<number> {
   // Tests that run as root start the service without root too, which needs a little more.
   const missing = missingPackages(false);
   if (missing.length > 0) await installPackages(missing, base.isRoot, progress);
+  const needsSchemathesis = files.some((file) => file.startsWith('tests/conformance/'));
+  const schemathesis = needsSchemathesis
+    ? await progress.step('schemathesis', (say) => ensureSchemathesis(base, progress, say))
+    : undefined;
   const go = { path: goPath, cacheDir: base.cacheDir };
   if (filters.length === 0) failures.push(...(await runStaticChecks(base.checkout, go, progress, stop)));
 
@@ -52,6 +62,7 @@ async function test(base: ServiceConfig): Promise<number> {
   const env: NodeJS.ProcessEnv = { ...process.env };
   for (const name of ['SANDBAR_HOME', 'SANDBAR_BASE_URL', 'SANDBAR_API_KEY', 'SANDBAR_LISTEN', 'SANDBAR_DATABASE_URL'])
     delete env[name];
+  if (schemathesis !== undefined) env.SANDBAR_TEST_SCHEMATHESIS = schemathesis;
   const cleanUps: (() => Promise<unknown>)[] = [];
   const taps = listTaps();
   let summary = '';

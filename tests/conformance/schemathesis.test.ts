@@ -1,0 +1,115 @@
+// The service does what its OpenAPI document says: schemathesis makes requests of every operation from the document alone,
+// valid ones, invalid ones and sequences of them, and judges each answer. An account of its own with room for a few small
+// machines, so that the machines it makes are real and no other test's are in reach.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { request } from 'node:http';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { after, describe, it, type TestContext } from 'node:test';
+import type { NewAccount } from '@sandbar/contract/admin.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import type { Volume } from '@sandbar/contract/volume.ts';
+import { BASE_URL, HOME } from '../e2e/support/service.ts';
+
+const FOLDER = import.meta.dirname;
+/** A Python with schemathesis in it; `npm test` makes it. */
+const PYTHON = process.env.SANDBAR_TEST_SCHEMATHESIS;
+/** Enough for a create to succeed, and few enough that most creates are refused instead of booted. */
+const LIMITS = { machines: 3, vcpus: 4, memory_mb: 3072, storage_gb: 60, rate_mutating: 10_000, rate_exec: 10_000 };
+
+const account = await admin<NewAccount>('/admin/accounts', {
+  email: 'conformance@example.test',
+  tier: 'enterprise',
+});
+await admin(`/admin/accounts/${account.account_id}/limits`, LIMITS);
+
+after(destroyMachines);
+
+describe('schemathesis finds no answer that the OpenAPI document does not promise', () => {
+  const asProgram = [`Authorization: Bearer ${account.api_key}`];
+
+  it('in each operation by itself', (t) => run(t, asProgram, ['--phases', 'examples,coverage,fuzzing']));
+
+  it('in sequences of operations', async (t) => {
+    await destroyMachines();
+    await run(t, asProgram, ['--phases', 'stateful']);
+  });
+
+  it('in the operations of the dashboard, signed in', async (t) => {
+    const asPerson = [`Cookie: ${await signIn()}`, `Origin: ${BASE_URL}`];
+    const sessionOnly = '^/v1/(api-keys|account|auth/change-password)';
+    // A cookie that it took away would come back by the header.
+    const asGiven = ['--generation-with-security-parameters', 'false'];
+    await run(t, asPerson, [...asGiven, '--include-path-regex', sessionOnly]);
+    // By itself: it ends the session of all that come after.
+    await run(t, asPerson, [...asGiven, '--include-operation-id', 'signOut']);
+  });
+});
+
+/** Runs it with every check and fails with what it says. */
+async function run(t: TestContext, headers: readonly string[], options: readonly string[]): Promise<void> {
+  assert(PYTHON, 'SANDBAR_TEST_SCHEMATHESIS is not set: run this test through npm test');
+  const args = [
+    ...['-m', 'schemathesis.cli', '--config-file', path.join(FOLDER, 'schemathesis.toml')],
+    ...['run', `${BASE_URL}/openapi.json`, '--checks', 'all'],
+    ...headers.flatMap((header) => ['--header', header]),
+    ...options,
+  ];
+  const env = { ...process.env, SCHEMATHESIS_HOOKS: path.join(FOLDER, 'hooks.py'), PYTHONDONTWRITEBYTECODE: '1' };
+  // It leaves notes where it runs; the data directory goes away after the tests.
+  const child = spawn(PYTHON, args, { cwd: HOME, env, signal: t.signal, stdio: ['ignore', 'pipe', 'pipe'] });
+  const [output, [code]] = await Promise.all([
+    Promise.all([text(child.stdout), text(child.stderr)]).then((parts) => parts.join('')),
+    once(child, 'close'),
+  ]);
+  assert.equal(code, 0, output);
+  const cases = Number(/(\d+) generated/.exec(output)?.[1]);
+  assert(cases > 0, output);
+  t.diagnostic(`${cases} cases`);
+}
+
+/** With a key of its own: those of the account may have been revoked. */
+async function destroyMachines(): Promise<void> {
+  const body = { account_id: account.account_id, scope: 'full', name: 'clean-up' };
+  const { api_key: key } = await admin<{ api_key: string }>('/admin/api-keys', body);
+  const { machines } = await callAs<{ machines: Machine[] }>(key, 'GET', '/v1/machines');
+  for (const { id } of machines) await callAs(key, 'DELETE', `/v1/machines/${id}`);
+  const { volumes } = await callAs<{ volumes: Volume[] }>(key, 'GET', '/v1/volumes');
+  for (const { id } of volumes) await callAs(key, 'DELETE', `/v1/volumes/${id}`);
+}
+
+/** The cookie of a new dashboard session. */
+async function signIn(): Promise<string> {
+  const response = await fetch(`${BASE_URL}/v1/auth/sign-in`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ email: account.email, password: account.password }),
+  });
+  assert.equal(response.status, 200);
+  return response.headers.getSetCookie()[0]?.split(';')[0] ?? '';
+}
+
+async function callAs<T>(key: string, method: string, path: string): Promise<T> {
+  const response = await fetch(`${BASE_URL}${path}`, { method, headers: { authorization: `Bearer ${key}` } });
+  const answer = await response.text();
+  assert(response.ok, `${method} ${path}: ${response.status} ${answer}`);
+  return (answer === '' ? undefined : JSON.parse(answer)) as T;
+}
+
+/** What `sandbar admin` does, over the operator's socket. */
+function admin<T = unknown>(path: string, body: object): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-type': 'application/json' };
+    const { adminSocket: socketPath } = homePaths(HOME);
+    request({ socketPath, path, method: 'POST', headers }, async (response) => {
+      const answer = await text(response);
+      if (response.statusCode === 200) resolve(JSON.parse(answer));
+      else reject(new Error(`${path} answered ${response.statusCode} ${answer}`));
+    })
+      .once('error', reject)
+      .end(JSON.stringify(body));
+  });
+}
