@@ -5,6 +5,8 @@ import re
 
 VALID_DATA_REFUSED = "ST202"
 INVALID_DATA_ACCEPTED = "ST201"
+UNDOCUMENTED_STATUS = "ST103"
+WRONG_METHOD_ANSWERED = "ST204"
 
 ANY = re.compile("")
 
@@ -28,6 +30,11 @@ EXCLUSIONS = [
     # Every text, also in metadata of any depth, must be storable: no NUL. To say it, each string of the document and
     # each key of a free object would need the same pattern.
     (VALID_DATA_REFUSED, ANY, 400, r"must hold no NUL character and only well-formed Unicode"),
+    # What is too long for a request line is refused before anybody knows which operation it was meant for.
+    *[
+        (code, ANY, 431, r"The path, the query and the headers must be at most 16 KiB")
+        for code in (VALID_DATA_REFUSED, INVALID_DATA_ACCEPTED, UNDOCUMENTED_STATUS, WRONG_METHOD_ANSWERED)
+    ],
     # The retired endpoint refuses everything, valid or not: that is its contract.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/machines/\{id\}/exec$"), 410, r"This endpoint was retired"),
     (INVALID_DATA_ACCEPTED, re.compile(r"POST /v1/machines/\{id\}/exec$"), 410, r"This endpoint was retired"),

@@ -257,6 +257,14 @@ describe('a bad request', () => {
   });
 });
 
+describe('a request line that is too long', () => {
+  it('is 431 in our shape', async () => {
+    const answer = await api('GET', `/v1/machines?name=${'x'.repeat(20_000)}`);
+    assert.deepEqual([answer.status, answer.json.code], [431, 'validation_error']);
+    assert.match(answer.json.detail, /at most 16 KiB/);
+  });
+});
+
 describe('an odd request that the document allows', () => {
   it('a page_size beyond any integer is clamped', async () => {
     assert.equal((await api('GET', `/v1/activity?page_size=${'9'.repeat(30)}`)).status, 200);

@@ -73,8 +73,12 @@ export function sendFrameworkError(error: unknown, request: FastifyRequest, repl
 export function malformedRequestResponse(code: string | undefined): string {
   const tooLarge = code === 'HPE_HEADER_OVERFLOW';
   const timeout = code === 'ERR_HTTP_REQUEST_TIMEOUT';
-  const status = tooLarge ? '431 Request Header Fields Too Large' : timeout ? '408 Request Timeout' : '400 Bad Request';
-  const body = JSON.stringify({ detail: 'The request is not valid HTTP.', code: 'validation_error' });
+  const [status, detail] = tooLarge
+    ? ['431 Request Header Fields Too Large', 'The path, the query and the headers must be at most 16 KiB together.']
+    : timeout
+      ? ['408 Request Timeout', 'The request did not arrive in time.']
+      : ['400 Bad Request', 'The request is not valid HTTP.'];
+  const body = JSON.stringify({ detail, code: 'validation_error' });
   return (
     `HTTP/1.1 ${status}\r\ncontent-type: ${JSON_TYPE}\r\n${REQUEST_ID_HEADER}: ${requestIdOf({ headers: {} })}\r\n` +
     `content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`
