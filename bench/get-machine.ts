@@ -16,19 +16,21 @@ const DATABASE = 'sandbar_bench_get';
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 5);
 const SECONDS = Number(process.env.BENCH_SECONDS ?? 5);
 const CONNECTIONS = 32;
+const REFUSALS = 3000;
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
 if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to measure.');
 const benchUrl = new URL(serverUrl);
 benchUrl.pathname = `/${DATABASE}`;
 
-type Target = { child: ChildProcess; url: string; headers: Record<string, string> };
+type Ready = { url: string; foreignUrl?: string; absentUrl?: string; headers: Record<string, string> };
+type Target = Ready & { child: ChildProcess };
 
 async function start(which: 'bare' | 'sandbar'): Promise<Target> {
   const child = fork(new URL(`./get-machine/${which}.ts`, import.meta.url), {
     env: { ...process.env, SANDBAR_DATABASE_URL: benchUrl.href },
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
-  const [ready] = (await once(child, 'message')) as [{ url: string; headers: Record<string, string> }];
+  const [ready] = (await once(child, 'message')) as [Ready];
   return { child, ...ready };
 }
 
@@ -37,6 +39,27 @@ async function load({ url, headers }: Target): Promise<Result> {
   if (result.non2xx > 0 || result.errors > 0)
     throw new Error(`${url}: ${result.non2xx} refused, ${result.errors} failed`);
   return result;
+}
+
+/** Another account's id beside one that is not there, in turns: how long each takes to be refused. */
+async function compareRefusals({ foreignUrl = '', absentUrl = '', headers }: Target): Promise<void> {
+  const times = { foreign: [] as number[], absent: [] as number[] };
+  for (let round = 0; round < REFUSALS; round++) {
+    // Each goes first as often as the other.
+    const order = round % 2 ? (['foreign', 'absent'] as const) : (['absent', 'foreign'] as const);
+    for (const name of order) {
+      const began = performance.now();
+      const response = await fetch(name === 'foreign' ? foreignUrl : absentUrl, { headers });
+      await response.text();
+      times[name].push(performance.now() - began);
+      if (response.status !== 404) throw new Error(`${name}: ${response.status}`);
+    }
+  }
+  const [foreign, absent] = [percentile(times.foreign, 0.5), percentile(times.absent, 0.5)];
+  console.log(
+    `404 of a foreign id ${foreign.toFixed(3)} ms, of an absent one ${absent.toFixed(3)} ms (medians of ${REFUSALS}); ` +
+      `ratio ${(foreign / absent).toFixed(3)}`,
+  );
 }
 
 async function onServer(statement: string): Promise<void> {
@@ -71,6 +94,7 @@ try {
   console.log(
     `p99 at ${CONNECTIONS} connections, ms: median ${median((r) => r.p99)} (${results.map((r) => r.p99).join(', ')})`,
   );
+  await compareRefusals(sandbar);
 } finally {
   for (const { child } of targets) {
     child.kill('SIGTERM');

@@ -1,4 +1,5 @@
-// What is measured: the control plane as it runs in the service, without a host; one account, one key, one machine.
+// What is measured: the control plane as it runs in the service, without a host; two accounts with a machine each, and
+// the key of one.
 import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,20 +22,30 @@ const plane = await startControlPlane(config, log);
 const { db } = plane.app;
 const accountId = await insertAccount(db, { email: 'bench@example.test', tier: 'enterprise' });
 const key = await insertKey(db, accountId, 'full', 'bench');
-const [hostId, machineId] = [randomUUID(), randomUUID()];
+const otherId = await insertAccount(db, { email: 'other@example.test', tier: 'enterprise' });
+const hostId = randomUUID();
 await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
   values (${hostId}, '0', '0', 'kvm', 'user', '10.0.0.0/24', 1, 1, '[]')`.execute(db);
-await sql`insert into machines (id, account_id, host_id, name, state, desired, generation, vcpus, memory_mb,
-    rootfs_size_gb, stack, private_ip, isolation)
-  values (${machineId}, ${accountId}, ${hostId}, 'bench', 'running', 'running', 1, 1, 1024, 10, 'base', '10.0.0.2', 'kvm')`.execute(
-  db,
-);
+async function insertMachine(owner: string, address: string): Promise<string> {
+  const id = randomUUID();
+  await sql`insert into machines (id, account_id, host_id, name, state, desired, generation, vcpus, memory_mb,
+      rootfs_size_gb, stack, private_ip, isolation)
+    values (${id}, ${owner}, ${hostId}, 'bench', 'running', 'running', 1, 1, 1024, 10, 'base', ${address}, 'kvm')`.execute(
+    db,
+  );
+  return id;
+}
+const machineId = await insertMachine(accountId, '10.0.0.2');
+const foreignId = await insertMachine(otherId, '10.0.0.3');
 process.on('SIGTERM', async () => {
   await plane.close();
   rmSync(home, { recursive: true, force: true });
   process.exit(0);
 });
+const machines = `http://127.0.0.1:${plane.address.port}/v1/machines`;
 process.send?.({
-  url: `http://127.0.0.1:${plane.address.port}/v1/machines/${machineId}`,
+  url: `${machines}/${machineId}`,
+  foreignUrl: `${machines}/${foreignId}`,
+  absentUrl: `${machines}/${randomUUID()}`,
   headers: { authorization: `Bearer ${key}` },
 });

@@ -1,11 +1,10 @@
 // What stands between better-auth and the database, so that no column holds a secret: of a session's token only the hash
 // is written and looked up, and the tokens of an OpenID provider, which nothing here needs, are dropped.
 import type { BetterAuthOptions } from 'better-auth';
-import { getAdapter } from 'better-auth/db/adapter';
 import type { Db } from '../db/database.ts';
 import { hashToken } from './cookie.ts';
 
-type Adapter = Awaited<ReturnType<typeof getAdapter>>;
+type Adapter = Awaited<ReturnType<typeof import('better-auth/db/adapter')['getAdapter']>>;
 type Row = Record<string, unknown>;
 type Where = { field: string; value: unknown };
 type Call = { model: string; data?: Row; update?: Row; where?: Where[] };
@@ -18,6 +17,7 @@ const METHODS = [
 
 /** The adapter for these options on our database. */
 export async function createAdapter(db: Db, options: BetterAuthOptions): Promise<Adapter> {
+  const { getAdapter } = await import('better-auth/db/adapter');
   return guard(await getAdapter({ ...options, database: { db, type: 'postgres', transaction: true } }));
 }
 

@@ -1,6 +1,6 @@
 // better-auth on our tables. It is not reachable by itself: the routes call it, so that every request and answer is one
 // of the contract. An account is what better-auth calls a user, and a credential what it calls an account.
-import { type BetterAuthOptions, betterAuth } from 'better-auth';
+import type { BetterAuthOptions } from 'better-auth';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import { createAdapter } from './adapter.ts';
@@ -101,9 +101,20 @@ function optionsOf(app: App, mailer: Mailer | undefined) {
 
 /** An instance for this replica. It touches no database before its first use. */
 export async function createAuth(app: App, mailer: Mailer | undefined, extra: Partial<BetterAuthOptions> = {}) {
+  const { betterAuth } = await import('better-auth');
   const options = optionsOf(app, mailer);
   const adapter = await createAdapter(app.db, options);
   return betterAuth({ ...options, ...extra, database: () => adapter });
 }
 
 export type Auth = Awaited<ReturnType<typeof createAuth>>;
+export type GetAuth = () => Promise<Auth>;
+
+/** Makes the instance at its first use: the library takes 60 MB, which a service without a dashboard never needs. */
+export function lazyAuth(app: App, mailer: Mailer | undefined): GetAuth {
+  let auth: Promise<Auth> | undefined;
+  return () => {
+    auth ??= createAuth(app, mailer);
+    return auth;
+  };
+}

@@ -1,6 +1,5 @@
 // What better-auth refuses with, in the words of our error table. What is not here is a bug.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
-import { APIError } from 'better-auth/api';
 
 const DEAD_LINK = 'token is unknown, was used or has expired. Ask for another link.';
 
@@ -20,8 +19,15 @@ export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {
-    const code = error instanceof APIError ? error.body?.code : undefined;
-    const refusal = REFUSALS[code ?? ''];
+    const refusal = REFUSALS[refusalCode(error) ?? ''];
     throw refusal ? new ServiceError(refusal[0], refusal[1], { cause: error }) : error;
   }
+}
+
+/** The code of an error of better-auth. By its shape, so that looking at an error does not load the library. */
+export function refusalCode(error: unknown): string | undefined {
+  if (!(error instanceof Error) || error.name !== 'APIError' || !('body' in error)) return undefined;
+  const { body } = error;
+  if (typeof body !== 'object' || body === null || !('code' in body)) return undefined;
+  return typeof body.code === 'string' ? body.code : undefined;
 }

@@ -1,6 +1,7 @@
 // Mail: the one that lets somebody set a new password.
-import { createTransport } from 'nodemailer';
 import type { App } from '../app.ts';
+
+const SUBJECT = 'Set a new password for Sandbar';
 
 export type Mailer = {
   /** Sends the link in the background. */
@@ -11,7 +12,11 @@ export type Mailer = {
 export function createMailer(app: App): Mailer | undefined {
   const { mail, publicUrl } = app.config.auth;
   if (!mail) return undefined;
-  const transport = createTransport(mail.smtpUrl);
+  const send = async (to: string, text: string) => {
+    // Loaded with the first mail: most services never send one.
+    const { createTransport } = await import('nodemailer');
+    await createTransport(mail.smtpUrl).sendMail({ from: mail.from, to, subject: SUBJECT, text });
+  };
   return {
     sendReset: (to, token) => {
       // In the fragment, which browsers keep to themselves: it is in no server's log.
@@ -23,9 +28,7 @@ ${link}
 
 If it was not you, do nothing: your password stays as it is.
 `;
-      transport
-        .sendMail({ from: mail.from, to, subject: 'Set a new password for Sandbar', text })
-        .catch((error: unknown) => app.log.error({ err: error }, 'a mail could not be sent'));
+      send(to, text).catch((error: unknown) => app.log.error({ err: error }, 'a mail could not be sent'));
     },
   };
 }

@@ -2,7 +2,6 @@
 // with the next one while it does not answer: a provider that is away must not keep this service from starting.
 import { OidcCallbackQuery } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { genericOAuth } from 'better-auth/plugins/generic-oauth';
 import type { FastifyInstance } from 'fastify';
 import { Type } from 'typebox';
 import type { App } from '../app.ts';
@@ -17,8 +16,9 @@ const INNER_CALLBACK = `${AUTH_PATH}/callback/${PROVIDER}`;
 const tags = ['Account'];
 const Redirect = Type.Unsafe<undefined>({ type: 'null', description: 'Sends the browser on.' });
 
-function createOidcAuth(app: App, { issuer, clientId, clientSecret }: Oidc) {
+async function createOidcAuth(app: App, { issuer, clientId, clientSecret }: Oidc) {
   const { publicUrl, signUp } = app.config.auth;
+  const { genericOAuth } = await import('better-auth/plugins/generic-oauth');
   const plugin = genericOAuth({
     config: [
       {

@@ -5,7 +5,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
-import { AUTH_PATH, type Auth } from './better-auth.ts';
+import { AUTH_PATH, type GetAuth } from './better-auth.ts';
 import { withRefusals } from './errors.ts';
 import { copyCookies, headersFor, NoContent } from './exchange.ts';
 import { refuseForeignOrigin } from './origin.ts';
@@ -14,7 +14,7 @@ import { dropLinks } from './store.ts';
 const tags = ['Account'];
 const new_password = 'another horse battery';
 
-export function addPasswordRoutes(untyped: FastifyInstance, app: App, auth: Auth, hasMail: boolean): void {
+export function addPasswordRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth, hasMail: boolean): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const onRequest = async (request: FastifyRequest) => refuseForeignOrigin(request, app.config.auth.publicUrl);
 
@@ -38,8 +38,8 @@ export function addPasswordRoutes(untyped: FastifyInstance, app: App, auth: Auth
     handler: async (request, reply) => {
       const { current_password: currentPassword, new_password: newPassword } = request.body;
       const body = { currentPassword, newPassword, revokeOtherSessions: true };
-      const { headers } = await withRefusals(() =>
-        auth.api.changePassword({ body, headers: headersFor(request), returnHeaders: true }),
+      const { headers } = await withRefusals(async () =>
+        (await getAuth()).api.changePassword({ body, headers: headersFor(request), returnHeaders: true }),
       );
       await dropLinks(app.db, callerOf(request).accountId);
       copyCookies(headers, reply);
@@ -72,7 +72,9 @@ export function addPasswordRoutes(untyped: FastifyInstance, app: App, auth: Auth
           'This service sends no mail. Ask its operator for a new password (sandbar admin account password).',
         );
       }
-      await withRefusals(() => auth.api.requestPasswordReset({ body: request.body, headers: headersFor(request) }));
+      await withRefusals(async () =>
+        (await getAuth()).api.requestPasswordReset({ body: request.body, headers: headersFor(request) }),
+      );
       return reply.code(202).send();
     },
   });
@@ -97,7 +99,9 @@ export function addPasswordRoutes(untyped: FastifyInstance, app: App, auth: Auth
     },
     handler: async (request, reply) => {
       const { token, new_password: newPassword } = request.body;
-      await withRefusals(() => auth.api.resetPassword({ body: { token, newPassword }, headers: headersFor(request) }));
+      await withRefusals(async () =>
+        (await getAuth()).api.resetPassword({ body: { token, newPassword }, headers: headersFor(request) }),
+      );
       return reply.code(204).send();
     },
   });

@@ -6,7 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { exampleAccount, readAccount } from '../accounts/record.ts';
 import type { App } from '../app.ts';
-import { AUTH_PATH, type Auth, createAuth } from './better-auth.ts';
+import { AUTH_PATH, type GetAuth, lazyAuth } from './better-auth.ts';
 import { clearSessionCookie, readSessionCookie, sessionSecret } from './cookie.ts';
 import { copyCookies, headersFor, NoContent } from './exchange.ts';
 import { createMailer } from './mail.ts';
@@ -20,15 +20,15 @@ import { endSession } from './store.ts';
 const tags = ['Account'];
 
 /** Adds everything under `/v1/auth`. */
-export async function addAuthRoutes(server: FastifyInstance, app: App): Promise<void> {
+export function addAuthRoutes(server: FastifyInstance, app: App): void {
   const mailer = createMailer(app);
-  const auth = await createAuth(app, mailer);
-  addSessionRoutes(server, app, auth);
-  addPasswordRoutes(server, app, auth, mailer !== undefined);
+  const getAuth = lazyAuth(app, mailer);
+  addSessionRoutes(server, app, getAuth);
+  addPasswordRoutes(server, app, getAuth, mailer !== undefined);
   addOidcRoutes(server, app);
 }
 
-function addSessionRoutes(untyped: FastifyInstance, app: App, auth: Auth): void {
+function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const { publicUrl } = app.config.auth;
   const onRequest = async (request: FastifyRequest) => refuseForeignOrigin(request, publicUrl);
@@ -58,7 +58,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, auth: Auth): void 
       if (app.config.auth.signUp === 'closed') {
         throw new ServiceError('forbidden', 'Sign-up is closed. Ask the operator of this service for an account.');
       }
-      const { accountId, headers } = await signUp(auth, request.body, headersFor(request));
+      const { accountId, headers } = await signUp(await getAuth(), request.body, headersFor(request));
       copyCookies(headers, reply);
       return reply.code(201).send(await readAccount(app.db, accountId));
     },
@@ -87,7 +87,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, auth: Auth): void 
     },
     handler: async (request, reply) => {
       const { email, password } = request.body;
-      const signedIn = await signIn(app, auth, email, password, request.headers['user-agent'] ?? '');
+      const signedIn = await signIn(app, await getAuth(), email, password, request.headers['user-agent'] ?? '');
       reply.header('set-cookie', signedIn.cookie);
       return readAccount(app.db, signedIn.accountId);
     },

@@ -1,9 +1,8 @@
 // Signing up, where the operator opened it.
 import type { SignUp } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { APIError } from 'better-auth/api';
 import type { Auth } from './better-auth.ts';
-import { withRefusals } from './errors.ts';
+import { refusalCode, withRefusals } from './errors.ts';
 
 export type SignedUp = { accountId: string; headers: Headers };
 
@@ -18,7 +17,7 @@ export async function signUp(auth: Auth, { email, password, name = '' }: SignUp,
     return { accountId: made.response.user.id, headers: made.headers };
   } catch (error) {
     // Another request took the address between the look and the insert; better-auth does not say so.
-    const isFailedInsert = error instanceof APIError && error.body?.code === 'FAILED_TO_CREATE_USER';
+    const isFailedInsert = refusalCode(error) === 'FAILED_TO_CREATE_USER';
     const { internalAdapter } = await auth.$context;
     if (!isFailedInsert || !(await internalAdapter.findUserByEmail(email))) throw error;
     throw new ServiceError('conflict', 'There is an account with this email already.', { cause: error });

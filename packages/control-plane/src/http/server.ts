@@ -89,7 +89,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
 
   addAccountRoutes(server, app);
   addApiKeyRoutes(server, app);
-  await addAuthRoutes(server, app);
+  addAuthRoutes(server, app);
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
   addVolumeRoutes(server, app);

@@ -36,7 +36,8 @@ export async function ensurePostgresData(home: string, confinement: Confinement)
     await rename(unfinished, paths.postgresData);
   } catch (error) {
     await rm(unfinished, { recursive: true, force: true });
-    throw /No space left on device/.test(messageOf(error)) ? diskIsFull(home) : error;
+    // A write that was cut short says only the hint.
+    throw /No space left on device|Check free disk space/.test(messageOf(error)) ? diskIsFull(home) : error;
   }
 }
 
