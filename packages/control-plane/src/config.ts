@@ -77,6 +77,8 @@ export type Config = {
   rates: Rates;
   /** Signs cursors and session cookies; the same for every replica. */
   secret: string;
+  /** Reverse proxies whose X-Forwarded-For is believed, as addresses or networks; empty: none. */
+  trustProxy: string;
   auth: AuthConfig;
   logLevel: LogLevel;
   timing: Timing;
@@ -106,6 +108,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
     },
     secret: readSecret(env),
+    trustProxy: env.SANDBAR_TRUST_PROXY ?? '',
     auth: readAuthConfig(env, listen),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,

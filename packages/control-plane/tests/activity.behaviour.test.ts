@@ -11,6 +11,7 @@ import {
 import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { createMonth, keepMonths, monthOf } from '../src/activity/partitions.ts';
+import { readSearch } from '../src/activity/search.ts';
 import { writeActivity } from '../src/activity/write.ts';
 import { insertKey } from '../src/api-keys/store.ts';
 import { asOwner } from '../src/db/database.ts';
@@ -164,6 +165,15 @@ describe('filters', () => {
       const answer = await api('GET', `/v1/activity${query}`, { key });
       assert.deepEqual([answer.status, answer.json.code], [400, 'validation_error'], query);
     }
+  });
+});
+
+describe('a term that no entry can contain', () => {
+  it('is known without a look', () => {
+    for (const q of ['--', '-123456789012x', 'zebra', '%', '0123-012-0']) {
+      assert.equal(readSearch(q), undefined, q);
+    }
+    for (const q of ['a', '-', 'ABC-', '01a1fcdc-c8a5-76b8', 'Machine.', 'spend']) assert(readSearch(q), q);
   });
 });
 

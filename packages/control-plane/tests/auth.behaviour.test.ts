@@ -277,6 +277,7 @@ describe('the first account', () => {
   test('of an older version gets a password once, which signs in', async () => {
     const { db } = tls.plane.app;
     await db.deleteFrom('credentials').execute();
+    await db.updateTable('accounts').set({ is_owner: true }).where('id', '=', tls.accountId).execute();
     const { email, password, api_key, account_id } = await ask();
     assert.deepEqual([email, api_key, account_id], [OWNER, null, tls.accountId]);
     assert.match(String(password), /^[a-z2-9]{24}$/);

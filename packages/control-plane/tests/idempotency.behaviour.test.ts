@@ -108,6 +108,19 @@ describe('a create with an Idempotency-Key', () => {
     assert.deepEqual([again.status, replayed(again)], [201, null]);
   });
 
+  it('is free again when a delete overtook the first attempt', async () => {
+    const before = host.callsOf('ensure');
+    host.fault('ensure', 'hang', 1);
+    const first = create('h');
+    await bed.settled(async () => host.callsOf('ensure') > before && (await isWaiting('h')));
+    const [made] = (await api('GET', '/v1/machines')).json.machines;
+    assert.equal((await api('DELETE', `/v1/machines/${made.id}`)).status, 200);
+    host.heal();
+    assert.equal((await first).status, 409);
+    assert.equal((await create('h')).status, 201);
+    await checkBooks(bed);
+  });
+
   it('is forgotten after 24 hours, not before', async () => {
     const { db } = plane.app;
     const first = await create('g');

@@ -179,19 +179,17 @@ describe('a route for who has no account yet', async () => {
     assert.equal((await signIn('203.0.113.1', undefined, '/open')).statusCode, 200);
   });
 
-  it('is limited by the e-mail address of the body, however it is written and wherever it comes from', async () => {
+  it('is limited by the e-mail address of the body, however it is written, for each client by itself', async () => {
     await refill();
     for (let index = 0; index < rates.signInEmail.burst; index++)
-      assert.equal(
-        (await signIn(`203.0.113.${index}`, index === 1 ? 'A@Example.test' : 'a@example.test')).statusCode,
-        200,
-      );
+      assert.equal((await signIn('203.0.113.77', index === 1 ? 'A@Example.test' : 'a@example.test')).statusCode, 200);
     const refused = await signIn('203.0.113.77', 'a@EXAMPLE.test');
     assert.deepEqual(
       [refused.statusCode, refused.headers['ratelimit-limit'], refused.headers['ratelimit-remaining']],
       [429, '3', '0'],
     );
-    assert.equal((await signIn('203.0.113.78', 'b@example.test')).statusCode, 200);
+    // Nobody locks the owner of an address out, who signs in from elsewhere.
+    assert.equal((await signIn('203.0.113.78', 'a@example.test')).statusCode, 200);
     const names = await db.selectFrom('rate_buckets').select('key').execute();
     assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');
   });

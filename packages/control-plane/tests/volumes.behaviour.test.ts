@@ -233,3 +233,40 @@ describe('DELETE /v1/machines/{id}?preserve_storage=true', () => {
     }
   });
 });
+
+describe('a delete that keeps the disk', () => {
+  it('stays one when its host died in it and tells first that the machine stopped', async () => {
+    const { id } = (await api('POST', '/v1/machines')).json;
+    host.fault('delete', 'drop');
+    assert.equal((await api('DELETE', `/v1/machines/${id}?preserve_storage=true`)).status, 503);
+    const machine = host.machines.get(id);
+    assert(machine);
+    // What the host wrote down before it died: stopped, at the generation of the delete.
+    machine.report = { ...machine.report, generation: machine.report.generation + 1 };
+    host.end(id, 'stopped', null);
+    host.heal();
+    await bed.settled(async () => (await api('GET', `/v1/machines/${id}`)).json.state === 'destroyed');
+    const kept = (await api('GET', `/v1/machines/${id}`)).json.root_volume_id;
+    assert.deepEqual(await listIds(), [kept]);
+    assert(host.volumes.has(kept));
+    const { activity } = (await api('GET', `/v1/machines/${id}/activity`)).json;
+    assert.deepEqual(
+      activity.map(({ action }: { action: string }) => action),
+      ['machine.destroyed', 'machine.created'],
+    );
+    await checkBooks(bed);
+  });
+
+  it('of a machine whose disk is lost is a 409 and deletes nothing; without keeping it is deleted', async () => {
+    const { id } = (await api('POST', '/v1/machines')).json;
+    host.machines.delete(id);
+    await bed.settled(async () => (await api('GET', `/v1/machines/${id}`)).json.state === 'error');
+    const answer = await api('DELETE', `/v1/machines/${id}?preserve_storage=true`);
+    assert.deepEqual([answer.status, answer.json.code], [409, 'conflict']);
+    assert.match(answer.json.detail, /disk of the machine is not there any more/);
+    assert.equal((await api('GET', `/v1/machines/${id}`)).json.state, 'error');
+    assert.deepEqual(await listIds(), []);
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+    await checkBooks(bed);
+  });
+});

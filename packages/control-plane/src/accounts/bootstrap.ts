@@ -3,7 +3,7 @@ import { sql } from 'kysely';
 import { insertKey } from '../api-keys/store.ts';
 import { generatePassword, hasPassword, setPassword } from '../auth/password.ts';
 import type { Db, Tx } from '../db/database.ts';
-import { findFirstAccount, insertAccount } from './store.ts';
+import { findOwner, insertAccount } from './store.ts';
 
 export type FirstAccount = { account_id: string; email: string; api_key: string | null; password: string | null };
 
@@ -14,7 +14,7 @@ export type FirstAccount = { account_id: string; email: string; api_key: string 
 export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
   return db.transaction().execute(async (tx) => {
     await sql`lock table accounts in share row exclusive mode`.execute(tx);
-    const existing = await findFirstAccount(tx);
+    const existing = await findOwner(tx);
     if (existing) {
       const password = await ensurePassword(tx, existing.id);
       return { account_id: existing.id, email: existing.email, api_key: null, password };

@@ -32,15 +32,9 @@ export async function insertAccount(db: Db | Tx, account: NewAccount): Promise<s
   return id;
 }
 
-/** The oldest account, which is the owner's. */
-export function findFirstAccount(db: Db | Tx): Promise<{ id: string; email: string } | undefined> {
-  return db
-    .selectFrom('accounts')
-    .select(['id', 'email'])
-    .orderBy('created_at')
-    .orderBy('id')
-    .limit(1)
-    .executeTakeFirst();
+/** The account of the owner of the service. */
+export function findOwner(db: Db | Tx): Promise<{ id: string; email: string } | undefined> {
+  return db.selectFrom('accounts').select(['id', 'email']).where('is_owner', '=', true).executeTakeFirst();
 }
 
 /** The account's row. The caller was authenticated, so it is there. */

@@ -9,7 +9,7 @@ export const ACTIVITY_SEARCH_TEXT = sql.raw(`(
   coalesce(metadata ->> 'volume_id', metadata ->> 'snapshot_id', ''))`);
 
 const WORDS = [...Object.keys(ACTIVITY_ACTIONS), ...ACTIVITY_ACTORS];
-const PART_OF_ID = /^[0-9a-f-]{1,36}$/;
+const ID_SHAPE = 'xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx';
 
 /** A term as the query needs it: `like` finds candidates by the index, `term` is what they must contain. */
 export type Search = { like: string; term: string };
@@ -26,7 +26,14 @@ const LOOKED_UP = 10;
  */
 export function readSearch(q: string): Search | undefined {
   const term = q.toLowerCase();
-  const isPossible = PART_OF_ID.test(term) || WORDS.some((word) => word.includes(term));
+  const isPossible = isPartOfId(term) || WORDS.some((word) => word.includes(term));
   if (!isPossible) return undefined;
   return { like: `%${term.slice(-LOOKED_UP).replaceAll(/[\\%_]/g, '\\$&')}%`, term };
+}
+
+/** Whether a UUID can contain the term: hexadecimal digits, and hyphens only where one has them. */
+function isPartOfId(term: string): boolean {
+  if (!/^[0-9a-f-]+$/.test(term)) return false;
+  const shape = term.replaceAll(/[0-9a-f]/g, 'x');
+  return ID_SHAPE.includes(shape);
 }

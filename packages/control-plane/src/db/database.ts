@@ -65,10 +65,9 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
       oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text'),
   };
   const pool = new pg.Pool({
-    connectionString: url,
+    connectionString: withOptions(url, role),
     Client: ImpatientClient,
     max: size,
-    ...(role === undefined ? {} : { options: `-c role=${role}` }),
     connectionTimeoutMillis: CONNECT_MS,
     query_timeout: ANSWER_MS,
     keepAlive: true,
@@ -78,6 +77,16 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
   // An idle connection that breaks is replaced by the next query; without a listener it would end the process.
   pool.on('error', (error) => log.debug({ err: error }, 'an idle database connection broke'));
   return new Kysely<Database>({ dialect: new PostgresDialect({ pool }) });
+}
+
+/** The URL's own options stay; ours come behind them and so win. */
+function withOptions(url: string, role: string | undefined): string {
+  const parsed = new URL(url);
+  // A statement that nobody waits for any more must not go on.
+  const ours = role === undefined ? [] : [`-c statement_timeout=${ANSWER_MS + 500}`, `-c role=${role}`];
+  const options = [parsed.searchParams.get('options'), ...ours].filter(Boolean).join(' ');
+  if (options !== '') parsed.searchParams.set('options', options);
+  return parsed.href;
 }
 
 /** SQLSTATE classes and codes that mean "not now": connection exceptions, shutdown, too many connections. */

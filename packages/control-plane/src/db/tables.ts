@@ -155,6 +155,8 @@ export type MachineTable = {
   name: string;
   state: MachineState;
   desired: Desired;
+  /** Who wanted it, for the feed. */
+  desired_by: Generated<ActivityActor>;
   generation: number;
   vcpus: number;
   memory_mb: number;

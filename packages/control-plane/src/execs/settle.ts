@@ -21,9 +21,15 @@ export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | un
   });
 }
 
-/** Records that a running job was never known to its host. */
+/** Records that a running job was never known to its host. It never ran, so the feed has nothing to tell. */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {
-  await endJob(db, machineId, jobId, { status: 'lost', finished_at: sql<Date>`now()` });
+  await db
+    .updateTable('execs')
+    .set({ status: 'lost', finished_at: sql<Date>`now()` })
+    .where('machine_id', '=', machineId)
+    .where('id', '=', jobId)
+    .where('status', '=', 'running')
+    .execute();
 }
 
 /** The end and its entry in the feed, in one transaction: once, whoever comes first. */

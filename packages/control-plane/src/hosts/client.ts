@@ -25,7 +25,10 @@ export type HostClient = {
   /** Undefined when the host does not know the machine. */
   getMachine(machineId: string): Promise<MachineReport | undefined>;
   ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
-  /** Succeeds also when there is nothing to delete. With `keepVolumeId` the root disk becomes that volume. */
+  /**
+   * Succeeds also when there is nothing to delete. With `keepVolumeId` the root disk becomes that volume,
+   * or it throws `not_found` when there is none.
+   */
   deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
   /** The volumes whose disks are there. */
   listVolumes(): Promise<HostVolume[]>;
@@ -91,7 +94,9 @@ export function createHostClient(socketPath: string): HostClient {
     ensureMachine: (id, body, timeoutMs) => json({ method: 'PUT', path: machinePath(id), body, timeoutMs }),
     deleteMachine: async (id, generation, keepVolumeId) => {
       const query = { generation, ...(keepVolumeId === undefined ? {} : { keep_volume_id: keepVolumeId }) };
-      await orAbsent(json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS }));
+      const deleting = json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS });
+      // Where a disk is to be kept, nothing there is an answer of its own.
+      await (keepVolumeId === undefined ? orAbsent(deleting) : deleting);
     },
     listVolumes: async () => {
       const list = await json<{ volumes: HostVolume[] }>({

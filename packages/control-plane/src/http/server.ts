@@ -40,6 +40,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
     requestTimeout: RECEIVE_MS,
+    ...(app.config.trustProxy === '' ? {} : { trustProxy: app.config.trustProxy }),
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
       customOptions: {

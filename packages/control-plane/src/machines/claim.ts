@@ -53,6 +53,7 @@ export async function claimForDestroy(app: App, id: string, keepVolumeId: string
     .set({
       ...freshClaim(app, token),
       desired: 'destroyed',
+      desired_by: 'user',
       keep_volume_id: keepVolumeId,
       generation: sql`generation + 1`,
     })

@@ -1,8 +1,9 @@
 // Delete: accepted in every state. It takes the claim by force, so it never waits behind a create or a stop that hangs;
 // the operation it overtook fails at its next write.
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
-import type { MachineRow } from '../db/tables.ts';
+import type { Desired, MachineRow } from '../db/tables.ts';
 import { type Claim, claimForDestroy, holdClaim, withMachineClaim } from './claim.ts';
 import { discard } from './create.ts';
 import { machineNotFound } from './refusals.ts';
@@ -31,12 +32,34 @@ export async function destroyMachine(
   });
 }
 
-/** Removes a claimed machine that is desired destroyed from its host, then records it. */
+/**
+ * Removes a claimed machine that is desired destroyed from its host, then records it. Throws `conflict` when its disk was
+ * to be kept and is not there any more: then it is not deleted.
+ */
 export async function finishDestroy(app: App, { machine, token }: Claim): Promise<MachineRow> {
-  await app.hosts
-    .client(machine.host_id)
-    .deleteMachine(machine.id, machine.generation, machine.keep_volume_id ?? undefined);
-  const row = await changeState(app, machine.id, { token }, { to: 'destroyed', error: null });
+  const { id, generation, keep_volume_id } = machine;
+  try {
+    await app.hosts.client(machine.host_id).deleteMachine(id, generation, keep_volume_id ?? undefined);
+  } catch (error) {
+    const hasNoDisk = keep_volume_id !== null && error instanceof ServiceError && error.code === 'not_found';
+    throw hasNoDisk ? await takeBack(app, { machine, token }) : error;
+  }
+  const row = await changeState(app, id, { token }, { to: 'destroyed', error: null });
   if (!row) throw machineNotFound();
   return row;
+}
+
+/** Nothing is left to keep, so the delete is not carried out; it can be asked for again without keeping. */
+async function takeBack(app: App, { machine, token }: Claim): Promise<ServiceError> {
+  const desired: Record<string, Desired> = { running: 'running', provisioning: 'discarded' };
+  await app.db
+    .updateTable('machines')
+    .set({ desired: desired[machine.state] ?? 'stopped', keep_volume_id: null })
+    .where('id', '=', machine.id)
+    .where('claim_token', '=', token)
+    .execute();
+  return new ServiceError(
+    'conflict',
+    'The disk of the machine is not there any more and cannot be kept. Delete it without preserve_storage.',
+  );
 }

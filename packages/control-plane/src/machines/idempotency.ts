@@ -33,6 +33,11 @@ export async function takeKey(tx: Tx, accountId: string, key: IdempotencyKey, ma
   return result.numInsertedOrUpdatedRows === 1n;
 }
 
+/** Gives the key of a create back that was overtaken by a delete: its request failed. */
+export async function freeKey(tx: Tx, machineId: string): Promise<void> {
+  await tx.deleteFrom('idempotency_keys').where('machine_id', '=', machineId).execute();
+}
+
 /**
  * The machine of the first request with this key, once that request is done with it, whoever finishes it. Undefined when
  * the key is free, or became free because the first attempt failed. Throws `conflict` for another body, or when the first

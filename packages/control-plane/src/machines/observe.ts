@@ -4,6 +4,7 @@ import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { settleJobsOf } from '../execs/settle.ts';
 import { changeState } from './store.ts';
+import { isLeaving } from './transition.ts';
 
 const MAX_REASON = 1000;
 
@@ -19,7 +20,7 @@ export async function observeMachine(app: App, hostId: string, report: MachineRe
     .where('id', '=', report.machine_id)
     .where('host_id', '=', hostId)
     .executeTakeFirst();
-  if (row?.state !== 'running' || row.generation > report.generation) return false;
+  if (row?.state !== 'running' || isLeaving(row.desired) || row.generation > report.generation) return false;
   await settleJobsOf(app, row);
   const reason = (report.reason ?? 'The virtual machine ended without a reason.').slice(0, MAX_REASON);
   const changed = await changeState(

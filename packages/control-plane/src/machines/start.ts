@@ -25,7 +25,7 @@ export async function startMachine(app: App, accountId: string, id: string): Pro
       app,
       id,
       { token },
-      { to: 'provisioning', desired: 'running', bumpGeneration: true, keepClaim: true },
+      { to: 'provisioning', desired: 'running', actor: 'user', bumpGeneration: true, keepClaim: true },
     );
     if (!row) throw machineNotFound();
     return finishStart(app, { machine: row, token });

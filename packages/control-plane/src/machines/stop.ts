@@ -20,19 +20,15 @@ export async function stopMachine(
   return withMachineClaim(app, id, async ({ machine, token }) => {
     checkNotLeaving(machine.desired);
     if (checkAction(machine.state, 'stop') === 'noop') return machine;
-    return finishStop(app, { machine: await setDesired(app, id, token, 'stopped'), token }, actor);
+    return finishStop(app, { machine: await setDesired(app, id, token, 'stopped', actor), token });
   });
 }
 
 /** Stops a claimed machine that is desired stopped. What fails here is tried again by the reconciler. */
-export async function finishStop(
-  app: App,
-  { machine, token }: Claim,
-  actor: ActivityActor = 'user',
-): Promise<MachineRow> {
+export async function finishStop(app: App, { machine, token }: Claim): Promise<MachineRow> {
   await ensureOnHost(app, machine, 'stopped');
   await settleJobsOf(app, machine);
-  const row = await changeState(app, machine.id, { token }, { to: 'stopped', desired: 'stopped', actor });
+  const row = await changeState(app, machine.id, { token }, { to: 'stopped', desired: 'stopped' });
   if (!row) throw machineNotFound();
   return row;
 }

@@ -14,6 +14,7 @@ import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
 import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
 import { insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
+import { freeKey } from './idempotency.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
 
 const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
@@ -31,7 +32,7 @@ export type Change = {
   isolation?: MachineRow['isolation'];
   /** Keep the claim after the change, for an operation of several steps. */
   keepClaim?: boolean;
-  /** Who did it, for the feed; default `user`. */
+  /** Who did it, for the feed; default: who wanted it. */
   actor?: ActivityActor;
 };
 
@@ -52,7 +53,8 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
     const ended = change.to === 'running' ? [] : await loseRunningJobs(tx, id);
     // Locks in the order of quotas/charge.ts: machine, job, account, host.
     await settleQuota(tx, old, row);
-    await writeActivity(tx, row.account_id, [...ended, ...activityOf(old, row, change.actor ?? 'user')]);
+    if (row.state === 'destroyed' && old.started_at === null) await freeKey(tx, id);
+    await writeActivity(tx, row.account_id, [...ended, ...activityOf(old, row, change.actor ?? old.desired_by)]);
     await moveReservation(app, tx, old, row);
     return row;
   });
@@ -86,6 +88,7 @@ async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineR
   return query
     .where('state', 'in', [...guard.from])
     .where('generation', '<=', guard.observedGeneration)
+    .where('desired', 'not in', ['destroyed', 'discarded'])
     .where(claimIsFree)
     .executeTakeFirst();
 }
@@ -95,7 +98,7 @@ function changedColumns(old: MachineRow, change: Change): UpdateObject<Database,
   const now = sql<Date>`now()`;
   return {
     state: change.to,
-    ...(change.desired === undefined ? {} : { desired: change.desired }),
+    ...(change.desired === undefined ? {} : { desired: change.desired, desired_by: change.actor ?? old.desired_by }),
     ...(change.bumpGeneration ? { generation: old.generation + 1 } : {}),
     ...(change.error === undefined ? {} : { error: change.error }),
     ...(change.isolation === undefined ? {} : { isolation: change.isolation }),
@@ -109,10 +112,16 @@ function changedColumns(old: MachineRow, change: Change): UpdateObject<Database,
 }
 
 /** Records what should become of a claimed machine, as a new generation. Throws `ClaimLost`. */
-export async function setDesired(app: App, id: string, token: string, desired: Desired): Promise<MachineRow> {
+export async function setDesired(
+  app: App,
+  id: string,
+  token: string,
+  desired: Desired,
+  actor: ActivityActor = 'user',
+): Promise<MachineRow> {
   const row = await app.db
     .updateTable('machines')
-    .set({ desired, generation: sql`generation + 1` })
+    .set({ desired, desired_by: actor, generation: sql`generation + 1` })
     .where('id', '=', id)
     .where('claim_token', '=', token)
     .returningAll()
@@ -150,7 +159,11 @@ async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]
 
 const selectMachine = prepare<MachineRow>(
   'find_machine',
-  "select * from machines where id = $1 and account_id = $2 and desired <> 'discarded'",
+  // By name: a column that a newer replica adds must not break what is prepared.
+  `select id, account_id, host_id, name, state, desired, desired_by, generation, vcpus, memory_mb, rootfs_size_gb, stack,
+     private_ip, metadata, isolation, error, created_at, started_at, stopped_at, destroyed_at, claim_token,
+     claim_expires_at, keep_volume_id
+   from machines where id = $1 and account_id = $2 and desired <> 'discarded'`,
 );
 
 /** The machine as its owner sees it: an id of another account, or of a create being undone, is absent. */

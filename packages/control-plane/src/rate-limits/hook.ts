@@ -34,8 +34,8 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
   server.addHook('preHandler', async (request, reply) => {
     const email = request.routeOptions.config.rateLimit === 'sign-in' ? emailOf(request.body) : undefined;
     if (email === undefined) return;
-    const verdict = await takeToken(app.db, emailKey(email), app.config.rates.signInEmail);
-    apply(reply, verdict, 'There were too many attempts with this e-mail address');
+    const verdict = await takeToken(app.db, emailKey(email, request.ip), app.config.rates.signInEmail);
+    apply(reply, verdict, 'There were too many attempts with this e-mail address from here');
   });
 }
 

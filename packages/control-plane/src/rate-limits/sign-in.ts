@@ -7,9 +7,14 @@ export function addressKey(ip: string): string {
   return `sign-in-address:${isIPv6(ip) && !ip.includes('.') ? networkOf(ip) : ip}`;
 }
 
-/** The bucket of an e-mail address, hashed: the table needs none in clear text. */
-export function emailKey(email: string): string {
-  return `sign-in-email:${createHash('sha256').update(email.toLowerCase()).digest('hex')}`;
+/**
+ * The bucket of an e-mail address as one client tries it: another's attempts must not lock its owner out. Hashed: the
+ * table needs none in clear text.
+ */
+export function emailKey(email: string, ip: string): string {
+  return `sign-in-email:${createHash('sha256')
+    .update(`${email.toLowerCase()} ${addressKey(ip)}`)
+    .digest('hex')}`;
 }
 
 /** The e-mail address that a body names, if any. */

@@ -31,8 +31,10 @@ export function startReconciler(app: App): Reconciler {
     const withJobs = askForJobs || performance.now() - jobsAskedAt >= reconcileJobsMs;
     askForJobs = false;
     if (performance.now() - houseKeptAt >= HOUSEKEEPING_MS) {
-      houseKeptAt = performance.now();
-      await step(app, 'housekeeping', () => keepHouse(app));
+      await step(app, 'housekeeping', async () => {
+        await keepHouse(app);
+        houseKeptAt = performance.now();
+      });
     }
     await step(app, 'unfinished machines', () => finishUnfinished(app));
     await step(app, 'unfinished deletes of volumes', () => finishVolumeDeletes(app));

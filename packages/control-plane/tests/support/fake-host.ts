@@ -185,6 +185,8 @@ export class FakeHost {
         const machine = this.machines.get(params.id);
         if (machine && Number(query.generation) < machine.report.generation)
           throw new ServiceError('conflict', 'older generation');
+        if (!machine && query.keep_volume_id && !this.volumes.has(query.keep_volume_id))
+          throw new ServiceError('not_found', 'no disk');
         this.#destroyed.set(params.id, Number(query.generation));
         if (machine && query.keep_volume_id) this.plantVolume(query.keep_volume_id, machine.wanted.spec.rootfs_size_gb);
         this.machines.delete(params.id);

@@ -111,6 +111,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       allowEmulatedTenants: true,
       rates: { mutating: UNLIMITED, exec: UNLIMITED, signInAddress: UNLIMITED, signInEmail: UNLIMITED },
       secret: 'a secret of the tests that is long enough',
+      trustProxy: '',
       auth: {
         publicUrl: TEST_ORIGIN,
         signUp: 'closed',

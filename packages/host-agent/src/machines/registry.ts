@@ -82,13 +82,19 @@ export class MachineRegistry {
     return machine.ensure(wanted);
   }
 
-  /** Removes the machine, or all but its disk; one that is not there is removed already. See {@link Machine.destroy}. */
+  /**
+   * Removes the machine, or all but its disk; one that is not there is removed already, and
+   * `not_found` when its disk is to be kept. See {@link Machine.destroy}.
+   */
   async destroy(id: string, generation: number, keepVolumeId?: string): Promise<void> {
     this.#rememberDestroyed(id, generation);
     const machine = this.#machines.get(id) ?? (await this.#creating.get(id)?.catch(() => undefined));
     if (machine) await machine.destroy(generation, keepVolumeId);
     else await this.#removeFolder(id, keepVolumeId);
     this.#machines.delete(id);
+    if (keepVolumeId !== undefined && !this.#host.volumes.has(keepVolumeId)) {
+      throw new ServiceError('not_found', 'the machine has no disk that could be kept');
+    }
   }
 
   /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */

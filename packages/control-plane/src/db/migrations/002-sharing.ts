@@ -61,6 +61,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     )`.execute(db);
   await sql`create index idempotency_keys_machine on idempotency_keys (machine_id)`.execute(db);
   await sql`create index idempotency_keys_age on idempotency_keys (created_at)`.execute(db);
+  // Who wanted what `desired` says, for the feed.
+  await sql`alter table machines add column desired_by text not null default 'user'`.execute(db);
   await sql`create index machines_destroyed on machines (destroyed_at) where state = 'destroyed'`.execute(db);
   await createActivity(db);
 }
@@ -81,8 +83,7 @@ async function createActivity(db: Kysely<unknown>): Promise<void> {
       primary key (account_id, created_at, id)
     ) partition by range (created_at)`.execute(db);
   await sql`create index activity_category on activity (account_id, category, created_at, id)`.execute(db);
-  await sql`create index activity_machine on activity (machine_id, created_at, id) where machine_id is not null`.execute(
-    db,
-  );
+  await sql`create index activity_machine on activity (account_id, machine_id, created_at, id)
+    where machine_id is not null`.execute(db);
   await sql`create index activity_search on activity using gin (${ACTIVITY_SEARCH_TEXT} gin_trgm_ops)`.execute(db);
 }
