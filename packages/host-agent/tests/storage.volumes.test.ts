@@ -104,8 +104,8 @@ describe('a delete that keeps the root disk', () => {
     assert.deepEqual(host.volumes.list(), LISTED);
   });
 
-  it('of a machine that is gone does nothing, and a delete without it keeps nothing', async () => {
-    await host.registry.destroy(ID, 2, VOLUME);
+  it('of a machine that is gone says so, and a delete without it keeps nothing', async () => {
+    await assert.rejects(host.registry.destroy(ID, 2, VOLUME), { code: 'not_found' });
     await startWithDiskOf(OTHER);
     await host.registry.destroy(OTHER, 2);
     assert.deepEqual(host.volumes.list(), []);
@@ -189,7 +189,7 @@ describe('a delete that keeps the root disk', () => {
 
   it('never takes the place of another machine’s disk', async () => {
     const bytes = await startWithDisk();
-    await host.registry.destroy(ID, 2, VOLUME);
+    await assert.rejects(host.registry.destroy(ID, 2, VOLUME), { code: 'not_found' });
     await startWithDiskOf(OTHER);
     await assert.rejects(host.registry.destroy(OTHER, 2, VOLUME), { code: 'conflict' });
     assert.ok(existsSync(disk(OTHER)));
