@@ -189,7 +189,7 @@ describe('a delete that keeps the root disk', () => {
 
   it('never takes the place of another machine’s disk', async () => {
     const bytes = await startWithDisk();
-    await assert.rejects(host.registry.destroy(ID, 2, VOLUME), { code: 'not_found' });
+    await host.registry.destroy(ID, 2, VOLUME);
     await startWithDiskOf(OTHER);
     await assert.rejects(host.registry.destroy(OTHER, 2, VOLUME), { code: 'conflict' });
     assert.ok(existsSync(disk(OTHER)));
