@@ -3,19 +3,20 @@
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/activity.ts      (BENCH_ENTRIES, default 5000000)
 // The URL names the server: a database `sandbar_bench_activity` is made on it, and kept for the next run.
 import { randomUUID } from 'node:crypto';
-import { type FeedPage, selectFeed } from '@sandbar/control-plane/activity/list.ts';
+import { type FeedFilter, selectFeed } from '@sandbar/control-plane/activity/list.ts';
 import { createMonth, monthOf } from '@sandbar/control-plane/activity/partitions.ts';
 import { readSearch } from '@sandbar/control-plane/activity/search.ts';
 import { asOwner, type Db, openDatabase } from '@sandbar/control-plane/db/database.ts';
 import { migrate } from '@sandbar/control-plane/db/migrate.ts';
 import { createLog } from '@sandbar/control-plane/log.ts';
+import { type Position, pageOf } from '@sandbar/control-plane/paging.ts';
 import pg from 'pg';
 import { percentile, summarize } from './statistics.ts';
 
 const ENTRIES = Number(process.env.BENCH_ENTRIES ?? 5_000_000);
 const ROUNDS = 30;
 const MONTHS = 12;
-const PAGE = 51;
+const PAGE_SIZE = 50;
 const DATABASE = 'sandbar_bench_activity';
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
 if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to measure.');
@@ -91,10 +92,12 @@ async function positionAt(client: pg.Client, share: number): Promise<{ createdAt
   return { createdAt: rows[0].created_at, id: rows[0].id };
 }
 
+type Page = FeedFilter & { after?: Position };
 type Times = { whole: number[]; execution: number[] };
 
-async function explain(client: pg.Client, db: Db, accountId: string, page: Omit<FeedPage, 'limit'>): Promise<Times> {
-  const { sql, parameters } = selectFeed(db, accountId, { ...page, limit: PAGE }).compile();
+async function explain(client: pg.Client, db: Db, accountId: string, page: Page): Promise<Times> {
+  const { after, ...filter } = page;
+  const { sql, parameters } = pageOf(selectFeed(db, accountId, filter), { after, pageSize: PAGE_SIZE }).compile();
   const times: Times = { whole: [], execution: [] };
   for (let round = 0; round < ROUNDS; round++) {
     const { rows } = await client.query(`explain (analyze, format json) ${sql}`, [...parameters]);
@@ -114,7 +117,7 @@ async function main(client: pg.Client): Promise<void> {
   const { machine, volume } = rows[0] as { machine: string; volume: string };
   const [middle, earlier] = [await positionAt(client, 0.4), await positionAt(client, 0.5)];
   const search = (q: string) => ({ search: readSearch(q) });
-  const pages: [name: string, page: Omit<FeedPage, 'limit'>][] = [
+  const pages: [name: string, page: Page][] = [
     ['first page', {}],
     ['page after 4/5 of all', { after: await positionAt(client, 0.8) }],
     ['category page', { category: 'machine' }],

@@ -29,6 +29,9 @@ export const NextCursor = Type.Optional(
   Type.String({ description: 'Present when page_size was given; empty at the end.' }),
 );
 
+/** An answer without a body. */
+export const NoContent = Type.Unsafe<undefined>({ type: 'null', description: 'Done.' });
+
 /** Body of every error. */
 export const ErrorBody = Type.Object(
   { detail: Type.String(), code: Type.String() },

@@ -116,7 +116,7 @@ export const MachineDestroyQuery = Type.Object(
       Type.Boolean({ default: false, description: 'Keep the root disk as a detached volume.' }),
     ),
     delete_snapshots: Type.Optional(
-      Type.Boolean({ default: false, description: 'Delete its snapshots first; without it they are a 409.' }),
+      Type.Boolean({ default: false, description: 'No effect yet: there are no snapshots.' }),
     ),
   },
   { additionalProperties: false },

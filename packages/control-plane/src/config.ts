@@ -1,5 +1,6 @@
 // The environment, read once: everything later gets typed values, and a bad value stops the process with a sentence
 // that names the variable and what it allows.
+import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { ConfigError } from './config-error.ts';
@@ -108,7 +109,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
     },
     secret: readSecret(env),
-    trustProxy: env.SANDBAR_TRUST_PROXY ?? '',
+    trustProxy: readProxies(env),
     auth: readAuthConfig(env, listen),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,
@@ -157,6 +158,22 @@ function readRate(env: Env, name: string, fallback: Rate): Rate {
     );
   }
   return { perSec, burst };
+}
+
+/** Addresses and networks, comma-separated. */
+function readProxies(env: Env): string {
+  const text = env.SANDBAR_TRUST_PROXY ?? '';
+  const isNetwork = (item: string) => {
+    const [address = '', bits] = item.trim().split('/');
+    const version = isIP(address);
+    return (
+      version !== 0 && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128)))
+    );
+  };
+  if (text === '' || text.split(',').every(isNetwork)) return text;
+  throw new ConfigError(
+    `SANDBAR_TRUST_PROXY must be addresses or networks such as 127.0.0.1,10.0.0.0/8, not "${text}".`,
+  );
 }
 
 const SECRET_LENGTH_MIN = 32;

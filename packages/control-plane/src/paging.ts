@@ -2,6 +2,8 @@
 // route and the filters. Anywhere else, or changed, it is malformed.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { type SelectQueryBuilder, sql } from 'kysely';
+import type { Database } from './db/tables.ts';
 
 export type Position = { createdAt: Date; id: string };
 export type PageRequest = { pageSize: number | undefined; after: Position | undefined };
@@ -29,12 +31,32 @@ export function readPage(secret: string, query: { page_size?: number; cursor?: s
   return { pageSize: query.page_size, after: { createdAt: new Date(Number(time)), id } };
 }
 
-/** How many rows to ask for: one more than the page, to know whether there is a next one. */
-export const rowsToFetch = (page: PageRequest): number | undefined =>
-  page.pageSize === undefined ? undefined : page.pageSize + 1;
+/** Runs a list's query for one page, and makes its `next_cursor` (absent when the request did not page). */
+export async function fetchPage<TB extends keyof Database, T extends Positioned>(
+  secret: string,
+  query: SelectQueryBuilder<Database, TB, T>,
+  page: PageRequest,
+  list: ListKey,
+): Promise<{ rows: T[]; cursor: { next_cursor?: string } }> {
+  return cutPage(secret, await pageOf(query, page).execute(), page, list);
+}
 
-/** Cuts the rows fetched to the page and makes its `next_cursor` (absent when the request did not page). */
-export function cutPage<T extends Positioned>(
+/** The query newest first from the page's position on, and one row more, which says whether there is a next page. */
+export function pageOf<TB extends keyof Database, T>(
+  query: SelectQueryBuilder<Database, TB, T>,
+  { after, pageSize }: PageRequest,
+): SelectQueryBuilder<Database, TB, T> {
+  let select = query.orderBy(sql`created_at`, 'desc').orderBy(sql`id`, 'desc');
+  if (after) {
+    select = select
+      // Says what the next line says, in a form that rules out whole partitions.
+      .where(sql<boolean>`created_at <= ${after.createdAt}`)
+      .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
+  }
+  return pageSize === undefined ? select : select.limit(pageSize + 1);
+}
+
+function cutPage<T extends Positioned>(
   secret: string,
   rows: T[],
   page: PageRequest,

@@ -199,6 +199,10 @@ describe('the configuration', () => {
       ],
     );
     assert.throws(() => readConfig({ ...env, SANDBAR_SECRET: 'short' }, true), /SANDBAR_SECRET .*32 random characters/);
+    assert.equal(readConfig({ ...env, SANDBAR_TRUST_PROXY: '127.0.0.1, 10.0.0.0/8' }, true).trustProxy.length, 21);
+    for (const proxies of ['proxy', '10.0.0.0/33', '10.0.0.1,']) {
+      assert.throws(() => readConfig({ ...env, SANDBAR_TRUST_PROXY: proxies }, true), /SANDBAR_TRUST_PROXY must be/);
+    }
     assert.throws(() => readConfig({ ...env, SANDBAR_RATE_EXEC: '5' }, true), /SANDBAR_RATE_EXEC must be PER_SECOND/);
     assert.deepEqual([config.home, config.memoryOvercommit, config.logLevel], ['/var/lib/sandbar', 4, 'info']);
     assert.deepEqual(

@@ -42,6 +42,11 @@ export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
   return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 }
 
+/** The account's row, held until the transaction ends. */
+export function lockAccount(tx: Tx, accountId: string): Promise<AccountRow> {
+  return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow();
+}
+
 /** Throws `not_found`. */
 export async function checkAccount(db: Db | Tx, id: string): Promise<void> {
   const row = await db.selectFrom('accounts').select('id').where('id', '=', id).executeTakeFirst();

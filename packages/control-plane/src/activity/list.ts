@@ -8,7 +8,7 @@ import {
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import { cutPage, type Position, readPage, rowsToFetch } from '../paging.ts';
+import { fetchPage, readPage } from '../paging.ts';
 import { type Range, readRange } from './range.ts';
 import { ACTIVITY_SEARCH_TEXT, readSearch, type Search } from './search.ts';
 
@@ -27,53 +27,31 @@ export async function listActivity(
   const page = readPage(app.config.secret, { ...query, page_size: pageSize }, key);
   const search = q === '' ? undefined : readSearch(q);
   if (q !== '' && search === undefined) return { activity: [], next_cursor: '' };
-  const limit = rowsToFetch(page) ?? pageSize + 1;
-  const fetched = await selectFeed(app.db, accountId, {
-    ...range,
-    machineId,
-    category,
-    search,
-    limit,
-    ...page,
-  }).execute();
-  const { rows, cursor } = cutPage(app.config.secret, fetched, page, key);
+  const select = selectFeed(app.db, accountId, { ...range, machineId, category, search });
+  const { rows, cursor } = await fetchPage(app.config.secret, select, page, key);
   return { activity: rows.map(toEntry), next_cursor: cursor.next_cursor ?? '' };
 }
 
-export type FeedPage = Partial<Range> & {
+export type FeedFilter = Partial<Range> & {
   machineId?: string | undefined;
   category?: ActivityCategory | 'all';
   search?: Search | undefined;
-  after?: Position | undefined;
-  limit: number;
 };
 
-/** The one query of the feed. */
-export function selectFeed(db: Db, accountId: string, page: FeedPage) {
-  const { machineId, category = 'all', search, from, to, after, limit } = page;
+/** The one query of the feed, without order and page. */
+export function selectFeed(db: Db, accountId: string, { machineId, category = 'all', search, from, to }: FeedFilter) {
   let select = db
     .selectFrom('activity')
     .select(['id', 'created_at', 'machine_id', 'action', 'actor', 'metadata'])
-    .where('account_id', '=', accountId)
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc')
-    .limit(limit);
+    .where('account_id', '=', accountId);
   if (machineId !== undefined) select = select.where('machine_id', '=', machineId);
   if (category !== 'all') select = select.where('category', '=', category);
   if (from) select = select.where('created_at', '>=', from);
   if (to) select = select.where('created_at', '<=', to);
-  if (search) {
-    select = select
-      .where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${search.like}`)
-      .where(sql<boolean>`strpos(${ACTIVITY_SEARCH_TEXT}, ${search.term}) > 0`);
-  }
-  if (!after) return select;
-  return (
-    select
-      // Says what the next line says, in a form that rules out whole months.
-      .where('created_at', '<=', after.createdAt)
-      .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`)
-  );
+  if (!search) return select;
+  return select
+    .where(sql<boolean>`${ACTIVITY_SEARCH_TEXT} like ${search.like}`)
+    .where(sql<boolean>`strpos(${ACTIVITY_SEARCH_TEXT}, ${search.term}) > 0`);
 }
 
 type Row = Awaited<ReturnType<ReturnType<typeof selectFeed>['execute']>>[number];

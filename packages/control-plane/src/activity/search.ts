@@ -16,7 +16,8 @@ export type Search = { like: string; term: string };
 
 /**
  * Each trigram of a pattern is one more list of the index to read, so only the end of a long term is looked up: of an id
- * (version 7) that is the random part. Measured at 5 million entries: a whole id is 5 to 10 times as slow.
+ * (version 7) that is the random part. Measured at 5 million entries on a busy machine: a
+ * machine's whole id took 104 ms, its end 9.
  */
 const LOOKED_UP = 10;
 

@@ -7,10 +7,11 @@ import {
   type NewApiKey,
 } from '@sandbar/contract/api-key.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { type Selectable, sql } from 'kysely';
+import type { Selectable } from 'kysely';
+import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { ApiKeyTable } from '../db/tables.ts';
-import { cutPage, readPage, rowsToFetch } from '../paging.ts';
+import { fetchPage, readPage } from '../paging.ts';
 import { hashKey } from './key.ts';
 import { insertKey } from './store.ts';
 
@@ -25,17 +26,8 @@ export async function listKeys(
 ): Promise<{ rows: ApiKey[]; cursor: { next_cursor?: string } }> {
   const list = ['api-keys', accountId];
   const page = readPage(app.config.secret, query, list);
-  let select = app.db
-    .selectFrom('api_keys')
-    .select(COLUMNS)
-    .where('account_id', '=', accountId)
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc');
-  const { after } = page;
-  if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
-  const limit = rowsToFetch(page);
-  if (limit !== undefined) select = select.limit(limit);
-  const { rows, cursor } = cutPage(app.config.secret, await select.execute(), page, list);
+  const select = app.db.selectFrom('api_keys').select(COLUMNS).where('account_id', '=', accountId);
+  const { rows, cursor } = await fetchPage(app.config.secret, select, page, list);
   return { rows: rows.map(toApiKey), cursor };
 }
 
@@ -51,7 +43,7 @@ export async function createKey(
   }
   return app.db.transaction().execute(async (tx) => {
     // Two requests at once must not both take the last place.
-    await tx.selectFrom('accounts').select('id').where('id', '=', accountId).forUpdate().execute();
+    await lockAccount(tx, accountId);
     const { count } = await tx
       .selectFrom('api_keys')
       .select((eb) => eb.fn.countAll<number>().as('count'))

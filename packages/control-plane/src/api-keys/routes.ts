@@ -8,9 +8,9 @@ import {
   ApiKeyParams,
   NewApiKey,
 } from '@sandbar/contract/api-key.ts';
+import { NoContent } from '@sandbar/contract/fields.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
-import { NoContent } from '../auth/exchange.ts';
 import { callerOf } from '../http/auth.ts';
 import { createKey, listKeys, revokeKey } from './manage.ts';
 

@@ -1,13 +1,9 @@
 // Between our requests and answers and better-auth's: it is given two headers of the request, and of its answer only our
 // cookies go on.
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { Type } from 'typebox';
 import { OIDC_COOKIE, SESSION_COOKIE } from './cookie.ts';
 
 const OUR_COOKIES = [SESSION_COOKIE, OIDC_COOKIE];
-
-/** An answer without a body. */
-export const NoContent = Type.Unsafe<undefined>({ type: 'null', description: 'Done.' });
 
 export function headersFor(request: FastifyRequest): Headers {
   const { cookie, 'user-agent': userAgent } = request.headers;

@@ -2,12 +2,13 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { PasswordChange, PasswordReset, PasswordResetRequest } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { NoContent } from '@sandbar/contract/fields.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { AUTH_PATH, type GetAuth } from './better-auth.ts';
 import { withRefusals } from './errors.ts';
-import { copyCookies, headersFor, NoContent } from './exchange.ts';
+import { copyCookies, headersFor } from './exchange.ts';
 import { refuseForeignOrigin } from './origin.ts';
 import { dropLinks } from './store.ts';
 

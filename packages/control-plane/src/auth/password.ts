@@ -4,6 +4,7 @@ import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:c
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
+import { dropLinks } from './store.ts';
 
 /** better-auth's name for the credential that is a password. */
 export const PASSWORD_PROVIDER = 'credential';
@@ -59,7 +60,7 @@ export async function setPassword(db: Db | Tx, accountId: string, password: stri
       )
       .execute();
     await tx.deleteFrom('sessions').where('account_id', '=', accountId).execute();
-    await tx.deleteFrom('verifications').where('value', '=', accountId).execute();
+    await dropLinks(tx, accountId);
   };
   if (db.isTransaction) await write(db);
   else await db.transaction().execute(write);

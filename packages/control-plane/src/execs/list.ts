@@ -1,12 +1,11 @@
 // The jobs of a machine. Byte counts of running ones come from the host (there are 16 at most); while it is away they
 // are as old as the row.
 import type { Exec, JobStatus } from '@sandbar/contract/exec.ts';
-import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { findMachine } from '../machines/store.ts';
-import { cutPage, readPage, rowsToFetch } from '../paging.ts';
+import { fetchPage, readPage } from '../paging.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 
@@ -22,18 +21,9 @@ export async function listExecs(
   const key = ['execs', accountId, machineId, query.status];
   const page = readPage(app.config.secret, query, key);
   const machine = await findMachine(app, accountId, machineId);
-  let select = app.db
-    .selectFrom('execs')
-    .selectAll()
-    .where('machine_id', '=', machine.id)
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc');
+  let select = app.db.selectFrom('execs').selectAll().where('machine_id', '=', machine.id);
   if (query.status) select = select.where('status', '=', query.status);
-  const { after } = page;
-  if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
-  const limit = rowsToFetch(page);
-  if (limit !== undefined) select = select.limit(limit);
-  const { rows, cursor } = cutPage(app.config.secret, await select.execute(), page, key);
+  const { rows, cursor } = await fetchPage(app.config.secret, select, page, key);
   const execs = await Promise.all(rows.map((row) => present(app, machine.host_id, row)));
   return { execs, ...cursor };
 }

@@ -10,8 +10,9 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
-import type { Desired, MachineRow } from '../db/tables.ts';
+import type { MachineRow } from '../db/tables.ts';
 import { machineNotFound } from './refusals.ts';
+import { LEAVING } from './transition.ts';
 
 export type Claim = { token: string; machine: MachineRow };
 
@@ -47,7 +48,6 @@ export async function tryClaim(app: App, id: string): Promise<Claim | undefined>
  */
 export async function claimForDestroy(app: App, id: string, keepVolumeId: string | null): Promise<Claim | undefined> {
   const token = newToken();
-  const final: Desired[] = ['destroyed', 'discarded'];
   const machine = await app.db
     .updateTable('machines')
     .set({
@@ -58,7 +58,7 @@ export async function claimForDestroy(app: App, id: string, keepVolumeId: string
       generation: sql`generation + 1`,
     })
     .where('id', '=', id)
-    .where('desired', 'not in', final)
+    .where('desired', 'not in', LEAVING)
     .returningAll()
     .executeTakeFirst();
   return machine && { token, machine };

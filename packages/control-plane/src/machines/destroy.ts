@@ -37,29 +37,34 @@ export async function destroyMachine(
  * to be kept and is not there any more: then it is not deleted.
  */
 export async function finishDestroy(app: App, { machine, token }: Claim): Promise<MachineRow> {
-  const { id, generation, keep_volume_id } = machine;
+  const { id, generation, keep_volume_id, started_at } = machine;
   try {
     await app.hosts.client(machine.host_id).deleteMachine(id, generation, keep_volume_id ?? undefined);
   } catch (error) {
     const hasNoDisk = keep_volume_id !== null && error instanceof ServiceError && error.code === 'not_found';
-    throw hasNoDisk ? await takeBack(app, { machine, token }) : error;
+    if (!hasNoDisk) throw error;
+    await stopKeeping(app, { machine, token });
+    // One that never ran had nothing on its disk, and is destroyed all the same.
+    if (started_at !== null) throw diskIsLost();
   }
   const row = await changeState(app, id, { token }, { to: 'destroyed', error: null });
   if (!row) throw machineNotFound();
   return row;
 }
 
-/** Nothing is left to keep, so the delete is not carried out; it can be asked for again without keeping. */
-async function takeBack(app: App, { machine, token }: Claim): Promise<ServiceError> {
-  const desired: Record<string, Desired> = { running: 'running', provisioning: 'discarded' };
+/** Nothing is left to keep: the delete is taken back, for a machine that has run, and can be asked for without keeping. */
+async function stopKeeping(app: App, { machine, token }: Claim): Promise<void> {
+  const desired: Desired = machine.state === 'running' ? 'running' : 'stopped';
   await app.db
     .updateTable('machines')
-    .set({ desired: desired[machine.state] ?? 'stopped', keep_volume_id: null })
+    .set({ keep_volume_id: null, ...(machine.started_at === null ? {} : { desired }) })
     .where('id', '=', machine.id)
     .where('claim_token', '=', token)
     .execute();
-  return new ServiceError(
+}
+
+const diskIsLost = (): ServiceError =>
+  new ServiceError(
     'conflict',
     'The disk of the machine is not there any more and cannot be kept. Delete it without preserve_storage.',
   );
-}

@@ -4,7 +4,7 @@ import type { MachineListQuery } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
-import { cutPage, readPage, rowsToFetch } from '../paging.ts';
+import { fetchPage, readPage } from '../paging.ts';
 
 const METADATA_PREFIX = 'metadata.';
 
@@ -29,15 +29,9 @@ export async function listMachines(
     .selectFrom('machines')
     .selectAll()
     .where('account_id', '=', accountId)
-    .where('desired', '<>', 'discarded')
-    .orderBy('created_at', 'desc')
-    .orderBy('id', 'desc');
+    .where('desired', '<>', 'discarded');
   select = query.state ? select.where('state', '=', query.state) : select.where('state', '<>', 'destroyed');
   if (query.name !== undefined) select = select.where('name', '=', query.name);
   for (const [name, value] of filters) select = select.where(sql<boolean>`metadata ->> ${name} = ${value}`);
-  const { after } = page;
-  if (after) select = select.where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
-  const limit = rowsToFetch(page);
-  if (limit !== undefined) select = select.limit(limit);
-  return cutPage(app.config.secret, await select.execute(), page, key);
+  return fetchPage(app.config.secret, select, page, key);
 }

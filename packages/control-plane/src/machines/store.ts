@@ -16,6 +16,7 @@ import { insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
 import { freeKey } from './idempotency.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
+import { LEAVING } from './transition.ts';
 
 const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
 const holdsMemory = (state: MachineState): boolean => MEMORY_HOLDERS.includes(state);
@@ -88,7 +89,7 @@ async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineR
   return query
     .where('state', 'in', [...guard.from])
     .where('generation', '<=', guard.observedGeneration)
-    .where('desired', 'not in', ['destroyed', 'discarded'])
+    .where('desired', 'not in', LEAVING)
     .where(claimIsFree)
     .executeTakeFirst();
 }

@@ -3,8 +3,9 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_STATE_TABLE, type MachineAction, type MachineState } from '@sandbar/contract/machine.ts';
 import type { Desired } from '../db/tables.ts';
 
-/** Whether the machine's deletion began: from then on no observation changes it, only the deletion itself. */
-export const isLeaving = (desired: Desired): boolean => desired === 'destroyed' || desired === 'discarded';
+/** The machine's deletion began: from then on no observation changes it, only the deletion itself. */
+export const LEAVING: readonly Desired[] = ['destroyed', 'discarded'];
+export const isLeaving = (desired: Desired): boolean => LEAVING.includes(desired);
 
 /** Nothing brings a machine back whose deletion began, also when its host is away. Throws `conflict`. */
 export function checkNotLeaving(desired: Desired): void {

@@ -5,8 +5,8 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
+import { lockAccount } from '../accounts/store.ts';
 import type { Tx } from '../db/database.ts';
-import type { AccountRow } from '../db/tables.ts';
 import { currentUse, type Excess, effectiveLimits, findExcess } from './limits.ts';
 
 /** Checks `amounts` against every dimension and charges them, or throws `quota_exceeded` naming the first that binds. */
@@ -25,11 +25,6 @@ export function chargeUnchecked(tx: Tx, accountId: string, amounts: Partial<Amou
 /** Gives `amounts` back. */
 export function releaseQuota(tx: Tx, accountId: string, amounts: Partial<Amounts>): Promise<void> {
   return addUse(tx, accountId, amounts, -1);
-}
-
-/** The account's row, held until the transaction ends. */
-export function lockAccount(tx: Tx, accountId: string): Promise<AccountRow> {
-  return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow();
 }
 
 async function addUse(tx: Tx, accountId: string, amounts: Partial<Amounts>, sign: 1 | -1): Promise<void> {

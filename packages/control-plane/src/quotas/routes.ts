@@ -1,6 +1,7 @@
 // HTTP of quotas.
 import { QUOTA_DESCRIPTIONS, QUOTA_DIMENSIONS, Quotas } from '@sandbar/contract/quota.ts';
 import type { FastifyInstance } from 'fastify';
+import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { currentUse, effectiveLimits } from './limits.ts';
@@ -22,7 +23,7 @@ export function addQuotaRoutes(server: FastifyInstance, app: App): void {
 }
 
 async function readQuotas(app: App, accountId: string): Promise<Quotas> {
-  const account = await app.db.selectFrom('accounts').selectAll().where('id', '=', accountId).executeTakeFirstOrThrow();
+  const account = await getAccount(app.db, accountId);
   const [limits, used] = [effectiveLimits(account), currentUse(account)];
   return {
     tier: account.tier,

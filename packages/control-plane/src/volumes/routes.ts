@@ -1,8 +1,8 @@
 // HTTP of volumes.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { NoContent } from '@sandbar/contract/fields.ts';
 import { Volume, VolumeList, VolumeListQuery, VolumeParams } from '@sandbar/contract/volume.ts';
 import type { FastifyInstance } from 'fastify';
-import { Type } from 'typebox';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { deleteVolume } from './destroy.ts';
@@ -33,7 +33,8 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
     schema: {
       operationId: 'listVolumes',
       summary: 'List volumes',
-      description: 'Newest first, all of them unless page_size is given: data volumes and kept root disks.',
+      description:
+        'Newest first, all of them unless page_size is given. So far a volume is the root disk that a deleted machine left.',
       tags,
       querystring: VolumeListQuery,
       response: { 200: VolumeList },
@@ -70,7 +71,7 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
         'host answers; the volume is a 404 from then on.',
       tags,
       params: VolumeParams,
-      response: { 204: Type.Unsafe<undefined>({ type: 'null', description: 'It is deleted.' }) },
+      response: { 204: NoContent },
     },
     config: { access: 'full', errors: ['conflict', 'host_unavailable'] },
     handler: async (request, reply) => {

@@ -1,0 +1,32 @@
+// Behind a reverse proxy the client is whom a trusted proxy names, and nobody else's word counts.
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { startTestBed } from './support/test-bed.ts';
+
+const rates = {
+  mutating: { perSec: 1000, burst: 1000 },
+  exec: { perSec: 1000, burst: 1000 },
+  signInAddress: { perSec: 1 / 3600, burst: 2 },
+  signInEmail: { perSec: 1000, burst: 1000 },
+};
+
+/** The statuses of three sign-ins from one client and one from another, as the header tells. */
+async function statuses(trustProxy: string): Promise<number[]> {
+  const bed = await startTestBed({ config: { rates, trustProxy } });
+  const body = { email: 'nobody@example.test', password: 'not this one' };
+  const signIn = async (client: string) =>
+    (await bed.api('POST', '/v1/auth/sign-in', { key: null, body, headers: { 'x-forwarded-for': client } })).status;
+  const found: number[] = [];
+  for (const client of ['203.0.113.1', '203.0.113.1', '203.0.113.1', '203.0.113.2']) found.push(await signIn(client));
+  return found;
+}
+
+describe('X-Forwarded-For', () => {
+  it('of a trusted proxy names the client that sign-in is limited by', async () => {
+    assert.deepEqual(await statuses('127.0.0.1'), [401, 401, 429, 401]);
+  });
+
+  it('of anybody else is not believed', async () => {
+    assert.deepEqual(await statuses(''), [401, 401, 429, 429]);
+  });
+});
