@@ -53,7 +53,11 @@ function printMachines(found: readonly Machine[]): void {
     machine.created_at,
   ]);
   console.log(formatTable(['ID', 'NAME', 'STATE', 'VCPUS', 'MEMORY MB', 'DISK GB', 'IP', 'CREATED'], rows));
-  for (const { id, error } of found) if (error !== null) console.log(`${id}: ${error}`);
+  for (const { id, error, root_volume_id, state } of found) {
+    if (error !== null) console.log(`${id}: ${error}`);
+    if (state === 'destroyed' && root_volume_id !== null)
+      console.log(`${id}: its disk is kept as volume ${root_volume_id}`);
+  }
 }
 
 export const machines: Command = {
