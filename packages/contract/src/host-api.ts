@@ -115,6 +115,28 @@ export type HostVolume = Static<typeof HostVolume>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
 export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
+
+export const HOST_FINDING_KINDS = ['process', 'tap', 'rules', 'cgroup', 'file', 'mount'] as const;
+/** Something on a host that should not be there, or that is missing. */
+export const HostFinding = Type.Object({
+  kind: OneOf(HOST_FINDING_KINDS),
+  subject: Type.String({ description: 'What it is, such as "QEMU process 1234" or a path.' }),
+  detail: Type.String({ description: 'A sentence: why it should not be there, or is missing.' }),
+  fixable: Type.Boolean({ description: 'Whether mending ends it: it is certainly ours, or can be made again.' }),
+});
+export type HostFinding = Static<typeof HostFinding>;
+
+/** What a host finds when it compares itself with its own records, with the records beside it. */
+export const HostAudit = Type.Object({
+  findings: Type.Array(HostFinding),
+  machines: Type.Array(MachineReport),
+  volumes: Type.Array(HostVolume),
+});
+export type HostAudit = Static<typeof HostAudit>;
+
+/** After mending: what is still wrong, and what is not any more. */
+export const HostAuditFix = Type.Object({ ...HostAudit.properties, fixed: Type.Array(HostFinding) });
+export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
@@ -137,4 +159,6 @@ export const HOST_PATHS = {
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',
   volumes: '/v1/volumes',
   volume: '/v1/volumes/:id',
+  audit: '/v1/audit',
+  auditFix: '/v1/audit/fix',
 } as const;

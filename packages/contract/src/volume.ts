@@ -29,6 +29,7 @@ export const Volume = Type.Object(
     state: OneOf(VOLUME_STATES),
     machine_id: Nullable(Uuid('The machine it is attached to.')),
     mount_path: Nullable(Type.String({ description: 'Where that machine mounts it.' })),
+    error: Nullable(Type.String({ description: 'Why the state is error.' })),
     created_at: Timestamp(),
   },
   { title: 'Volume' },

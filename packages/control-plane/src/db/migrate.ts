@@ -9,6 +9,7 @@ import * as sharing from './migrations/002-sharing.ts';
 import * as sessions from './migrations/003-sessions.ts';
 import * as draining from './migrations/004-draining.ts';
 import * as volumes from './migrations/005-volumes.ts';
+import * as volumeError from './migrations/006-volume-error.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
@@ -18,6 +19,7 @@ export const MIGRATIONS = {
   '003-sessions': sessions,
   '004-draining': draining,
   '005-volumes': volumes,
+  '006-volume-error': volumeError,
 };
 
 /** Any constant; it only has to be the same in every replica. */

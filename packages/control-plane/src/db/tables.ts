@@ -192,6 +192,8 @@ export type VolumeTable = {
   stack: Generated<string | null>;
   /** A delete was accepted: absent for everybody but the reconciler. */
   deleting: Generated<boolean>;
+  /** Why the state is `error`. */
+  error: Generated<string | null>;
   created_at: CreatedAt;
 };
 

@@ -5,6 +5,8 @@ import type { OutputStream } from '@sandbar/contract/exec.ts';
 import {
   type EnsureMachine,
   HOST_PATHS,
+  type HostAudit,
+  type HostAuditFix,
   type HostEvent,
   type HostInfo,
   type HostVolume,
@@ -35,6 +37,8 @@ export type HostClient = {
   /** Succeeds also when there is nothing to delete. */
   deleteVolume(volumeId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
+  /** The jobs that run in a machine; undefined when the host does not know the machine. */
+  listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
   getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
   cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
   readOutput(
@@ -43,6 +47,10 @@ export type HostClient = {
     query: OutputQuery,
     signal?: AbortSignal,
   ): Promise<OutputPage | undefined>;
+  /** What is there that should not be, or is missing, by the host's own records. */
+  audit(): Promise<HostAudit>;
+  /** Mends what is certainly the host's own, and looks again. */
+  fixAudit(): Promise<HostAuditFix>;
   /** The event stream; ends or throws when the connection does. */
   events(signal: AbortSignal): AsyncIterable<HostEvent>;
   close(): void;
@@ -61,6 +69,8 @@ export class HostUnavailable extends ServiceError {
 const SLACK_MS = 10_000;
 /** A graceful stop takes up to 10 s on the host, a delete a kill (or such a stop) and the removal of files. */
 const REMOVE_MS = 30_000;
+/** An audit looks at every process and file of the host. */
+const AUDIT_MS = 60_000;
 
 /** A client for the agent that listens on `socketPath`; connects when it is first used. */
 export function createHostClient(socketPath: string): HostClient {
@@ -111,6 +121,11 @@ export function createHostClient(socketPath: string): HostClient {
       await orAbsent(json({ method: 'DELETE', path, timeoutMs: REMOVE_MS }));
     },
     startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
+    listRunningJobs: async (id) => {
+      const path = HOST_PATHS.jobs.replace(':id', id);
+      const list = await orAbsent(json<{ jobs: JobReport[] }>({ method: 'GET', path, timeoutMs: SLACK_MS }));
+      return list?.jobs;
+    },
     getJob: (id, jobId, waitMs, signal) => {
       const query = { wait_ms: waitMs };
       return orAbsent(json({ method: 'GET', path: jobPath(id, jobId), query, timeoutMs: waitMs + SLACK_MS, signal }));
@@ -131,6 +146,8 @@ export function createHostClient(socketPath: string): HostClient {
         eof: answer.headers[OUTPUT_HEADERS.eof] === 'true',
       };
     },
+    audit: () => json({ method: 'GET', path: HOST_PATHS.audit, timeoutMs: AUDIT_MS }),
+    fixAudit: () => json({ method: 'POST', path: HOST_PATHS.auditFix, timeoutMs: AUDIT_MS }),
     events: async function* (signal) {
       const answer = await send({ method: 'GET', path: HOST_PATHS.events, signal });
       yield* readEvents(answer);

@@ -12,6 +12,7 @@ export function toVolume(row: VolumeRow): Volume {
     state: row.state,
     machine_id: row.machine_id,
     mount_path: row.mount_path,
+    error: row.error,
     created_at: row.created_at.toISOString(),
   };
 }

@@ -21,6 +21,7 @@ const example: Volume = {
   state: 'available',
   machine_id: null,
   mount_path: null,
+  error: null,
   created_at: '2026-01-02T03:14:05.006Z',
 };
 

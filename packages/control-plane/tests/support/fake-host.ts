@@ -7,6 +7,7 @@ import {
   type EnsureMachine,
   HOST_PATHS,
   type HostEvent,
+  type HostFinding,
   type HostInfo,
   type HostVolume,
   type JobReport,
@@ -23,11 +24,14 @@ export type Operation =
   | 'ensure'
   | 'delete'
   | 'startJob'
+  | 'listJobs'
   | 'getJob'
   | 'cancel'
   | 'output'
   | 'listVolumes'
-  | 'deleteVolume';
+  | 'deleteVolume'
+  | 'audit'
+  | 'fixAudit';
 /** `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released. */
 export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hangThenFail' | ServiceError;
 
@@ -40,6 +44,8 @@ export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
   /** Kept disks, by volume. */
   readonly volumes = new Map<string, HostVolume>();
+  /** What the host finds wrong with itself. */
+  findings: HostFinding[] = [];
   /** A call about a volume has the volume's id. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
   readonly info: HostInfo;
@@ -206,6 +212,12 @@ export class FakeHost {
     server.put<JobRoute>(HOST_PATHS.job, ({ params, body }, reply) =>
       handle('startJob', params.id, reply, () => this.#startJob(params.id, params.job_id, body as StartJob)),
     );
+    server.get<Machine>(HOST_PATHS.jobs, ({ params }, reply) =>
+      handle('listJobs', params.id, reply, () => {
+        const reports = [...this.#machine(params.id).jobs.values()].map((job) => job.report);
+        return { jobs: reports.filter((report) => report.status === 'running') };
+      }),
+    );
     server.get<JobRoute>(HOST_PATHS.job, ({ params, query }, reply) =>
       handle('getJob', params.id, reply, async () => {
         await this.#waitUntil(() => this.#job(params.id, params.job_id).report.status !== 'running', query.wait_ms);
@@ -232,6 +244,15 @@ export class FakeHost {
         reply.header(OUTPUT_HEADERS.eof, String(ended() && next >= all.length));
         reply.type('application/octet-stream');
         return page;
+      }),
+    );
+    const audit = () => ({ findings: this.findings, machines: this.#reports(), volumes: [...this.volumes.values()] });
+    server.get(HOST_PATHS.audit, (_request, reply) => handle('audit', '', reply, audit));
+    server.post(HOST_PATHS.auditFix, (_request, reply) =>
+      handle('fixAudit', '', reply, () => {
+        const fixed = this.findings.filter((finding) => finding.fixable);
+        this.findings = this.findings.filter((finding) => !finding.fixable);
+        return { ...audit(), fixed };
       }),
     );
     server.get(HOST_PATHS.events, async (_request, reply) => {
