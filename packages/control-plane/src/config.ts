@@ -21,6 +21,8 @@ export type Timing = {
   reconcileJobsMs: number;
   /** Age from which a job that its host does not know is lost. */
   jobLostMs: number;
+  /** How long a machine that no row knows must be seen on its host before it is removed. */
+  unknownGraceMs: number;
   /** Silence on the event stream (heartbeats come every 5 s) after which it is opened again. */
   eventSilenceMs: number;
   /** First and longest pause between attempts to reach a host agent. */
@@ -40,6 +42,7 @@ export const DEFAULT_TIMING: Timing = {
   reconcileMs: 2_000,
   reconcileJobsMs: 10_000,
   jobLostMs: 30_000,
+  unknownGraceMs: 6_000,
   eventSilenceMs: 15_000,
   reconnectMs: { first: 100, longest: 2_000 },
   streamHeartbeatMs: 15_000,

@@ -5,6 +5,7 @@ import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_STATES } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
+import { v7 as uuidv7 } from 'uuid';
 import type { Desired } from '../src/db/tables.ts';
 import { releaseQuota } from '../src/quotas/charge.ts';
 import { machineAmounts } from '../src/quotas/machine-amounts.ts';
@@ -312,7 +313,7 @@ describe('host and rows', () => {
   });
 
   it('a machine that no row knows is removed from the host', async () => {
-    const id = randomUUID();
+    const id = uuidv7();
     host.plant(id);
     await until(() => !host.machines.has(id), 'it is removed');
   });

@@ -71,6 +71,7 @@ describe('volume get and list', () => {
       state: 'available',
       machine_id: null,
       mount_path: null,
+      error: null,
     });
     assert.deepEqual(await listIds(), [id]);
     await checkBooks(bed);

@@ -7,15 +7,18 @@ import type { MachineRow } from '../db/tables.ts';
 import { claimIsFree, holdClaim, tryClaim } from '../machines/claim.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { loseMachine, observeMachine } from '../machines/observe.ts';
+import type { Sightings } from './sightings.ts';
+import { isOfThisDatabase } from './unknown.ts';
 
 const WIDTH = 8;
 
 /** Compares every host that answers with its rows. */
-export async function compareWithHosts(app: App): Promise<void> {
-  for (const hostId of app.hosts.connectedIds()) await compareWithHost(app, hostId);
+export async function compareWithHosts(app: App, unknown: Sightings): Promise<void> {
+  for (const hostId of app.hosts.connectedIds()) await compareWithHost(app, hostId, unknown);
+  unknown.endPass();
 }
 
-async function compareWithHost(app: App, hostId: string): Promise<void> {
+async function compareWithHost(app: App, hostId: string, unknown: Sightings): Promise<void> {
   const reports = await app.hosts.client(hostId).listMachines();
   const rows = await app.db
     .selectFrom('machines')
@@ -27,8 +30,10 @@ async function compareWithHost(app: App, hostId: string): Promise<void> {
   const reportedIds = new Set(reports.map((report) => report.machine_id));
   await forEachBounded(reports, WIDTH, async (report) => {
     const row = rowsById.get(report.machine_id);
-    if (!row) await removeUnknown(app, hostId, report);
-    else if (row.state === 'running') await observeMachine(app, hostId, report);
+    if (!row) {
+      const isOverdue = unknown.isOverdue(`${hostId}/${report.machine_id}`, app.config.timing.unknownGraceMs);
+      if (isOverdue) await removeUnknown(app, hostId, report);
+    } else if (row.state === 'running') await observeMachine(app, hostId, report);
     else if (row.state === 'stopped') await keepStopped(app, row, report);
   });
   const missing = rows.filter(
@@ -37,22 +42,23 @@ async function compareWithHost(app: App, hostId: string): Promise<void> {
   await forEachBounded(missing, WIDTH, (row) => confirmLost(app, row));
 }
 
-/** A row exists before its host hears of it, so a machine without a row is nobody's; asked again right before the end. */
-async function removeUnknown(app: App, hostId: string, report: MachineReport): Promise<void> {
-  const row = await app.db
-    .selectFrom('machines')
-    .select(['id', 'generation'])
-    .where('id', '=', report.machine_id)
-    .where('host_id', '=', hostId)
-    .where('state', '<>', 'destroyed')
-    .executeTakeFirst();
-  if (row) return;
-  await app.hosts.client(hostId).deleteMachine(report.machine_id, report.generation + 1);
-  app.log.warn({ machine_id: report.machine_id }, 'removed a machine from its host that no account has');
+/**
+ * Removes a machine that no account has from its host. A row exists before its host hears of it, and is asked for again
+ * right before the end. Returns whether it was ours to remove: one of another database is left alone.
+ */
+export async function removeUnknown(app: App, hostId: string, report: MachineReport): Promise<boolean> {
+  const { machine_id: id, generation } = report;
+  const row = await app.db.selectFrom('machines').select('state').where('id', '=', id).executeTakeFirst();
+  if (row && row.state !== 'destroyed') return false;
+  const host = await app.db.selectFrom('hosts').select('created_at').where('id', '=', hostId).executeTakeFirst();
+  if (!row && !(host && isOfThisDatabase(id, host.created_at))) return false;
+  await app.hosts.client(hostId).deleteMachine(id, generation + 1);
+  app.log.warn({ machine_id: id }, 'removed a machine from its host that no account has');
+  return true;
 }
 
 /** A stop that the host did not finish, or a start that came late. */
-async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
+export async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
   if (report.status !== 'running' && report.status !== 'starting') return;
   const claim = await tryClaim(app, row.id);
   if (!claim) return;
@@ -63,7 +69,8 @@ async function keepStopped(app: App, row: MachineRow, report: MachineReport): Pr
   });
 }
 
-async function confirmLost(app: App, row: MachineRow): Promise<void> {
+/** Asks again, and gives up a machine that its host does not have. */
+export async function confirmLost(app: App, row: MachineRow): Promise<void> {
   if (await app.hosts.client(row.host_id).getMachine(row.id)) return;
   const free = await app.db
     .selectFrom('machines')

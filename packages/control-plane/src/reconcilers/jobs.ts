@@ -1,4 +1,5 @@
-// Running jobs that ended while nobody listened: their hosts are asked for each by its id.
+// Running jobs that ended while nobody listened: each machine's host is asked which of them run, and for each that does
+// not by its id.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
@@ -22,7 +23,22 @@ export async function settleRunningJobs(app: App): Promise<void> {
     .where('execs.status', '=', 'running')
     .where('machines.host_id', 'in', connected)
     .execute();
-  await forEachBounded(jobs, WIDTH, (job) => settleOne(app, job));
+  const byMachine = Map.groupBy(jobs, (job) => job.machine_id);
+  await forEachBounded([...byMachine.values()], WIDTH, async (ofMachine) => {
+    try {
+      await settleMachine(app, ofMachine);
+    } catch (err) {
+      app.log.warn({ err, machine_id: ofMachine[0]?.machine_id }, 'the jobs of a machine could not be asked for');
+    }
+  });
+}
+
+async function settleMachine(app: App, jobs: readonly RunningJob[]): Promise<void> {
+  const [first] = jobs;
+  if (!first) return;
+  const reports = await app.hosts.client(first.host_id).listRunningJobs(first.machine_id);
+  const running = new Set(reports?.map((report) => report.job_id));
+  for (const job of jobs) if (!running.has(job.id)) await settleOne(app, job);
 }
 
 async function settleOne(app: App, job: RunningJob): Promise<void> {

@@ -1,86 +1,54 @@
-// The reconciler's clockwork: a pass on a timer and on a signal, one at a time, without arguments. It is the only
-// recovery path: whatever a crash, a lost connection or a failed undo left half done is found and finished by a pass.
+// The reconciler: the only recovery path. Whatever a crash, a lost connection or a failed undo left half done is found and
+// finished by one of these tasks.
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/database.ts';
 import { finishVolumeDeletes } from '../volumes/destroy.ts';
 import { compareWithHosts } from './drift.ts';
+import { refreshHosts } from './host-facts.ts';
 import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
+import { createSightings } from './sightings.ts';
+import { startTask, type Task } from './task.ts';
 import { finishUnfinished } from './unfinished.ts';
+import { compareVolumes } from './volumes.ts';
 
 export type Reconciler = {
-  /** Asks for a pass now; several requests during a pass make one more. */
+  /** Asks every task for a pass now. */
   signal(): void;
-  /** Runs a full pass and waits for its end. For tests. */
+  /** Runs a full pass of every task and waits for the end of all. */
   runOnce(): Promise<void>;
-  /** No pass begins after this; waits for the one that runs. */
+  /** No pass begins after this; waits for those that run. */
   stop(): Promise<void>;
 };
 
-/** Starts the clockwork; the first pass begins at once. */
+/** Starts the tasks; their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
   const { reconcileMs, reconcileJobsMs } = app.config.timing;
-  let stopped = false;
-  let wanted = false;
-  let askForJobs = true;
-  let jobsAskedAt = 0;
+  const unknownMachines = createSightings();
+  const lostVolumes = createSightings();
   let houseKeptAt = Number.NEGATIVE_INFINITY;
-  let running: Promise<void> | undefined;
-
-  const pass = async () => {
-    const withJobs = askForJobs || performance.now() - jobsAskedAt >= reconcileJobsMs;
-    askForJobs = false;
-    if (performance.now() - houseKeptAt >= HOUSEKEEPING_MS) {
-      await step(app, 'housekeeping', async () => {
-        await keepHouse(app);
-        houseKeptAt = performance.now();
-      });
-    }
-    await step(app, 'unfinished machines', () => finishUnfinished(app));
-    await step(app, 'unfinished deletes of volumes', () => finishVolumeDeletes(app));
-    await step(app, 'comparison with the hosts', () => compareWithHosts(app));
-    if (!withJobs) return;
-    jobsAskedAt = performance.now();
-    await step(app, 'running jobs', () => settleRunningJobs(app));
+  const housekeeping = async () => {
+    if (performance.now() - houseKeptAt < HOUSEKEEPING_MS) return;
+    await keepHouse(app);
+    houseKeptAt = performance.now();
   };
-  const run = (): Promise<void> => {
-    if (stopped) return Promise.resolve();
-    running ??= pass().finally(() => {
-      running = undefined;
-      if (!wanted) return;
-      wanted = false;
-      void run();
-    });
-    return running;
-  };
-  const signal = () => {
-    askForJobs = true;
-    if (running) wanted = true;
-    else void run();
-  };
-  const timer = setInterval(() => void run(), reconcileMs);
-  signal();
+  const tasks: Task[] = [
+    startTask(app, 'housekeeping', reconcileMs, housekeeping),
+    startTask(app, 'unfinished machines', reconcileMs, () => finishUnfinished(app)),
+    startTask(app, 'unfinished deletes of volumes', reconcileMs, () => finishVolumeDeletes(app)),
+    startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines)),
+    startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, lostVolumes)),
+    startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
+    startTask(app, 'facts of the hosts', reconcileJobsMs, () => refreshHosts(app)),
+  ];
   return {
-    signal,
+    signal: () => {
+      for (const task of tasks) task.signal();
+    },
     runOnce: async () => {
-      await running;
-      askForJobs = true;
-      await run();
+      await Promise.all(tasks.map((task) => task.runOnce()));
     },
     stop: async () => {
-      stopped = true;
-      clearInterval(timer);
-      await running;
+      await Promise.all(tasks.map((task) => task.stop()));
     },
   };
-}
-
-/** A step that fails must not keep the others from their work; it is tried again in the next pass. */
-async function step(app: App, name: string, work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch (error) {
-    if (isDatabaseAway(error)) app.log.warn({ step: name }, 'the reconciler waits for the database');
-    else app.log.error({ err: error, step: name }, 'a step of the reconciler failed');
-  }
 }

@@ -36,6 +36,7 @@ const TEST_TIMING: Timing = {
   reconcileMs: 100,
   reconcileJobsMs: 200,
   jobLostMs: 500,
+  unknownGraceMs: 200,
   reconnectMs: { first: 20, longest: 100 },
   streamHeartbeatMs: 200,
   shutdownMs: 2_000,
