@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -61,7 +60,7 @@ func run() error {
 		return err
 	}
 	host := channel.New(port, system.Token)
-	machine := api.Machine{Version: version, BootID: bootID(), PowerOff: powerOff}
+	machine := api.Machine{Version: version, PowerOff: powerOff}
 	handler := api.NewHandler(machine, identity.New(system.RootDevice), registry)
 	go func() { power.Fail(api.Serve(host, handler)) }()
 	console.Log("ready, version ", version)
@@ -74,12 +73,4 @@ func raiseFileLimit() {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		console.Log("file limit: ", err.Error())
 	}
-}
-
-func bootID() string {
-	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		console.Log(err.Error())
-	}
-	return strings.TrimSpace(string(content))
 }

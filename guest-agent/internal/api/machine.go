@@ -2,10 +2,13 @@ package api
 
 import (
 	"net/http"
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"sandbar/guest-agent/internal/console"
 	"sandbar/guest-agent/internal/identity"
 )
 
@@ -22,10 +25,23 @@ type healthBody struct {
 func (s *server) getHealth(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, healthBody{
 		Version:  s.machine.Version,
-		BootID:   s.machine.BootID,
+		BootID:   s.bootID(),
 		UptimeMs: uptime().Milliseconds(),
 		Identity: s.identity.MachineID(),
 	})
+}
+
+// bootID is read only once the machine is itself: the kernel makes it up at the first read, and a template that had read
+// it would give the same one to all its clones.
+func (s *server) bootID() string {
+	if s.identity.MachineID() == "" {
+		return ""
+	}
+	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		console.Log(err.Error())
+	}
+	return strings.TrimSpace(string(content))
 }
 
 func uptime() time.Duration {
@@ -37,6 +53,22 @@ func uptime() time.Duration {
 }
 
 func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
+	s.identify(w, r, func(request *identity.Request) error {
+		if s.identity.MachineID() == "" {
+			if err := s.jobs.DeleteAll(); err != nil { // of a rehearsal that the host did not see to its end
+				return err
+			}
+		}
+		return s.identity.Apply(request)
+	})
+}
+
+// rehearse takes what PUT /identity takes, and leaves nothing of it.
+func (s *server) rehearse(w http.ResponseWriter, r *http.Request) {
+	s.identify(w, r, s.identity.Rehearse)
+}
+
+func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*identity.Request) error) {
 	body, err := readBody(w, r)
 	if err != nil {
 		answerError(w, err)
@@ -47,7 +79,7 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 		answerError(w, err)
 		return
 	}
-	if err := s.identity.Apply(request); err != nil {
+	if err := apply(request); err != nil {
 		answerError(w, err)
 		return
 	}

@@ -15,7 +15,6 @@ import (
 // Machine is the part of the machine that has no package of its own.
 type Machine struct {
 	Version  string
-	BootID   string
 	PowerOff func() // does not return
 }
 
@@ -31,6 +30,7 @@ func NewHandler(machine Machine, self *identity.Identity, registry *jobs.Registr
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.getHealth)
 	mux.HandleFunc("PUT /identity", s.putIdentity)
+	mux.HandleFunc("POST /rehearsal", s.rehearse)
 	mux.HandleFunc("GET /jobs", s.listJobs)
 	mux.HandleFunc("PUT /jobs/{id}", s.putJob)
 	mux.HandleFunc("GET /jobs/{id}", s.getJob)

@@ -103,22 +103,30 @@ func (i *Identity) Apply(request *Request) error {
 	if err != nil {
 		return err
 	}
-	steps := [...]step{
+	err = perform([]step{
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", func() error { return setHostname(request.Hostname) }},
 		{"network", network.apply},
 		{"resize", func() error { return growRoot(i.rootDevice) }},
-	}
-	for _, step := range steps {
-		if err := step.do(); err != nil {
-			return fault.New(fault.Internal, step.name+": "+err.Error())
-		}
+	})
+	if err != nil {
+		return err
 	}
 	for _, err := range writeFiles("", request) {
 		console.Log("identity: ", err.Error())
 	}
 	i.current.store(request.MachineID)
+	return nil
+}
+
+// perform does the steps up to the first that fails.
+func perform(steps []step) error {
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fault.New(fault.Internal, step.name+": "+err.Error())
+		}
+	}
 	return nil
 }
 

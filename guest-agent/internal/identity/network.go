@@ -125,3 +125,22 @@ func (n *network) setAddress(link netlink.Link) error {
 	}
 	return netlink.AddrAdd(link, &netlink.Addr{IPNet: n.address})
 }
+
+// rehearse configures the interface, except that it stays down, and undoes it.
+func (n *network) rehearse() error {
+	link, err := firstInterface()
+	if err != nil {
+		return err
+	}
+	before := *link.Attrs()
+	if err := n.setMAC(link); err != nil {
+		return os.NewSyscallError("mac", err)
+	}
+	if err := n.setAddress(link); err != nil {
+		return os.NewSyscallError("address", err)
+	}
+	if err := netlink.AddrDel(link, &netlink.Addr{IPNet: n.address}); err != nil {
+		return os.NewSyscallError("address", err)
+	}
+	return os.NewSyscallError("mac", netlink.LinkSetHardwareAddr(link, before.HardwareAddr))
+}

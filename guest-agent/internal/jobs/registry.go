@@ -105,6 +105,16 @@ func (r *Registry) Delete(id string) error {
 	return nil
 }
 
+// DeleteAll forgets every job, unless one is still running.
+func (r *Registry) DeleteAll() error {
+	for _, job := range r.List() {
+		if err := r.Delete(job.id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Abandon says that the machine ends under its jobs: from now on none of them ends of itself, so none is told to
 // have. To the host they are lost.
 func (r *Registry) Abandon() { r.abandonOnce.Do(func() { close(r.abandoned) }) }

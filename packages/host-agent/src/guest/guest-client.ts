@@ -15,6 +15,19 @@ const REQUEST_TIMEOUT_MS = 20_000;
 const STREAM_WINDOW_BYTES = 1024 * 1024;
 const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
 
+/** The one job that a machine without identity runs, with a command of the guest's own. */
+const REHEARSED_JOB = 'rehearsal';
+/** As long as a real one. The addresses are those set aside for documentation (RFC 5737, RFC 7042). */
+const REHEARSED_IDENTITY: GuestIdentity = {
+  machineId: '00000000-0000-7000-8000-000000000000',
+  hostname: 'rehearsal',
+  address: '192.0.2.2/24',
+  gateway: '192.0.2.1',
+  nameServers: ['192.0.2.1'],
+  mac: '02:00:5e:00:53:01',
+  mtu: 1500,
+};
+
 type Answer = { status: number; stream: ClientHttp2Stream };
 
 export class GuestClient implements Guest {
@@ -46,17 +59,19 @@ export class GuestClient implements Guest {
   }
 
   async setIdentity(identity: GuestIdentity): Promise<void> {
-    await this.#json('PUT', '/identity', {
-      machine_id: identity.machineId,
-      hostname: identity.hostname,
-      address: identity.address,
-      gateway: identity.gateway,
-      dns: identity.nameServers,
-      mac: identity.mac,
-      mtu: identity.mtu,
-      time_unix_ms: Date.now(),
-      entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
-    });
+    await this.#json('PUT', '/identity', identityBody(identity));
+  }
+
+  async rehearse(): Promise<void> {
+    await this.#json('POST', '/rehearsal', identityBody(REHEARSED_IDENTITY));
+    const frames = await this.startJob(REHEARSED_JOB, { command: 'true', timeout_sec: 10 }, MAX_JSON_BYTES);
+    const offsets = { stdout: 0, stderr: 0 };
+    for await (const frame of frames) {
+      if (frame.type === 'output') offsets[frame.stream] = frame.offset + frame.bytes.length;
+    }
+    await this.acknowledgeOutput(REHEARSED_JOB, offsets);
+    await this.forgetJob(REHEARSED_JOB);
+    if ((await this.listJobs()).length > 0) throw new Error('the guest was left with a job by its rehearsal');
   }
 
   async startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
@@ -144,6 +159,20 @@ export class GuestClient implements Guest {
       if (body !== undefined) stream.end(JSON.stringify(body));
     });
   }
+}
+
+function identityBody(identity: GuestIdentity) {
+  return {
+    machine_id: identity.machineId,
+    hostname: identity.hostname,
+    address: identity.address,
+    gateway: identity.gateway,
+    dns: identity.nameServers,
+    mac: identity.mac,
+    mtu: identity.mtu,
+    time_unix_ms: Date.now(),
+    entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
+  };
 }
 
 function noAnswer(method: string, path: string): Error {

@@ -38,6 +38,11 @@ export type StreamOffsets = Record<OutputStream, number>;
 export interface Guest {
   /** Resolves when the session is over, for whatever reason. */
   readonly closed: Promise<void>;
+  /**
+   * Goes once through the identity step and a job, so that the code of both is translated when it matters, and leaves no
+   * trace in the guest. Only for a machine without identity: rejects with `conflict` after {@link setIdentity}.
+   */
+  rehearse(): Promise<void>;
   setIdentity(identity: GuestIdentity): Promise<void>;
   /**
    * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.

@@ -7,7 +7,7 @@ import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
 import type { Hypervisor, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 
-export type FaultPoint = 'launch' | 'connectGuest' | 'setIdentity' | 'startJob' | 'listJobs';
+export type FaultPoint = 'launch' | 'connectGuest' | 'rehearse' | 'setIdentity' | 'startJob' | 'listJobs';
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
@@ -118,6 +118,10 @@ export class FakeGuest implements Guest {
     this.#vm = vm;
     this.#hypervisor = hypervisor;
     this.closed = new Promise((resolve) => this.#over.signal.addEventListener('abort', () => resolve()));
+  }
+
+  async rehearse(): Promise<void> {
+    this.#hypervisor.fault('rehearse');
   }
 
   async setIdentity(identity: GuestIdentity): Promise<void> {
