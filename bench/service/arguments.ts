@@ -1,0 +1,117 @@
+// What one run measures and how often. A quick run shows that everything works; its figures mean little.
+import { parseArgs } from 'node:util';
+import { messageOf, Problem } from '@sandbar/service/problem.ts';
+
+export const SECTIONS = ['gvisor', 'restore', 'create', 'exec', 'burst', 'boots', 'idle', 'many', 'kill'] as const;
+export type SectionName = (typeof SECTIONS)[number];
+
+export type Sizes = {
+  /** Rounds of what is timed one after the other. */
+  samples: number;
+  /** Rounds of each burst. */
+  bursts: number;
+  /** Machines created at once, one burst each: with the pool of `pool` clones. */
+  burst: readonly [small: number, large: number];
+  /** Stopped clones that the service keeps (`SANDBAR_POOL_SIZE`). */
+  pool: number;
+  /** Cold boots in a row. */
+  boots: number;
+  /** Seconds for which idle machines are watched. */
+  idleSec: number;
+  /** Machines of 128 MB that exist at once. */
+  machines: number;
+  /** Machines with a running job when the processes are killed, and how often that is done. */
+  killed: number;
+  kills: number;
+};
+
+const FULL: Sizes = {
+  samples: 30,
+  bursts: 3,
+  burst: [20, 50],
+  pool: 4,
+  boots: 100,
+  idleSec: 20,
+  machines: 200,
+  killed: 20,
+  kills: 2,
+};
+const QUICK: Sizes = {
+  samples: 2,
+  bursts: 1,
+  burst: [2, 3],
+  pool: 1,
+  boots: 2,
+  idleSec: 2,
+  machines: 3,
+  killed: 2,
+  kills: 1,
+};
+
+export type BenchArguments = {
+  sections: readonly SectionName[];
+  sizes: Sizes;
+  isWhole: boolean;
+  out: string | undefined;
+};
+
+/** Options that change one size. */
+const OPTIONS = {
+  samples: 'samples',
+  bursts: 'bursts',
+  pool: 'pool',
+  boots: 'boots',
+  'idle-sec': 'idleSec',
+  machines: 'machines',
+  killed: 'killed',
+  kills: 'kills',
+} as const satisfies Record<string, keyof Sizes>;
+
+export const USAGE = `npm run bench -- [SECTION ...] [OPTIONS]
+  sections        ${SECTIONS.join(' ')}; none named: all of them
+  --quick         every section in small: shows that it works, its figures mean little
+  ${Object.keys(OPTIONS)
+    .map((name) => `--${name} N`)
+    .join(' ')}
+  --out FILE      writes the results there. A whole run writes bench/RESULTS.md, any other only prints`;
+
+/** Reads the command line. Throws Problem. */
+export function readBenchArguments(args: readonly string[]): BenchArguments {
+  const { values, positionals } = parse(args);
+  const given = Object.entries(OPTIONS).flatMap(([option, size]) => {
+    const text = values[option];
+    return text === undefined ? [] : [[size, readCount(option, String(text))] as const];
+  });
+  const isWhole = positionals.length === 0 && given.length === 0 && !values.quick;
+  const out = values.out === undefined ? undefined : String(values.out);
+  return {
+    sections: positionals.length === 0 ? SECTIONS : positionals.map(readSection),
+    sizes: { ...(values.quick ? QUICK : FULL), ...Object.fromEntries(given) },
+    isWhole,
+    out: out ?? (isWhole ? 'bench/RESULTS.md' : undefined),
+  };
+}
+
+type Parsed = { values: Record<string, string | boolean | undefined>; positionals: string[] };
+
+function parse(args: readonly string[]): Parsed {
+  const numbers = Object.fromEntries(Object.keys(OPTIONS).map((name) => [name, { type: 'string' as const }]));
+  const options = { quick: { type: 'boolean' as const }, out: { type: 'string' as const }, ...numbers };
+  try {
+    const { values, positionals } = parseArgs({ args: [...args], allowPositionals: true, options });
+    return { values: { ...values }, positionals };
+  } catch (error) {
+    throw new Problem(`${messageOf(error)}\n\n${USAGE}`);
+  }
+}
+
+function readCount(name: string, text: string): number {
+  if (/^[1-9]\d{0,5}$/.test(text)) return Number(text);
+  throw new Problem(`--${name} must be a whole number of at least 1, not "${text}"`);
+}
+
+function readSection(text: string): SectionName {
+  const section = SECTIONS.find((name) => name === text);
+  if (section !== undefined) return section;
+  throw new Problem(`there is no section "${text}"; there are ${SECTIONS.join(', ')}`);
+}

@@ -1,0 +1,35 @@
+// The yardstick: a whole gVisor sandbox that prints one word, as Debian's runsc starts it. Everything is compared with
+// it on the machine and in the minute at hand.
+import { spawn, spawnSync } from 'node:child_process';
+
+const ARGS = ['--network=none', '--ignore-cgroups', 'do', '/bin/echo', 'hi'];
+
+export const NO_GVISOR =
+  'runsc (gVisor) is missing, so there are no ratios to it: install it as root with apt-get install runsc';
+
+/** The first line of `runsc --version`, or undefined where there is none. */
+export function gvisorVersion(): string | undefined {
+  const { status, stdout } = spawnSync('runsc', ['--version'], { encoding: 'utf8' });
+  return status === 0 ? stdout.split('\n')[0] : undefined;
+}
+
+/** Milliseconds from the start of the process to its end. Throws when it does not print what it must. */
+export async function timeGvisor(): Promise<number> {
+  const began = performance.now();
+  const child = spawn('runsc', ARGS, { stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  let errors = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors += text;
+  });
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', resolve);
+  });
+  const took = performance.now() - began;
+  if (code !== 0 || output !== 'hi\n') throw new Error(`runsc ended with ${code}: ${errors.trim() || output}`);
+  return took;
+}

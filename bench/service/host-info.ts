@@ -1,0 +1,53 @@
+// What the host agent tells of itself over its socket: how machines are isolated, and how full the pool is.
+import { request } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Isolation } from '@sandbar/contract/machine.ts';
+
+export type HostInfo = {
+  isolation: Isolation;
+  /** Stopped clones that wait for a create; undefined: this service has no pool. */
+  pool: { ready: number; target: number } | undefined;
+};
+
+const POLL_MS = 50;
+/** A clone takes a second to restore and warm under emulation; a first template needs a cold boot before that. */
+const FULL_WITHIN_MS = 120_000;
+
+export async function readHostInfo(socketPath: string): Promise<HostInfo> {
+  const info = await getJson(socketPath, '/v1/host');
+  const pool = info.pool as { ready?: unknown; target?: unknown } | undefined;
+  return {
+    isolation: info.isolation === 'kvm' ? 'kvm' : 'emulated',
+    pool: pool === undefined ? undefined : { ready: Number(pool.ready), target: Number(pool.target) },
+  };
+}
+
+/** Resolves when the pool is full; false: there is none. Throws when it does not fill. */
+export async function waitForFullPool(socketPath: string): Promise<boolean> {
+  for (const until = performance.now() + FULL_WITHIN_MS; ; await delay(POLL_MS)) {
+    const { pool } = await readHostInfo(socketPath);
+    if (pool === undefined) return false;
+    if (pool.target > 0 && pool.ready >= pool.target) return true;
+    if (performance.now() > until) {
+      throw new Error(`the pool stays at ${pool.ready} of ${pool.target} clones for ${FULL_WITHIN_MS / 1000} s`);
+    }
+  }
+}
+
+function getJson(socketPath: string, path: string): Promise<Record<string, unknown>> {
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath, path, signal: AbortSignal.timeout(10_000) }, (response) => {
+      let text = '';
+      response.setEncoding('utf8').on('data', (chunk: string) => {
+        text += chunk;
+      });
+      response.once('error', reject);
+      response.once('end', () => {
+        if (response.statusCode === 200) resolve(JSON.parse(text));
+        else reject(new Error(`the host agent answers ${path} with ${response.statusCode}: ${text}`));
+      });
+    });
+    call.once('error', reject);
+    call.end();
+  });
+}

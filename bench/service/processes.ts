@@ -1,0 +1,57 @@
+// The QEMU processes of a service, and what the kernel says of each: CPU time, memory of its own.
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** Linux reports process times in ticks of 10 ms. */
+const TICKS_PER_SECOND = 100;
+
+/** Process ids of the QEMUs whose run directories are in `folder`, by the name of the directory. */
+export function qemuPids(folder: string): Map<string, number> {
+  const names = readIfThere(() => readdirSync(folder)) ?? [];
+  return new Map(
+    names.flatMap((name) => {
+      const text = readIfThere(() => readFileSync(join(folder, name, 'qemu.pid'), 'utf8'));
+      const pid = Number.parseInt(text ?? '', 10);
+      return pid > 0 && startOf(pid) !== undefined ? [[name, pid] as const] : [];
+    }),
+  );
+}
+
+/** User and system time since the process began, seconds. */
+export function cpuSeconds(pid: number): number {
+  const fields = statFields(pid) ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+}
+
+/** Memory that is the process's own, not a file's: MB of 2^20 bytes. */
+export function anonymousMb(pid: number): number {
+  const kilobytes = /^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
+  return Number(kilobytes) / 1024;
+}
+
+/** Names a process for good, since ids are used again: its start, in ticks since the boot. Undefined: it is gone. */
+export function startOf(pid: number): string | undefined {
+  const fields = statFields(pid);
+  return fields === undefined || fields[0] === 'Z' ? undefined : fields[19];
+}
+
+/** The id on the first line of a pid file; undefined while there is none. */
+export function readPid(file: string): number | undefined {
+  const pid = Number.parseInt(readIfThere(() => readFileSync(file, 'utf8')) ?? '', 10);
+  return pid > 0 ? pid : undefined;
+}
+
+function statFields(pid: number): string[] | undefined {
+  const stat = readIfThere(() => readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  return stat?.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
+function readIfThere<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ESRCH' || code === 'ENOTDIR') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,92 @@
+// The results page: which machine, which settings, one table, and what the reader must know to repeat it.
+import {
+  type Bound,
+  type Figure,
+  ratioTo,
+  roundUp,
+  type Statistic,
+  statisticOf,
+  type Verdict,
+  verdictOf,
+} from './figures.ts';
+
+export type Results = {
+  /** Lines that describe the machine and the run. */
+  facts: readonly string[];
+  figures: readonly Figure[];
+  /** Steps that broke, and things left behind. */
+  problems: readonly string[];
+  /** Said in full sentences under the table. */
+  notes: readonly string[];
+};
+
+const HEAD = ['what', 'n', 'median', 'p95', 'max', '÷ gVisor', '÷ restore', 'bound', 'met'];
+
+/** The whole page in Markdown. */
+export function renderResults({ facts, figures, problems, notes }: Results): string {
+  const rows = figures.map(rowOf);
+  const lines = [
+    '# Results of `npm run bench`',
+    '',
+    'Written by the run; [README.md](README.md) says what is measured and how. Times in milliseconds, memory in MB (2^20',
+    'bytes), CPU in percent of one core. Values and ratios are rounded up; bounds are compared with the exact ones.',
+    '',
+    ...facts.map((fact) => `- ${fact}`),
+    '',
+    row(HEAD),
+    row(HEAD.map((name) => (name === 'what' || name === 'bound' || name === 'met' ? '---' : '---:'))),
+    ...rows.map(row),
+    ...(problems.length === 0 ? [] : ['', '**Problems:**', '', ...problems.map((problem) => `- ${problem}`)]),
+    ...(notes.length === 0 ? [] : ['', ...notes.map((note) => `- ${note}`)]),
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+/** One line for the terminal while the run goes on. */
+export function renderFigure(figure: Figure): string {
+  const [what, n, median, p95, max, gvisor, restore, bound, met] = rowOf(figure);
+  const ratios = [gvisor === '—' ? '' : `; ${gvisor} gVisor starts`, restore === '—' ? '' : `; ${restore} restores`];
+  const verdict = bound === '' ? '' : `  [${bound}: ${met}]`;
+  return `  ${what}: median ${median} ${figure.unit} (p95 ${p95}, max ${max}, n ${n})${ratios.join('')}${verdict}`;
+}
+
+function rowOf(figure: Figure): string[] {
+  const { what, unit, values, bounds = [] } = figure;
+  const show = (statistic: Statistic) => roundUp(statisticOf(values, statistic), digitsOf(unit));
+  return [
+    `${what}${unit === 'ms' || unit === '' ? '' : `, ${unit}`}`,
+    String(values.length),
+    show('median'),
+    show('p95'),
+    show('max'),
+    roundUp(ratioTo(figure, 'gvisor'), 2),
+    roundUp(ratioTo(figure, 'restore'), 2),
+    bounds.map(boundText).join('; '),
+    metText(bounds.map((bound) => [bound, verdictOf(figure, bound)])),
+  ];
+}
+
+function digitsOf(unit: Figure['unit']): number {
+  if (unit === '%') return 2;
+  return unit === '' ? 0 : 1;
+}
+
+function boundText({ of, atMost, in: reference }: Bound): string {
+  return `${of} ≤ ${atMost}${reference === undefined ? '' : ` ${reference}`}`;
+}
+
+/** `yes`, or what is missed or not known: never silent about one of several bounds. */
+function metText(verdicts: readonly (readonly [Bound, Verdict])[]): string {
+  if (verdicts.length === 0) return '';
+  if (verdicts.every(([, verdict]) => verdict === 'met')) return 'yes';
+  const named = (wanted: Verdict) => verdicts.filter(([, verdict]) => verdict === wanted).map(([{ of }]) => of);
+  const [missed, unknown] = [named('missed'), named('unknown')];
+  return [
+    ...(missed.length > 0 ? [`**no** (${missed.join(', ')})`] : []),
+    ...(unknown.length > 0 ? [`unknown (${unknown.join(', ')})`] : []),
+  ].join('; ');
+}
+
+function row(cells: readonly string[]): string {
+  return `| ${cells.join(' | ')} |`;
+}

@@ -1,0 +1,43 @@
+// Cold boots in a row: how long, and whether every one of them works. Under emulation a boot can hang; the host agent
+// then ends it and tries again, which a client sees as a slow create.
+import { readFileSync } from 'node:fs';
+import type { ModeService } from '../bench-service.ts';
+import { type Context, keepConnected, repeat, timed } from '../context.ts';
+import { noTimes } from '../references.ts';
+
+/** No boot that works takes this long here; one that hung was ended by the host agent and tried again. */
+const HUNG_MS = 7000;
+
+export async function benchBoots({ sandbar, paths }: ModeService, context: Context): Promise<void> {
+  const { sizes, references: yardsticks, report, note } = context;
+  const references = noTimes();
+  const values: number[] = [];
+  const failures: string[] = [];
+  const log = `${paths.logs}/host-agent.log`;
+  const failedBefore = failedBoots(log);
+  await repeat(context, sizes.boots, async () => {
+    await yardsticks.sample(references);
+    await keepConnected(sandbar);
+    const { ms, result } = await timed(() =>
+      sandbar.machines.create().catch((error: unknown) => {
+        failures.push(String(error));
+      }),
+    );
+    if (!result) return;
+    values.push(ms);
+    await sandbar.machines.destroy(result.id);
+  });
+  const slow = values.filter((ms) => ms > HUNG_MS).length;
+  const hung = Math.max(slow, failedBoots(log) - failedBefore - failures.length, 0);
+  const none = [{ of: 'max' as const, atMost: 0 }];
+  const what = `cold boot to 201, ${sizes.boots} in a row`;
+  report({ what, unit: 'ms', values, bounds: [{ of: 'median', atMost: 2000 }], references });
+  report({ what: `of these ${sizes.boots}: failed`, unit: '', values: [failures.length], bounds: none });
+  report({ what: `of these ${sizes.boots}: hung and tried again`, unit: '', values: [hung], bounds: none });
+  for (const failure of new Set(failures)) note(`A cold boot failed: ${failure}`);
+}
+
+/** Boots that the host agent gave up, by its log. */
+function failedBoots(log: string): number {
+  return readFileSync(log, 'utf8').split('a boot failed').length - 1;
+}

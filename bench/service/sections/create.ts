@@ -1,0 +1,82 @@
+// What a client waits for: a machine, its first job, its first output, one client after the other.
+import type { Machine } from '@sandbar/contract/machine.ts';
+import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Mode, ModeService } from '../bench-service.ts';
+import { type Context, keepConnected, repeat, timed } from '../context.ts';
+import type { Bound } from '../figures.ts';
+import { waitForFullPool } from '../host-info.ts';
+import { noTimes } from '../references.ts';
+
+const NAMES: Record<Mode, string> = {
+  pool: 'pool warm',
+  template: 'no pool, template there',
+  cold: 'cold',
+};
+
+type Bounds = { output: readonly Bound[]; create: readonly Bound[]; exec: readonly Bound[] };
+
+const BOUNDS: Record<Mode, Bounds> = {
+  pool: {
+    output: [
+      { of: 'median', atMost: 0.3, in: 'gVisor starts' },
+      { of: 'p95', atMost: 0.6, in: 'gVisor starts' },
+    ],
+    create: [{ of: 'median', atMost: 15 }],
+    exec: [{ of: 'median', atMost: 20 }],
+  },
+  template: { output: [], create: [{ of: 'median', atMost: 120 }], exec: [] },
+  cold: { output: [], create: [{ of: 'median', atMost: 2000 }], exec: [] },
+};
+
+export async function benchCreate({ mode, sandbar, paths }: ModeService, context: Context): Promise<void> {
+  const { sizes, references: yardsticks, report } = context;
+  const references = noTimes();
+  const times = { create: [] as number[], output: [] as number[], exec: [] as number[] };
+
+  /** Every round begins alike: a full pool, the yardsticks run, a connection open. */
+  const prepare = async () => {
+    await yardsticks.sample(references);
+    if (mode === 'pool') await waitForFullPool(paths.hostAgentSocket);
+    await keepConnected(sandbar);
+  };
+
+  await repeat(context, sizes.samples, async () => {
+    await prepare();
+    const output = await timed(() => firstOutput(sandbar, times.create));
+    times.output.push(output.ms);
+    await sandbar.machines.destroy(output.result.id);
+  });
+  await repeat(context, sizes.samples, async () => {
+    await prepare();
+    const { ms, result: machine } = await timed(() => sandbar.machines.create());
+    times.create.push(ms);
+    times.exec.push((await timed(() => runEcho(sandbar, machine.id))).ms);
+    await sandbar.machines.destroy(machine.id);
+  });
+
+  const name = NAMES[mode];
+  const [unit, bounds] = ['ms' as const, BOUNDS[mode]];
+  report({ what: `time to first output, ${name}`, unit, values: times.output, bounds: bounds.output, references });
+  report({ what: `POST /v1/machines, ${name}`, unit, values: times.create, bounds: bounds.create, references });
+  report({ what: `first exec after create, ${name}`, unit, values: times.exec, bounds: bounds.exec, references });
+}
+
+/** Create, `echo`, read what it said: what a gVisor start does, through the public API. */
+async function firstOutput(sandbar: Sandbar, creates: number[]): Promise<Machine> {
+  const { ms, result: machine } = await timed(() => sandbar.machines.create());
+  creates.push(ms);
+  const job = await sandbar.execs.start(machine.id, { command: 'echo hi' });
+  const page = await sandbar.execs.output(machine.id, job.id, { wait_ms: 30_000 });
+  const said = Buffer.from(page.data, 'base64').toString();
+  if (said !== 'hi\n') throw new Error(`echo said ${JSON.stringify(said)}`);
+  return machine;
+}
+
+/** From the POST until the job is known to have ended. */
+export async function runEcho(sandbar: Sandbar, machineId: string): Promise<void> {
+  const job = await sandbar.execs.start(machineId, { command: 'echo hi' });
+  const ended = await sandbar.execs.wait(machineId, job.id);
+  if (ended.status !== 'exited' || ended.exit_code !== 0) {
+    throw new Error(`echo ended as ${ended.status} with ${ended.exit_code}`);
+  }
+}
