@@ -27,6 +27,7 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'cpio', shownBy: { program: 'cpio' } },
   { package: 'kmod', shownBy: { program: 'depmod' } },
   { package: 'util-linux', shownBy: { program: 'setpriv' }, only: 'root' },
+  { package: 'bubblewrap', shownBy: { program: 'bwrap' }, only: 'root' },
   { package: 'mount', shownBy: { program: 'mount' }, only: 'root' },
   { package: 'passwd', shownBy: { program: 'useradd' }, only: 'root' },
   // Without root the image is built in a user namespace.

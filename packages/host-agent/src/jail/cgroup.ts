@@ -1,0 +1,245 @@
+// The control groups of VMs: one a VM, below one of the data directory, directly under the root of each hierarchy. Not
+// below the agent's own group: a service manager that ends the agent's would end the machines with it. Processes are
+// only ever in a VM's group, which is a leaf, as version 2 demands.
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
+import { homeId } from '../network/names.ts';
+import type { VmLimits } from './jail.ts';
+
+/** Controllers we use, and what is missing without them. */
+const CONTROLLERS = {
+  cpu: 'The CPU of a VM is not limited',
+  memory: 'The memory of a VM is not limited on the host',
+  pids: 'The number of processes of a VM is not limited',
+} as const;
+type Controller = keyof typeof CONTROLLERS;
+const ALL = Object.keys(CONTROLLERS) as Controller[];
+
+/** A microsecond count that the kernel uses when none is given. */
+const PERIOD_US = 100_000;
+/** QEMU's own threads beside the vCPUs: devices, disk and network. */
+const EXTRA_CPUS = 0.5;
+/**
+ * MiB beside the guest's own memory. Of an emulated QEMU: 64 translation cache, some 40 of heap and stacks, page tables
+ * of 1/512; the rest is for a burst of requests in flight and for the page cache of its disk, without which it crawls.
+ */
+const EXTRA_MEMORY_MB = 256;
+/**
+ * Threads beside the vCPUs: QEMU has up to 64 workers for its disks and as many again while they are replaced, and a few
+ * for itself; bubblewrap is a process too.
+ */
+const EXTRA_TASKS = 160;
+/** CPU weight of a VM in the background, in 1/1024 of that of a machine: it goes on, but yields to every machine. */
+const BACKGROUND_SHARES = 64;
+/** Killed processes leave within milliseconds, unless the kernel waits for a broken disk. */
+const RELEASE_TIMEOUT_MS = 10_000;
+
+type Setting = { file: string; value: string; isOptional?: true };
+
+/** Finds what the host has below `root` and makes the data directory's group. */
+export function openCgroups(home: string, root = '/sys/fs/cgroup'): Cgroups {
+  const name = `sandbar-${homeId(home)}`;
+  return readIfThere(`${root}/cgroup.controllers`) === undefined ? openV1(root, name) : openV2(root, name);
+}
+
+function openV1(root: string, name: string): Cgroups {
+  const found = ALL.filter(
+    (controller) =>
+      readIfThere(`${root}/${controller}/cgroup.procs`) !== undefined &&
+      tryTo(() => mkdirSync(`${root}/${controller}/${name}`, { recursive: true })) === undefined,
+  );
+  // All VMs together weigh as much as one process of the host on each core, so that the agent is heard when they are busy.
+  if (found.includes('cpu')) {
+    apply(`${root}/cpu/${name}`, [{ file: 'cpu.shares', value: String(1024 * availableParallelism()) }]);
+  }
+  const why = (controller: Controller) =>
+    `the cgroup controller "${controller}" is not mounted, writable, at ${root}/${controller}.`;
+  return new Cgroups(
+    1,
+    found.map((controller) => ({ controllers: [controller], path: `${root}/${controller}/${name}` })),
+    lacksOf(found, why),
+  );
+}
+
+function openV2(root: string, name: string): Cgroups {
+  const path = `${root}/${name}`;
+  const failures = new Map<Controller, string | undefined>();
+  for (const controller of ALL) {
+    const failure = tryTo(() => {
+      mkdirSync(path, { recursive: true });
+      for (const group of [root, path]) writeFileSync(`${group}/cgroup.subtree_control`, `+${controller}`);
+    });
+    failures.set(controller, failure);
+  }
+  const found = ALL.filter((controller) => failures.get(controller) === undefined);
+  const why = (controller: Controller) =>
+    `the cgroup controller "${controller}" cannot be used (${failures.get(controller)}).`;
+  return new Cgroups(2, found.length > 0 ? [{ controllers: found, path }] : [], lacksOf(found, why));
+}
+
+/** What went wrong; undefined: nothing. */
+function tryTo(action: () => void): string | undefined {
+  try {
+    action();
+    return undefined;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+function lacksOf(found: readonly Controller[], why: (controller: Controller) => string): string[] {
+  return ALL.filter((controller) => !found.includes(controller)).map(
+    (controller) => `${CONTROLLERS[controller]}: ${why(controller)}`,
+  );
+}
+
+/** A hierarchy with the data directory's group in it. */
+type Hierarchy = { controllers: readonly Controller[]; path: string };
+
+export class Cgroups {
+  readonly version: 1 | 2;
+  /** What cannot be limited on this host, as sentences. */
+  readonly lacks: readonly string[];
+  readonly #hierarchies: readonly Hierarchy[];
+
+  constructor(version: 1 | 2, hierarchies: readonly Hierarchy[], lacks: readonly string[]) {
+    this.version = version;
+    this.#hierarchies = hierarchies;
+    this.lacks = lacks;
+  }
+
+  /** Makes the VM's groups with their limits. Returns the files that a process writes its pid into to be in them. */
+  create(vmId: string, limits: VmLimits): string[] {
+    return this.#hierarchies.map(({ controllers, path }) => {
+      mkdirSync(`${path}/${vmId}`, { recursive: true });
+      apply(
+        `${path}/${vmId}`,
+        controllers.flatMap((controller) => this.#settings(controller, limits)),
+      );
+      return `${path}/${vmId}/cgroup.procs`;
+    });
+  }
+
+  processesOf(vmId: string): number[] {
+    const pids = this.#groupsOf(vmId).flatMap(
+      (group) => readIfThere(`${group}/cgroup.procs`)?.trim().split('\n') ?? [],
+    );
+    return [...new Set(pids.filter((pid) => pid !== '').map(Number))];
+  }
+
+  /** Does nothing without the controller, or when the VM has no group. */
+  setBackground(vmId: string, isBackground: boolean): void {
+    const group = this.#groupWith('cpu', vmId);
+    if (group === undefined || readIfThere(`${group}/cgroup.procs`) === undefined) return;
+    // The scale of version 2 has 100 where that of version 1 has 1024.
+    const setting =
+      this.version === 1
+        ? { file: 'cpu.shares', value: String(isBackground ? BACKGROUND_SHARES : 1024) }
+        : { file: 'cpu.weight', value: String(isBackground ? Math.round((BACKGROUND_SHARES * 100) / 1024) : 100) };
+    apply(group, [setting]);
+  }
+
+  /** How often the kernel killed one of the VM's processes for its memory limit. */
+  memoryKillsOf(vmId: string): number {
+    const group = this.#groupWith('memory', vmId);
+    const file = this.version === 1 ? 'memory.oom_control' : 'memory.events';
+    const kills = group && readIfThere(`${group}/${file}`)?.match(/^oom_kill (\d+)$/m)?.[1];
+    return Number(kills ?? 0);
+  }
+
+  /** Kills what is in the VM's groups and removes them. Throws when something does not die. */
+  async remove(vmId: string): Promise<void> {
+    const deadline = Date.now() + RELEASE_TIMEOUT_MS;
+    for (const group of this.#groupsOf(vmId)) {
+      while (!removeGroup(group)) {
+        if (Date.now() > deadline) throw new Error(`processes of VM ${vmId} do not end: ${this.processesOf(vmId)}`);
+        for (const pid of this.processesOf(vmId)) kill(pid);
+        await delay(2);
+      }
+    }
+  }
+
+  listVmIds(): string[] {
+    const names = this.#hierarchies.flatMap(({ path }) => readdirSync(path, { withFileTypes: true }));
+    return [...new Set(names.filter((entry) => entry.isDirectory()).map((entry) => entry.name))];
+  }
+
+  #groupsOf(vmId: string): string[] {
+    return this.#hierarchies.map(({ path }) => `${path}/${vmId}`);
+  }
+
+  #groupWith(controller: Controller, vmId: string): string | undefined {
+    const hierarchy = this.#hierarchies.find(({ controllers }) => controllers.includes(controller));
+    return hierarchy && `${hierarchy.path}/${vmId}`;
+  }
+
+  #settings(controller: Controller, limits: VmLimits): Setting[] {
+    const isV1 = this.version === 1;
+    if (controller === 'cpu') {
+      const quotaUs = String(Math.round((limits.vcpus + EXTRA_CPUS) * PERIOD_US));
+      return isV1
+        ? [
+            { file: 'cpu.cfs_period_us', value: String(PERIOD_US) },
+            { file: 'cpu.cfs_quota_us', value: quotaUs },
+          ]
+        : [{ file: 'cpu.max', value: `${quotaUs} ${PERIOD_US}` }];
+    }
+    if (controller === 'pids') return [{ file: 'pids.max', value: String(limits.vcpus + EXTRA_TASKS) }];
+    const bytes = String((limits.memoryMb + EXTRA_MEMORY_MB) * 1024 * 1024);
+    // Swap is not there on every kernel. Without it a guest cannot wear out the host's disk, nor read slowly for ever.
+    return isV1
+      ? [
+          { file: 'memory.limit_in_bytes', value: bytes },
+          { file: 'memory.memsw.limit_in_bytes', value: bytes, isOptional: true },
+          { file: 'memory.swappiness', value: '0', isOptional: true },
+        ]
+      : [
+          { file: 'memory.max', value: bytes },
+          { file: 'memory.swap.max', value: '0', isOptional: true },
+          { file: 'memory.oom.group', value: '1', isOptional: true },
+        ];
+  }
+}
+
+function apply(group: string, settings: readonly Setting[]): void {
+  for (const { file, value, isOptional } of settings) {
+    try {
+      writeFileSync(`${group}/${file}`, value);
+    } catch (error) {
+      if (!isOptional) throw error;
+    }
+  }
+}
+
+/** False when processes are still in it; true when it is gone, or was. */
+function removeGroup(group: string): boolean {
+  try {
+    rmdirSync(group);
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return true;
+    if (code === 'EBUSY') return false;
+    throw error;
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    // ENODEV: the group was removed while its file was open.
+    if (code === 'ENOENT' || code === 'ENODEV') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,169 @@
+// The jail of an agent that is root: a uid, a cgroup and a root folder of its own for every VM, no capability, and an
+// empty environment (command-line.ts says how). Whoever takes over a QEMU sees its own machine's files and no others.
+import { accessSync, constants, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { basename, delimiter, join } from 'node:path';
+import { homeId } from '../network/names.ts';
+import { CommandError, runCommand } from '../run-command.ts';
+import { type Cgroups, openCgroups } from './cgroup.ts';
+import { type JailPrograms, jailArgs } from './command-line.ts';
+import { DeviceNodes } from './device-nodes.ts';
+import { checkVmId, type Jail, type JailCommand, type JailedProcess } from './jail.ts';
+import { findProgramFiles, type ProgramFiles } from './program-files.ts';
+import { giveFile, makeRunDirectory } from './run-directory.ts';
+import { UidPool, uidRange } from './uid-pool.ts';
+
+const ALWAYS_THERE = ['/dev/null', '/dev/urandom'];
+
+export type RootJailOptions = {
+  /** The data directory; run directories are below it. */
+  home: string;
+  /** The programs that will run in the jail, absolute paths: QEMU. */
+  programs: readonly string[];
+  cgroupRoot?: string;
+};
+
+export class RootJail implements Jail {
+  readonly lacks: readonly string[];
+  readonly #home: string;
+  readonly #programs: JailPrograms;
+  readonly #files: ProgramFiles;
+  readonly #cgroups: Cgroups;
+  readonly #devices: DeviceNodes;
+  readonly #uids: UidPool;
+
+  private constructor(home: string, programs: JailPrograms, files: ProgramFiles, cgroups: Cgroups) {
+    this.#home = home;
+    this.#programs = programs;
+    this.#files = files;
+    this.#cgroups = cgroups;
+    this.#devices = new DeviceNodes(`/dev/sandbar-${homeId(home)}`);
+    this.#uids = new UidPool(uidRange(home));
+    this.lacks = cgroups.lacks;
+  }
+
+  /** Finds what a jail is made of and runs a program in one. Throws with what to install or mount. */
+  static async open({ home, programs, cgroupRoot }: RootJailOptions): Promise<RootJail> {
+    const tools: JailPrograms = {
+      bwrap: findTool('bwrap', 'bubblewrap'),
+      setpriv: findTool('setpriv', 'util-linux'),
+      env: findTool('env', 'coreutils'),
+    };
+    const files = await findProgramFiles([tools.setpriv, tools.env, ...programs.map((path) => realpathSync(path))]);
+    const jail = new RootJail(home, tools, files, openCgroups(home, cgroupRoot));
+    for (const program of programs) await jail.#check(program);
+    return jail;
+  }
+
+  reserveUid(vmId: string): number {
+    checkVmId(vmId);
+    return this.#uids.take(vmId);
+  }
+
+  async prepare(vm: JailedProcess): Promise<JailCommand> {
+    const uid = this.reserveUid(vm.vmId);
+    makeRunDirectory(this.#home, vm.runDir, { uid, gid: uid });
+    for (const file of vm.writableFiles ?? []) giveFile(file, { uid, gid: uid });
+    const procsFiles = this.#cgroups.create(vm.vmId, vm.limits);
+    const args = await this.#args(vm, uid, procsFiles);
+    return { command: '/bin/sh', args, uid };
+  }
+
+  adopt(vmId: string, uid: number | undefined): void {
+    checkVmId(vmId);
+    if (uid !== undefined) this.#uids.takeAgain(vmId, uid);
+  }
+
+  programPid(vmId: string, spawnedPid: number): number | undefined {
+    const inGroup = this.processesOf(vmId);
+    const candidates = inGroup.length > 0 ? inGroup : readdirSync('/proc').map(Number).filter(Number.isInteger);
+    const chain = Object.values(this.#programs).map((path) => basename(path));
+    return candidates.find((pid) => {
+      const executable = executableOf(pid);
+      return executable !== undefined && !chain.includes(executable) && parentOf(pid) === spawnedPid;
+    });
+  }
+
+  processesOf(vmId: string): number[] {
+    return this.#cgroups.processesOf(vmId);
+  }
+
+  setBackground(vmId: string, isBackground: boolean): void {
+    this.#cgroups.setBackground(vmId, isBackground);
+  }
+
+  memoryKillsOf(vmId: string): number {
+    return this.#cgroups.memoryKillsOf(vmId);
+  }
+
+  async release(vmId: string): Promise<void> {
+    checkVmId(vmId);
+    await this.#cgroups.remove(vmId);
+    this.#uids.giveBack(vmId);
+  }
+
+  listVmIds(): string[] {
+    return this.#cgroups.listVmIds();
+  }
+
+  async #args(vm: JailedProcess, uid: number, procsFiles: readonly string[]): Promise<string[]> {
+    const devices = await Promise.all(
+      [...ALWAYS_THERE, ...vm.devices].map(async (device) => [await this.#devices.sourceOf(device), device] as const),
+    );
+    const jailed = { ...vm, program: realpathSync(vm.program) };
+    return jailArgs(this.#programs, { process: jailed, uid, procsFiles, devices, files: this.#files });
+  }
+
+  /** A host can forbid namespaces or cgroups in many ways; trying is the only way to know before the first machine. */
+  async #check(program: string): Promise<void> {
+    const vmId = '000000000000';
+    const runDir = `${this.#home}/run/jail-check`;
+    const limits = { vcpus: 1, memoryMb: 64, fileBytes: 1024 * 1024 };
+    try {
+      const vm = { vmId, runDir, program, args: ['--version'], readOnlyFiles: [], devices: [], limits };
+      const { command, args } = await this.prepare(vm);
+      await runCommand(command, args);
+    } catch (error) {
+      const why = error instanceof CommandError ? lastLine(error.message) : String(error);
+      throw new Error(
+        `this host does not let Sandbar jail its machines (bubblewrap in a control group): ${why}. A container needs CAP_SYS_ADMIN and cgroups of its own`,
+      );
+    } finally {
+      await this.release(vmId);
+    }
+  }
+}
+
+function findTool(name: string, debianPackage: string): string {
+  // The tools of a system administrator are not on the PATH of every account.
+  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/bin', '/usr/sbin', '/bin'];
+  for (const folder of folders.filter((path) => path.startsWith('/'))) {
+    try {
+      accessSync(join(folder, name), constants.X_OK);
+      return realpathSync(join(folder, name));
+    } catch {
+      // The next folder may have it.
+    }
+  }
+  throw new Error(`${name} was not found, and machines are not run without a jail: apt-get install ${debianPackage}`);
+}
+
+function lastLine(text: string): string {
+  return text.trim().split('\n').at(-1) ?? '';
+}
+
+function parentOf(pid: number): number | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+  } catch {
+    return undefined;
+  }
+}
+
+function executableOf(pid: number): string | undefined {
+  try {
+    return basename(readlinkSync(`/proc/${pid}/exe`));
+  } catch {
+    return undefined;
+  }
+}
