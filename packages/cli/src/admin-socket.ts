@@ -10,17 +10,25 @@ export class AdminSocketError extends Error {
   override readonly name = 'AdminSocketError';
 }
 
-/** Gets the path, or posts a body to it, and resolves with the answer. Throws ApiError, AdminSocketError. */
-export async function callAdmin<T>(path: string, body?: object): Promise<T> {
+/**
+ * Gets the path, or posts a body to it, and resolves with the answer, which may take `timeoutMs`. Throws ApiError,
+ * AdminSocketError.
+ */
+export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIMEOUT_MS): Promise<T> {
   const { adminSocket } = homePaths(defaultHome(process.env, process.getuid?.() === 0));
-  const { status, text } = await send(adminSocket, path, body);
+  const { status, text } = await send(adminSocket, path, body, timeoutMs);
   const answer = parse(text);
   if (status < 300 && answer !== undefined) return answer as T;
   const { code, detail } = { code: 'unknown', detail: `the service answered with status ${status}`, ...answer };
   throw new ApiError({ status, code: String(code), detail: String(detail), requestId: null, retryAfterSec: null });
 }
 
-function send(socketPath: string, path: string, body: object | undefined): Promise<{ status: number; text: string }> {
+function send(
+  socketPath: string,
+  path: string,
+  body: object | undefined,
+  timeoutMs: number,
+): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const call = request(
       {
@@ -28,7 +36,7 @@ function send(socketPath: string, path: string, body: object | undefined): Promi
         path,
         method: body === undefined ? 'GET' : 'POST',
         headers: body === undefined ? {} : { 'content-type': 'application/json' },
-        signal: AbortSignal.timeout(TIMEOUT_MS),
+        signal: AbortSignal.timeout(timeoutMs),
       },
       (response) => {
         response

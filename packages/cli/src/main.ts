@@ -4,15 +4,17 @@ import { AdminSocketError } from './admin-socket.ts';
 import type { Command } from './command.ts';
 import { activity } from './commands/activity.ts';
 import { admin } from './commands/admin.ts';
+import { doctor } from './commands/doctor.ts';
 import { exec } from './commands/exec.ts';
 import { images } from './commands/images.ts';
 import { machines } from './commands/machines.ts';
 import { quotas } from './commands/quotas.ts';
 import { run } from './commands/run.ts';
+import { volumes } from './commands/volumes.ts';
 import { UsageError } from './usage-error.ts';
 
 const VERSION = '0.1.0';
-const COMMANDS: readonly Command[] = [run, exec, machines, images, quotas, activity, admin];
+const COMMANDS: readonly Command[] = [run, exec, machines, volumes, images, quotas, activity, admin, doctor];
 
 const HELP = `Usage: sandbar COMMAND [OPTIONS]
 

@@ -93,3 +93,40 @@ export type HostSummary = {
   machines: number;
   last_seen_at: string;
 };
+
+/** What an audit looks at. `host`: what a host found in its own house. */
+export const AUDIT_AREAS = [
+  'host',
+  'machine',
+  'volume',
+  'job',
+  'quota',
+  'reservation',
+  'claim',
+  'idempotency key',
+  'ledger',
+] as const;
+export type AuditArea = (typeof AUDIT_AREAS)[number];
+
+/** A difference that two looks in a row saw and that no operation under way explains. */
+export type AuditFinding = {
+  area: AuditArea;
+  /** Null for what is in the database alone. */
+  host_id: string | null;
+  /** What it is about: an id, or what a host calls it. */
+  subject: string;
+  /** A sentence. */
+  detail: string;
+  /** What mending would do, such as "remove it from its host"; null when nothing can be done safely. */
+  fix: string | null;
+};
+
+export type Audit = {
+  findings: AuditFinding[];
+  /** Hosts with machines or volumes that could not be asked, and why. */
+  not_looked_at: { host_id: string; why: string }[];
+  looked_at: { hosts: number; machines: number; volumes: number; accounts: number };
+};
+
+/** After mending: what is still wrong, and what was done. */
+export type AuditFix = Audit & { fixed: (AuditFinding & { did: string })[] };

@@ -5,6 +5,7 @@ import { Images } from './images.ts';
 import { Machines } from './machines.ts';
 import { resolveSettings } from './settings.ts';
 import { Transport } from './transport.ts';
+import { Volumes } from './volumes.ts';
 
 export type SandbarOptions = {
   /** Default: `SANDBAR_BASE_URL`, else credentials.json of the service on this machine. */
@@ -24,6 +25,7 @@ export class Sandbar {
   readonly machines: Machines;
   readonly execs: Execs;
   readonly images: Images;
+  readonly volumes: Volumes;
   readonly account: Account;
 
   /** Throws ConfigurationError when no address or key is given or found. */
@@ -33,6 +35,7 @@ export class Sandbar {
     this.machines = new Machines(transport);
     this.execs = new Execs(transport);
     this.images = new Images(transport);
+    this.volumes = new Volumes(transport);
     this.account = new Account(transport);
   }
 }

@@ -15,6 +15,7 @@ import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { sendError } from '../http/errors.ts';
 import { addAccountRoutes } from './accounts.ts';
+import { addAuditRoutes } from './audit.ts';
 import { addHostRoutes } from './hosts.ts';
 import { stopAllMachines } from './stop-all.ts';
 
@@ -51,6 +52,7 @@ export function buildAdminServer(app: App): FastifyInstance {
 
   addAccountRoutes(untyped, app);
   addHostRoutes(untyped, app);
+  addAuditRoutes(untyped, app);
   server.post('/admin/machines/stop-all', { schema: { body: Nothing } }, () => stopAllMachines(app));
   return untyped;
 }

@@ -33,7 +33,7 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
     if (!row) {
       const isOverdue = unknown.isOverdue(`${hostId}/${report.machine_id}`, app.config.timing.unknownGraceMs);
       if (isOverdue) await removeUnknown(app, hostId, report);
-    } else if (row.state === 'running') await observeMachine(app, hostId, report);
+    } else if (row.state === 'running') await keepObserved(app, row, report);
     else if (row.state === 'stopped') await keepStopped(app, row, report);
   });
   const missing = rows.filter(
@@ -57,6 +57,32 @@ export async function removeUnknown(app: App, hostId: string, report: MachineRep
   return true;
 }
 
+async function keepObserved(app: App, row: MachineRow, report: MachineReport): Promise<void> {
+  if (report.generation >= row.generation) await observeMachine(app, row.host_id, report);
+  else if (report.status === 'failed' || report.status === 'stopped') await confirmEnded(app, row);
+}
+
+/**
+ * Asks again, and records the end of a machine whose host may have forgotten its last change (its power failed before
+ * that was on disk): what it says now is its newest word, since it came after the row and nobody works on the machine.
+ */
+export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
+  const report = await app.hosts.client(row.host_id).getMachine(row.id);
+  if (!report || !(await isUntouched(app, row))) return;
+  await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });
+}
+
+/** Whether nobody works, or worked, on the machine since its row was read. */
+async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
+  const free = await app.db
+    .selectFrom('machines')
+    .select('generation')
+    .where('id', '=', row.id)
+    .where(claimIsFree)
+    .executeTakeFirst();
+  return free?.generation === row.generation;
+}
+
 /** A stop that the host did not finish, or a start that came late. */
 export async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
   if (report.status !== 'running' && report.status !== 'starting') return;
@@ -72,13 +98,7 @@ export async function keepStopped(app: App, row: MachineRow, report: MachineRepo
 /** Asks again, and gives up a machine that its host does not have. */
 export async function confirmLost(app: App, row: MachineRow): Promise<void> {
   if (await app.hosts.client(row.host_id).getMachine(row.id)) return;
-  const free = await app.db
-    .selectFrom('machines')
-    .select('generation')
-    .where('id', '=', row.id)
-    .where(claimIsFree)
-    .executeTakeFirst();
-  if (free?.generation !== row.generation) return;
+  if (!(await isUntouched(app, row))) return;
   if (await loseMachine(app, row.id, row.generation))
     app.log.warn({ machine_id: row.id }, 'the host has lost a machine');
 }

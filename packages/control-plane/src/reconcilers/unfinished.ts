@@ -18,13 +18,28 @@ export async function finishUnfinished(app: App): Promise<void> {
   if (connected.length === 0) return;
   const rows = await app.db
     .selectFrom('machines')
-    .select(['id', 'state', 'desired'])
+    .select(['id', 'state', 'desired', 'claim_token'])
     .where('host_id', 'in', connected)
     .where('state', '<>', 'destroyed')
     .where(claimIsFree)
     .execute();
   const unfinished = rows.filter((row) => isUnfinished(row));
+  await dropExpiredClaims(
+    app,
+    rows.filter((row) => row.claim_token !== null && !isUnfinished(row)).map((row) => row.id),
+  );
   await forEachBounded(unfinished, WIDTH, (row) => finishOne(app, row.id));
+}
+
+/** What a crash left of an operation that changed nothing, or was done. */
+async function dropExpiredClaims(app: App, ids: readonly string[]): Promise<void> {
+  if (ids.length === 0) return;
+  await app.db
+    .updateTable('machines')
+    .set({ claim_token: null, claim_expires_at: null })
+    .where('id', 'in', [...ids])
+    .where(claimIsFree)
+    .execute();
 }
 
 /** An `error` machine waits for its deletion, whatever was desired before. */
@@ -35,7 +50,8 @@ export function isUnfinished({ state, desired }: Pick<MachineRow, 'state' | 'des
   return state !== desired;
 }
 
-async function finishOne(app: App, id: string): Promise<void> {
+/** Takes the claim of a machine and finishes what is unfinished of it; a failure is logged and left to a later pass. */
+export async function finishOne(app: App, id: string): Promise<void> {
   const claim = await tryClaim(app, id);
   if (!claim) return;
   try {

@@ -22,7 +22,7 @@ export async function compareVolumes(app: App, lost: Sightings): Promise<void> {
     const volumes = await app.hosts.client(hostId).listVolumes();
     const present = new Set(volumes.map((volume) => volume.volume_id));
     for (const row of rows) {
-      if (present.has(row.id)) await findAgain(app, row);
+      if (present.has(row.id)) await findVolumeAgain(app, row);
       else if (row.state !== 'error' && lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
     }
   }
@@ -43,16 +43,17 @@ export async function loseVolume(app: App, id: string): Promise<boolean> {
   return isLost;
 }
 
-async function findAgain(app: App, row: VolumeRow): Promise<void> {
-  if (row.state !== 'error' || row.error !== LOST_DISK) return;
+/** Takes a loss back; one that was none, or is recorded as something else, stays as it is. */
+export async function findVolumeAgain(app: App, { id, error }: Pick<VolumeRow, 'id' | 'error'>): Promise<void> {
+  if (error !== LOST_DISK) return;
   await app.db
     .updateTable('volumes')
     .set({
       state: sql<VolumeRow['state']>`case when machine_id is null then 'available' else 'attached' end`,
       error: null,
     })
-    .where('id', '=', row.id)
+    .where('id', '=', id)
     .where('error', '=', LOST_DISK)
     .execute();
-  app.log.info({ volume_id: row.id }, 'a volume that was lost is there again');
+  app.log.info({ volume_id: id }, 'a volume that was lost is there again');
 }

@@ -1,0 +1,94 @@
+// The audit: everything that is kept in two places is compared, the hosts against the rows and the counters against what
+// they count. Whatever differs is looked at again a little later, since an operation may be under way; what both looks
+// saw is a finding, and is mended when that is certain to harm nobody.
+import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
+import type { App } from '../app.ts';
+import { sleep } from '../concurrency.ts';
+import { listHosts } from '../hosts/store.ts';
+import { findInBooks } from './books.ts';
+import { type Finding, toAuditFinding } from './finding.ts';
+import { lookAtHost } from './hosts.ts';
+import { findLeftovers } from './leftovers.ts';
+
+type Look = Omit<Audit, 'findings'> & { findings: Finding[] };
+
+/** Compares everything. Changes nothing. */
+export async function audit(app: App): Promise<Audit> {
+  const look = await lookTwice(app);
+  return { ...look, findings: look.findings.map(toAuditFinding) };
+}
+
+/** Compares everything, mends what can be mended safely, and compares again. What cannot be mended is logged and stays. */
+export async function fixAudit(app: App): Promise<AuditFix> {
+  const before = await lookTwice(app);
+  const mended = new Set<string>();
+  for (const { key, area, hostId, subject, mend } of before.findings) {
+    if (!mend) continue;
+    // A host mends all of its own at once.
+    const once = area === 'host' ? `host/${hostId}` : key;
+    if (mended.has(once)) continue;
+    mended.add(once);
+    app.log.info({ area, host_id: hostId, subject, mend: mend.did }, 'the audit mends');
+    await mend.run(app).catch((err: unknown) => app.log.warn({ err, area, subject }, 'the audit could not mend'));
+  }
+  const after = await lookTwice(app);
+  const left = new Set(after.findings.map((finding) => finding.key));
+  const fixed = before.findings.flatMap((finding) =>
+    finding.mend && !left.has(finding.key) ? [{ ...toAuditFinding(finding), did: finding.mend.did }] : [],
+  );
+  return { ...after, findings: after.findings.map(toAuditFinding), fixed };
+}
+
+/** Longer than a pass of the reconciler, which mends by itself what it sees. */
+const PAUSE_PASSES = 1.5;
+
+async function lookTwice(app: App): Promise<Look> {
+  const first = await look(app);
+  if (first.findings.length === 0) return first;
+  await sleep(app.config.timing.reconcileMs * PAUSE_PASSES, app.closing);
+  const second = await look(app);
+  const seen = new Set(first.findings.map((finding) => finding.key));
+  return { ...second, findings: second.findings.filter((finding) => seen.has(finding.key)) };
+}
+
+async function look(app: App): Promise<Look> {
+  const connected = new Set(app.hosts.connectedIds());
+  const inUse = await hostsInUse(app);
+  const result: Look = {
+    findings: [...(await findInBooks(app)), ...(await findLeftovers(app))],
+    not_looked_at: [],
+    looked_at: { hosts: 0, machines: 0, volumes: 0, accounts: await countAccounts(app) },
+  };
+  for (const host of await listHosts(app.db)) {
+    if (!connected.has(host.id)) {
+      if (inUse.has(host.id)) result.not_looked_at.push({ host_id: host.id, why: 'it is away' });
+      continue;
+    }
+    try {
+      const { findings, machines, volumes } = await lookAtHost(app, host);
+      result.findings.push(...findings);
+      result.looked_at.hosts++;
+      result.looked_at.machines += machines;
+      result.looked_at.volumes += volumes;
+    } catch (error) {
+      app.log.warn({ err: error, host_id: host.id }, 'a host could not be audited');
+      result.not_looked_at.push({ host_id: host.id, why: error instanceof Error ? error.message : String(error) });
+    }
+  }
+  return result;
+}
+
+/** A host of long ago that has nothing any more need not be asked. */
+async function hostsInUse(app: App): Promise<Set<string>> {
+  const machines = app.db.selectFrom('machines').select('host_id').where('state', '<>', 'destroyed');
+  const rows = await machines.union(app.db.selectFrom('volumes').select('host_id')).execute();
+  return new Set(rows.map((row) => row.host_id));
+}
+
+async function countAccounts(app: App): Promise<number> {
+  const { accounts } = await app.db
+    .selectFrom('accounts')
+    .select((is) => is.fn.countAll<number>().as('accounts'))
+    .executeTakeFirstOrThrow();
+  return accounts;
+}

@@ -1,0 +1,64 @@
+// What is counted beside the rows it counts: the use of accounts, the promised memory of hosts, and the wallet's ledger,
+// whose sum is the balance and is kept nowhere else, so that only its entries can be wrong.
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';
+import { formatEur } from '../wallet/money.ts';
+import type { Finding } from './finding.ts';
+
+const SHOWN_ENTRIES = 20;
+
+/** Looks at all of them. */
+export async function findInBooks(app: App): Promise<Finding[]> {
+  return [...(await findInQuotas(app)), ...(await findInReservations(app)), ...(await findInLedger(app))];
+}
+
+async function findInQuotas(app: App): Promise<Finding[]> {
+  const miscounts = await findMiscounts(app.db);
+  return miscounts.map(({ accountId, email, differences }) => ({
+    area: 'quota',
+    hostId: null,
+    subject: accountId,
+    key: `quota/${accountId}`,
+    detail: `The account of ${email} is charged for ${differences.join(', ')}.`,
+    mend: {
+      fix: 'count its use anew',
+      did: 'counted its use anew',
+      run: () => recountAccount(app, accountId),
+    },
+  }));
+}
+
+async function findInReservations(app: App): Promise<Finding[]> {
+  const misreservations = await findMisreservations(app.db);
+  return misreservations.map(({ hostId, reservedMb, realMb }) => ({
+    area: 'reservation',
+    hostId,
+    subject: hostId,
+    key: `reservation/${hostId}`,
+    detail: `${reservedMb} MiB of the host are promised, and its machines add up to ${realMb} MiB.`,
+    mend: {
+      fix: 'count its promised memory anew',
+      did: 'counted its promised memory anew',
+      run: () => recountHost(app, hostId),
+    },
+  }));
+}
+
+/** A charge is negative, and money that comes in is positive. Entries are for good: the operator adds one that corrects. */
+async function findInLedger(app: App): Promise<Finding[]> {
+  const rows = await app.db
+    .selectFrom('ledger')
+    .select(['id', 'account_id', 'kind', 'amount_micros'])
+    .where(sql<boolean>`(kind = 'charge') <> (amount_micros < 0)`)
+    .orderBy('id')
+    .limit(SHOWN_ENTRIES)
+    .execute();
+  return rows.map(({ id, account_id, kind, amount_micros }) => ({
+    area: 'ledger',
+    hostId: null,
+    subject: id,
+    key: `ledger/${id}`,
+    detail: `A ${kind} of ${formatEur(amount_micros)} EUR of account ${account_id} has the wrong sign.`,
+  }));
+}

@@ -1,0 +1,45 @@
+// One look at one host: what it finds in its own house, and what it has against the rows.
+import type { HostFinding } from '@sandbar/contract/host-api.ts';
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import type { HostRow } from '../db/tables.ts';
+import { claimIsFree } from '../machines/claim.ts';
+import type { Finding } from './finding.ts';
+import { type AuditedMachine, compareMachines } from './machines.ts';
+import { compareVolumes } from './volumes.ts';
+
+export type HostLook = { findings: Finding[]; machines: number; volumes: number };
+
+/** Throws what the host refuses with. */
+export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
+  const volumeRows = await app.db.selectFrom('volumes').selectAll().where('host_id', '=', host.id).execute();
+  const { findings, machines, volumes } = await app.hosts.client(host.id).audit();
+  const reportedIds = machines.map((report) => report.machine_id);
+  const rows: AuditedMachine[] = await app.db
+    .selectFrom('machines')
+    .selectAll()
+    .select(sql<boolean>`not ${claimIsFree}`.as('isBusy'))
+    .where('host_id', '=', host.id)
+    .where((is) => is.or([is('state', '<>', 'destroyed'), is('id', '=', is.fn.any(is.val(reportedIds)))]))
+    .execute();
+  const beingKept = new Set(
+    rows.flatMap((row) => (row.state !== 'destroyed' && row.keep_volume_id !== null ? [row.keep_volume_id] : [])),
+  );
+  return {
+    findings: [
+      ...findings.map((finding) => ofHost(host.id, finding)),
+      ...compareMachines(host, rows, machines),
+      ...compareVolumes(host, volumeRows, beingKept, volumes),
+    ],
+    machines: rows.filter((row) => row.state !== 'destroyed').length,
+    volumes: volumeRows.length,
+  };
+}
+
+/** Mending is the host's own work, of everything at once. */
+function ofHost(hostId: string, { kind, subject, detail, fixable }: HostFinding): Finding {
+  const finding: Finding = { area: 'host', hostId, subject, detail, key: `host/${hostId}/${kind}/${subject}` };
+  if (!fixable) return finding;
+  const run = (app: App) => app.hosts.client(hostId).fixAudit();
+  return { ...finding, mend: { fix: 'have its host mend it', did: 'its host mended it', run } };
+}

@@ -1,0 +1,108 @@
+// Machines of one host against their rows: a pure comparison. What somebody works on, or what the host is about to tell
+// by itself, is no finding.
+import type { MachineReport } from '@sandbar/contract/host-api.ts';
+import type { HostRow, MachineRow } from '../db/tables.ts';
+import { confirmEnded, confirmLost, keepStopped, removeUnknown } from '../reconcilers/drift.ts';
+import { finishOne, isUnfinished } from '../reconcilers/unfinished.ts';
+import { isOfThisDatabase } from '../reconcilers/unknown.ts';
+import type { Finding, Mend } from './finding.ts';
+import { stopInError } from './mend.ts';
+
+/** A row with whether an operation holds its claim, by the database's clock. */
+export type AuditedMachine = MachineRow & { isBusy: boolean };
+
+/** `rows`: those of the host that are not destroyed, and the destroyed ones among the reported. */
+export function compareMachines(
+  host: Pick<HostRow, 'id' | 'created_at'>,
+  rows: readonly AuditedMachine[],
+  reports: readonly MachineReport[],
+): Finding[] {
+  const reportsById = new Map(reports.map((report) => [report.machine_id, report]));
+  const rowsById = new Map(rows.map((row) => [row.id, row]));
+  const unknown = reports.flatMap((report) => unknownOnHost(host, rowsById.get(report.machine_id), report));
+  const differing = rows
+    .filter((row) => row.state !== 'destroyed' && !row.isBusy)
+    .flatMap((row) => differenceOf(row, reportsById.get(row.id)));
+  return [...unknown, ...differing];
+}
+
+function unknownOnHost(
+  host: Pick<HostRow, 'id' | 'created_at'>,
+  row: AuditedMachine | undefined,
+  report: MachineReport,
+): Finding[] {
+  if (row && row.state !== 'destroyed') return [];
+  const id = report.machine_id;
+  const about = { area: 'machine', hostId: host.id, subject: id, key: `unknown/${id}` } as const;
+  const mend: Mend = {
+    fix: 'remove it from its host',
+    did: 'removed it from its host',
+    run: (app) => removeUnknown(app, host.id, report),
+  };
+  if (row) return [{ ...about, detail: 'Its host still has it, though it is destroyed.', mend }];
+  if (isOfThisDatabase(id, host.created_at)) {
+    return [{ ...about, detail: 'Its host has it, and no account does.', mend }];
+  }
+  const detail =
+    'Its host has it, and this database never gave its id away: another database is (or was) used with this host.';
+  return [{ ...about, detail }];
+}
+
+function differenceOf(row: AuditedMachine, report: MachineReport | undefined): Finding[] {
+  const difference = describeDifference(row, report);
+  if (!difference) return [];
+  const { detail, mend } = difference;
+  const key = `machine/${row.id}/${row.generation}/${row.state}/${detail}`;
+  return [{ area: 'machine', hostId: row.host_id, subject: row.id, key, detail, mend }];
+}
+
+type Difference = { detail: string; mend?: Mend };
+
+function describeDifference(row: AuditedMachine, report: MachineReport | undefined): Difference | undefined {
+  if (isUnfinished(row)) {
+    return {
+      detail: `It is ${row.state} and to be ${row.desired}, and nobody works on it.`,
+      mend: { fix: 'finish it', did: 'finished it', run: (app) => finishOne(app, row.id) },
+    };
+  }
+  if (row.state === 'error') {
+    return report?.status === 'running'
+      ? { detail: 'It is in error and still runs on its host.', mend: stop(row) }
+      : undefined;
+  }
+  if (!report) {
+    const mend = { fix: 'mark it as lost', did: 'marked it as lost', run: confirmLostOf(row) };
+    return { detail: `It is ${row.state}, and its host does not have it.`, mend };
+  }
+  if (report.generation > row.generation) {
+    return { detail: 'Its host knows of a later change than the database, which seems to be an old copy.' };
+  }
+  // A guest that reboots is `starting` for a while, and still runs.
+  if (row.state === 'running' && (report.status === 'stopped' || report.status === 'failed')) {
+    const mend = { fix: 'record its end', did: 'recorded its end', run: confirmEndedOf(row) };
+    return { detail: `It is running, and ${report.status} on its host.`, mend };
+  }
+  if (row.state === 'stopped' && (report.status === 'running' || report.status === 'starting')) {
+    const mend = { fix: 'stop it on its host', did: 'stopped it on its host', run: keepStoppedOf(row, report) };
+    return { detail: `It is stopped, and ${report.status} on its host.`, mend };
+  }
+  return undefined;
+}
+
+const stop = (row: MachineRow): Mend => ({
+  fix: 'stop it on its host',
+  did: 'stopped it on its host',
+  run: (app) => stopInError(app, row.id),
+});
+const confirmLostOf =
+  (row: MachineRow): Mend['run'] =>
+  (app) =>
+    confirmLost(app, row);
+const confirmEndedOf =
+  (row: MachineRow): Mend['run'] =>
+  (app) =>
+    confirmEnded(app, row);
+const keepStoppedOf =
+  (row: MachineRow, report: MachineReport): Mend['run'] =>
+  (app) =>
+    keepStopped(app, row, report);

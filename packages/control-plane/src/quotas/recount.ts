@@ -1,0 +1,75 @@
+// What accounts and hosts are charged for, counted anew from the rows. The counters are moved in the transactions of what
+// they count, so one snapshot of both never differs, whatever is under way.
+import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
+import { sql } from 'kysely';
+import { lockAccount } from '../accounts/store.ts';
+import type { App } from '../app.ts';
+import type { Db } from '../db/database.ts';
+import { MEMORY_HOLDERS } from '../machines/memory-holders.ts';
+
+type Counts = Record<`used_${QuotaDimension}` | `real_${QuotaDimension}`, number>;
+export type Miscount = { accountId: string; email: string; differences: string[] };
+
+/** What one account's rows add up to, by dimension; `a` is the account. */
+const RECOUNT = sql`
+  select machines.count as real_machines, machines.vcpus as real_vcpus, machines.memory_mb as real_memory_mb,
+    machines.disk_gb + volumes.size_gb as real_storage_gb, volumes.data_count as real_volumes
+  from
+    (select count(*)::int as count, coalesce(sum(vcpus), 0)::int as vcpus, coalesce(sum(memory_mb), 0)::int as memory_mb,
+       coalesce(sum(rootfs_size_gb), 0)::int as disk_gb
+     from machines where account_id = a.id and state not in ('error', 'destroyed')) as machines,
+    (select coalesce(sum(size_gb), 0)::int as size_gb, (count(*) filter (where kind = 'data'))::int as data_count
+     from volumes where account_id = a.id) as volumes`;
+
+/** Accounts whose use is not what their rows add up to. */
+export async function findMiscounts(db: Db): Promise<Miscount[]> {
+  const { rows } = await sql<Counts & { id: string; email: string }>`
+    select a.id, a.email, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes, recount.*
+    from accounts a, lateral (${RECOUNT}) as recount
+    where (a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes)
+      <> (real_machines, real_vcpus, real_memory_mb, real_storage_gb, real_volumes)
+    order by a.id`.execute(db);
+  return rows.map((row) => ({
+    accountId: row.id,
+    email: row.email,
+    differences: QUOTA_DIMENSIONS.filter((name) => row[`used_${name}`] !== row[`real_${name}`]).map(
+      (name) => `${name} ${row[`used_${name}`]} instead of ${row[`real_${name}`]}`,
+    ),
+  }));
+}
+
+/** Sets an account's use to what its rows add up to, under its lock: whoever moves the one moves the other behind it. */
+export function recountAccount(app: App, accountId: string): Promise<void> {
+  return app.db.transaction().execute(async (tx) => {
+    await lockAccount(tx, accountId);
+    // A statement of its own, whose snapshot is of after the lock.
+    await sql`
+      update accounts as a set (used_machines, used_vcpus, used_memory_mb, used_storage_gb, used_volumes) = (${RECOUNT})
+      where id = ${accountId}`.execute(tx);
+    app.log.warn({ account_id: accountId }, 'the use of an account was counted anew');
+  });
+}
+
+export type Misreservation = { hostId: string; reservedMb: number; realMb: number };
+
+const RESERVED = sql<number>`
+  select coalesce(sum(memory_mb), 0)::int as real_mb from machines
+  where host_id = h.id and state in (${sql.join(MEMORY_HOLDERS)})`;
+
+/** Hosts whose promised memory is not what their machines add up to. */
+export async function findMisreservations(db: Db): Promise<Misreservation[]> {
+  const { rows } = await sql<Misreservation>`
+    select h.id as "hostId", h.reserved_memory_mb as "reservedMb", real_mb as "realMb"
+    from hosts h, lateral (${RESERVED}) as recount
+    where h.reserved_memory_mb <> real_mb order by h.id`.execute(db);
+  return rows;
+}
+
+/** Sets a host's promised memory to what its machines add up to, under its lock. */
+export function recountHost(app: App, hostId: string): Promise<void> {
+  return app.db.transaction().execute(async (tx) => {
+    await tx.selectFrom('hosts').select('id').where('id', '=', hostId).forNoKeyUpdate().execute();
+    await sql`update hosts as h set reserved_memory_mb = (${RESERVED}) where id = ${hostId}`.execute(tx);
+    app.log.warn({ host_id: hostId }, 'the promised memory of a host was counted anew');
+  });
+}
