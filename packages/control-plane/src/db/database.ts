@@ -3,7 +3,7 @@
 import { Kysely, PostgresDialect, type Transaction } from 'kysely';
 import pg from 'pg';
 import type { Log } from '../log.ts';
-import { preparedName } from './prepared.ts';
+import { preparedName, setPool } from './prepared.ts';
 import { APP_ROLE } from './roles.ts';
 import type { Database } from './tables.ts';
 
@@ -14,6 +14,8 @@ export type Tx = Transaction<Database>;
 const CONNECT_MS = 2_500;
 const ANSWER_MS = 4_000;
 const POOL_SIZE = 16;
+/** Kept open however long nobody asks: a request alone would wait for a connection, and for every plan anew. */
+const POOL_KEPT = 4;
 
 const READ_TIMEOUT = 'Query read timeout';
 
@@ -68,6 +70,9 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
     connectionString: withOptions(url, role),
     Client: ImpatientClient,
     max: size,
+    min: Math.min(size, POOL_KEPT),
+    // What is sent before the answer to what was sent earlier is not held back; only `transact` does that.
+    pipeline: true,
     connectionTimeoutMillis: CONNECT_MS,
     query_timeout: ANSWER_MS,
     keepAlive: true,
@@ -76,7 +81,9 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
   });
   // An idle connection that breaks is replaced by the next query; without a listener it would end the process.
   pool.on('error', (error) => log.debug({ err: error }, 'an idle database connection broke'));
-  return new Kysely<Database>({ dialect: new PostgresDialect({ pool }) });
+  const db = new Kysely<Database>({ dialect: new PostgresDialect({ pool }) });
+  setPool(db, pool);
+  return db;
 }
 
 /** The URL's own options stay; ours come behind them and so win. */

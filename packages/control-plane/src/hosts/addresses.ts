@@ -18,6 +18,16 @@ function parseSubnet(cidr: string): Subnet {
   return { base: address - (address % size), size };
 }
 
+/**
+ * `addressAt(subnet, counter)` in SQL, for a counter that is read under a lock; both are expressions.
+ * A subnet without addresses is a division by zero in neither.
+ */
+export function addressInSql(subnet: string, counter: string): string {
+  const base = `network(${subnet}::inet)::inet + ${RESERVED_AT_START}`;
+  const count = `(2 ^ (32 - masklen(${subnet}::inet)))::bigint - ${RESERVED_AT_START + RESERVED_AT_END}`;
+  return `host(${base} + (${counter})::bigint % greatest(1, ${count}))`;
+}
+
 /** How many machines a subnet has addresses for. */
 export function countAddresses(cidr: string): number {
   return Math.max(0, parseSubnet(cidr).size - RESERVED_AT_START - RESERVED_AT_END);

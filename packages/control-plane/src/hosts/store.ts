@@ -3,6 +3,7 @@
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
+import { prepare } from '../db/prepared.ts';
 import type { HostRow } from '../db/tables.ts';
 
 /** Makes or updates the row of a host that said hello. */
@@ -24,9 +25,17 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
     .execute();
 }
 
+const selectHosts = prepare<HostRow>(
+  'list_hosts',
+  // By name: a column that a newer replica adds must not break what is prepared.
+  `select id, version, boot_id, isolation, network, subnet, cpus, memory_mb, reserved_memory_mb, address_counter, images,
+     draining, created_at, seen_at
+   from hosts order by created_at, id`,
+);
+
 /** All hosts, oldest first. */
 export function listHosts(db: Db): Promise<HostRow[]> {
-  return db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id').execute();
+  return selectHosts(db, []);
 }
 
 /**
@@ -50,15 +59,4 @@ export async function releaseMemory(tx: Tx, hostId: string, memoryMb: number): P
     .set({ reserved_memory_mb: sql`reserved_memory_mb - ${memoryMb}` })
     .where('id', '=', hostId)
     .execute();
-}
-
-/** Counts on and returns the host's address counter, before the increment. */
-export async function nextAddressIndex(tx: Tx, hostId: string): Promise<number> {
-  const row = await tx
-    .updateTable('hosts')
-    .set({ address_counter: sql`(address_counter + 1) % 1000000000` })
-    .where('id', '=', hostId)
-    .returning('address_counter')
-    .executeTakeFirstOrThrow();
-  return row.address_counter;
 }

@@ -91,17 +91,26 @@ export async function holdClaim<T>(app: App, claim: Claim, work: (claim: Claim) 
       .execute()
       .catch((error: unknown) => app.log.warn({ err: error }, 'a claim could not be renewed'));
   }, app.config.timing.claimRenewMs);
+  let gaveBack = false;
   try {
-    return await work(claim);
+    const result = await work(claim);
+    gaveBack = isFree(result);
+    return result;
   } finally {
     clearInterval(renewal);
-    await mine()
-      .set({ claim_token: null, claim_expires_at: null })
-      .execute()
-      // It expires by itself.
-      .catch((error: unknown) => app.log.debug({ err: error }, 'a claim could not be given back'));
+    if (!gaveBack) {
+      await mine()
+        .set({ claim_token: null, claim_expires_at: null })
+        .execute()
+        // It expires by itself.
+        .catch((error: unknown) => app.log.debug({ err: error }, 'a claim could not be given back'));
+    }
   }
 }
+
+/** Whether a result is a machine whose final change of state gave the claim back. */
+const isFree = (result: unknown): boolean =>
+  typeof result === 'object' && result !== null && 'claim_token' in result && result.claim_token === null;
 
 /** Waits for the machine's claim and runs `work` with its fresh row. Throws what waiting and `work` throw. */
 export async function withMachineClaim<T>(app: App, id: string, work: (claim: Claim) => Promise<T>): Promise<T> {

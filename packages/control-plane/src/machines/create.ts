@@ -6,13 +6,15 @@ import type { TierLimits } from '@sandbar/contract/quota.ts';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
+import { listHosts } from '../hosts/store.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
 import { admitMachine, type CreateRequest } from './admit.ts';
 import { type Claim, holdClaim } from './claim.ts';
 import { ensureOnHost } from './ensure.ts';
 import { findFirst, fingerprintOf } from './idempotency.ts';
-import { ClaimLost, machineNotFound } from './refusals.ts';
-import { changeState, deleteRow, setDesired } from './store.ts';
+import { ClaimLost } from './refusals.ts';
+import { recordRunning } from './running.ts';
+import { deleteRow, setDesired } from './store.ts';
 
 export type Created = { row: MachineRow; isReplay: boolean };
 
@@ -23,13 +25,13 @@ export type Created = { row: MachineRow; isReplay: boolean };
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
   const request = completeRequest(body);
-  const account = await getAccount(app.db, accountId);
+  const [account, knownHosts] = await Promise.all([getAccount(app.db, accountId), listHosts(app.db)]);
   checkMachineSize(effectiveLimits(account), request);
   const idempotencyKey = key === undefined ? undefined : { key, fingerprint: fingerprintOf(request) };
-  for (;;) {
+  for (let hosts = knownHosts; ; hosts = await listHosts(app.db)) {
     const first = idempotencyKey && (await findFirst(app, accountId, idempotencyKey));
     if (first) return { row: first, isReplay: true };
-    const claim = await admitMachine(app, account, request, idempotencyKey);
+    const claim = await admitMachine(app, { account, hosts, request, idempotencyKey });
     if (claim) return { row: await holdClaim(app, claim, (held) => finishCreate(app, held)), isReplay: false };
   }
 }
@@ -76,16 +78,8 @@ export async function finishCreate(app: App, claim: Claim): Promise<MachineRow> 
 }
 
 /** Ensures a claimed `provisioning` machine running and records that it does. */
-export async function makeRunning(app: App, { machine, token }: Claim): Promise<MachineRow> {
-  const report = await ensureOnHost(app, machine, 'running');
-  const row = await changeState(
-    app,
-    machine.id,
-    { token },
-    { to: 'running', error: null, isolation: report.isolation },
-  );
-  if (!row) throw machineNotFound();
-  return row;
+export async function makeRunning(app: App, claim: Claim): Promise<MachineRow> {
+  return recordRunning(app, claim, await ensureOnHost(app, claim.machine, 'running'));
 }
 
 /**

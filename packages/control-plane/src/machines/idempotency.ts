@@ -6,9 +6,11 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import stringify from 'safe-stable-stringify';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
-import type { Tx } from '../db/database.ts';
+import type { Db, Tx } from '../db/database.ts';
+import { prepare } from '../db/prepared.ts';
 import type { MachineRow } from '../db/tables.ts';
 import type { CreateRequest, IdempotencyKey } from './admit.ts';
+import { MACHINE_COLUMNS } from './columns.ts';
 
 const POLL_MS = 25;
 
@@ -23,20 +25,27 @@ export function fingerprintOf(request: CreateRequest): Buffer {
   return createHash('sha256').update(stringify(request)).digest();
 }
 
-/** Takes the key for a machine that is about to be inserted; false when it is taken. Waits for whoever is taking it. */
-export async function takeKey(tx: Tx, accountId: string, key: IdempotencyKey, machineId: string): Promise<boolean> {
-  const result = await tx
-    .insertInto('idempotency_keys')
-    .values({ account_id: accountId, ...key, machine_id: machineId })
-    .onConflict((conflict) => conflict.columns(['account_id', 'key']).doNothing())
-    .executeTakeFirst();
-  return result.numInsertedOrUpdatedRows === 1n;
+const selectKey = prepare(
+  'find_idempotency_key',
+  'select machine_id from idempotency_keys where account_id = $1 and key = $2',
+);
+
+/** Whether a machine was made, or is being made, with the key. */
+export async function isKeyTaken(db: Db, accountId: string, key: string): Promise<boolean> {
+  return (await selectKey(db, [accountId, key])).length > 0;
 }
 
 /** Gives the key of a create back that was overtaken by a delete: its request failed. */
 export async function freeKey(tx: Tx, machineId: string): Promise<void> {
   await tx.deleteFrom('idempotency_keys').where('machine_id', '=', machineId).execute();
 }
+
+const selectFirst = prepare<MachineRow & { fingerprint: Buffer }>(
+  'find_first_create',
+  `select ${MACHINE_COLUMNS}, fingerprint
+   from machines join (select machine_id, fingerprint from idempotency_keys where account_id = $1 and key = $2) as keys
+     on keys.machine_id = machines.id`,
+);
 
 /**
  * The machine of the first request with this key, once that request is done with it, whoever finishes it. Undefined when
@@ -50,14 +59,7 @@ export async function findFirst(
 ): Promise<MachineRow | undefined> {
   const deadline = performance.now() + app.config.timing.claimWaitMs;
   for (let pauseMs = POLL_MS; ; pauseMs = Math.min(pauseMs * 2, 250)) {
-    const found = await app.db
-      .selectFrom('idempotency_keys')
-      .innerJoin('machines', 'machines.id', 'idempotency_keys.machine_id')
-      .selectAll('machines')
-      .select('fingerprint')
-      .where('idempotency_keys.account_id', '=', accountId)
-      .where('key', '=', key)
-      .executeTakeFirst();
+    const [found] = await selectFirst(app.db, [accountId, key]);
     if (!found) return undefined;
     if (!found.fingerprint.equals(fingerprint)) {
       throw new ServiceError('conflict', 'This Idempotency-Key was used before with another body.');

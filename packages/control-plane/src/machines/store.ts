@@ -14,10 +14,13 @@ import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
 import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
 import { insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
+import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
-import { holdsMemory } from './memory-holders.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
 import { LEAVING } from './transition.ts';
+
+const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
+const holdsMemory = (state: MachineState): boolean => MEMORY_HOLDERS.includes(state);
 
 /** Who may change the row: the holder of the claim, or an observation of this generation while nobody holds one. */
 export type Guard = { token: string } | { observedGeneration: number; from: readonly MachineState[] };
@@ -50,11 +53,11 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
       .returningAll()
       .executeTakeFirstOrThrow();
     const ended = change.to === 'running' ? [] : await loseRunningJobs(tx, id);
-    // Locks in the order of quotas/charge.ts: machine, job, account, host.
+    // Locks in the order of quotas/charge.ts.
     await settleQuota(tx, old, row);
-    if (row.state === 'destroyed' && old.started_at === null) await freeKey(tx, id);
     await writeActivity(tx, row.account_id, [...ended, ...activityOf(old, row, change.actor ?? old.desired_by)]);
     await moveReservation(app, tx, old, row);
+    if (row.state === 'destroyed' && old.started_at === null) await freeKey(tx, id);
     return row;
   });
 }
@@ -133,20 +136,22 @@ export async function setDesired(
 export async function deleteRow(app: App, id: string, token: string): Promise<void> {
   await app.db.transaction().execute(async (tx) => {
     const row = await tx
-      .deleteFrom('machines')
+      .selectFrom('machines')
+      .selectAll()
       .where('id', '=', id)
       .where('claim_token', '=', token)
       .where('desired', '=', 'discarded')
-      .returningAll()
+      .forUpdate()
       .executeTakeFirst();
     if (!row) throw new ClaimLost();
     if (isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
     if (holdsMemory(row.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
+    // Last, since its idempotency key goes with it.
+    await tx.deleteFrom('machines').where('id', '=', id).execute();
   });
 }
 
-/** Ends the jobs of a machine that does not run any more; returns their entries for the feed. */
-export async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
+async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
   const lost = await tx
     .updateTable('execs')
     .set({ status: 'lost', finished_at: sql<Date>`now()` })
@@ -159,11 +164,7 @@ export async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewAct
 
 const selectMachine = prepare<MachineRow>(
   'find_machine',
-  // By name: a column that a newer replica adds must not break what is prepared.
-  `select id, account_id, host_id, name, state, desired, desired_by, generation, vcpus, memory_mb, rootfs_size_gb, stack,
-     private_ip, metadata, isolation, error, created_at, started_at, stopped_at, destroyed_at, claim_token,
-     claim_expires_at, keep_volume_id
-   from machines where id = $1 and account_id = $2 and desired <> 'discarded'`,
+  `select ${MACHINE_COLUMNS} from machines where id = $1 and account_id = $2 and desired <> 'discarded'`,
 );
 
 /** The machine as its owner sees it: an id of another account, or of a create being undone, is absent. */
