@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
+import { parseRanges } from './network/subnet.ts';
 
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
@@ -19,6 +20,10 @@ export type HostAgentConfig = {
   subnet: string | undefined;
   /** Name servers for machines; undefined: those of the host. */
   nameServers: readonly string[] | undefined;
+  /** CIDR ranges that machines may reach though they are private. */
+  networkAllow: readonly string[];
+  /** Megabits a second that a machine may send, and as much receive; undefined: no limit. */
+  networkRateMbit: number | undefined;
   /** Output kept of each stream of a job, bytes. */
   outputLimitBytes: number;
   /** Cold boots at once; as many as there are cores finish soonest. */
@@ -39,6 +44,8 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
     subnet: env.SANDBAR_SUBNET || undefined,
     nameServers: env.SANDBAR_NAME_SERVERS?.split(',').map((address) => address.trim()),
+    networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
+    networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
   };

@@ -1,13 +1,28 @@
-// Networking as root: a bridge with the gateway's address, a tap a machine, and one nftables table of our own that
-// translates what leaves the subnet. All of it is named after the data directory, so two services never share any.
-import { existsSync, writeFileSync } from 'node:fs';
+// Networking as root: a bridge with the gateway's address, an isolated port of it for each VM, and nftables tables of
+// our own that say who may speak and what may be reached. All of it is named after the data directory, so two services
+// never share any; all of it stays when the agent dies, and is replaced as a whole when the next one starts.
+import { writeFileSync } from 'node:fs';
 import type { Nic } from '../hypervisor/driver.ts';
-import { runCommand } from '../run-command.ts';
+import { forgetConnections, rememberedAddresses } from './connections.ts';
 import { type DnsRelay, startDnsRelay } from './dns-relay.ts';
-import { networkNames } from './names.ts';
+import { Firewall } from './firewall.ts';
+import { type NetworkNames, networkNames, tapOf, vmIdOf } from './names.ts';
 import type { HostNetwork } from './network.ts';
-import { macOfIp, type Subnet } from './subnet.ts';
+import { hasIpv6, ipBatch, linkExists, makePort, portsOf, removePort } from './ports.ts';
+import { isInSubnet, macOfIp, PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
+
+export type BridgeOptions = {
+  /** The machines that run already: private address by VM id. */
+  assigned: ReadonlyMap<string, string>;
+  /** CIDR ranges that machines may reach though they are private. */
+  allow: readonly string[];
+  /** Megabits a second that a machine may send, and as much receive; undefined: no limit. */
+  rateMbit: number | undefined;
+};
+
+/** Who may open a tap when its VM has no user of its own. */
+const ROOT = 0;
 
 export class BridgeNetwork implements HostNetwork {
   readonly kind = 'bridge';
@@ -16,76 +31,97 @@ export class BridgeNetwork implements HostNetwork {
   readonly gateway: string;
   readonly nameServers: readonly string[];
   readonly mtu = uplinkMtu();
-  readonly bridge: string;
-  readonly #table: string;
-  #relay: DnsRelay | undefined;
+  readonly #names: NetworkNames;
+  readonly #firewall: Firewall;
+  readonly #relay: DnsRelay;
 
-  private constructor(home: string, subnet: Subnet) {
-    const names = networkNames(home);
-    this.bridge = names.bridge;
-    this.#table = names.table;
+  private constructor(names: NetworkNames, subnet: Subnet, firewall: Firewall, relay: DnsRelay) {
     this.subnet = subnet.cidr;
     this.prefix = subnet.prefix;
     this.gateway = subnet.gateway;
     this.nameServers = [subnet.gateway];
+    this.#names = names;
+    this.#firewall = firewall;
+    this.#relay = relay;
   }
 
-  /** Makes the bridge, its rules and its name relay, or finds them made. `upstreams`: name servers that answer for real. */
-  static async create(home: string, subnet: Subnet, upstreams: readonly string[]): Promise<BridgeNetwork> {
-    const network = new BridgeNetwork(home, subnet);
-    await network.#ensureBridge();
-    await network.#ensureRules();
-    network.#relay = await startDnsRelay(subnet.gateway, upstreams);
-    return network;
+  /**
+   * Makes the bridge, its rules and its name relay, or takes over the ones that stand; machines in `options.assigned` do
+   * not notice. `upstreams`: name servers that answer for real.
+   */
+  static async create(
+    home: string,
+    subnet: Subnet,
+    upstreams: readonly string[],
+    options: BridgeOptions,
+  ): Promise<BridgeNetwork> {
+    const names = networkNames(home);
+    const rules = {
+      ...names,
+      subnet: subnet.cidr,
+      gateway: subnet.gateway,
+      allow: options.allow,
+      rateMbit: options.rateMbit,
+    };
+    const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));
+    const firewall = await Firewall.create(rules, assigned);
+    await ensureBridge(names.bridge, subnet);
+    await forgetDeparted(subnet.cidr, new Set([subnet.gateway, ...options.assigned.values()]));
+    const relay = await startDnsRelay(subnet.gateway, upstreams);
+    return new BridgeNetwork(names, subnet, firewall, relay);
   }
 
-  async attach(machineId: string, privateIp: string): Promise<Nic> {
-    const tapName = tapOf(machineId);
-    if (!linkExists(tapName)) await runCommand('ip', ['tuntap', 'add', 'dev', tapName, 'mode', 'tap']);
-    await runCommand('ip', ['link', 'set', 'dev', tapName, 'master', this.bridge, 'up']);
-    return { kind: 'tap', mac: macOfIp(privateIp), tapName };
+  async attach(vmId: string, uid: number | undefined): Promise<Nic> {
+    const tapName = tapOf(vmId);
+    const { bridge, group } = this.#names;
+    await makePort(tapName, { bridge, group, uid: uid ?? ROOT });
+    return { kind: 'tap', mac: PLACEHOLDER_MAC, tapName };
   }
 
-  async detach(machineId: string): Promise<void> {
-    const tapName = tapOf(machineId);
-    if (linkExists(tapName)) await runCommand('ip', ['link', 'delete', 'dev', tapName]);
+  async assign(vmId: string, privateIp: string): Promise<void> {
+    if (!isInSubnet(privateIp, this.subnet)) throw new Error(`${privateIp} is no address of ${this.subnet}`);
+    const stale = await this.#firewall.assign(tapOf(vmId), privateIp);
+    await Promise.all(stale.map(forgetConnections));
+  }
+
+  async detach(vmId: string): Promise<void> {
+    const tap = tapOf(vmId);
+    // In this order: once nothing passes, nothing new is remembered.
+    const address = await this.#firewall.release(tap);
+    await removePort(tap, this.#names.bridge, address);
+    if (address !== undefined) await forgetConnections(address);
+  }
+
+  async listVmIds(): Promise<string[]> {
+    const taps = [...portsOf(this.#names.group), ...(await this.#firewall.listTaps())];
+    return [...new Set(taps.flatMap((tap) => vmIdOf(tap) ?? []))];
   }
 
   async remove(): Promise<void> {
-    await this.#relay?.close();
-    await runCommand('nft', ['-f', '-'], { input: `table ip ${this.#table}\ndelete table ip ${this.#table}\n` });
-    if (linkExists(this.bridge)) await runCommand('ip', ['link', 'delete', 'dev', this.bridge]);
-  }
-
-  async #ensureBridge(): Promise<void> {
-    if (!linkExists(this.bridge)) await runCommand('ip', ['link', 'add', 'name', this.bridge, 'type', 'bridge']);
-    // Without this a machine could reach the host through the bridge's link-local address.
-    writeFileSync(`/proc/sys/net/ipv6/conf/${this.bridge}/disable_ipv6`, '1');
-    await runCommand('ip', ['address', 'replace', `${this.gateway}/${this.prefix}`, 'dev', this.bridge]);
-    await runCommand('ip', ['link', 'set', 'dev', this.bridge, 'up']);
-    writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
-  }
-
-  /** Replaces the table as a whole, in one transaction. */
-  async #ensureRules(): Promise<void> {
-    const input = `
-      table ip ${this.#table}
-      delete table ip ${this.#table}
-      table ip ${this.#table} {
-        chain postrouting {
-          type nat hook postrouting priority srcnat;
-          ip saddr ${this.subnet} oifname != "${this.bridge}" masquerade
-        }
-      }`;
-    await runCommand('nft', ['-f', '-'], { input });
+    const { bridge, group } = this.#names;
+    await this.#relay.close();
+    for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
+    if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
+    await this.#firewall.remove();
+    await forgetDeparted(this.subnet, new Set());
   }
 }
 
-/** A tap's name may have 15 characters: the last 12 hex digits of a UUIDv7 are random. */
-function tapOf(machineId: string): string {
-  return `sbt${machineId.slice(-12)}`;
+/** The bridge keeps a MAC of its own: otherwise it takes one from its ports, and machines would lose their gateway. */
+async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
+  if (!linkExists(bridge)) await ipBatch([`link add name ${bridge} type bridge mcast_snooping 0`]);
+  // Without this a machine could reach the host through the bridge's link-local address.
+  if (hasIpv6()) writeFileSync(`/proc/sys/net/ipv6/conf/${bridge}/disable_ipv6`, '1');
+  await ipBatch([
+    `link set dev ${bridge} address ${macOfIp(subnet.gateway)}`,
+    `address replace ${subnet.gateway}/${subnet.prefix} dev ${bridge}`,
+    `link set dev ${bridge} up`,
+  ]);
+  writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
 }
 
-function linkExists(name: string): boolean {
-  return existsSync(`/sys/class/net/${name}`);
+/** An agent that died while it removed a machine may have left connections of an address that is free now. */
+async function forgetDeparted(subnet: string, present: ReadonlySet<string>): Promise<void> {
+  const departed = [...(await rememberedAddresses(subnet))].filter((address) => !present.has(address));
+  for (const address of departed) await forgetConnections(address);
 }

@@ -1,5 +1,6 @@
 // Addresses of a host's machines: which subnet to take, and the fixed places in it.
 import { createHash } from 'node:crypto';
+import { isIPv4 } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 /** The block that a subnet is chosen from when none is configured: /16 networks 10.128 to 10.254. */
@@ -32,6 +33,34 @@ export function parseSubnet(cidr: string): Subnet {
 }
 
 /**
+ * Parses the ranges that machines may reach though they are private: `10.1.0.0/16, 192.168.7.9`. Throws
+ * `validation_error` naming the one that is no IPv4 range.
+ */
+export function parseRanges(text: string): string[] {
+  return text
+    .split(',')
+    .map((range) => range.trim())
+    .filter((range) => range !== '')
+    .map((range) => {
+      const [address = '', bits = '32', ...rest] = range.split('/');
+      const prefix = Number(bits);
+      const isRange = isIPv4(address) && /^\d{1,2}$/.test(bits) && prefix <= 32 && rest.length === 0;
+      if (isRange && ipToNumber(address) % 2 ** (32 - prefix) === 0) return `${address}/${prefix}`;
+      throw new ServiceError(
+        'validation_error',
+        `SANDBAR_NETWORK_ALLOW must be a list of IPv4 ranges such as 10.1.0.0/16,192.168.7.9, and "${range}" is none`,
+      );
+    });
+}
+
+/** Whether an IPv4 address belongs to a network in CIDR notation. */
+export function isInSubnet(address: string, cidr: string): boolean {
+  const [base = '', bits = ''] = cidr.split('/');
+  const size = 2 ** (32 - Number(bits));
+  return isIPv4(address) && Math.floor(ipToNumber(address) / size) === Math.floor(ipToNumber(base) / size);
+}
+
+/**
  * A subnet that overlaps none of the addresses in use on the host; the same data directory asks for the same one first.
  * `usedAddresses`: IPv4 addresses of the host's interfaces and the targets of its routes.
  */
@@ -53,6 +82,13 @@ export function macOfIp(ip: string): string {
     .split('.')
     .map((octet) => `:${Number(octet).toString(16).padStart(2, '0')}`)
     .join('')}`;
+}
+
+/** What every NIC is called until its machine is known: the guest then takes the MAC that follows from its address. */
+export const PLACEHOLDER_MAC = macOfIp('0.0.0.0');
+
+function ipToNumber(ip: string): number {
+  return ip.split('.').reduce((sum, octet) => sum * 256 + Number(octet), 0);
 }
 
 function formatIp(value: number): string {

@@ -2,7 +2,7 @@
 // private_ip, reach out and resolve names; they cannot be reached, and there are no taps or rules to leave behind.
 import type { Nic } from '../hypervisor/driver.ts';
 import type { HostNetwork } from './network.ts';
-import { macOfIp, type Subnet } from './subnet.ts';
+import { PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
 
 export class UserNetwork implements HostNetwork {
@@ -20,17 +20,24 @@ export class UserNetwork implements HostNetwork {
     this.nameServers = [subnet.userModeNameServer];
   }
 
-  async attach(_machineId: string, privateIp: string): Promise<Nic> {
+  async attach(): Promise<Nic> {
     return {
       kind: 'user',
-      mac: macOfIp(privateIp),
+      mac: PLACEHOLDER_MAC,
       subnet: this.subnet,
       gateway: this.gateway,
       nameServer: this.nameServers[0] ?? this.gateway,
     };
   }
 
+  /** Each QEMU translates on its own, so there is nobody whose address a machine could take. */
+  async assign(): Promise<void> {}
+
   async detach(): Promise<void> {}
+
+  async listVmIds(): Promise<string[]> {
+    return [];
+  }
 
   async remove(): Promise<void> {}
 }

@@ -21,6 +21,8 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'mmdebstrap', shownBy: { program: 'mmdebstrap' } },
   { package: 'e2fsprogs', shownBy: { program: 'mkfs.ext4' } },
   { package: 'nftables', shownBy: { program: 'nft' }, only: 'root' },
+  // Forgets the connections of an address before another machine gets it.
+  { package: 'conntrack', shownBy: { program: 'conntrack' }, only: 'root' },
   { package: 'iproute2', shownBy: { program: 'ip' } },
   { package: 'xz-utils', shownBy: { program: 'xz' } },
   { package: 'zstd', shownBy: { program: 'zstd' } },

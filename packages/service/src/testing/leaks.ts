@@ -39,11 +39,15 @@ function leftMounts(home: string): string[] {
 }
 
 function leftNetwork(home: string): string[] {
-  const { bridge, table } = networkNames(home);
-  const hasTable = spawnSync('nft', ['list', 'table', 'ip', table]).status === 0;
+  const { bridge, table, group } = networkNames(home);
+  // nft lists a table a line, `table FAMILY NAME`; without root there are none.
+  const tables = (spawnSync('nft', ['list', 'tables'], { encoding: 'utf8' }).stdout ?? '').split('\n');
   return [
     ...(existsSync(`${INTERFACES}/${bridge}`) ? [`bridge ${bridge}`] : []),
-    ...(hasTable ? [`nftables table ${table}`] : []),
+    ...tables.filter((line) => line.endsWith(` ${table}`)).map((line) => `nftables ${line}`),
+    ...[...listTaps()]
+      .filter((name) => read(`${INTERFACES}/${name}/netdev_group`).trim() === String(group))
+      .map((name) => `tap ${name} of ${home}`),
   ];
 }
 

@@ -1,0 +1,129 @@
+// Brings the packet filter to what it should say. Memory holds what is wanted; a transaction writes the difference to
+// what was written, and when that fails for any reason (another's transaction, tables flushed by the host's owner), the
+// tables are written whole. So the filter cannot drift, and nothing here depends on how a change failed.
+import { runCommand } from '../run-command.ts';
+import { NftSession } from './nft-session.ts';
+import { type Assigned, additions, type RuleOptions, removals, wholeTables, withoutTables } from './rules.ts';
+
+/** Transactions of others can make ours fail; they are over at once. */
+const WHOLE_ATTEMPTS = 3;
+/** A line editor reads what a session is told, so lines stay short. */
+const MAX_SESSION_ADDITIONS = 8;
+
+export class Firewall {
+  readonly #options: RuleOptions;
+  readonly #session = new NftSession();
+  /** Address by tap. */
+  readonly #wanted: Map<string, string>;
+  #written: Assigned = new Map();
+  #running: Promise<unknown> = Promise.resolve();
+  #next: Promise<void> | undefined;
+
+  private constructor(options: RuleOptions, assigned: Assigned) {
+    this.#options = options;
+    this.#wanted = new Map(assigned);
+  }
+
+  /** Replaces all rules at once by those of `assigned`. Throws CommandError. */
+  static async create(options: RuleOptions, assigned: Assigned): Promise<Firewall> {
+    const firewall = new Firewall(options, assigned);
+    await firewall.#writeWhole(new Map(assigned));
+    return firewall;
+  }
+
+  addressOf(tap: string): string | undefined {
+    return this.#wanted.get(tap);
+  }
+
+  /**
+   * Lets `tap` speak as `ip` and nobody else; resolves when the kernel has it. Returns the addresses whose connections
+   * are no longer their owner's: the one that the tap had, and `ip` when another tap had it.
+   */
+  async assign(tap: string, ip: string): Promise<string[]> {
+    const before = this.#wanted.get(tap);
+    const others = [...this.#wanted].filter(([other, address]) => address === ip && other !== tap);
+    for (const [other] of others) this.#wanted.delete(other);
+    this.#wanted.set(tap, ip);
+    await this.#settle();
+    return [...(before !== undefined && before !== ip ? [before] : []), ...(others.length > 0 ? [ip] : [])];
+  }
+
+  /** Takes the word from `tap`. Returns the address that it had. */
+  async release(tap: string): Promise<string | undefined> {
+    const address = this.#wanted.get(tap);
+    this.#wanted.delete(tap);
+    await this.#settle();
+    return address;
+  }
+
+  /** Taps that may speak, as the kernel has it. */
+  async listTaps(): Promise<string[]> {
+    const text = await runCommand('nft', ['list', 'tables', 'bridge']);
+    if (!text.includes(`table bridge ${this.#options.table}\n`)) return [];
+    const set = await runCommand('nft', ['list', 'set', 'bridge', this.#options.table, 'pins']);
+    return [...set.matchAll(/"([^"]+)" \. /g)].map((match) => match[1] ?? '');
+  }
+
+  async remove(): Promise<void> {
+    this.#wanted.clear();
+    await this.#running;
+    this.#session.close();
+    await nft(withoutTables(this.#options.table));
+  }
+
+  /** One transaction at a time: what is changed while one runs goes into the next, with all others that wait. */
+  #settle(): Promise<void> {
+    this.#next ??= this.#running.then(() => {
+      this.#next = undefined;
+      const written = this.#write();
+      this.#running = written.catch(() => {});
+      return written;
+    });
+    return this.#next;
+  }
+
+  async #write(): Promise<void> {
+    const target = new Map(this.#wanted);
+    const removed = without(this.#written, target);
+    const added = without(target, this.#written);
+    if (removed.size + added.size === 0) return;
+    try {
+      await this.#writeChange(removed, added);
+      this.#written = target;
+    } catch {
+      await this.#writeWhole(target);
+    }
+  }
+
+  async #writeChange(removed: Assigned, added: Assigned): Promise<void> {
+    const { table } = this.#options;
+    const addition = additions(table, added);
+    if (removed.size === 0 && added.size <= MAX_SESSION_ADDITIONS && this.#session.isUsable) {
+      await this.#session.run(addition.command, addition.echoes);
+      return;
+    }
+    await nft((removed.size > 0 ? removals(table, removed) : '') + (added.size > 0 ? addition.command : ''));
+  }
+
+  async #writeWhole(target: Assigned): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await nft(wholeTables(this.#options, target));
+        this.#written = target;
+        return;
+      } catch (error) {
+        if (attempt === WHOLE_ATTEMPTS) throw error;
+      }
+    }
+  }
+}
+
+/** The entries of `all` that `others` has not, or has otherwise. */
+function without(all: Assigned, others: Assigned): Assigned {
+  return new Map([...all].filter(([tap, ip]) => others.get(tap) !== ip));
+}
+
+/** One transaction. */
+async function nft(input: string): Promise<void> {
+  await runCommand('nft', ['-f', '-'], { input });
+}
