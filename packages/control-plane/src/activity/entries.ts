@@ -27,7 +27,7 @@ function created(row: MachineRow, about: { actor: ActivityActor; machineId: stri
 }
 
 /** The entry of a job that ended, however it did. */
-export function activityOfJob(row: ExecRow): NewActivity {
+export function activityOfJob(row: Pick<ExecRow, 'machine_id' | 'exit_code' | 'timeout_sec'>): NewActivity {
   const metadata = { exit_code: row.exit_code, timeout_sec: row.timeout_sec };
   return { action: 'exec', actor: 'user', machineId: row.machine_id, metadata };
 }

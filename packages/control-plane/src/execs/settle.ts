@@ -1,24 +1,57 @@
 // The end of a job, written once: every way to learn of it (an answer of the host, an event, the reconciler) comes here.
 import type { JobReport } from '@sandbar/contract/host-api.ts';
-import { sql, type UpdateObject } from 'kysely';
+import { sql } from 'kysely';
 import { activityOfJob } from '../activity/entries.ts';
-import { writeActivity } from '../activity/write.ts';
+import { activityParameter, activityParts } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import type { Database, ExecRow, MachineRow } from '../db/tables.ts';
+import { prepare } from '../db/prepared.ts';
+import type { ExecRow, MachineRow } from '../db/tables.ts';
+import { EXEC_COLUMNS } from './columns.ts';
+
+/** The end and its entry in the feed, in one statement: once, whoever comes first. */
+const endJob = prepare<ExecRow>(
+  'end_job',
+  `with ended as (
+     update execs
+     set status = $3, exit_code = $4::int, signal = $5, stdout_bytes = $6::bigint, stderr_bytes = $7::bigint,
+       truncated = $8::boolean, finished_at = coalesce($9::timestamptz, now())
+     where machine_id = $1 and id = $2 and status = 'running'
+     returning ${EXEC_COLUMNS}
+   ), ${activityParts({
+     source: 'ended',
+     entries: '$10',
+     metadata: `jsonb_set(entry.metadata, '{timeout_sec}', to_jsonb(source.timeout_sec))`,
+   })}
+   select * from ended`,
+);
+
+/** Ends that are being written now: whoever learns of one meanwhile waits for it, instead of asking the database again. */
+const underWay = new WeakMap<Db, Map<string, Promise<ExecRow | undefined>>>();
 
 /** Records how a job ended. Undefined when it runs still, was settled before, or is not known. */
 export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | undefined> {
   if (report.status === 'running') return undefined;
-  return endJob(db, report.machine_id, report.job_id, {
-    status: report.status,
-    exit_code: report.exit_code,
-    signal: report.signal,
-    stdout_bytes: report.stdout_bytes,
-    stderr_bytes: report.stderr_bytes,
-    truncated: report.truncated,
-    finished_at: report.finished_at ? new Date(report.finished_at) : sql<Date>`now()`,
-  });
+  const ends = underWay.get(db) ?? new Map<string, Promise<ExecRow | undefined>>();
+  underWay.set(db, ends);
+  const key = `${report.machine_id}/${report.job_id}`;
+  const known = ends.get(key);
+  if (known) return known;
+  const end = writeEnd(db, report).finally(() => ends.delete(key));
+  ends.set(key, end);
+  return end;
+}
+
+async function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
+  const { machine_id, job_id, exit_code } = report;
+  // The time-out is in the row only, and the statement puts it in.
+  const entry = activityOfJob({ machine_id, exit_code, timeout_sec: 0 });
+  const [row] = await endJob(db, [
+    ...[machine_id, job_id, report.status, exit_code, report.signal],
+    ...[report.stdout_bytes, report.stderr_bytes, report.truncated, report.finished_at],
+    activityParameter([entry]),
+  ]);
+  return row;
 }
 
 /** Records that a running job was never known to its host. It never ran, so the feed has nothing to tell. */
@@ -30,27 +63,6 @@ export async function loseJob(db: Db, machineId: string, jobId: string): Promise
     .where('id', '=', jobId)
     .where('status', '=', 'running')
     .execute();
-}
-
-/** The end and its entry in the feed, in one transaction: once, whoever comes first. */
-function endJob(
-  db: Db,
-  machineId: string,
-  jobId: string,
-  end: UpdateObject<Database, 'execs'>,
-): Promise<ExecRow | undefined> {
-  return db.transaction().execute(async (tx) => {
-    const row = await tx
-      .updateTable('execs')
-      .set(end)
-      .where('machine_id', '=', machineId)
-      .where('id', '=', jobId)
-      .where('status', '=', 'running')
-      .returningAll()
-      .executeTakeFirst();
-    if (row) await writeActivity(tx, row.account_id, [activityOfJob(row)]);
-    return row;
-  });
 }
 
 /**

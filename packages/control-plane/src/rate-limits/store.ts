@@ -6,6 +6,7 @@
 import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
 import type { Db } from '../db/database.ts';
+import { prepare } from '../db/prepared.ts';
 
 export type Verdict = {
   isAllowed: boolean;
@@ -21,20 +22,28 @@ export type Verdict = {
 
 const SECOND = 1_000_000;
 
+/** Microseconds until the bucket is full. */
+const AHEAD = '(extract(epoch from full_at - clock_timestamp()) * 1000000)::bigint as ahead';
+
+const takeOne = prepare<{ ahead: number }>(
+  'take_token',
+  `insert into rate_buckets as b (key, full_at)
+   values ($1, clock_timestamp() + $2::bigint * interval '1 microsecond')
+   on conflict (key) do update
+     set full_at = greatest(b.full_at, clock_timestamp()) + $2::bigint * interval '1 microsecond'
+     where greatest(b.full_at, clock_timestamp()) + $2::bigint * interval '1 microsecond'
+       <= clock_timestamp() + $3::bigint * interval '1 microsecond'
+   returning ${AHEAD}`,
+);
+
+const selectAhead = prepare<{ ahead: number }>('read_bucket', `select ${AHEAD} from rate_buckets where key = $1`);
+
 /** Takes a token of the bucket `key`, when there is one. */
 export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdict> {
   // Whole microseconds, as PostgreSQL counts: a whole bucket is then exactly `burst` tokens.
   const token = Math.max(1, Math.round(SECOND / rate.perSec));
   const bucket = token * rate.burst;
-  const taken = await sql<{ ahead: number }>`
-    insert into rate_buckets as b (key, full_at)
-    values (${key}, clock_timestamp() + ${token} * interval '1 microsecond')
-    on conflict (key) do update
-      set full_at = greatest(b.full_at, clock_timestamp()) + ${token} * interval '1 microsecond'
-      where greatest(b.full_at, clock_timestamp()) + ${token} * interval '1 microsecond'
-        <= clock_timestamp() + ${bucket} * interval '1 microsecond'
-    returning ${AHEAD}`.execute(db);
-  const row = taken.rows[0];
+  const [row] = await takeOne(db, [key, token, bucket]);
   const ahead = row ? row.ahead : await readAhead(db, key);
   return {
     isAllowed: row !== undefined,
@@ -50,10 +59,7 @@ export async function sweepBuckets(db: Db): Promise<void> {
   await db.deleteFrom('rate_buckets').where('full_at', '<', sql<Date>`now()`).execute();
 }
 
-/** Microseconds until the bucket is full. */
-const AHEAD = sql`(extract(epoch from full_at - clock_timestamp()) * 1000000)::bigint as ahead`;
-
 async function readAhead(db: Db, key: string): Promise<number> {
-  const { rows } = await sql<{ ahead: number }>`select ${AHEAD} from rate_buckets where key = ${key}`.execute(db);
-  return rows[0]?.ahead ?? 0;
+  const [row] = await selectAhead(db, [key]);
+  return row?.ahead ?? 0;
 }
