@@ -2,9 +2,16 @@
 import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { describe, it } from 'node:test';
-import { hostNameServers, sendAnswer, startDnsRelay } from '../src/network/dns-relay.ts';
-import { chooseSubnet, macOfIp, parseSubnet } from '../src/network/subnet.ts';
+import {
+  hostNameServers,
+  MAX_CONNECTIONS_OF_ONE,
+  MAX_QUERIES_OF_ONE,
+  sendAnswer,
+  startDnsRelay,
+} from '../src/network/dns-relay.ts';
+import { chooseSubnet, macOfIp, parseRanges, parseSubnet } from '../src/network/subnet.ts';
 
 describe('network', () => {
   it('a subnet is chosen beside the ones in use, the same for the same data directory', () => {
@@ -52,6 +59,67 @@ describe('network', () => {
     client.close();
     await relay.close();
     upstream.close();
+  });
+
+  it('a machine that asks without end keeps no other from resolving names', {
+    skip: process.getuid?.() !== 0,
+  }, async () => {
+    const asked: string[] = [];
+    const upstream = createSocket('udp4');
+    upstream.on('message', (query, from) => {
+      asked.push(query.toString());
+      if (query.toString() === 'polite') upstream.send('answer', from.port, from.address);
+    });
+    upstream.bind(53, '127.77.1.2');
+    await once(upstream, 'listening');
+    const relay = await startDnsRelay('127.77.1.1', ['127.77.1.2']);
+    const greedy = createSocket('udp4').bind(0, '127.77.1.3');
+    const polite = createSocket('udp4').bind(0, '127.77.1.4');
+    for (let count = 0; count < 2 * MAX_QUERIES_OF_ONE; count++) {
+      await new Promise((sent) => greedy.send('greedy', 53, '127.77.1.1', sent));
+    }
+    polite.send('polite', 53, '127.77.1.1');
+    assert.equal(String((await once(polite, 'message'))[0]), 'answer');
+    assert.equal(asked.filter((query) => query === 'greedy').length, MAX_QUERIES_OF_ONE);
+    greedy.close();
+    polite.close();
+    await relay.close();
+    upstream.close();
+  });
+
+  it('a machine that connects without end keeps no other from resolving names over TCP', {
+    skip: process.getuid?.() !== 0,
+  }, async () => {
+    const upstream = createServer((socket) => socket.pipe(socket));
+    upstream.listen(53, '127.77.2.2');
+    await once(upstream, 'listening');
+    const relay = await startDnsRelay('127.77.2.1', ['127.77.2.2']);
+    const ask = (localAddress: string) => {
+      const socket = connect({ host: '127.77.2.1', port: 53, localAddress });
+      socket.write('x');
+      socket.on('error', () => {});
+      return Promise.race([
+        once(socket, 'data').then(() => ({ isAnswered: true, socket })),
+        once(socket, 'close').then(() => ({ isAnswered: false, socket })),
+      ]);
+    };
+    const greedy = [];
+    for (let count = 0; count < MAX_CONNECTIONS_OF_ONE; count++) greedy.push(await ask('127.77.2.3'));
+    assert.ok(greedy.every(({ isAnswered }) => isAnswered));
+    assert.equal((await ask('127.77.2.3')).isAnswered, false);
+    const polite = await ask('127.77.2.4');
+    assert.equal(polite.isAnswered, true);
+    for (const { socket } of [...greedy, polite]) socket.destroy();
+    await relay.close();
+    upstream.close();
+  });
+
+  it('ranges that may be reached are IPv4 ranges', () => {
+    assert.deepEqual(parseRanges(''), []);
+    assert.deepEqual(parseRanges('10.1.0.0/16, 192.168.7.9'), ['10.1.0.0/16', '192.168.7.9/32']);
+    for (const bad of ['10.1.0.0/33', '10.1.0.1/16', 'fd00::/8', 'intranet', '10.1.0.0/16/8', '10.1/16', '10.1.0.0/']) {
+      assert.throws(() => parseRanges(bad), /SANDBAR_NETWORK_ALLOW/, bad);
+    }
   });
 
   it('an answer that cannot be sent is dropped: to port 0, which any machine can ask from, or a refused address', async () => {

@@ -5,12 +5,16 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { pipeline } from 'node:stream';
+import { Shares } from './shares.ts';
 
 const DNS_PORT = 53;
 const QUERY_TIMEOUT_MS = 5000;
-/** Queries under way at once; one more is dropped, and the resolver in the machine asks again. */
-const MAX_QUERIES = 512;
-const MAX_TCP_CONNECTIONS = 128;
+/** Queries under way at once, of all machines and of one; one more is dropped, and the resolver in it asks again. */
+const MAX_QUERIES = 1024;
+export const MAX_QUERIES_OF_ONE = 32;
+/** Connections at once, likewise; one more is closed. */
+const MAX_CONNECTIONS = 256;
+export const MAX_CONNECTIONS_OF_ONE = 8;
 /** RFC 768: a datagram from port 0 wants no answer. */
 const NO_REPLY_PORT = 0;
 
@@ -23,14 +27,24 @@ export type DnsRelay = { close(): Promise<void> };
 export async function startDnsRelay(address: string, upstreams: readonly string[]): Promise<DnsRelay> {
   const udp = createSocket('udp4');
   const underWay: Queries = new Set();
+  const queryShares = new Shares(MAX_QUERIES, MAX_QUERIES_OF_ONE);
+  const connectionShares = new Shares(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE);
   let turn = 0;
   const nextUpstream = () => upstreams[turn++ % upstreams.length] ?? '127.0.0.1';
   udp.on('message', (query, from) => {
-    if (from.port !== NO_REPLY_PORT && underWay.size < MAX_QUERIES)
-      relayQuery(udp, query, from, nextUpstream(), underWay);
+    if (from.port === NO_REPLY_PORT || !queryShares.take(from.address)) return;
+    relayQuery(udp, query, from, nextUpstream(), underWay, () => queryShares.giveBack(from.address));
   });
-  const tcp = createServer((client) => relayConnection(client, nextUpstream()));
-  tcp.maxConnections = MAX_TCP_CONNECTIONS;
+  const tcp = createServer((client) => {
+    // Gone already, it has no address any more.
+    const owner = client.remoteAddress;
+    if (owner === undefined || !connectionShares.take(owner)) {
+      client.destroy();
+      return;
+    }
+    client.once('close', () => connectionShares.giveBack(owner));
+    relayConnection(client, nextUpstream());
+  });
   udp.bind(DNS_PORT, address);
   tcp.listen(DNS_PORT, address);
   await Promise.all([once(udp, 'listening'), once(tcp, 'listening')]).catch((error: NodeJS.ErrnoException) => {
@@ -50,12 +64,21 @@ export async function startDnsRelay(address: string, upstreams: readonly string[
 }
 
 /** A socket of its own for each query: its random port is what tells answers apart. */
-function relayQuery(udp: UdpSocket, query: Buffer, from: RemoteInfo, upstream: string, underWay: Queries): void {
+function relayQuery(
+  udp: UdpSocket,
+  query: Buffer,
+  from: RemoteInfo,
+  upstream: string,
+  underWay: Queries,
+  ended: () => void,
+): void {
   const socket = createSocket(upstream.includes(':') ? 'udp6' : 'udp4');
   // Closing a socket twice throws, and an error may follow the answer.
   const end = () => {
     clearTimeout(timer);
-    if (underWay.delete(end)) socket.close();
+    if (!underWay.delete(end)) return;
+    socket.close();
+    ended();
   };
   const timer = setTimeout(end, QUERY_TIMEOUT_MS);
   underWay.add(end);
