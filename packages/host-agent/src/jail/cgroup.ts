@@ -160,6 +160,13 @@ export class Cgroups {
     }
   }
 
+  /** The data directory's own groups; they are empty, or this throws. */
+  removeAll(): void {
+    for (const { path } of this.#hierarchies) {
+      if (!removeGroup(path)) throw new Error(`${path} still has VMs in it`);
+    }
+  }
+
   listVmIds(): string[] {
     const names = this.#hierarchies.flatMap(({ path }) => readdirSync(path, { withFileTypes: true }));
     return [...new Set(names.filter((entry) => entry.isDirectory()).map((entry) => entry.name))];

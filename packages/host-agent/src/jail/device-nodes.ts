@@ -1,7 +1,7 @@
 // Devices that only root or a group may open on the host (/dev/kvm; /dev/net/tun without udev) are given to a VM as a
 // node of our own, open to everyone, in a folder that only root may enter. So no VM needs a group, and nobody else on the
 // host gets a right. The folder is in /dev, because other file systems may be mounted without devices.
-import { mkdirSync, statSync } from 'node:fs';
+import { mkdirSync, rmSync, statSync } from 'node:fs';
 import { runCommand } from '../run-command.ts';
 
 export class DeviceNodes {
@@ -21,6 +21,11 @@ export class DeviceNodes {
     this.#sources.set(device, source);
     source.catch(() => this.#sources.delete(device));
     return source;
+  }
+
+  removeAll(): void {
+    rmSync(this.#folder, { recursive: true, force: true });
+    this.#sources.clear();
   }
 
   async #find(device: string): Promise<string> {

@@ -57,6 +57,8 @@ export interface Jail {
   release(vmId: string): Promise<void>;
   /** VM ids that have a cgroup here. */
   listVmIds(): string[];
+  /** Takes away what the data directory has on the host when no VM is left: its group and its device nodes. */
+  remove(): Promise<void>;
 }
 
 /** What every VM's cgroup, device folder and uid range is found by. Throws when it is not a VM id. */

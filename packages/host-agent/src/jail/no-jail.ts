@@ -45,4 +45,6 @@ export class NoJail implements Jail {
   listVmIds(): string[] {
     return [];
   }
+
+  async remove(): Promise<void> {}
 }

@@ -1,7 +1,7 @@
 // The jail of an agent that is root: a uid, a cgroup and a root folder of its own for every VM, no capability, and an
 // empty environment (command-line.ts says how). Whoever takes over a QEMU sees its own machine's files and no others.
-import { accessSync, constants, readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
-import { basename, delimiter, join } from 'node:path';
+import { readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { basename } from 'node:path';
 import { homeId } from '../network/names.ts';
 import { CommandError, runCommand } from '../run-command.ts';
 import { type Cgroups, openCgroups } from './cgroup.ts';
@@ -10,6 +10,7 @@ import { DeviceNodes } from './device-nodes.ts';
 import { checkVmId, type Jail, type JailCommand, type JailedProcess } from './jail.ts';
 import { findProgramFiles, type ProgramFiles } from './program-files.ts';
 import { giveFile, makeRunDirectory } from './run-directory.ts';
+import { findTool } from './tools.ts';
 import { UidPool, uidRange } from './uid-pool.ts';
 
 const ALWAYS_THERE = ['/dev/null', '/dev/urandom'];
@@ -105,6 +106,11 @@ export class RootJail implements Jail {
     return this.#cgroups.listVmIds();
   }
 
+  async remove(): Promise<void> {
+    this.#cgroups.removeAll();
+    this.#devices.removeAll();
+  }
+
   async #args(vm: JailedProcess, uid: number, procsFiles: readonly string[]): Promise<string[]> {
     const devices = await Promise.all(
       [...ALWAYS_THERE, ...vm.devices].map(async (device) => [await this.#devices.sourceOf(device), device] as const),
@@ -131,20 +137,6 @@ export class RootJail implements Jail {
       await this.release(vmId);
     }
   }
-}
-
-function findTool(name: string, debianPackage: string): string {
-  // The tools of a system administrator are not on the PATH of every account.
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/bin', '/usr/sbin', '/bin'];
-  for (const folder of folders.filter((path) => path.startsWith('/'))) {
-    try {
-      accessSync(join(folder, name), constants.X_OK);
-      return realpathSync(join(folder, name));
-    } catch {
-      // The next folder may have it.
-    }
-  }
-  throw new Error(`${name} was not found, and machines are not run without a jail: apt-get install ${debianPackage}`);
 }
 
 function lastLine(text: string): string {

@@ -1,0 +1,262 @@
+// What a process in the jail is and sees: asked of the kernel and of the process itself, with the real bubblewrap.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chownSync,
+  closeSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { RootJail } from '../src/jail/root-jail.ts';
+import { findTool } from '../src/jail/tools.ts';
+import { JailFixture, PERL, QEMU } from './support/jailed.ts';
+
+const isRoot = process.getuid?.() === 0;
+
+describe('jail', { skip: !isRoot }, () => {
+  let fixture: JailFixture;
+  before(async () => {
+    fixture = await JailFixture.open();
+  });
+  after(() => fixture.close());
+
+  it("ISO-2: every thread of QEMU has a uid of its own, no group, no capability, and QEMU's own system call filter", async () => {
+    const args =
+      '-nodefaults -no-user-config -display none -machine microvm -accel tcg,thread=multi -m 64 -smp 2 -S -qmp stdio';
+    const sandbox = ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'];
+    const vm = fixture.newVm({ program: QEMU, args: [...args.split(' '), ...sandbox] });
+    const qemu = await fixture.start(vm);
+    await qemu.printed(/QMP/);
+    const pid = fixture.jail.programPid(qemu.vmId, qemu.child.pid ?? 0) ?? assert.fail('QEMU has no pid');
+    const threads = readdirSync(`/proc/${pid}/task`);
+    assert.ok(threads.length >= 3, 'vCPUs are threads');
+    for (const thread of threads) {
+      const status = readFileSync(`/proc/${pid}/task/${thread}/status`, 'utf8');
+      const field = (name: string) => new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1]?.trim();
+      assert.equal(field('Name'), 'qemu-system-x86');
+      for (const ids of [field('Uid'), field('Gid')])
+        assert.deepEqual(new Set(ids?.split('\t')), new Set([String(qemu.uid)]));
+      assert.equal(field('Groups'), '');
+      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) assert.match(field(set) ?? '', /^0+$/, set);
+      assert.equal(field('NoNewPrivs'), '1');
+      assert.equal(field('Seccomp'), '2');
+      assert.match(field('NSpid') ?? '', /\t1$|\t\d+$/);
+    }
+    assert.ok(qemu.uid > 0x6000_0000);
+    await fixture.jail.release(qemu.vmId);
+    await qemu.ended;
+  });
+
+  it('ISO-5: it sees its own run directory and the files it was given, and nothing else of the host', async () => {
+    const neighbour = await fixture.perl('');
+    await neighbour.ended;
+    const image = join(fixture.home, 'image.raw');
+    const disk = join(fixture.home, 'disk.raw');
+    for (const file of [image, disk]) writeFileSync(file, 'as it was', { mode: 0o644 });
+    const script = `
+      for (@ARGV) { print "sees $_\\n" if -e }
+      print "reads\\n" if open(F, "<", "${image}") && <F> eq "as it was";
+      print "image is writable\\n" if open(F, ">>", "${image}");
+      print "disk is writable\\n" if open(F, ">>", "${disk}");
+      for ("/", "/usr", "/tmp", "/dev", "${fixture.home}", "${fixture.home}/run", "${fixture.home}/run/machines") {
+        print "writes $_\\n" if mkdir("$_/x") || open(F, ">", "$_/y") }
+      print "run directory is writable\\n" if open(F, ">", "file");
+      opendir(D, "${fixture.home}/run/machines"); print join(" ", "machines", grep(!/^\\./, readdir D)), "\\n";
+      opendir(D, "/"); print join(" ", "root", sort grep(!/^\\./, readdir D)), "\\n";
+      opendir(D, "/proc"); print join(" ", "processes", grep(/^\\d+$/, readdir D)), "\\n";
+      use POSIX (); print((POSIX::uname())[1], " is its name\\n");`;
+    const paths = ['/root', '/home', '/etc/shadow', '/etc/passwd', '/var', '/sys', '/run', '/bin/sh', '/usr/bin/bwrap'];
+    const others = [
+      ...paths,
+      neighbour.runDir,
+      join(fixture.home, 'credentials.json'),
+      '/dev/kvm',
+      '/dev/vda',
+      '/dev/mem',
+    ];
+    writeFileSync(join(fixture.home, 'credentials.json'), '{}', { mode: 0o644 });
+    const vm = fixture.newVm({ readOnlyFiles: [image], writableFiles: [disk] });
+    const jailed = await fixture.start({ ...vm, args: ['-e', script, ...others] });
+    assert.deepEqual((await jailed.ended).trim().split('\n'), [
+      'reads',
+      'disk is writable',
+      'run directory is writable',
+      `machines ${vm.vmId}`,
+      `root dev etc lib lib64 proc tmp usr`,
+      'processes 1',
+      'machine is its name',
+    ]);
+    assert.equal(statSync(disk).uid, jailed.uid);
+    assert.equal(statSync(join(vm.runDir, 'file')).uid, jailed.uid);
+  });
+
+  it('ISO-5: its environment is empty, and it has the descriptors it was given at their numbers, and no others', async () => {
+    process.env.SANDBAR_TEST_SECRET = 'not for guests';
+    const given = [openSync('/dev/zero', 'r'), openSync('/etc/hostname', 'r')];
+    const script = `
+      print "environment ", join(" ", %ENV), "\\n";
+      opendir(D, "/proc/self/fd"); my $own = fileno(D);
+      for (sort { $a <=> $b } grep(/^\\d+$/, readdir D)) { print "$_ ", readlink("/proc/self/fd/$_"), "\\n" if $_ != $own }
+      use Cwd (); print readlink("/proc/self/cwd"), "\\n"; <STDIN>; print "started\\n"; sleep 1000`;
+    const jailed = await fixture.perl(script, {}, given);
+    for (const fd of given) closeSync(fd);
+    await jailed.printed(/started/);
+    const lines = jailed.output().split('\n');
+    assert.equal(lines[0], 'environment ');
+    assert.match(lines.slice(1, 4).join('\n'), /^0 \/dev\/null\n1 socket:\[\d+\]\n2 socket:\[\d+\]$/);
+    assert.deepEqual(lines.slice(4, 7), ['3 /dev/zero', '4 /etc/hostname', jailed.runDir]);
+    const pid = fixture.jail.programPid(jailed.vmId, jailed.child.pid ?? 0);
+    assert.equal(readFileSync(`/proc/${pid}/environ`, 'utf8'), '');
+    // The monitor outside keeps none of what was given: a sealed memory would live as long as it.
+    const monitor = `/proc/${jailed.child.pid}/fd`;
+    const kept = readdirSync(monitor).map((fd) => readlinkSync(`${monitor}/${fd}`));
+    assert.ok(!kept.includes('/dev/zero') && !kept.includes('/etc/hostname'), String(kept));
+    assert.equal(lines[7], 'started');
+    await fixture.jail.release(jailed.vmId);
+  });
+
+  it('ISO-4: a sealed memory that is open to everyone is opened again through /proc/self/fd, and cannot be written', async () => {
+    const vm = fixture.newVm({
+      args: [
+        '-e',
+        `open(F, "+<", "/proc/self/fd/3") or die "not opened: $!"; print "opened\\n";
+         defined(syswrite(F, "x")) or print "write: $!\\n"`,
+      ],
+    });
+    const { command, args } = await fixture.jail.prepare(vm);
+    // memfd_create and F_ADD_SEALS (shrink, grow, write), then the command with the memory as descriptor 3.
+    const maker = `
+      $^F = 9; my $name = "memory"; my $fd = syscall(${process.arch === 'arm64' ? 279 : 319}, $name, 2); open(M, "+<&=", $fd); syswrite(M, "template");
+      chmod(0666, "/proc/self/fd/$fd"); fcntl(M, 1033, 14) or die; use POSIX (); POSIX::dup2($fd, 3);
+      exec { $ARGV[0] } @ARGV`;
+    const made = spawnSync(PERL, ['-e', maker, command, ...args], { env: {}, encoding: 'utf8' });
+    assert.equal(`${made.stdout}${made.stderr}`, 'opened\nwrite: Operation not permitted\n');
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('ISO-5: a symlink in the place of a run directory, or of a folder above it, makes the launch fail', async () => {
+    const target = join(fixture.home, 'target');
+    mkdirSync(join(target, 'inner'), { recursive: true });
+    const vm = fixture.newVm();
+    symlinkSync(target, vm.runDir);
+    await assert.rejects(fixture.jail.prepare(vm), /is in the way of a run directory/);
+    symlinkSync(target, join(fixture.home, 'run/pool'));
+    const below = fixture.newVm({ runDir: join(fixture.home, 'run/pool/inner') });
+    await assert.rejects(fixture.jail.prepare(below), /run\/pool is in the way of a run directory/);
+    const outside = fixture.newVm({ runDir: join(fixture.home, 'run/../../elsewhere') });
+    await assert.rejects(fixture.jail.prepare(outside), /is not below/);
+    for (const folder of [target, join(target, 'inner')]) assert.equal(statSync(folder).uid, 0, folder);
+    assert.equal(fixture.jail.listVmIds().includes(vm.vmId), false);
+  });
+
+  it('ISO-5: a run directory below a folder that another account may change is refused', async () => {
+    const vm = fixture.newVm({ runDir: join(fixture.home, 'run/foreign/vm') });
+    mkdirSync(join(fixture.home, 'run/foreign'));
+    chownSync(join(fixture.home, 'run/foreign'), 65534, 65534);
+    await assert.rejects(fixture.jail.prepare(vm), /may be changed by others/);
+  });
+
+  it("ISO-7: sockets have mode 0600 in a folder of mode 0700, and another machine's uid does not reach them", async () => {
+    const listen =
+      'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un("qmp.sock")) or die $!; listen(S, 1);';
+    const vm = await fixture.perl(`${listen} print "listens\\n"; sleep 1000`);
+    await vm.printed(/listens/);
+    const socket = join(vm.runDir, 'qmp.sock');
+    assert.equal(statSync(socket).mode & 0o777, 0o600);
+    assert.equal(statSync(vm.runDir).mode & 0o777, 0o700);
+    const connect = `use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0);
+      print connect(S, sockaddr_un($ARGV[0])) ? "connected" : "$!", "\\n"; opendir(D, $ARGV[1]) or print "$!\\n"`;
+
+    const asUid = (uid: number) => {
+      const args = [
+        '--reuid',
+        String(uid),
+        '--regid',
+        String(uid),
+        '--clear-groups',
+        PERL,
+        '-e',
+        connect,
+        socket,
+        vm.runDir,
+      ];
+      return spawnSync('setpriv', args, { encoding: 'utf8' }).stdout;
+    };
+    const neighbour = await fixture.perl(connect, { args: ['-e', connect, socket, vm.runDir] });
+    assert.equal(await neighbour.ended, 'No such file or directory\nNo such file or directory\n', 'from its own jail');
+    // The home of a test is made with mode 0700, which would answer for the run directory.
+    const opened = spawnSync('chmod', [
+      '0755',
+      fixture.home,
+      join(fixture.home, 'run'),
+      join(fixture.home, 'run/machines'),
+    ]);
+    assert.equal(opened.status, 0);
+    assert.equal(asUid(neighbour.uid), 'Permission denied\nPermission denied\n', 'from outside of any jail');
+    assert.equal(asUid(vm.uid), 'connected\n', 'and its own uid does');
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('CTL-3: the program ends with nobody but itself: not with who started it, nor with the process that waits for it', async () => {
+    const vm = fixture.newVm({ args: ['-e', '$| = 1; print "runs\\n"; sleep 1000'] });
+    const { command, args } = await fixture.jail.prepare(vm);
+    // This shell is the agent: it ends at once, the way an agent that is killed does.
+    const agent = spawn('/bin/sh', ['-c', '"$@" & echo $!; wait', 'agent', command, ...args], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    let said = '';
+    agent.stdout.on('data', (chunk) => {
+      said += chunk;
+    });
+    while (!/runs/.test(said)) await once(agent.stdout, 'data');
+    const monitor = Number(/\d+/.exec(said)?.[0]);
+    const program = fixture.jail.programPid(vm.vmId, monitor) ?? assert.fail('no program');
+    assert.deepEqual(fixture.jail.processesOf(vm.vmId).sort(), [monitor, program].sort());
+    agent.kill('SIGKILL');
+    await once(agent, 'exit');
+    process.kill(monitor, 'SIGKILL');
+    while (fixture.jail.processesOf(vm.vmId).includes(monitor)) await new Promise(setImmediate);
+    assert.deepEqual(fixture.jail.processesOf(vm.vmId), [program]);
+    assert.match(readFileSync(`/proc/${program}/status`, 'utf8'), /^State:\s+S/m);
+    await fixture.jail.release(vm.vmId);
+    assert.deepEqual(fixture.jail.processesOf(vm.vmId), []);
+  });
+
+  it('CTL-3: the process that waits for the program ends with it', async () => {
+    const vm = await fixture.perl('print "runs\\n"; sleep 1000');
+    await vm.printed(/runs/);
+    process.kill(fixture.jail.programPid(vm.vmId, vm.child.pid ?? 0) ?? 0, 'SIGKILL');
+    await vm.ended;
+    assert.equal(fixture.jail.programPid(vm.vmId, vm.child.pid ?? 0), undefined);
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('ISO-9: a device is open to the VM it was given to, with the rights of no group', async () => {
+    const script = 'for (@ARGV) { print open(F, "+<", $_) ? "opens $_\\n" : "$_: $!\\n" }; print "groups $)\\n"';
+    const args = ['-e', script, '/dev/null', '/dev/urandom', '/dev/net/tun', '/dev/kvm'];
+    const vm = await fixture.start(fixture.newVm({ args, devices: ['/dev/net/tun'] }));
+    assert.deepEqual((await vm.ended).trim().split('\n'), [
+      'opens /dev/null',
+      'opens /dev/urandom',
+      'opens /dev/net/tun',
+      '/dev/kvm: No such file or directory',
+      `groups ${vm.uid}`,
+    ]);
+    await assert.rejects(fixture.jail.prepare(fixture.newVm({ devices: ['/dev/none'] })), /\/dev\/none/);
+    await assert.rejects(fixture.jail.prepare(fixture.newVm({ devices: ['/etc/hostname'] })), /not a character device/);
+  });
+
+  it('a host on which nothing runs in a jail is refused at the start, with the reason', async () => {
+    await assert.rejects(RootJail.open({ home: fixture.home, programs: ['/bin/false'] }), /does not let Sandbar jail/);
+    assert.throws(() => findTool('no-such-bwrap', 'bubblewrap'), /apt-get install bubblewrap/);
+  });
+});

@@ -1,0 +1,212 @@
+// What a VM may take of its host, and what is left of it afterwards. Limits are reached for real; version 2 of cgroups,
+// which a kernel has instead of version 1, is shown by the files that are written.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { openCgroups } from '../src/jail/cgroup.ts';
+import { homeId } from '../src/network/names.ts';
+import { JailFixture } from './support/jailed.ts';
+
+const isRoot = process.getuid?.() === 0;
+const CGROUP_ROOT = '/sys/fs/cgroup';
+const isVersion1 = !existsSync(`${CGROUP_ROOT}/cgroup.controllers`);
+
+describe('jail limits', { skip: !isRoot }, () => {
+  let fixture: JailFixture;
+  before(async () => {
+    fixture = await JailFixture.open();
+    assert.deepEqual(fixture.jail.lacks, []);
+  });
+  after(() => fixture.close());
+
+  /** What the kernel says of a VM's group, in the words of either version. */
+  function readLimit(vmId: string, controller: string, [file1, file2]: [string, string]): string {
+    const group = join(CGROUP_ROOT, isVersion1 ? controller : '', `sandbar-${homeId(fixture.home)}`, vmId);
+    return readFileSync(join(group, isVersion1 ? file1 : file2), 'utf8').trim();
+  }
+
+  it('ISO-6: a process that takes more memory than its VM may have is killed, and its neighbour lives', async () => {
+    const idle = 'print "runs\\n"; sleep 1000';
+    const neighbour = await fixture.perl(idle);
+    await neighbour.printed(/runs/);
+    const limits = { vcpus: 1, memoryMb: 16, fileBytes: 2 ** 30 };
+    const within = await fixture.perl('my $n = 100 * 2**20; my $x = "x" x $n; print "had it\\n"', { limits });
+    assert.equal(await within.ended, 'had it\n');
+    const beyond = await fixture.perl('my $n = 400 * 2**20; my $x = "x" x $n; print "had it\\n"', { limits });
+    assert.equal(await beyond.ended, '');
+    assert.ok(fixture.jail.memoryKillsOf(beyond.vmId) >= 1);
+    assert.equal(fixture.jail.memoryKillsOf(neighbour.vmId), 0);
+    assert.equal(fixture.jail.processesOf(neighbour.vmId).length, 2);
+    for (const vm of [neighbour, within, beyond]) await fixture.jail.release(vm.vmId);
+  });
+
+  it('ISO-6: memory that is not in any process counts too: files of a memory file system', async () => {
+    const limits = { vcpus: 1, memoryMb: 16, fileBytes: 2 ** 30 };
+    const call = process.arch === 'arm64' ? 279 : 319;
+    const script = `my $name = "m"; my $fd = syscall(${call}, $name, 0); open(M, ">&=", $fd);
+      for (1 .. 300) { syswrite(M, "x" x 2**20) } print "had it\\n"`;
+    const vm = await fixture.perl(script, { limits });
+    assert.equal(await vm.ended, '');
+    assert.ok(fixture.jail.memoryKillsOf(vm.vmId) >= 1);
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('ISO-6: a fork bomb ends at the limit of its VM', async () => {
+    const script = `my $n = 0;
+      while (1) { my $pid = fork; if (!defined $pid) { print "refused after $n: $!\\n"; last } if (!$pid) { sleep 1000; exit } $n++ }
+      sleep 1000`;
+    const vm = await fixture.perl(script);
+    await vm.printed(/refused/);
+    const [, count] = /refused after (\d+): Resource temporarily unavailable/.exec(vm.output()) ?? [];
+    // The monitor and the script itself are two of the 161.
+    assert.equal(Number(count), 159);
+    assert.equal(fixture.jail.processesOf(vm.vmId).length, 161);
+    await fixture.jail.release(vm.vmId);
+    assert.deepEqual(fixture.jail.processesOf(vm.vmId), []);
+  });
+
+  it('ISO-6: no file grows past the limit of the VM, and it leaves no core dump', async () => {
+    const limits = { vcpus: 1, memoryMb: 64, fileBytes: 1024 * 1024 };
+    const script = `open(F, ">", "big"); while (defined syswrite(F, "x" x 65536)) {} print "$!\\n";
+      truncate(F, 2 ** 31) or print "$!\\n"; if (!fork) { kill("ABRT", $$); sleep 1000 } wait; print $? & 127, $? & 128 ? " core" : "", "\\n"`;
+    const vm = await fixture.perl(`$SIG{XFSZ} = "IGNORE"; ${script}`, { limits });
+    assert.equal(await vm.ended, 'File too large\nFile too large\n6\n');
+    assert.equal(statSync(join(vm.runDir, 'big')).size, limits.fileBytes);
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('ISO-6: a VM may use its vCPUs and half a core, and yields while it is made in the background', async () => {
+    const vm = await fixture.perl('print "runs\\n"; sleep 1000', {
+      limits: { vcpus: 2, memoryMb: 512, fileBytes: 2 ** 30 },
+    });
+    await vm.printed(/runs/);
+    assert.equal(readLimit(vm.vmId, 'memory', ['memory.limit_in_bytes', 'memory.max']), String(768 * 2 ** 20));
+    assert.match(readLimit(vm.vmId, 'cpu', ['cpu.cfs_quota_us', 'cpu.max']), /^250000( 100000)?$/);
+    assert.equal(readLimit(vm.vmId, 'pids', ['pids.max', 'pids.max']), '162');
+    const weight = () => readLimit(vm.vmId, 'cpu', ['cpu.shares', 'cpu.weight']);
+    const normal = Number(weight());
+    fixture.jail.setBackground(vm.vmId, true);
+    assert.ok(Number(weight()) < normal / 10, weight());
+    fixture.jail.setBackground(vm.vmId, false);
+    assert.equal(Number(weight()), normal);
+    fixture.jail.setBackground('ffffffffffff', true);
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('CTL-3: release ends every process of the VM, strays too, and none that only looks like one', async () => {
+    const decoyFile = join(fixture.home, 'qemu-system-x86_64');
+    copyFileSync('/bin/sleep', decoyFile);
+    const vm = fixture.newVm({
+      args: ['-e', '$| = 1; for (1 .. 3) { if (!fork) { fork; sleep 1000 } } print "runs\\n"; sleep 1000'],
+    });
+    const jailed = await fixture.start(vm);
+    await jailed.printed(/runs/);
+    const decoy = spawn(decoyFile, ['1000'], { cwd: vm.runDir, stdio: 'ignore' });
+    await once(decoy, 'spawn');
+    const ended = once(decoy, 'exit');
+    await fixture.jail.release(vm.vmId);
+    await jailed.ended;
+    assert.equal(decoy.exitCode ?? decoy.signalCode, null);
+    assert.match(readFileSync(`/proc/${decoy.pid}/status`, 'utf8'), /^State:\s+[SR]/m);
+    decoy.kill('SIGKILL');
+    await ended;
+  });
+
+  it('release leaves no group and no uid behind, also of a VM that ended by itself or never began', async () => {
+    const one = await fixture.perl('print "ends\\n"');
+    await one.ended;
+    const two = fixture.newVm();
+    await fixture.jail.prepare(two);
+    assert.deepEqual(fixture.jail.listVmIds().sort(), [one.vmId, two.vmId].sort());
+    for (const { vmId } of [one, two, two]) await fixture.jail.release(vmId);
+    assert.deepEqual(fixture.jail.listVmIds(), []);
+    const controllers = isVersion1 ? ['cpu', 'memory', 'pids'] : [''];
+    for (const controller of controllers) {
+      const group = join(CGROUP_ROOT, controller, `sandbar-${homeId(fixture.home)}`);
+      assert.deepEqual(
+        readdirSync(group, { withFileTypes: true }).filter((entry) => entry.isDirectory()),
+        [],
+      );
+    }
+    // Their uids are free, at the end of the line.
+    assert.doesNotThrow(() => fixture.jail.adopt('0000000000aa', one.uid));
+    assert.throws(() => fixture.jail.adopt('0000000000bb', one.uid), /belongs to another VM/);
+    await fixture.jail.release('0000000000aa');
+  });
+});
+
+describe('cgroups', () => {
+  const root = mkdtempSync(join(tmpdir(), 'sandbar-cgroup-'));
+  const home = '/somewhere';
+  const name = `sandbar-${homeId(home)}`;
+  after(() => rmSync(root, { recursive: true }));
+  const limits = { vcpus: 3, memoryMb: 1024, fileBytes: 1 };
+
+  it('ISO-6: version 2: a leaf for each VM, controllers handed down, no process in between', () => {
+    const v2 = join(root, 'v2');
+    mkdirSync(v2);
+    writeFileSync(join(v2, 'cgroup.controllers'), 'cpuset cpu io memory pids');
+    const cgroups = openCgroups(home, v2);
+    assert.deepEqual([cgroups.version, cgroups.lacks], [2, []]);
+    assert.deepEqual(cgroups.create('aaaaaaaaaaaa', limits), [join(v2, name, 'aaaaaaaaaaaa/cgroup.procs')]);
+    const read = (file: string) => readFileSync(join(v2, name, 'aaaaaaaaaaaa', file), 'utf8');
+    assert.equal(read('cpu.max'), '350000 100000');
+    assert.equal(read('memory.max'), String(1280 * 2 ** 20));
+    assert.equal(read('memory.swap.max'), '0');
+    assert.equal(read('memory.oom.group'), '1');
+    assert.equal(read('pids.max'), '163');
+    writeFileSync(join(v2, name, 'aaaaaaaaaaaa/cgroup.procs'), '12\n345\n');
+    assert.deepEqual(cgroups.processesOf('aaaaaaaaaaaa'), [12, 345]);
+    cgroups.setBackground('aaaaaaaaaaaa', true);
+    assert.equal(read('cpu.weight'), '6');
+    cgroups.setBackground('aaaaaaaaaaaa', false);
+    assert.equal(read('cpu.weight'), '100');
+    writeFileSync(join(v2, name, 'aaaaaaaaaaaa/memory.events'), 'oom 9\noom_kill 2\noom_group_kill 1\n');
+    assert.equal(cgroups.memoryKillsOf('aaaaaaaaaaaa'), 2);
+    assert.deepEqual(cgroups.listVmIds(), ['aaaaaaaaaaaa']);
+    assert.deepEqual(readdirSync(join(v2, name)).sort(), ['aaaaaaaaaaaa', 'cgroup.subtree_control']);
+    assert.match(readFileSync(join(v2, 'cgroup.subtree_control'), 'utf8'), /^\+/);
+  });
+
+  it('ISO-6: version 2: controllers that may not be handed down are named, and VMs run without', () => {
+    const v2 = join(root, 'refused');
+    mkdirSync(join(v2, 'cgroup.subtree_control'), { recursive: true });
+    writeFileSync(join(v2, 'cgroup.controllers'), '');
+    const cgroups = openCgroups(home, v2);
+    assert.equal(cgroups.lacks.length, 3);
+    assert.match(
+      cgroups.lacks[1] ?? '',
+      /^The memory of a VM is not limited on the host: the cgroup controller "memory"/,
+    );
+    assert.deepEqual(cgroups.create('aaaaaaaaaaaa', limits), []);
+    assert.deepEqual(cgroups.listVmIds(), []);
+    assert.equal(cgroups.memoryKillsOf('aaaaaaaaaaaa'), 0);
+  });
+
+  it('ISO-6: version 1: a controller that is not mounted is named, and the others limit', () => {
+    const v1 = join(root, 'v1');
+    for (const controller of ['cpu', 'memory']) {
+      mkdirSync(join(v1, controller), { recursive: true });
+      writeFileSync(join(v1, controller, 'cgroup.procs'), '');
+    }
+    const cgroups = openCgroups(home, v1);
+    assert.deepEqual(cgroups.lacks, [
+      `The number of processes of a VM is not limited: the cgroup controller "pids" is not mounted, writable, at ${v1}/pids.`,
+    ]);
+    assert.equal(cgroups.create('aaaaaaaaaaaa', limits).length, 2);
+  });
+});

@@ -1,0 +1,93 @@
+// A jail with Perl in it: every Debian has one, and it can make any system call a test wants to see refused.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { closeInheritedDescriptors } from '../../src/jail/inherited-descriptors.ts';
+import type { JailedProcess } from '../../src/jail/jail.ts';
+import { RootJail } from '../../src/jail/root-jail.ts';
+
+export const PERL = '/usr/bin/perl';
+export const QEMU = '/usr/bin/qemu-system-x86_64';
+
+export type Jailed = {
+  vmId: string;
+  uid: number;
+  runDir: string;
+  child: ChildProcess;
+  /** All that it printed so far. */
+  output(): string;
+  /** Resolves when `pattern` was printed; rejects when it ended without. */
+  printed(pattern: RegExp): Promise<void>;
+  /** Resolves with all that was printed, when the command has ended. */
+  ended: Promise<string>;
+};
+
+/** A data directory with a jail, and processes in it that are all gone after `close`. */
+export class JailFixture {
+  readonly home: string;
+  readonly jail: RootJail;
+  #next = 1;
+
+  private constructor(home: string, jail: RootJail) {
+    this.home = home;
+    this.jail = jail;
+  }
+
+  static async open(): Promise<JailFixture> {
+    closeInheritedDescriptors();
+    const home = mkdtempSync(join(tmpdir(), 'sandbar-jail-'));
+    return new JailFixture(home, await RootJail.open({ home, programs: [QEMU, PERL] }));
+  }
+
+  newVm(spec: Partial<JailedProcess> = {}): JailedProcess {
+    const vmId = (0xabc_0000_0000 + this.#next++).toString(16).padStart(12, '0');
+    return {
+      vmId,
+      runDir: join(this.home, 'run/machines', vmId),
+      program: PERL,
+      args: [],
+      readOnlyFiles: [],
+      devices: [],
+      limits: { vcpus: 1, memoryMb: 64, fileBytes: 64 * 1024 * 1024 },
+      ...spec,
+    };
+  }
+
+  /** Runs a Perl script in the jail. `descriptors`: passed on as 3, 4, ... */
+  perl(script: string, spec: Partial<JailedProcess> = {}, descriptors: readonly number[] = []): Promise<Jailed> {
+    return this.start(this.newVm({ args: ['-e', `$| = 1; ${script}`], ...spec }), descriptors);
+  }
+
+  async start(vm: JailedProcess, descriptors: readonly number[] = []): Promise<Jailed> {
+    const { command, args, uid } = await this.jail.prepare(vm);
+    const child = spawn(command, args, {
+      cwd: '/',
+      detached: true,
+      env: {},
+      stdio: ['ignore', 'pipe', 'pipe', ...descriptors],
+    });
+    let output = '';
+    const collect = (chunk: Buffer) => {
+      output += chunk;
+      child.emit('printed');
+    };
+    child.stdout?.on('data', collect);
+    child.stderr?.on('data', collect);
+    const ended = once(child, 'close').then(() => output);
+    const printed = async (pattern: RegExp) => {
+      while (!pattern.test(output)) {
+        const isOver = await Promise.race([once(child, 'printed').then(() => false), ended.then(() => true)]);
+        if (isOver && !pattern.test(output)) throw new Error(`ended without ${pattern}: ${output}`);
+      }
+    };
+    return { vmId: vm.vmId, uid: uid ?? -1, runDir: vm.runDir, child, output: () => output, printed, ended };
+  }
+
+  async close(): Promise<void> {
+    for (const vmId of this.jail.listVmIds()) await this.jail.release(vmId);
+    await this.jail.remove();
+    rmSync(this.home, { recursive: true });
+  }
+}
