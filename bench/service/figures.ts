@@ -12,6 +12,7 @@ export type ReferenceTimes = { gvisor: number[]; restore: number[] };
 
 export type Figure = {
   what: string;
+  /** Empty: a count, the one value. */
   unit: 'ms' | '%' | 'MB' | '';
   values: readonly number[];
   bounds?: readonly Bound[];
@@ -24,7 +25,14 @@ export type Verdict = 'met' | 'missed' | 'unknown';
 export function statisticOf(values: readonly number[], statistic: Statistic): number {
   if (values.length === 0) return Number.NaN;
   if (statistic === 'max') return Math.max(...values);
-  return percentile(values, statistic === 'median' ? 0.5 : 0.95);
+  return statistic === 'median' ? medianOf(values) : percentile(values, 0.95);
+}
+
+/** Between the two in the middle where there are two, not the better one of them. */
+function medianOf(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const [low = 0, high = 0] = [sorted[Math.ceil(sorted.length / 2) - 1], sorted[Math.floor(sorted.length / 2)]];
+  return (low + high) / 2;
 }
 
 /** How many reference medians the figure's statistic is; NaN without a reference. */

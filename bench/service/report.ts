@@ -12,12 +12,12 @@ import {
 
 export type Results = {
   /** Lines that describe the machine and the run. */
-  facts: readonly string[];
-  figures: readonly Figure[];
+  facts: string[];
+  figures: Figure[];
   /** Steps that broke, and things left behind. */
-  problems: readonly string[];
+  problems: string[];
   /** Said in full sentences under the table. */
-  notes: readonly string[];
+  notes: string[];
 };
 
 const HEAD = ['what', 'n', 'median', 'p95', 'max', '÷ gVisor', '÷ restore', 'bound', 'met'];
@@ -45,6 +45,7 @@ export function renderResults({ facts, figures, problems, notes }: Results): str
 /** One line for the terminal while the run goes on. */
 export function renderFigure(figure: Figure): string {
   const [what, n, median, p95, max, gvisor, restore, bound, met] = rowOf(figure);
+  if (figure.unit === '') return `  ${what}: ${median}${bound === '' ? '' : `  [${bound}: ${met}]`}`;
   const ratios = [gvisor === '—' ? '' : `; ${gvisor} gVisor starts`, restore === '—' ? '' : `; ${restore} restores`];
   const verdict = bound === '' ? '' : `  [${bound}: ${met}]`;
   return `  ${what}: median ${median} ${figure.unit} (p95 ${p95}, max ${max}, n ${n})${ratios.join('')}${verdict}`;
@@ -53,8 +54,25 @@ export function renderFigure(figure: Figure): string {
 function rowOf(figure: Figure): string[] {
   const { what, unit, values, bounds = [] } = figure;
   const show = (statistic: Statistic) => roundUp(statisticOf(values, statistic), digitsOf(unit));
+  const verdicts = bounds.map((bound) => [bound, verdictOf(figure, bound)] as const);
+  if (unit === '') {
+    const count = String(statisticOf(values, 'max'));
+    const met = verdicts.every(([, verdict]) => verdict === 'met') ? 'yes' : '**no**';
+    const [bound] = bounds;
+    return [
+      what,
+      '',
+      count,
+      '',
+      '',
+      '',
+      '',
+      bound === undefined ? '' : `≤ ${bound.atMost}`,
+      bound === undefined ? '' : met,
+    ];
+  }
   return [
-    `${what}${unit === 'ms' || unit === '' ? '' : `, ${unit}`}`,
+    `${what}${unit === 'ms' ? '' : `, ${unit}`}`,
     String(values.length),
     show('median'),
     show('p95'),
@@ -62,13 +80,12 @@ function rowOf(figure: Figure): string[] {
     roundUp(ratioTo(figure, 'gvisor'), 2),
     roundUp(ratioTo(figure, 'restore'), 2),
     bounds.map(boundText).join('; '),
-    metText(bounds.map((bound) => [bound, verdictOf(figure, bound)])),
+    metText(verdicts),
   ];
 }
 
 function digitsOf(unit: Figure['unit']): number {
-  if (unit === '%') return 2;
-  return unit === '' ? 0 : 1;
+  return unit === '%' ? 2 : 1;
 }
 
 function boundText({ of, atMost, in: reference }: Bound): string {

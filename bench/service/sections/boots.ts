@@ -5,8 +5,8 @@ import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';
 
-/** No boot that works takes this long here; one that hung was ended by the host agent and tried again. */
-const HUNG_MS = 7000;
+/** How long the host agent waits for a silent boot before it ends it and tries again. */
+const HUNG_MS = 8000;
 
 export async function benchBoots({ sandbar, paths }: ModeService, context: Context): Promise<void> {
   const { sizes, references: yardsticks, report, note } = context;

@@ -1,0 +1,34 @@
+// Which sections run in which mode of the service, in an order that starts the service once a mode.
+import type { SectionName } from './arguments.ts';
+import { MODES, type Mode } from './bench-service.ts';
+import type { Step } from './context.ts';
+import { benchBoots } from './sections/boots.ts';
+import { benchBurst } from './sections/burst.ts';
+import { benchCreate } from './sections/create.ts';
+import { benchExec } from './sections/exec.ts';
+import { benchIdle } from './sections/idle.ts';
+import { benchKill } from './sections/kill.ts';
+import { benchMany } from './sections/many.ts';
+
+export type PlannedStep = { section: SectionName; mode: Mode; run: Step };
+
+/** Sections that run the bare restore, by itself or in turns with what they measure. */
+const WITH_RESTORE: readonly SectionName[] = ['restore', 'create', 'exec', 'burst', 'boots'];
+
+export function planSteps(sections: readonly SectionName[], checkout: string): PlannedStep[] {
+  const steps: PlannedStep[] = [
+    ...MODES.map((mode) => ({ section: 'create' as const, mode, run: benchCreate })),
+    { section: 'exec', mode: 'pool', run: benchExec },
+    { section: 'burst', mode: 'pool', run: benchBurst },
+    ...MODES.map((mode) => ({ section: 'idle' as const, mode, run: benchIdle })),
+    { section: 'many', mode: 'pool', run: (service, context) => benchMany(service, context, checkout) },
+    { section: 'kill', mode: 'pool', run: benchKill },
+    { section: 'boots', mode: 'cold', run: benchBoots },
+  ];
+  const wanted = steps.filter(({ section }) => sections.includes(section));
+  return MODES.flatMap((mode) => wanted.filter((step) => step.mode === mode));
+}
+
+export function usesRestore(sections: readonly SectionName[]): boolean {
+  return sections.some((section) => WITH_RESTORE.includes(section));
+}
