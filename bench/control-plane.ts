@@ -2,7 +2,7 @@
 // waits for each answer. Prints medians, and what each request asked of the database.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/control-plane.ts
 // The URL names the server: a database `sandbar_bench_control` is made on it and dropped at the end. BENCH_ROUNDS: 300.
-// BENCH_STATEMENTS=1 prints the statements of one request as well.
+// BENCH_ONLY: a part of the name of what to measure. BENCH_STATEMENTS=1 prints the statements of one request as well.
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -46,6 +46,7 @@ async function bench<T>(
   prepare: () => Promise<T>,
   work: (given: T) => Promise<unknown>,
 ): Promise<void> {
+  if (!what.includes(process.env.BENCH_ONLY ?? '')) return;
   for (let round = 0; round < WARM_UP; round++) await work(await prepare());
   const given: T[] = [];
   for (let round = 0; round < ROUNDS; round++) given.push(await prepare());

@@ -5,8 +5,9 @@ import { keepMonths } from './activity/partitions.ts';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
 import type { Address, Config } from './config.ts';
-import { asOwner, openDatabase } from './db/database.ts';
+import { asOwner, openDatabase, POOL_KEPT } from './db/database.ts';
 import { migrate } from './db/migrate.ts';
+import { openConnections } from './db/prepared.ts';
 import { createHostClient, type HostClient } from './hosts/client.ts';
 import { createHosts } from './hosts/hosts.ts';
 import { listenToHost } from './hosts/listener.ts';
@@ -76,6 +77,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
       await keepMonths(owner, config.activityRetentionDays);
       return names;
     });
+    await openConnections(db, POOL_KEPT);
     if (applied.length > 0) log.info({ applied }, 'the database was brought up to date');
     await listenAdmin(admin, config.adminSocket);
     await listenMetrics(metrics, config.metricsListen);

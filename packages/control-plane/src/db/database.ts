@@ -15,7 +15,7 @@ const CONNECT_MS = 2_500;
 const ANSWER_MS = 4_000;
 const POOL_SIZE = 16;
 /** Kept open however long nobody asks: a request alone would wait for a connection, and for every plan anew. */
-const POOL_KEPT = 4;
+export const POOL_KEPT = 4;
 
 const READ_TIMEOUT = 'Query read timeout';
 

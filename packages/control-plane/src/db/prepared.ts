@@ -60,6 +60,15 @@ export function transact<A, B>(
   });
 }
 
+/** Opens `count` connections, so that no request waits for one. Throws when the database is away. */
+export async function openConnections(db: Db, count: number): Promise<void> {
+  const pool = pools.get(db);
+  if (!pool) return;
+  const opened = await Promise.allSettled(Array.from({ length: count }, () => pool.connect()));
+  for (const connection of opened) if (connection.status === 'fulfilled') connection.value.release();
+  for (const connection of opened) if (connection.status === 'rejected') throw connection.reason;
+}
+
 async function onConnection<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   try {
