@@ -97,7 +97,7 @@ export class JobTable {
     if (known) return known.report();
     try {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
-      const job = await Job.create(dir, this.#options.machineId, jobId, this.#options.outputLimitBytes);
+      const job = Job.create(dir, this.#options.machineId, jobId, this.#options.outputLimitBytes);
       this.#running.set(jobId, job);
       const frames = await guest.startJob(jobId, spec, this.#options.outputLimitBytes);
       void this.#follow(jobId, job, Promise.resolve(frames), guest);

@@ -28,8 +28,8 @@ export class Job {
     this.#report = report;
   }
 
-  /** A new job; its record is on disk when this resolves. `dir` exists and is empty. */
-  static async create(dir: string, machineId: string, jobId: string, limitBytes: number): Promise<Job> {
+  /** A new job; its record is on disk when this returns. `dir` exists and is empty. */
+  static create(dir: string, machineId: string, jobId: string, limitBytes: number): Job {
     const report: JobReport = {
       job_id: jobId,
       machine_id: machineId,
@@ -42,7 +42,7 @@ export class Job {
       finished_at: null,
     };
     writeRecord(join(dir, RECORD), report);
-    return new Job(dir, await JobSpool.open(dir, limitBytes), report);
+    return new Job(dir, JobSpool.create(dir, limitBytes), report);
   }
 
   /** The job that a directory holds, running or ended; undefined when its record is missing or was lost in a crash. */
@@ -109,8 +109,10 @@ export class Job {
 
   /** The machine stopped or died under the job; what was written down stays readable. */
   async lose(): Promise<void> {
-    if (this.isRunning)
-      await this.#finish({ status: 'lost', exit_code: null, signal: null, truncated: this.#report.truncated });
+    if (!this.isRunning) return;
+    // What is being written down still counts.
+    await this.#spool.close();
+    this.#finish({ status: 'lost', exit_code: null, signal: null, truncated: this.#report.truncated });
   }
 
   /** The agent ends, the job goes on: nothing more is written down. */
@@ -136,17 +138,18 @@ export class Job {
   }
 
   async #end(job: GuestJob, guest: Guest): Promise<void> {
-    await this.#finish({
+    this.#finish({
       status: job.status === 'running' ? 'exited' : job.status,
       exit_code: job.exitCode,
       signal: job.signal,
       truncated: job.truncated,
     });
     this.#recorded.then(() => guest.forgetJob(this.#report.job_id)).catch(() => {});
+    // Who waits need not wait for this: the frames were written down one by one.
+    await this.#spool.close();
   }
 
-  async #finish(outcome: Pick<JobReport, 'status' | 'exit_code' | 'signal' | 'truncated'>): Promise<void> {
-    await this.#spool.close();
+  #finish(outcome: Pick<JobReport, 'status' | 'exit_code' | 'signal' | 'truncated'>): void {
     if (!this.isRunning) return;
     this.#report = { ...this.report(), ...outcome, finished_at: new Date().toISOString() };
     this.#recorded = persistWhenThereIsRoom(join(this.#dir, RECORD), this.#report);

@@ -1,5 +1,6 @@
 // The output of one job on the host's disk: a file a stream, written at absolute offsets. What a file holds survives the
 // agent, so its length is where following goes on, and a byte that comes twice lands where it was.
+import { constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -23,9 +24,14 @@ export class JobSpool {
     this.#limitBytes = limitBytes;
   }
 
+  /** The spool of a new job, in an empty directory. `limitBytes`: what each stream may hold. */
+  static create(dir: string, limitBytes: number): JobSpool {
+    return new JobSpool(dir, limitBytes);
+  }
+
   /** Opens the spool of a job's directory, which may hold output already. `limitBytes`: what each stream may hold. */
   static async open(dir: string, limitBytes: number): Promise<JobSpool> {
-    const spool = new JobSpool(dir, limitBytes);
+    const spool = JobSpool.create(dir, limitBytes);
     for (const stream of OUTPUT_STREAMS) spool.sizes[stream] = await spoolSize(dir, stream);
     return spool;
   }
@@ -64,7 +70,7 @@ export class JobSpool {
 async function openWhenThereIsRoom(path: string): Promise<FileHandle> {
   for (;;) {
     try {
-      return await open(path, 'r+').catch(() => open(path, 'w+', 0o600));
+      return await open(path, constants.O_RDWR | constants.O_CREAT, 0o600);
     } catch (error) {
       if (!isDiskFull(error)) throw error;
       await delay(DISK_FULL_RETRY_MS);
