@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  chmodSync,
   chownSync,
   closeSync,
   mkdirSync,
@@ -61,7 +62,9 @@ describe('jail', { skip: !isRoot }, () => {
     await neighbour.ended;
     const image = join(fixture.home, 'image.raw');
     const disk = join(fixture.home, 'disk.raw');
-    for (const file of [image, disk]) writeFileSync(file, 'as it was', { mode: 0o644 });
+    for (const file of [image, disk]) writeFileSync(file, 'as it was');
+    // Open to everyone, so that only the jail stands in the way.
+    chmodSync(image, 0o666);
     const script = `
       for (@ARGV) { print "sees $_\\n" if -e }
       print "reads\\n" if open(F, "<", "${image}") && <F> eq "as it was";
@@ -70,6 +73,8 @@ describe('jail', { skip: !isRoot }, () => {
       for ("/", "/usr", "/tmp", "/dev", "${fixture.home}", "${fixture.home}/run", "${fixture.home}/run/machines") {
         print "writes $_\\n" if mkdir("$_/x") || open(F, ">", "$_/y") }
       print "run directory is writable\\n" if open(F, ">", "file");
+      open(M, "<", "/proc/self/mountinfo");
+      print join(" ", "writable", sort map { (split / /)[4] } grep { (split / /)[5] =~ /^rw/ } <M>), "\\n";
       opendir(D, "${fixture.home}/run/machines"); print join(" ", "machines", grep(!/^\\./, readdir D)), "\\n";
       opendir(D, "/"); print join(" ", "root", sort grep(!/^\\./, readdir D)), "\\n";
       opendir(D, "/proc"); print join(" ", "processes", grep(/^\\d+$/, readdir D)), "\\n";
@@ -90,6 +95,7 @@ describe('jail', { skip: !isRoot }, () => {
       'reads',
       'disk is writable',
       'run directory is writable',
+      `writable /dev/null /dev/urandom /proc ${disk} ${vm.runDir}`,
       `machines ${vm.vmId}`,
       `root dev etc lib lib64 proc tmp usr`,
       'processes 1',

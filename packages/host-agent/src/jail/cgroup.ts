@@ -35,6 +35,11 @@ const BACKGROUND_SHARES = 64;
 /** Killed processes leave within milliseconds, unless the kernel waits for a broken disk. */
 const RELEASE_TIMEOUT_MS = 10_000;
 
+/** Processes and threads that a VM may have. */
+export function maxTasks(vcpus: number): number {
+  return vcpus + EXTRA_TASKS;
+}
+
 type Setting = { file: string; value: string; isOptional?: true };
 
 /** Finds what the host has below `root` and makes the data directory's group. */
@@ -192,7 +197,7 @@ export class Cgroups {
           ]
         : [{ file: 'cpu.max', value: `${quotaUs} ${PERIOD_US}` }];
     }
-    if (controller === 'pids') return [{ file: 'pids.max', value: String(limits.vcpus + EXTRA_TASKS) }];
+    if (controller === 'pids') return [{ file: 'pids.max', value: String(maxTasks(limits.vcpus)) }];
     const bytes = String((limits.memoryMb + EXTRA_MEMORY_MB) * 1024 * 1024);
     // Swap is not there on every kernel. Without it a guest cannot wear out the host's disk, nor read slowly for ever.
     return isV1

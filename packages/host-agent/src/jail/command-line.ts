@@ -7,7 +7,8 @@
 // is in. So keeping a QEMU that was taken over away from the host's own ports is the firewall's work, by uid
 // (uid-pool.ts, uidRange).
 import { dirname } from 'node:path';
-import type { JailedProcess } from './jail.ts';
+import { maxTasks } from './cgroup.ts';
+import type { JailedProcess, VmLimits } from './jail.ts';
 import type { ProgramFiles } from './program-files.ts';
 
 /** Absolute paths, without symlinks. */
@@ -35,7 +36,7 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
   const writable = [...(jailed.writableFiles ?? []), jailed.runDir];
   const places = [...readOnly, ...writable, ...plan.devices.map(([, place]) => place)];
   return [
-    ['-c', shellScript(jailed.limits.fileBytes), 'sandbar-jail', String(plan.procsFiles.length), ...plan.procsFiles],
+    ['-c', shellScript(jailed.limits), 'sandbar-jail', String(plan.procsFiles.length), ...plan.procsFiles],
     [programs.bwrap, '--unshare-pid', '--as-pid-1', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
     ['--hostname', 'machine', '--proc', '/proc'],
     // Folders that bubblewrap makes on its own are closed to everyone but root.
@@ -54,10 +55,13 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
 }
 
 /** `$1` files to write the pid into follow it, then the command. Sockets and files of the VM have mode 0600 (ISO-7). */
-function shellScript(fileBytes: number): string {
+function shellScript({ fileBytes, vcpus }: VmLimits): string {
+  const tasks = maxTasks(vcpus);
   return [
     'set -e; umask 0177',
     `ulimit -c 0; ulimit -n ${MAX_DESCRIPTORS}; ulimit -f ${Math.ceil(fileBytes / BLOCK_BYTES)}`,
+    // A limit of the uid, for a host without the cgroup; dash and bash disagree about its letter.
+    `ulimit -p ${tasks} 2>/dev/null || ulimit -u ${tasks}`,
     'files=$1; shift',
     'while [ "$files" -gt 0 ]; do echo $$ > "$1"; shift; files=$((files - 1)); done',
     'exec "$@"',
