@@ -9,9 +9,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-const recordPath = "/var/lib/sandbar/identity"
+const (
+	hostnamePath  = "/etc/hostname"
+	hostsPath     = "/etc/hosts"
+	machineIDPath = "/etc/machine-id"
+	resolvPath    = "/etc/resolv.conf"
+	recordPath    = "/var/lib/sandbar/identity"
+)
+
+var identityFiles = [...]string{hostnamePath, hostsPath, machineIDPath, resolvPath, recordPath}
 
 // writeFiles brings the files below root in line with the identity, and returns what went wrong.
 func writeFiles(root string, request *Request) (failures []error) {
@@ -25,15 +35,15 @@ func writeFiles(root string, request *Request) (failures []error) {
 			try(err)
 		}
 	}
-	hosts, err := os.ReadFile(root + "/etc/hosts")
+	hosts, err := os.ReadFile(root + hostsPath)
 	if err != nil && !os.IsNotExist(err) {
 		try(err)
 	}
-	try(replaceFile(root+"/etc/hostname", request.Hostname+"\n", 0o644))
-	try(replaceFile(root+"/etc/hosts", hostsWith(string(hosts), request.Hostname), 0o644))
-	try(replaceFile(root+"/etc/machine-id", systemMachineID(request.MachineID)+"\n", 0o444))
-	try(replaceFile(root+"/etc/resolv.conf", resolvConf(request.DNS), 0o644))
-	try(replaceFile(root+recordPath, request.MachineID+"\n", 0o600))
+	try(setFile(root+hostnamePath, request.Hostname+"\n", 0o644))
+	try(setFile(root+hostsPath, hostsWith(string(hosts), request.Hostname), 0o644))
+	try(setFile(root+machineIDPath, systemMachineID(request.MachineID)+"\n", 0o444))
+	try(setFile(root+resolvPath, resolvConf(request.DNS), 0o644))
+	try(setFile(root+recordPath, request.MachineID+"\n", 0o600))
 	return failures
 }
 
@@ -97,15 +107,49 @@ func resolvConf(servers []string) string {
 	return content.String()
 }
 
-// replaceFile gives path that content in one step, also if a symbolic link is in its place. A file that has it
-// already is not touched, so that a restart of a machine writes nothing.
-func replaceFile(path, content string, mode os.FileMode) error {
-	info, err := os.Lstat(path)
-	if err == nil && info.Mode().IsRegular() {
-		if old, err := os.ReadFile(path); err == nil && string(old) == content {
-			return nil
+// setFile makes a file what it should be. A regular file is overwritten where it lies, because a new one in its place
+// would be forced to the disk by the rename; nobody reads it meanwhile but in a machine that is itself already, where
+// there is nothing to change. A file that has the content already is not touched, so that a restart of a machine
+// writes nothing.
+func setFile(path, content string, mode os.FileMode) error {
+	done, err := overwrite(path, content, uint32(mode))
+	if done || err != nil {
+		return err
+	}
+	return replaceFile(path, content, mode)
+}
+
+// overwrite reports false if there is no regular file with this one name.
+func overwrite(path, content string, mode uint32) (done bool, err error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, nil
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Nlink != 1 {
+		return false, nil
+	}
+	if stat.Mode&0o7777 != mode {
+		if err := unix.Fchmod(fd, mode); err != nil {
+			return false, err
 		}
 	}
+	old := make([]byte, len(content))
+	if n, err := unix.Pread(fd, old, 0); err == nil && stat.Size == int64(len(content)) && string(old[:n]) == content {
+		return true, nil
+	}
+	if n, err := unix.Pwrite(fd, []byte(content), 0); err != nil || n < len(content) {
+		return false, err
+	}
+	if stat.Size > int64(len(content)) {
+		return true, unix.Ftruncate(fd, int64(len(content)))
+	}
+	return true, nil
+}
+
+// replaceFile puts a new file at path, also if a symbolic link is in its place.
+func replaceFile(path, content string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

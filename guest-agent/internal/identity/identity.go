@@ -80,6 +80,7 @@ func validHostname(name string) bool {
 type Identity struct {
 	rootDevice string
 	mu         sync.Mutex // held while an identity is applied
+	link       *nic       // nil: not looked for yet
 	current    machineID
 }
 
@@ -107,7 +108,9 @@ func (i *Identity) Apply(request *Request) error {
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", func() error { return setHostname(request.Hostname) }},
-		{"network", network.apply},
+		{"network", func() error {
+			return i.withLink(func(link *nic) error { return network.apply(link, i.MachineID() == "") })
+		}},
 		{"resize", func() error { return growRoot(i.rootDevice) }},
 	})
 	if err != nil {
@@ -118,6 +121,18 @@ func (i *Identity) Apply(request *Request) error {
 	}
 	i.current.store(request.MachineID)
 	return nil
+}
+
+// withLink finds the machine's interface the first time.
+func (i *Identity) withLink(use func(*nic) error) error {
+	if i.link == nil {
+		link, err := findNIC()
+		if err != nil {
+			return err
+		}
+		i.link = link
+	}
+	return use(i.link)
 }
 
 // perform does the steps up to the first that fails.

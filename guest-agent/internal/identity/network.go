@@ -2,12 +2,9 @@ package identity
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"net/netip"
-	"os"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,99 +45,37 @@ func (r *Request) network() (*network, error) {
 	return found, nil
 }
 
-// apply configures the machine's interface. What is right already is left alone, so that giving a running machine
-// the identity that it has cuts no connection.
-func (n *network) apply() error {
-	link, err := firstInterface()
-	if err != nil {
-		return err
-	}
-	if err := n.setMAC(link); err != nil {
-		return os.NewSyscallError("mac", err)
-	}
-	if n.mtu != 0 && link.Attrs().MTU != n.mtu {
-		if err := netlink.LinkSetMTU(link, n.mtu); err != nil {
-			return os.NewSyscallError("mtu", err)
-		}
-	}
-	if err := n.setAddress(link); err != nil {
-		return os.NewSyscallError("address", err)
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return os.NewSyscallError("up", err)
-	}
-	if n.gateway == nil {
-		return nil
-	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: n.gateway, Protocol: unix.RTPROT_STATIC}
-	if err := netlink.RouteReplace(route); err != nil {
-		return os.NewSyscallError("route", err)
-	}
-	return nil
-}
-
-func firstInterface() (netlink.Link, error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, err
-	}
-	for _, link := range links {
-		attributes := link.Attrs()
-		if attributes.Flags&net.FlagLoopback == 0 && len(attributes.HardwareAddr) == 6 && link.Type() == "device" {
-			return link, nil
-		}
-	}
-	return nil, errors.New("no interface")
-}
-
-// setMAC takes the interface down first: not every driver changes a live one.
-func (n *network) setMAC(link netlink.Link) error {
-	if n.mac == nil || bytes.Equal(n.mac, link.Attrs().HardwareAddr) {
-		return nil
-	}
-	if err := netlink.LinkSetDown(link); err != nil {
-		return err
-	}
-	return netlink.LinkSetHardwareAddr(link, n.mac)
-}
-
-// setAddress makes the address the only one of its family.
-func (n *network) setAddress(link netlink.Link) error {
-	addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	present := false
-	for _, address := range addresses {
-		if address.IP.Equal(n.address.IP) && bytes.Equal(address.Mask, n.address.Mask) {
-			present = true
-			continue
-		}
-		if err := netlink.AddrDel(link, &address); err != nil {
+// apply configures the interface. What is right already stays as it is, so that giving a running machine the identity
+// that it has cuts no connection. fresh: the machine never had a network, so that there is nothing to remove.
+func (n *network) apply(link *nic, fresh bool) error {
+	var changes batch
+	if !fresh {
+		if err := n.removeOthers(&changes, link); err != nil {
 			return err
 		}
 	}
-	if present {
-		return nil
-	}
-	return netlink.AddrAdd(link, &netlink.Addr{IPNet: n.address})
+	n.configure(&changes, link)
+	return changes.send()
 }
 
-// rehearse configures the interface, except that it stays down, and undoes it.
-func (n *network) rehearse() error {
-	link, err := firstInterface()
+func (n *network) configure(changes *batch, link *nic) {
+	changes.setLink(link.index, true, n.mac, n.mtu)
+	changes.address(unix.RTM_NEWADDR, link.index, n.address)
+	if n.gateway != nil {
+		changes.defaultRoute(link.index, n.gateway)
+	}
+}
+
+// removeOthers removes the addresses of the same family that the interface has beside the wanted one.
+func (n *network) removeOthers(changes *batch, link *nic) error {
+	addresses, err := link.addresses()
 	if err != nil {
 		return err
 	}
-	before := *link.Attrs()
-	if err := n.setMAC(link); err != nil {
-		return os.NewSyscallError("mac", err)
+	for _, address := range addresses {
+		if !address.IP.Equal(n.address.IP) || !bytes.Equal(address.Mask, n.address.Mask) {
+			changes.address(unix.RTM_DELADDR, link.index, address)
+		}
 	}
-	if err := n.setAddress(link); err != nil {
-		return os.NewSyscallError("address", err)
-	}
-	if err := netlink.AddrDel(link, &netlink.Addr{IPNet: n.address}); err != nil {
-		return os.NewSyscallError("address", err)
-	}
-	return os.NewSyscallError("mac", netlink.LinkSetHardwareAddr(link, before.HardwareAddr))
+	return nil
 }

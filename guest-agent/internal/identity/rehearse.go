@@ -6,7 +6,6 @@ package identity
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,11 +32,14 @@ func (i *Identity) Rehearse(request *Request) error {
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", keepHostname},
-		{"network", network.rehearse},
+		{"network", func() error { return i.withLink(network.rehearse) }},
 		{"resize", func() error { return growRoot(i.rootDevice) }},
-		{"files", func() error { return rehearseFiles(request) }},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	rehearseFiles(request)
+	return nil
 }
 
 // keepHostname sets the name that the machine has.
@@ -49,16 +51,46 @@ func keepHostname() error {
 	return setHostname(unix.ByteSliceToString(system.Nodename[:]))
 }
 
-// rehearseFiles writes the files of an identity below a folder of its own, on the file system that the real ones are
-// on, and removes them. A disk that takes none is no reason to fail: Apply would go on too.
-func rehearseFiles(request *Request) error {
-	if err := os.MkdirAll(filepath.Dir(recordPath), 0o755); err != nil {
+// rehearse configures the interface and undoes it. It is up for a moment, with IPv6 off and an address from which nobody
+// sends: nothing has anything to say on it.
+func (n *network) rehearse(link *nic) error {
+	if err := link.setIPv6(false); err != nil {
+		return err
+	}
+	var changes batch
+	n.configure(&changes, link)
+	var undo batch
+	undo.address(unix.RTM_DELADDR, link.index, n.address)
+	undo.setLink(link.index, false, link.mac, 0)
+	return errors.Join(changes.send(), undo.send(), link.setIPv6(true))
+}
+
+// setIPv6 lets the interface take part in IPv6 or not. A kernel without it has nothing to set.
+func (n *nic) setIPv6(on bool) error {
+	disabled := "1"
+	if on {
+		disabled = "0"
+	}
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+n.name+"/disable_ipv6", []byte(disabled), 0)
+	if os.IsNotExist(err) {
 		return nil
 	}
-	root, err := os.MkdirTemp(filepath.Dir(recordPath), "rehearsal-")
-	if err != nil {
-		return nil
+	return err
+}
+
+// rehearseFiles writes the files of an identity and puts back what was there. Only secrets stay deleted: the identity to
+// come would delete them too. Like there, an odd image or a full disk is no reason to fail.
+func rehearseFiles(request *Request) {
+	var before [len(identityFiles)][]byte // nil: there was none
+	for i, path := range identityFiles {
+		before[i], _ = os.ReadFile(path)
 	}
-	_ = writeFiles(root, request)
-	return errors.Join(os.RemoveAll(root))
+	_ = writeFiles("", request)
+	for i, path := range identityFiles {
+		if before[i] == nil {
+			_ = os.Remove(path)
+			continue
+		}
+		_, _ = overwrite(path, string(before[i]), 0o644)
+	}
 }
