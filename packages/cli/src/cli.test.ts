@@ -53,6 +53,19 @@ before(async () => {
       if (!isRunning) response.end();
       return;
     }
+    if (path === '/v1/volumes') {
+      const volume = {
+        id: 'v1',
+        name: '',
+        kind: 'root',
+        size_gb: 10,
+        state: 'error',
+        machine_id: null,
+        created_at: 't',
+      };
+      return answer(200, { volumes: [{ ...volume, error: 'The host has lost it.' }] });
+    }
+    if (path.startsWith('/v1/volumes/') && request.method === 'DELETE') return response.writeHead(204).end();
     if (path === '/v1/machines' && request.method === 'GET') return answer(200, { machines: [machine] });
     if (path === '/v1/machines') {
       setTimeout(() => answer(201, machine), createDelayMs);
@@ -169,6 +182,17 @@ describe('sandbar', () => {
   it('machines list is a table, --json what the API said', async () => {
     assert.match((await sandbar(['machines', 'list'])).stdout.toString(), /^ID\s+NAME.*\nm1\s+-\s+running/);
     assert.equal(JSON.parse((await sandbar(['machines', 'list', '--json'])).stdout.toString())[0].id, 'm1');
+  });
+
+  it('volumes list is a table with the reasons, --json what the API said; delete says what it deleted', async () => {
+    const listed = (await sandbar(['volumes'])).stdout.toString();
+    assert.match(listed, /^ID\s+NAME.*\nv1\s+-\s+root\s+10\s+error.*\nv1: The host has lost it\.\n$/);
+    assert.equal(JSON.parse((await sandbar(['volumes', 'list', '--json'])).stdout.toString())[0].id, 'v1');
+    const { code, stdout } = await sandbar(['volumes', 'delete', 'v1', 'v2']);
+    assert.deepEqual([code, stdout.toString()], [0, 'v1: deleted\nv2: deleted\n']);
+    assert.deepEqual(calls.slice(-2), ['DELETE /v1/volumes/v1', 'DELETE /v1/volumes/v2']);
+    for (const wrong of [['delete'], ['attach', 'v1'], ['list', 'v1']])
+      assert.equal((await sandbar(['volumes', ...wrong])).code, 2, wrong.join(' '));
   });
 
   it('an error is one line with its code, exit code 1', async () => {

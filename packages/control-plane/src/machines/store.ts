@@ -16,11 +16,9 @@ import { insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
+import { holdsMemory } from './memory-holders.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
 import { LEAVING } from './transition.ts';
-
-const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
-const holdsMemory = (state: MachineState): boolean => MEMORY_HOLDERS.includes(state);
 
 /** Who may change the row: the holder of the claim, or an observation of this generation while nobody holds one. */
 export type Guard = { token: string } | { observedGeneration: number; from: readonly MachineState[] };
@@ -151,7 +149,8 @@ export async function deleteRow(app: App, id: string, token: string): Promise<vo
   });
 }
 
-async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
+/** Ends the jobs of a machine that does not run any more; returns their entries for the feed. */
+export async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
   const lost = await tx
     .updateTable('execs')
     .set({ status: 'lost', finished_at: sql<Date>`now()` })

@@ -1,0 +1,124 @@
+// `sandbar doctor` as the operator calls it, against a small server that plays the control plane on the admin socket.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, beforeEach, describe, it } from 'node:test';
+import type { Audit, AuditFinding, AuditFix } from '@sandbar/contract/admin.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+
+const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const home = mkdtempSync(join(tmpdir(), 'sandbar-doctor-'));
+
+const clean: Audit = {
+  findings: [],
+  not_looked_at: [],
+  looked_at: { hosts: 1, machines: 2, volumes: 0, accounts: 3 },
+};
+const stray: AuditFinding = {
+  area: 'machine',
+  host_id: 'h1',
+  subject: 'm1',
+  detail: 'Its host has it, and no account does.',
+  fix: 'remove it from its host',
+};
+const odd: AuditFinding = { ...stray, area: 'ledger', host_id: null, subject: 'e1', detail: 'It is odd.', fix: null };
+
+let server: Server;
+let calls: string[];
+let answer: { status: number; body: Audit | AuditFix | object };
+
+before(async () => {
+  const { adminSocket } = homePaths(home);
+  mkdirSync(dirname(adminSocket), { recursive: true });
+  server = createServer(async (request, response) => {
+    await request.toArray();
+    calls.push(`${request.method} ${request.url}`);
+    response.writeHead(answer.status, { 'content-type': 'application/json' }).end(JSON.stringify(answer.body));
+  }).listen(adminSocket);
+  await once(server, 'listening');
+});
+after(() => {
+  server.close();
+  rmSync(home, { recursive: true, force: true });
+});
+beforeEach(() => {
+  calls = [];
+  answer = { status: 200, body: clean };
+});
+
+async function doctor(args: string[] = [], env: Record<string, string> = {}) {
+  const child = spawn(process.execPath, [CLI, 'doctor', ...args], {
+    env: { ...process.env, SANDBAR_HOME: home, ...env },
+  });
+  const [out, error, [code]] = await Promise.all([
+    child.stdout.toArray(),
+    child.stderr.toArray(),
+    once(child, 'close'),
+  ]);
+  return { code, stdout: Buffer.concat(out).toString(), stderr: Buffer.concat(error).toString() };
+}
+
+describe('sandbar doctor', () => {
+  it('all is well: one line, exit code 0', async () => {
+    const { code, stdout } = await doctor();
+    const line = 'Looked at 1 host, 2 machines, 0 volumes, 3 accounts: all is well with what was looked at.\n';
+    assert.deepEqual([code, stdout, calls], [0, line, ['GET /admin/audit']]);
+  });
+
+  it('a line for each finding with what --fix would do, exit code 1', async () => {
+    answer.body = { ...clean, findings: [stray, odd] };
+    const { code, stdout } = await doctor();
+    assert.equal(code, 1);
+    assert.deepEqual(stdout.split('\n').slice(0, 3), [
+      'wrong   machine m1: Its host has it, and no account does. --fix: remove it from its host.',
+      'wrong   ledger e1: It is odd. Nothing can be done safely.',
+      'Looked at 1 host, 2 machines, 0 volumes, 3 accounts: 2 findings.',
+    ]);
+  });
+
+  it('--fix says what was done; what is left decides the exit code', async () => {
+    const fixed = [{ ...stray, did: 'removed it from its host' }];
+    answer.body = { ...clean, fixed };
+    const mended = await doctor(['--fix']);
+    assert.equal(mended.code, 0);
+    const line = 'mended  machine m1: Its host has it, and no account does. Done: removed it from its host.';
+    assert.equal(mended.stdout.split('\n')[0], line);
+    answer.body = { ...clean, fixed, findings: [odd] };
+    assert.equal((await doctor(['--fix'])).code, 1);
+    assert.deepEqual(calls, ['POST /admin/audit/fix', 'POST /admin/audit/fix']);
+  });
+
+  it('--json prints what was answered', async () => {
+    answer.body = { ...clean, findings: [stray] };
+    const { code, stdout } = await doctor(['--json']);
+    assert.deepEqual([code, JSON.parse(stdout)], [1, answer.body]);
+  });
+
+  it('a host or a service that could not be looked at is exit code 2', async () => {
+    answer.body = { ...clean, not_looked_at: [{ host_id: 'h2', why: 'it is away' }] };
+    const away = await doctor();
+    assert.deepEqual([away.code, away.stdout.split('\n')[0]], [2, 'unseen  host h2: it is away']);
+    answer.body = { ...answer.body, findings: [stray] };
+    assert.equal((await doctor()).code, 1, 'a finding is told first');
+    answer = { status: 503, body: { code: 'database_unavailable', detail: 'The database does not answer now.' } };
+    const refused = await doctor();
+    assert.deepEqual([refused.code, refused.stdout], [2, '']);
+    assert.match(refused.stderr, /^sandbar: database_unavailable: .*\n$/);
+    const absent = await doctor([], { SANDBAR_HOME: join(home, 'absent') });
+    assert.equal(absent.code, 2);
+    assert.match(absent.stderr, /^sandbar: .*is npm start running.*\n$/);
+  });
+
+  it('a wrong command line is one line and exit code 2, and asks nothing', async () => {
+    for (const wrong of [['--mend'], ['now']]) {
+      const { code, stderr } = await doctor(wrong);
+      assert.equal(code, 2);
+      assert.match(stderr, /^sandbar: .+\n$/);
+    }
+    assert.deepEqual(calls, []);
+  });
+});
