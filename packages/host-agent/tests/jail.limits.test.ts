@@ -97,6 +97,9 @@ describe('jail limits', { skip: !isRoot }, () => {
     assert.equal(readLimit(vm.vmId, 'memory', ['memory.limit_in_bytes', 'memory.max']), String(768 * 2 ** 20));
     assert.match(readLimit(vm.vmId, 'cpu', ['cpu.cfs_quota_us', 'cpu.max']), /^250000( 100000)?$/);
     assert.equal(readLimit(vm.vmId, 'pids', ['pids.max', 'pids.max']), '162');
+    const own = readFileSync(`/proc/${fixture.jail.programPid(vm.vmId, vm.child.pid ?? 0)}/limits`, 'utf8');
+    assert.match(own, /^Max processes +162 +162 /m, 'where there is no cgroup');
+    assert.match(own, /^Max open files +1024 +1024 /m);
     const weight = () => readLimit(vm.vmId, 'cpu', ['cpu.shares', 'cpu.weight']);
     const normal = Number(weight());
     fixture.jail.setBackground(vm.vmId, true);
