@@ -6,6 +6,7 @@ import {
   chmodSync,
   chownSync,
   closeSync,
+  existsSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -263,6 +264,7 @@ describe('jail', { skip: !isRoot }, () => {
 
   it('a host on which nothing runs in a jail is refused at the start, with the reason', async () => {
     await assert.rejects(RootJail.open({ home: fixture.home, programs: ['/bin/false'] }), /does not let Sandbar jail/);
+    assert.ok(!existsSync(join(fixture.home, 'run/jail-check')), 'the trial leaves nothing behind');
     assert.throws(() => findTool('no-such-bwrap', 'bubblewrap'), /apt-get install bubblewrap/);
   });
 });

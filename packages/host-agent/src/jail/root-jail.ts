@@ -1,6 +1,6 @@
 // The jail of an agent that is root: a uid, a cgroup and a root folder of its own for every VM, no capability, and an
 // empty environment (command-line.ts says how). Whoever takes over a QEMU sees its own machine's files and no others.
-import { readdirSync, readFileSync, readlinkSync, realpathSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import { homeId } from '../network/names.ts';
 import { CommandError, runCommand } from '../run-command.ts';
@@ -135,6 +135,7 @@ export class RootJail implements Jail {
       );
     } finally {
       await this.release(vmId);
+      rmSync(runDir, { recursive: true, force: true });
     }
   }
 }
