@@ -233,7 +233,7 @@ describe('jail', { skip: !isRoot }, () => {
     process.kill(monitor, 'SIGKILL');
     while (fixture.jail.processesOf(vm.vmId).includes(monitor)) await new Promise(setImmediate);
     assert.deepEqual(fixture.jail.processesOf(vm.vmId), [program]);
-    assert.match(readFileSync(`/proc/${program}/status`, 'utf8'), /^State:\s+S/m);
+    assert.match(readFileSync(`/proc/${program}/status`, 'utf8'), /^State:\s+[SR]/m);
     await fixture.jail.release(vm.vmId);
     assert.deepEqual(fixture.jail.processesOf(vm.vmId), []);
   });
