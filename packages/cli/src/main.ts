@@ -2,43 +2,48 @@
 import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
 import { AdminSocketError } from './admin-socket.ts';
 import type { Command } from './command.ts';
-import { activity } from './commands/activity.ts';
-import { admin } from './commands/admin.ts';
-import { doctor } from './commands/doctor.ts';
-import { exec } from './commands/exec.ts';
-import { images } from './commands/images.ts';
-import { machines } from './commands/machines.ts';
-import { quotas } from './commands/quotas.ts';
-import { run } from './commands/run.ts';
-import { volumes } from './commands/volumes.ts';
 import { UsageError } from './usage-error.ts';
 
 const VERSION = '0.1.0';
-const COMMANDS: readonly Command[] = [run, exec, machines, volumes, images, quotas, activity, admin, doctor];
+/** By name, in the order of the help. Only the one that runs is loaded: a short command is done sooner than all of them are. */
+const COMMANDS = {
+  run: async (): Promise<Command> => (await import('./commands/run.ts')).run,
+  exec: async (): Promise<Command> => (await import('./commands/exec.ts')).exec,
+  machines: async (): Promise<Command> => (await import('./commands/machines.ts')).machines,
+  volumes: async (): Promise<Command> => (await import('./commands/volumes.ts')).volumes,
+  images: async (): Promise<Command> => (await import('./commands/images.ts')).images,
+  quotas: async (): Promise<Command> => (await import('./commands/quotas.ts')).quotas,
+  activity: async (): Promise<Command> => (await import('./commands/activity.ts')).activity,
+  admin: async (): Promise<Command> => (await import('./commands/admin.ts')).admin,
+  doctor: async (): Promise<Command> => (await import('./commands/doctor.ts')).doctor,
+};
 
-const HELP = `Usage: sandbar COMMAND [OPTIONS]
+async function writeHelp(): Promise<string> {
+  const commands = await Promise.all(Object.values(COMMANDS).map((load) => load()));
+  return `Usage: sandbar COMMAND [OPTIONS]
 
-${COMMANDS.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n')}
+${commands.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n')}
 
   sandbar COMMAND --help tells more. --json prints what the API answered. --version prints the version.
 The service and the key: SANDBAR_BASE_URL and SANDBAR_API_KEY, else credentials.json of the service on this machine.`;
+}
 
 async function main(args: readonly string[]): Promise<number> {
   const [name, ...rest] = args;
   if (name === undefined) {
-    console.error(HELP);
+    console.error(await writeHelp());
     return 2;
   }
   if (name === '--help' || name === '-h' || name === 'help') {
-    console.log(HELP);
+    console.log(await writeHelp());
     return 0;
   }
   if (name === '--version' || name === '-v') {
     console.log(VERSION);
     return 0;
   }
-  const command = COMMANDS.find((candidate) => candidate.name === name);
-  if (command === undefined) throw new UsageError(`there is no command "${name}"; sandbar --help lists them`);
+  if (!isCommand(name)) throw new UsageError(`there is no command "${name}"; sandbar --help lists them`);
+  const command = await COMMANDS[name]();
   const end = rest.indexOf('--');
   const own = end < 0 ? rest : rest.slice(0, end);
   if (own.includes('--help') || own.includes('-h')) {
@@ -47,6 +52,8 @@ async function main(args: readonly string[]): Promise<number> {
   }
   return command.run(rest);
 }
+
+const isCommand = (name: string): name is keyof typeof COMMANDS => Object.hasOwn(COMMANDS, name);
 
 function describe(error: unknown): string {
   if (error instanceof ConnectionError) return `${error.message}; start it with npm start in the Sandbar checkout`;

@@ -1,6 +1,7 @@
 // Runs a command in a machine as if it ran here: its output as it comes, byte for byte, its exit code as ours.
 import { constants } from 'node:os';
-import { EXEC_BOUNDS, type Exec, type ExecCreate, type OutputStream } from '@sandbar/contract/exec.ts';
+import type { Exec, ExecCreate, OutputStream } from '@sandbar/contract/exec.ts';
+import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { UsageError } from './usage-error.ts';
 

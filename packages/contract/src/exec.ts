@@ -1,5 +1,6 @@
 // Exec jobs: a command in a machine, its state, and the pages of its output.
 import { type Static, Type } from 'typebox';
+import { EXEC_BOUNDS } from './exec-bounds.ts';
 import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 
 export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
@@ -17,19 +18,7 @@ export const JOB_STATE_TABLE: Record<JobStatus, { cancel: 'allowed' | 'noop' }> 
 export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
 export type OutputStream = (typeof OUTPUT_STREAMS)[number];
 
-/** Bounds of the specification (8.3) and of decisions.md. Bytes unless the name says otherwise. */
-export const EXEC_BOUNDS = {
-  /** Jobs that may run in one machine at once; the next is a 409. */
-  concurrentJobs: 16,
-  timeoutSecMax: 86_400,
-  timeoutSecDefault: 3600,
-  stdinBytes: 512 * 1024,
-  waitMsMax: 60_000,
-  pageBytesMax: 1024 * 1024,
-  pageBytesDefault: 64 * 1024,
-  /** Output kept of each stream; configurable on the host. */
-  outputBytesDefault: 256 * 1024 * 1024,
-} as const;
+export { EXEC_BOUNDS };
 
 export const Exec = Type.Object(
   {

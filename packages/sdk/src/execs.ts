@@ -1,13 +1,7 @@
 // Exec jobs: start a command in a machine, wait for it, read its output.
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  EXEC_BOUNDS,
-  type Exec,
-  type ExecCreate,
-  type ExecOutput,
-  type ExecOutputQuery,
-  type OutputStream,
-} from '@sandbar/contract/exec.ts';
+import type { Exec, ExecCreate, ExecOutput, ExecOutputQuery, OutputStream } from '@sandbar/contract/exec.ts';
+import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { ConnectionError } from './errors.ts';
 import { parseEvents } from './event-stream.ts';
 import { type CallOptions, machinePath } from './machines.ts';
