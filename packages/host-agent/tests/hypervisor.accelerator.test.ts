@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { chooseAccelerator } from '../src/hypervisor/accelerator.ts';
-import { checkQemu, findExecutable } from '../src/hypervisor/qemu-version.ts';
+import { checkQemu, findExecutable, preferMicrovmBuild } from '../src/hypervisor/qemu-version.ts';
 
 describe('accelerator', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-accel-'));
@@ -38,6 +38,16 @@ describe('accelerator', () => {
     assert.equal(answer.isolation, 'kvm');
   });
 
+  it('a guest that says nothing is not waited for, one that has spoken is', async () => {
+    const patience = { silentMs: 2000, speakingMs: 600_000 };
+    const mute = await chooseAccelerator(ask(fakeQemu('exec sleep 600'), { patience }));
+    assert.equal(mute.isolation, 'emulated');
+    const slow = await chooseAccelerator(
+      ask(fakeQemu('echo "Linux version 6"; sleep 3; echo sandbar-agent'), { patience }),
+    );
+    assert.equal(slow.isolation, 'kvm');
+  });
+
   it('no device means emulation without a boot', async () => {
     const answer = await chooseAccelerator(ask('/nonexistent/qemu', { kvmDevice: join(dir, 'absent') }));
     assert.equal(answer.isolation, 'emulated');
@@ -56,6 +66,13 @@ describe('accelerator', () => {
   it('KVM that was asked for and does not work is an error, emulation that was asked for is not probed', async () => {
     await assert.rejects(chooseAccelerator(ask(fakeQemu('exit 1'), { choice: 'kvm' })), /SANDBAR_ACCELERATOR=kvm, but/);
     assert.equal((await chooseAccelerator(ask('/nonexistent/qemu', { choice: 'tcg' }))).isolation, 'emulated');
+  });
+
+  it('the build for microvm machines is preferred where it is there', () => {
+    const plain = fakeQemu('exit 0');
+    assert.equal(preferMicrovmBuild(plain), plain);
+    writeFileSync(`${plain}-microvm`, '', { mode: 0o755 });
+    assert.equal(preferMicrovmBuild(plain), `${plain}-microvm`);
   });
 
   it('a QEMU that is missing, broken, old or something else is said so', async () => {

@@ -7,9 +7,12 @@ import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { AcceleratorChoice } from '../config.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 
-/** With KVM the kernel reaches our init in 0.3 s. */
-const PROBE_TIMEOUT_MS = 5000;
-/** What our init prints as it starts, or the kernel that starts it; no console output at all is a guest that hangs. */
+/**
+ * With KVM the kernel speaks in milliseconds and reaches our init in 0.3 s; where KVM itself is emulated, it takes 3 and
+ * 6 s on an idle computer. A guest that has spoken is no guest that hangs from the start, so it gets more time.
+ */
+const PATIENCE = { silentMs: 10_000, speakingMs: 120_000 };
+/** What our init prints as it starts. */
 const SIGN_OF_LIFE = 'sandbar-agent';
 
 export type ProbeBoot = { qemuPath: string; kernelPath: string; initramfsPath: string };
@@ -24,25 +27,27 @@ export type AcceleratorQuestion = {
   qemuVersion: string;
   probe: ProbeBoot;
   kvmDevice?: string;
+  /** How long the probe waits for the guest's first words, and for its init after them. */
+  patience?: { silentMs: number; speakingMs: number };
 };
 
 /** The answer for this boot of the host, with a reason for the log. Throws when KVM was asked for and does not work. */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorAnswer> {
-  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm' } = question;
+  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', patience = PATIENCE } = question;
   if (choice === 'tcg') return { isolation: 'emulated', reason: 'SANDBAR_ACCELERATOR=tcg' };
   const path = join(stateDir, 'accelerator.json');
   const remembered = readRecord<RememberedAnswer>(path);
   const isFresh = remembered?.bootId === bootId && remembered.qemuVersion === qemuVersion;
-  const answer = isFresh ? remembered : await probeKvm(probe, kvmDevice);
+  const answer = isFresh ? remembered : await probeKvm(probe, kvmDevice, patience);
   if (!isFresh) writeRecord(path, { ...answer, bootId, qemuVersion });
   if (choice === 'kvm' && answer.isolation !== 'kvm') throw new Error(`SANDBAR_ACCELERATOR=kvm, but ${answer.reason}`);
   return { isolation: answer.isolation, reason: answer.reason };
 }
 
-async function probeKvm(probe: ProbeBoot, kvmDevice: string): Promise<AcceleratorAnswer> {
+async function probeKvm(probe: ProbeBoot, kvmDevice: string, patience: typeof PATIENCE): Promise<AcceleratorAnswer> {
   const obstacle = openingFails(kvmDevice);
   if (obstacle) return { isolation: 'emulated', reason: `${kvmDevice} cannot be used (${obstacle})` };
-  const output = await shortBoot(probe);
+  const output = await shortBoot(probe, patience);
   if (output.includes(SIGN_OF_LIFE)) return { isolation: 'kvm', reason: 'a guest booted on /dev/kvm' };
   const said = output.trim().split('\n').at(-1)?.slice(0, 200);
   return { isolation: 'emulated', reason: `${kvmDevice} opens, but no guest boots on it${said ? ` (${said})` : ''}` };
@@ -57,27 +62,34 @@ function openingFails(kvmDevice: string): string | undefined {
   }
 }
 
+/** The clock chip because a kernel that looks for it in vain loses seconds. */
+const PROBE_MACHINE = [
+  '-nodefaults -no-user-config -display none -machine microvm,acpi=on,rtc=on,ioapic2=off -accel kvm -cpu host',
+  '-smp 1 -m 256M -no-reboot -serial stdio',
+].flatMap((line) => line.split(' '));
+
+/** The kernel speaks from its first moment on, but not much: a console costs time where KVM itself is emulated. */
+const PROBE_KERNEL = [
+  'console=ttyS0 earlyprintk=ttyS0 loglevel=6 reboot=t panic=-1 8250.nr_uarts=1 cryptomgr.notests sandbar.probe=1',
+  'initcall_blacklist=jent_mod_init',
+].join(' ');
+
 /** Boots without a disk: our init says that it lacks one and powers off. Resolves with all that was printed. */
-function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot): Promise<string> {
-  const args = [
-    '-nodefaults -no-user-config -display none -machine microvm,acpi=on -accel kvm -cpu host -smp 1 -m 256M -no-reboot',
-    '-serial stdio -append',
-  ].flatMap((line) => line.split(' '));
-  const child = spawn(qemuPath, [
-    ...args,
-    'console=ttyS0 quiet reboot=t panic=-1 sandbar.probe=1',
-    '-kernel',
-    kernelPath,
-    '-initrd',
-    initramfsPath,
-  ]);
+function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot, patience: typeof PATIENCE): Promise<string> {
+  const boot = ['-append', PROBE_KERNEL, '-kernel', kernelPath, '-initrd', initramfsPath];
+  const child = spawn(qemuPath, [...PROBE_MACHINE, ...boot], { stdio: ['ignore', 'pipe', 'pipe'] });
   return new Promise((resolve) => {
     let output = '';
+    const end = () => child.kill('SIGKILL');
+    let timer = setTimeout(end, patience.silentMs);
     const collect = (chunk: Buffer) => {
       output += chunk.toString('latin1');
-      if (output.includes(SIGN_OF_LIFE) || output.length > 1024 * 1024) child.kill('SIGKILL');
+      if (output.includes(SIGN_OF_LIFE) || output.length > 1024 * 1024) end();
     };
-    const timer = setTimeout(() => child.kill('SIGKILL'), PROBE_TIMEOUT_MS);
+    child.stdout.once('data', () => {
+      clearTimeout(timer);
+      timer = setTimeout(end, patience.speakingMs);
+    });
     child.stdout.on('data', collect);
     child.stderr.on('data', collect);
     child.on('error', () => {});
