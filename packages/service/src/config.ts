@@ -7,6 +7,9 @@ import { Problem } from './problem.ts';
 /** The kernel allows 107 bytes for the path of a Unix socket; the longest of ours below the data directory has 30. */
 const HOME_BYTES_MAX = 76;
 
+/** Many times what the slowest process takes; hosts that are themselves emulated need more. */
+const START_PATIENCE_MS = 30_000;
+
 export type Address = { host: string; port: number };
 
 export type ServiceConfig = {
@@ -20,6 +23,8 @@ export type ServiceConfig = {
   /** Undefined: the embedded PostgreSQL. */
   databaseUrl: string | undefined;
   isRoot: boolean;
+  /** How long a process may take to be ready the first time, and the service to serve after that. */
+  startPatienceMs: number;
   env: NodeJS.ProcessEnv;
 };
 
@@ -40,8 +45,16 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): ServiceConfig {
     metricsListen: parseAddress('SANDBAR_METRICS_LISTEN', env.SANDBAR_METRICS_LISTEN || DEFAULT_METRICS_LISTEN),
     databaseUrl: env.SANDBAR_DATABASE_URL || undefined,
     isRoot,
+    startPatienceMs: parsePatience('SANDBAR_START_PATIENCE_MS', env.SANDBAR_START_PATIENCE_MS),
     env,
   };
+}
+
+function parsePatience(variable: string, text: string | undefined): number {
+  if (!text) return START_PATIENCE_MS;
+  const milliseconds = Number(text);
+  if (Number.isInteger(milliseconds) && milliseconds > 0) return milliseconds;
+  throw new Problem(`${variable} must be a whole number of milliseconds, not "${text}"`);
 }
 
 /** `127.0.0.1:7070` or `[::1]:7070`. Throws Problem naming the variable. */

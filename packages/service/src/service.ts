@@ -24,11 +24,10 @@ import { endLeftovers } from './supervise/leftovers.ts';
 import { claimPidFile, readPidFile, removePidFile } from './supervise/pid-file.ts';
 import { assertPortFree, assertPortUnprivileged } from './supervise/ports.ts';
 import { isAlive } from './supervise/process-identity.ts';
-import { SupervisedProcess } from './supervise/supervised-process.ts';
+import { DEFAULT_BACKOFF, type ProcessDefinition, SupervisedProcess } from './supervise/supervised-process.ts';
 
 /** How long machines may take to stop at the end, ms; the host ends them hard before that. */
 const STOP_MACHINES_MS = 60_000;
-const SERVING_WITHIN_MS = 15_000;
 
 export interface RunningService {
   readonly baseUrl: string;
@@ -72,24 +71,23 @@ export async function startService({ config, user, progress, signal }: StartOpti
     if (user !== undefined) makeMountPoint(mountPoint);
     const confine: Confine = () =>
       user === undefined ? noConfinement(config.checkout) : confinementFor(mountPoint, config.checkout, user);
-    const start = async (supervised: SupervisedProcess) => {
+    const backoff = { ...DEFAULT_BACKOFF, startWithinMs: config.startPatienceMs };
+    const start = async (definition: ProcessDefinition) => {
+      const supervised = new SupervisedProcess(definition, report, backoff);
       processes.push(supervised);
       await progress.step(supervised.name, () => unlessAborted(supervised.start(), signal));
     };
 
-    const hostAgent = start(new SupervisedProcess(hostAgentDefinition(config, user?.gid), report));
+    const hostAgent = start(hostAgentDefinition(config, user?.gid));
     // Both failures are looked at below; until then this one must not count as unhandled.
     hostAgent.catch(() => {});
     if (config.databaseUrl === undefined) {
       await progress.step('database', () => ensurePostgresData(config.home, confine()));
-      await start(new SupervisedProcess(postgresDefinition(config, confine), report));
+      await start(postgresDefinition(config, confine));
     }
-    await Promise.all([
-      hostAgent,
-      start(new SupervisedProcess(controlPlaneDefinition(config, secret, confine), report)),
-    ]);
+    await Promise.all([hostAgent, start(controlPlaneDefinition(config, secret, confine))]);
 
-    await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`), signal);
+    await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`, config.startPatienceMs), signal);
     const baseUrl = baseUrlOf(config.listen);
     const credentials = await ensureCredentials(paths.credentials, baseUrl, paths.adminSocket);
     return {
@@ -119,8 +117,8 @@ function alreadyRunning(home: string, pid: number): Problem {
 }
 
 /** Both processes are up; now the control plane has to find the host agent. Throws Problem when it does not. */
-async function waitUntilServing(url: string): Promise<void> {
-  for (const until = performance.now() + SERVING_WITHIN_MS; ; await delay(20)) {
+async function waitUntilServing(url: string, patienceMs: number): Promise<void> {
+  for (const until = performance.now() + patienceMs; ; await delay(20)) {
     const response = await fetch(url).catch(() => undefined);
     await response?.body?.cancel();
     if (response?.ok) return;
