@@ -10,6 +10,7 @@ import type { Desired } from '../src/db/tables.ts';
 import { releaseQuota } from '../src/quotas/charge.ts';
 import { machineAmounts } from '../src/quotas/machine-amounts.ts';
 import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
+import { checkAll } from './support/in-order.ts';
 import { until } from './support/postgres.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
@@ -316,6 +317,116 @@ describe('host and rows', () => {
     const id = uuidv7();
     host.plant(id);
     await until(() => !host.machines.has(id), 'it is removed');
+  });
+
+  it('a machine that another database knows is left alone', async () => {
+    const ids = [randomUUID(), uuidv7({ msecs: Date.parse('2024-01-01') })];
+    for (const id of ids) host.plant(id);
+    const ours = uuidv7();
+    host.plant(ours);
+    await until(() => !host.machines.has(ours), 'ours is removed');
+    for (const id of ids) assert(host.machines.delete(id), 'it is still there');
+  });
+
+  it('CTL-3: a host that forgot a change, since its power failed, is believed about the end', async () => {
+    for (const [status, state] of [
+      ['stopped', 'stopped'],
+      ['failed', 'error'],
+    ] as const) {
+      const id = await create();
+      await api('POST', `/v1/machines/${id}/stop`);
+      await api('POST', `/v1/machines/${id}/start`);
+      const machine = host.machines.get(id);
+      assert(machine);
+      machine.report = { ...machine.report, generation: 1, status, reason: 'The host was restarted.' };
+      await until(async () => (await rowOf(id))?.state === state, `it is ${state}`);
+      await checkAll(bed);
+      assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+    }
+  });
+
+  it('CTL-6: a machine that died is never replaced, whoever is restarted', async () => {
+    const id = await create();
+    const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
+    host.end(id, 'failed', 'QEMU was killed.');
+    await until(async () => (await rowOf(id))?.state === 'error', 'it is in error');
+    const asked = host.callsOf('ensure');
+    await host.away();
+    await until(() => bed.plane.app.hosts.connectedIds().length === 0, 'the host is away');
+    await host.listen();
+    await until(() => bed.plane.app.hosts.connectedIds().length === 1, 'the host is back');
+    const other = await bed.addReplica();
+    for (const plane of [bed.plane, other]) await plane.reconciler.runOnce();
+    const { state, error } = (await api('GET', `/v1/machines/${id}`)).json;
+    assert.deepEqual([state, error], ['error', 'QEMU was killed.']);
+    assert.equal((await api('GET', `/v1/machines/${id}/execs/${job}`)).json.status, 'lost');
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 409);
+    assert.equal(host.callsOf('ensure'), asked, 'nobody asked the host to run it');
+    assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+    await checkAll(bed);
+  });
+
+  it('CTL-6: a machine that powered itself off is stopped, by the host, with its jobs lost, and stays so', async () => {
+    const id = await create();
+    const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
+    host.end(id, 'stopped', null);
+    await until(async () => (await rowOf(id))?.state === 'stopped', 'it is stopped');
+    const asked = host.callsOf('ensure');
+    await bed.plane.reconciler.runOnce();
+    assert.equal(host.callsOf('ensure'), asked);
+    assert.equal((await api('GET', `/v1/machines/${id}/execs/${job}`)).json.status, 'lost');
+    const { activity } = (await api('GET', `/v1/machines/${id}/activity`)).json;
+    const ended = activity.find(({ action }: { action: string }) => action === 'machine.stopped');
+    assert.equal(ended.actor, 'system:host');
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 200);
+    await checkAll(bed);
+  });
+
+  it('a kept disk that is lost is shown as such, and is available again when it is back', async () => {
+    const id = (await api('DELETE', `/v1/machines/${await create()}?preserve_storage=true`)).json.root_volume_id;
+    const disk = host.volumes.get(id);
+    assert(disk);
+    host.volumes.delete(id);
+    const shown = async () => (await api('GET', `/v1/volumes/${id}`)).json;
+    await until(async () => (await shown()).state === 'error', 'it is in error');
+    assert.match((await shown()).error, /lost/);
+    host.volumes.set(id, disk);
+    await until(async () => (await shown()).state === 'available', 'it is back');
+    assert.equal((await shown()).error, null);
+    host.volumes.delete(id);
+    assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
+    await checkAll(bed);
+  });
+
+  it('an image that is built while the agent stays connected can be used', async () => {
+    const [base] = host.info.images;
+    assert(base);
+    const images = async () =>
+      (await api('GET', '/v1/images')).json.images.map(({ stack }: { stack: string }) => stack);
+    assert.deepEqual(await images(), ['base']);
+    host.info.images.push({ ...base, stack: 'new', default: false });
+    await until(async () => (await images()).join() === 'base,new', 'it is listed');
+    assert.equal((await api('POST', '/v1/machines', { body: { stack: 'new' } })).status, 201);
+    host.info.images.pop();
+    await until(async () => (await images()).join() === 'base', 'it is gone');
+  });
+
+  it('the running jobs of a machine cost one call, however many they are', async () => {
+    const id = await create();
+    const jobs: string[] = [];
+    for (let index = 0; index < 5; index++)
+      jobs.push((await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id);
+    const before = host.calls.length;
+    await bed.plane.reconciler.runOnce();
+    const asked = host.calls.slice(before).filter(({ machineId }) => machineId === id);
+    assert.deepEqual([...new Set(asked.map(({ operation }) => operation))], ['listJobs']);
+    host.isMute = true;
+    for (const job of jobs) host.endJob(id, job, { exit_code: 3 });
+    const codes = async () =>
+      (await db.selectFrom('execs').select('exit_code').where('machine_id', '=', id).execute()).map(
+        (row) => row.exit_code,
+      );
+    await until(async () => (await codes()).join() === '3,3,3,3,3', 'all are settled');
   });
 
   it('a report of an older generation changes nothing', async () => {

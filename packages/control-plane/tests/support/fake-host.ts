@@ -48,6 +48,8 @@ export class FakeHost {
   findings: HostFinding[] = [];
   /** A call about a volume has the volume's id. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
+  /** What each call that changes something did, so that it can come again. */
+  readonly #changesMade: (() => unknown)[] = [];
   readonly info: HostInfo;
   /** Events are lost while true. */
   isMute = false;
@@ -93,7 +95,28 @@ export class FakeHost {
 
   heal(): void {
     this.#faults.clear();
+    this.release();
+  }
+
+  /** Calls that hang go on; what is to come goes wrong still. */
+  release(): void {
     for (const release of this.#releases.splice(0)) release();
+  }
+
+  /** How many calls that change something came so far. */
+  get changeCount(): number {
+    return this.#changesMade.length;
+  }
+
+  /** Every such call from the `from`th on comes once more, late; refusals are the host's own business. */
+  repeatChanges(from: number): void {
+    for (const change of this.#changesMade.slice(from)) {
+      try {
+        change();
+      } catch (error) {
+        if (!(error instanceof ServiceError)) throw error;
+      }
+    }
   }
 
   callsOf(operation: Operation): number {
@@ -161,6 +184,7 @@ export class FakeHost {
     type JobRoute = { Params: { id: string; job_id: string }; Querystring: Record<string, string> };
     const handle = async (operation: Operation, machineId: string, reply: FastifyReply, act: () => unknown) => {
       this.calls.push({ operation, machineId });
+      if (operation === 'ensure' || operation === 'delete' || operation === 'deleteVolume') this.#changesMade.push(act);
       const planned = this.#takeFault(operation);
       if (planned === 'drop') return drop(reply);
       if (planned === 'hang' || planned === 'hangAfter' || planned === 'hangThenFail') {
@@ -191,9 +215,9 @@ export class FakeHost {
         const machine = this.machines.get(params.id);
         if (machine && Number(query.generation) < machine.report.generation)
           throw new ServiceError('conflict', 'older generation');
+        this.#destroyed.set(params.id, Number(query.generation));
         if (!machine && query.keep_volume_id && !this.volumes.has(query.keep_volume_id))
           throw new ServiceError('not_found', 'no disk');
-        this.#destroyed.set(params.id, Number(query.generation));
         if (machine && query.keep_volume_id) this.plantVolume(query.keep_volume_id, machine.wanted.spec.rootfs_size_gb);
         this.machines.delete(params.id);
         if (machine) this.#loseJobs(machine);

@@ -1,0 +1,31 @@
+// The reconciler's tasks do not wait for each other.
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { sql } from 'kysely';
+import { v7 as uuidv7 } from 'uuid';
+import { checkAll } from './support/in-order.ts';
+import { startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed();
+const { api, host } = bed;
+const { db } = bed.plane.app;
+const stateOf = async (id: string) =>
+  (await db.selectFrom('machines').select('state').where('id', '=', id).executeTakeFirst())?.state;
+
+it('CTL-3: a host call that hangs keeps no other machine from its end', async () => {
+  const [hanging, dying] = [(await api('POST', '/v1/machines')).json.id, (await api('POST', '/v1/machines')).json.id];
+  const before = host.calls.length;
+  host.fault('ensure', 'hang');
+  // As a crash in a stop leaves it.
+  await sql`update machines set desired = 'stopped', generation = 2 where id = ${hanging}`.execute(db);
+  await bed.settled(() => host.calls.slice(before).some(({ operation }) => operation === 'ensure'));
+  const stray = uuidv7();
+  host.plant(stray);
+  host.isMute = true;
+  host.end(dying, 'failed', 'It died.');
+  await bed.settled(async () => (await stateOf(dying)) === 'error' && !host.machines.has(stray));
+  assert.equal(await stateOf(hanging), 'running', 'the call hangs still');
+  host.heal();
+  await bed.settled(async () => (await stateOf(hanging)) === 'stopped');
+  await checkAll(bed);
+});

@@ -1,0 +1,75 @@
+// What a create and a job ask of the database is counted, since that is most of what they cost: a statement more on
+// these paths is a decision, not an accident.
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { sql } from 'kysely';
+import pg from 'pg';
+import { addressAt, addressInSql } from '../src/hosts/addresses.ts';
+import { startTestBed } from './support/test-bed.ts';
+
+const HOUR_MS = 3_600_000;
+
+// The reconciler's passes are statements too.
+const bed = await startTestBed({ timing: { reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS, eventSilenceMs: HOUR_MS } });
+let seen: string[] = [];
+const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
+pg.Client.prototype.query = function (this: pg.Client, ...args: unknown[]) {
+  const [first] = args as [string | { text: string }];
+  seen.push((typeof first === 'string' ? first : first.text).trim().replaceAll(/\s+/g, ' '));
+  return Reflect.apply(query, this, args);
+} as pg.Client['query'];
+await bed.plane.reconciler.runOnce();
+// The first use of a key is written down.
+await bed.api('POST', '/v1/machines');
+
+describe('statements of a request', () => {
+  const statementsOf = async (work: () => Promise<unknown>): Promise<string[]> => {
+    seen = [];
+    await work();
+    return seen;
+  };
+
+  it('a create has six: key, rate, account, hosts, admission, running', async () => {
+    const statements = await statementsOf(() => bed.api('POST', '/v1/machines'));
+    assert.equal(statements.length, 6, statements.join('\n'));
+  });
+
+  it('a create with an Idempotency-Key has one more', async () => {
+    const headers = { 'idempotency-key': 'counted' };
+    const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { headers }));
+    assert.equal(statements.length, 7, statements.join('\n'));
+  });
+
+  it('a job has six, of which four are one exchange, and one more when it ends, whoever learns of it', async () => {
+    const { json: machine } = await bed.api('POST', '/v1/machines');
+    const path = `/v1/machines/${machine.id}/execs`;
+    const start = await statementsOf(() => bed.api('POST', path, { body: { command: 'sleep' } }));
+    assert.equal(start.length, 6, start.join('\n'));
+    assert.deepEqual([start[2], start[5]], ['begin', 'commit']);
+    const { json: list } = await bed.api('GET', path);
+    const { id } = list.execs[0];
+    const end = await statementsOf(async () => {
+      const waiting = bed.api('GET', `${path}/${id}?wait_ms=20000`);
+      await bed.settled(() => bed.host.callsOf('getJob') > 1);
+      // The event and the answer to the wait come at once.
+      bed.host.endJob(machine.id, id);
+      assert.equal((await waiting).json.status, 'exited');
+    });
+    assert.equal(end.filter((text) => text.startsWith('with ended')).length, 1, end.join('\n'));
+    const entries = await bed.api('GET', `/v1/machines/${machine.id}/activity?category=exec`);
+    assert.deepEqual(
+      entries.json.activity.map((entry: { metadata: unknown }) => entry.metadata),
+      [{ exit_code: 0, timeout_sec: 3600 }],
+    );
+  });
+
+  it('an address is the same in SQL', async () => {
+    for (const subnet of ['10.83.0.0/24', '10.83.0.77/16', '192.168.7.64/29', '10.0.0.0/8']) {
+      for (const counter of [0, 1, 2, 250, 251, 65_530, 999_999_999]) {
+        const expression = sql.raw<string>(addressInSql(`'${subnet}'`, String(counter)));
+        const { rows } = await sql<{ address: string }>`select ${expression} as address`.execute(bed.plane.app.db);
+        assert.equal(rows[0]?.address, addressAt(subnet, counter), `${subnet} ${counter}`);
+      }
+    }
+  });
+});
