@@ -7,7 +7,7 @@ import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { formatDuration, lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
 import { type BenchArguments, readBenchArguments, USAGE } from './service/arguments.ts';
-import { BenchService, destroyAll } from './service/bench-service.ts';
+import { BenchService } from './service/bench-service.ts';
 import type { Context } from './service/context.ts';
 import { verdictOf } from './service/figures.ts';
 import { gvisorVersion, NO_GVISOR } from './service/gvisor.ts';
@@ -63,13 +63,16 @@ async function measure(service: BenchService, { sections, sizes }: BenchArgument
   try {
     if (sections.includes('gvisor') || sections.includes('restore')) await benchReferences(restore, context);
     for (const { section, mode, run } of steps) {
-      const running = await service.in(mode);
-      progress.say(`${section} (${mode})`);
-      await unlessStopped(run(running, context)).catch(async (error: unknown) => {
+      const step = async () => {
+        const running = await service.in(mode);
+        progress.say(`${section} (${mode})`);
+        await run(running, context);
+      };
+      await unlessStopped(step()).catch(async (error: unknown) => {
         stop.throwIfAborted();
         results.problems.push(`${section} (${mode}) broke off: ${messageOf(error)}`);
         progress.say(`  ! ${results.problems.at(-1)}`);
-        await destroyAll(running.sandbar);
+        await service.clear();
       });
     }
   } finally {

@@ -27,7 +27,7 @@ const RATE = '1000/1000';
 const TEMPLATE_SPEEDUP = 2;
 const ALIKE_CREATES = 8;
 
-export type ModeService = { mode: Mode; sandbar: Sandbar; paths: ReturnType<typeof homePaths>; apiKey: string };
+export type ModeService = { mode: Mode; sandbar: Sandbar; paths: ReturnType<typeof homePaths> };
 
 export class BenchService {
   readonly config: ServiceConfig;
@@ -69,12 +69,15 @@ export class BenchService {
 
   /** The service in this mode, ready for the first figure: its pool is full, or its template there. */
   async in(mode: Mode): Promise<ModeService> {
-    if (this.#running?.of.mode !== mode) {
+    if (this.#running?.of.mode === mode) return this.#running.of;
+    await this.stop();
+    try {
+      return await this.#start(mode);
+    } catch (error) {
+      // The next section that wants it tries again.
       await this.stop();
-      await this.#start(mode);
+      throw error;
     }
-    const { of } = this.#running as { of: ModeService };
-    return of;
   }
 
   /** Ends machines and processes; the data directory stays for the next mode. */
@@ -86,6 +89,12 @@ export class BenchService {
     await running.service.stop(hurry);
   }
 
+  /** Destroys the machines that a section left when it broke off; a service that cannot do it is started anew. */
+  async clear(): Promise<void> {
+    const running = this.#running;
+    if (running !== undefined) await destroyAll(running.of.sandbar).catch(() => this.stop());
+  }
+
   /** Removes the data directory. Returns a line for each thing that the service left on this machine. */
   async remove(): Promise<string[]> {
     const leaks = describeLeaks(this.config.home, this.#tapsBefore);
@@ -93,7 +102,7 @@ export class BenchService {
     return leaks;
   }
 
-  async #start(mode: Mode): Promise<void> {
+  async #start(mode: Mode): Promise<ModeService> {
     this.#progress.say(`Service: ${mode}`);
     const settings: Record<Mode, Record<string, string>> = {
       pool: { SANDBAR_POOL_SIZE: String(this.#poolSize) },
@@ -112,11 +121,13 @@ export class BenchService {
     const { base_url: baseUrl, api_key: apiKey } = service.credentials;
     const sandbar = new Sandbar({ baseUrl, apiKey });
     const paths = homePaths(config.home);
-    this.#running = { service, of: { mode, sandbar, paths, apiKey } };
+    const of = { mode, sandbar, paths };
+    this.#running = { service, of };
     // What is loaded with the first request of each kind is not what a figure is about.
     await warmUp(sandbar);
     if (mode === 'pool') await this.#progress.step('pool', () => waitForFullPool(paths.hostAgentSocket));
     if (mode === 'template') await this.#progress.step('template', () => this.#waitForTemplate(sandbar));
+    return of;
   }
 
   /** A template is there when creates have become much faster than the slowest one; without templates they never do. */
@@ -147,7 +158,7 @@ async function warmUp(sandbar: Sandbar): Promise<void> {
 }
 
 /** Destroys every machine of the account; a step that broke may have left some. */
-export async function destroyAll(sandbar: Sandbar): Promise<void> {
+async function destroyAll(sandbar: Sandbar): Promise<void> {
   const machines = await sandbar.machines.list();
   await Promise.all(machines.map(({ id }) => sandbar.machines.destroy(id)));
 }
