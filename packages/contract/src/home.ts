@@ -17,7 +17,16 @@ export function homePaths(home: string) {
     machines: `${home}/machines`,
     /** Disks that have a life of their own: `<volumes>/<id>/`. On the file system of `machines`. */
     volumes: `${home}/volumes`,
+    /** Saved VMs that new ones start from: a cache. */
+    templates: `${home}/templates`,
+    /** Disks of VMs that wait for a machine: a cache. On the file system of `machines`. */
+    pool: `${home}/pool`,
     run,
+    /** What the host agent knows of each QEMU: `<runVms>/<vm id>.json`. */
+    runVms: `${run}/vms`,
+    /** Run directories of VMs that wait for a machine, and of those that become a template. */
+    runPool: `${run}/pool`,
+    runTemplates: `${run}/templates`,
     /** Sockets, pid files and consoles of running VMs: `<runMachines>/<id>/`. */
     runMachines: `${run}/machines`,
     postgresSocketDir: `${run}/postgres`,

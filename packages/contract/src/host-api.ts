@@ -74,6 +74,12 @@ export const HostInfo = Type.Object({
   cpus: Type.Integer(),
   memory_mb: Type.Integer({ description: 'Physical memory, MiB.' }),
   images: Type.Array(Image),
+  lacks: Type.Optional(
+    Type.Array(Type.String(), { description: 'What isolates machines elsewhere and not on this host, in sentences.' }),
+  ),
+  pool: Type.Optional(
+    Type.Object({ ready: Type.Integer(), target: Type.Integer() }, { description: 'Clones that wait for a machine.' }),
+  ),
 });
 export type HostInfo = Static<typeof HostInfo>;
 

@@ -44,6 +44,9 @@ export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Arbitrary key/value pairs: at most 64 keys, 16 KiB in all.',
 });
 
+/** What a create gets that does not say. */
+export const MACHINE_DEFAULTS = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10, stack: 'base' } as const;
+
 export const Machine = Type.Object(
   {
     id: Uuid(),
@@ -72,12 +75,12 @@ export type Machine = Static<typeof Machine>;
 export const MachineCreate = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, default: '' })),
-    vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: MACHINE_BOUNDS.vcpusMax, default: 1 })),
+    vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: MACHINE_BOUNDS.vcpusMax, default: MACHINE_DEFAULTS.vcpus })),
     memory_mb: Type.Optional(
       Type.Integer({
         minimum: MACHINE_BOUNDS.memoryMbMin,
         maximum: MACHINE_BOUNDS.memoryMbMax,
-        default: 1024,
+        default: MACHINE_DEFAULTS.memory_mb,
         description: 'MiB.',
       }),
     ),
@@ -85,12 +88,12 @@ export const MachineCreate = Type.Object(
       Type.Integer({
         minimum: 1,
         maximum: MACHINE_BOUNDS.rootfsGbMax,
-        default: 10,
+        default: MACHINE_DEFAULTS.rootfs_size_gb,
         description: "GiB; at least the image's own size.",
       }),
     ),
     stack: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 64, default: 'base', description: 'See GET /v1/images.' }),
+      Type.String({ minLength: 1, maxLength: 64, default: MACHINE_DEFAULTS.stack, description: 'See GET /v1/images.' }),
     ),
     metadata: Type.Optional(Metadata),
   },

@@ -1,9 +1,12 @@
 // What the host agent reads from its environment, checked once at the start.
-import { availableParallelism } from 'node:os';
+import { availableParallelism, totalmem } from 'node:os';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
 import { parseRanges } from './network/subnet.ts';
+
+/** A boot takes 1.5 to 3 s under emulation. */
+export const BOOT_PATIENCE_MS = 8_000;
 
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
@@ -26,8 +29,19 @@ export type HostAgentConfig = {
   networkRateMbit: number | undefined;
   /** Output kept of each stream of a job, bytes. */
   outputLimitBytes: number;
-  /** Cold boots at once; as many as there are cores finish soonest. */
+  /** Boots and restores at once; as many as there are cores finish soonest. */
   concurrentBoots: number;
+  /** How long a cold boot may stay silent before it is tried again, ms; the other limits of a start follow. */
+  bootPatienceMs: number;
+  /** Whether machines are cloned from templates; otherwise each boots cold. */
+  templates: boolean;
+  /** Host memory that templates may hold, and disk that they may take, MiB. */
+  templateMemoryMb: number;
+  templateDiskMb: number;
+  /** Clones that are kept ready of one shape at most; 0: none. */
+  poolSize: number;
+  /** Host memory that clones which wait for a machine may take together, MiB. */
+  poolMemoryMb: number;
 };
 
 /**
@@ -48,7 +62,17 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
+    bootPatienceMs: integer(env, 'SANDBAR_BOOT_PATIENCE_MS', BOOT_PATIENCE_MS, 100),
+    templates: integer(env, 'SANDBAR_TEMPLATES', 1, 0) > 0,
+    templateMemoryMb: integer(env, 'SANDBAR_TEMPLATE_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 1),
+    templateDiskMb: integer(env, 'SANDBAR_TEMPLATE_DISK_MB', 4096, 1),
+    poolSize: integer(env, 'SANDBAR_POOL_SIZE', 8, 0),
+    poolMemoryMb: integer(env, 'SANDBAR_POOL_MEMORY_MB', Math.max(256, shareOfMemoryMb(32)), 0),
   };
+}
+
+function shareOfMemoryMb(parts: number): number {
+  return Math.floor(totalmem() / 1024 / 1024 / parts);
 }
 
 function integer(env: NodeJS.ProcessEnv, name: string, fallback: number, minimum: number): number {

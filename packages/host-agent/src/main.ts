@@ -1,33 +1,54 @@
 // The host agent's process: one a host. It owns the VMs, their network and their disks, and outlives none of them.
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
+import { dirname } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import type { Image } from '@sandbar/contract/image.ts';
-import pLimit from 'p-limit';
+import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
+import PQueue from 'p-queue';
 import { type Logger, pino } from 'pino';
-import { type HostAgentConfig, readConfig } from './config.ts';
+import { HostAuditor } from './audit/host-auditor.ts';
+import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
 import { loadHostState } from './host-state.ts';
 import { buildServer } from './http/server.ts';
 import { chooseAccelerator } from './hypervisor/accelerator.ts';
 import { QemuHypervisor } from './hypervisor/qemu.ts';
-import { checkQemu, findExecutable } from './hypervisor/qemu-version.ts';
+import { trimLogs } from './hypervisor/qemu-log.ts';
+import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
+import { disableHugePages } from './hypervisor/sealed-memory.ts';
 import { describeImages, findMachineImage } from './images/machine-image.ts';
+import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
+import { NoJail } from './jail/no-jail.ts';
+import { RootJail } from './jail/root-jail.ts';
 import { steadyStdout } from './log-destination.ts';
-import { MachineRegistry } from './machines/registry.ts';
+import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
+import { Starter, shapeOf } from './machines/starter.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
 import { hostNameServers } from './network/dns-relay.ts';
 import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
+import { Pool } from './pool/pool.ts';
 import { VolumeStore } from './storage/volume-store.ts';
+import { Templates } from './templates/templates.ts';
+import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
 /** Images are looked for again at this pace, so that a build shows without a restart. */
 const IMAGES_REFRESH_MS = 30_000;
+/** QEMU's logs are looked at for their size at this pace. */
+const LOG_TRIM_MS = 10_000;
+/** Anonymous memory of a paused clone of 1 GiB under emulation, MiB (bench/RESULTS.md). */
+const POOLED_CLONE_MB = 48;
+/** Clones of the usual shape that wait for the first machines. */
+const POOL_BASELINE = 2;
+const MIB = 1024 * 1024;
 
 async function main(log: Logger): Promise<void> {
   const config = readConfig(process.env, process.getuid?.() ?? -1);
+  closeInheritedDescriptors();
+  disableHugePages();
   const paths = homePaths(config.home);
   mkdirSync(paths.run, { recursive: true });
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -48,23 +69,49 @@ async function main(log: Logger): Promise<void> {
   });
   log.info({ qemu: qemuVersion, isolation: accelerator.isolation, because: accelerator.reason }, 'accelerator chosen');
 
-  const network = await makeNetwork(config, state.subnet);
+  const mayPreferAnother = accelerator.isolation === 'kvm' && config.isRoot && !process.env.SANDBAR_QEMU;
+  const machineQemuPath = mayPreferAnother ? preferMicrovmBuild(qemuPath) : qemuPath;
+
+  const jail = config.isRoot
+    ? await RootJail.open({ home: config.home, programs: [machineQemuPath] })
+    : new NoJail(config.home);
+  for (const lack of jail.lacks) log.warn({ lack }, 'isolation is not complete on this host');
+  for (const dir of [paths.runVms, paths.runTemplates]) mkdirSync(dir, { recursive: true, mode: 0o700 });
+  const { isolation } = accelerator;
+  const hypervisor = new QemuHypervisor({
+    qemuPath: machineQemuPath,
+    isolation,
+    jail,
+    runDir: paths.run,
+    recordsDir: paths.runVms,
+  });
+  const found = await hypervisor.adopt();
+  const network = await makeNetwork(config, state.subnet, assignedAddresses(paths.machines, found));
+  const vms = new VmHost(hypervisor, network, log);
+  await vms.adopt(found);
   const volumes = new VolumeStore(paths.volumes, log);
+  const { starter, templates, pool } = makeStarter(config, vms, log);
   const machines = new MachineRegistry(
     {
-      hypervisor: new QemuHypervisor(qemuPath, accelerator.isolation, paths.runMachines),
-      network,
+      vms,
+      starter,
       bootId,
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,
       volumes,
       outputLimitBytes: config.outputLimitBytes,
-      bootWindow: pLimit(config.concurrentBoots),
       log,
     },
     (stack) => findMachineImage(config.cacheDir, stack),
   );
-  await machines.load();
+  for (const vm of found.filter((one) => dirname(one.runDir) === paths.runTemplates)) await vms.discard(vm);
+  templates?.open();
+  await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
+  await machines.load(found);
+  const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
+  if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base }));
+  const audit = new HostAuditor(vms, machines, paths);
+  const logTrim = setInterval(() => trimLogs(paths.run), LOG_TRIM_MS);
 
   let currentImages: Image[] = images;
   const refresh = setInterval(() => {
@@ -86,8 +133,10 @@ async function main(log: Logger): Promise<void> {
     cpus: availableParallelism(),
     memory_mb: Math.floor(totalmem() / 1024 / 1024),
     images: currentImages,
+    lacks: [...jail.lacks],
+    pool: pool.status(),
   });
-  const server = buildServer({ info, bootId, machines, volumes }, log);
+  const server = buildServer({ info, bootId, machines, volumes, audit }, log);
   rmSync(paths.hostAgentSocket, { force: true });
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
@@ -101,18 +150,64 @@ async function main(log: Logger): Promise<void> {
     ending = true;
     log.info({ why }, 'host agent ends; its machines go on');
     clearInterval(refresh);
+    clearInterval(logTrim);
     await server.close();
+    await pool.close();
+    await templates?.close();
     await machines.close();
+    if (vms.running().length === 0) await jail.remove?.();
     process.exit(0);
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void end(signal));
   process.on('disconnect', () => void end('the supervisor is gone'));
 }
 
-async function makeNetwork(config: HostAgentConfig, cidr: string): Promise<HostNetwork> {
+async function makeNetwork(
+  config: HostAgentConfig,
+  cidr: string,
+  assigned: ReadonlyMap<string, string>,
+): Promise<HostNetwork> {
   const subnet = parseSubnet(cidr);
   if (!config.isRoot) return new UserNetwork(subnet);
-  return BridgeNetwork.create(config.home, subnet, config.nameServers ?? hostNameServers());
+  const { networkAllow: allow, networkRateMbit: rateMbit } = config;
+  return BridgeNetwork.create(config.home, subnet, config.nameServers ?? hostNameServers(), {
+    assigned,
+    allow,
+    rateMbit,
+  });
+}
+
+function makeStarter(config: HostAgentConfig, vms: VmHost, log: Logger) {
+  const paths = homePaths(config.home);
+  const window = new PQueue({ concurrency: config.concurrentBoots });
+  const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
+  const templates = new Templates({
+    vms,
+    dir: paths.templates,
+    runDir: paths.runTemplates,
+    memoryBytes: config.templateMemoryMb * MIB,
+    diskBytes: config.templateDiskMb * MIB,
+    patience,
+    log,
+    onReady: () => pool.fill(),
+  });
+  const pool: Pool = new Pool({
+    vms,
+    templates,
+    dir: paths.pool,
+    runDir: paths.runPool,
+    limits: {
+      size: config.templates ? config.poolSize : 0,
+      total: Math.floor(config.poolMemoryMb / POOLED_CLONE_MB),
+    },
+    baseline: POOL_BASELINE,
+    window: config.concurrentBoots,
+    patience,
+    isBusy: () => window.size > 0,
+    log,
+  });
+  const used = config.templates ? templates : undefined;
+  return { templates: used, pool, starter: new Starter({ vms, templates: used, pool, window, patience, log }) };
 }
 
 const log = pino({ level: process.env.SANDBAR_LOG_LEVEL ?? 'info', base: { process: 'host-agent' } }, steadyStdout());

@@ -15,7 +15,10 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
-    server = buildServer({ info, bootId: 'boot-1', machines, volumes: host.volumes }, pino({ level: 'silent' }));
+    server = buildServer(
+      { info, bootId: 'boot-1', machines, volumes: host.volumes, audit: host.audit },
+      pino({ level: 'silent' }),
+    );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
   });
   after(async () => {
@@ -37,7 +40,7 @@ describe('host API', () => {
   });
 
   const routeMethod = (path: string) => {
-    if (path === HOST_PATHS.jobCancel) return 'POST';
+    if (path === HOST_PATHS.jobCancel || path === HOST_PATHS.auditFix) return 'POST';
     return path === HOST_PATHS.volume ? 'DELETE' : 'GET';
   };
 

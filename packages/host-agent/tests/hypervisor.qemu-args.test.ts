@@ -6,14 +6,14 @@ import { qemuArgs } from '../src/hypervisor/qemu-args.ts';
 import { readTscKhz } from '../src/hypervisor/tsc.ts';
 
 const SPEC: VmSpec = {
-  machineId: 'm1',
+  vmId: '0123456789ab',
   vcpus: 2,
   memoryMb: 512,
-  kernelPath: '/k',
-  initramfsPath: '/i',
   diskPath: '/disk,with=comma.qcow2',
+  imagePath: '/image.raw',
   runDir: '/run/m1',
   nic: { kind: 'tap', mac: '02:5b:0a:00:00:04', tapName: 'sbt1' },
+  start: { kind: 'boot', kernelPath: '/k', initramfsPath: '/i' },
 };
 const valuesOf = (args: string[], flag: string) => args.filter((_, at) => args[at - 1] === flag);
 
@@ -36,11 +36,34 @@ describe('QEMU command line', () => {
     assert.deepEqual(
       valuesOf(args, '-blockdev').map((json) => JSON.parse(json)),
       [
+        { driver: 'file', 'node-name': 'image-file', filename: '/image.raw', 'read-only': true },
+        { driver: 'raw', 'node-name': 'image', file: 'image-file', 'read-only': true },
         { driver: 'file', 'node-name': 'root-file', filename: '/disk,with=comma.qcow2' },
-        { driver: 'qcow2', 'node-name': 'root', file: 'root-file', discard: 'unmap' },
+        { driver: 'qcow2', 'node-name': 'root', file: 'root-file', backing: 'image', discard: 'unmap' },
       ],
     );
     assert.ok(!args.includes('-drive'));
+  });
+
+  it('ISO-3, ISO-4: a clone gets memory and state as descriptors, its memory private, and no kernel', () => {
+    const start = { kind: 'restore', channelToken: '', statePath: '/s', memoryFd: 9, templateKey: 'k' } as const;
+    const clone = qemuArgs({ ...SPEC, start }, '', { isolation: 'emulated', tscKhz: 1 });
+    assert.deepEqual(valuesOf(clone, '-incoming'), ['defer']);
+    assert.deepEqual(
+      valuesOf(clone, '-object').map((text) => (text.startsWith('{') ? JSON.parse(text) : text)),
+      [
+        {
+          'qom-type': 'memory-backend-file',
+          id: 'ram',
+          'mem-path': '/proc/self/fd/4',
+          size: 512 * 1024 * 1024,
+          share: false,
+        },
+        'rng-random,id=rng0,filename=/dev/urandom',
+      ],
+    );
+    for (const flag of ['-kernel', '-initrd', '-append']) assert.ok(!clone.includes(flag), flag);
+    assert.deepEqual(valuesOf(clone, '-device'), valuesOf(args, '-device'));
   });
 
   it('denies what QEMU never needs and listens on Unix sockets only', () => {
@@ -51,9 +74,9 @@ describe('QEMU command line', () => {
   });
 
   it('tells an emulated guest the counter rate, and a KVM guest nothing', () => {
-    assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 /);
+    assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 norandmaps /);
     const kvm = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'kvm', tscKhz: 1 });
-    assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc_early_khz/);
+    assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc_early_khz|norandmaps/);
     assert.deepEqual([valuesOf(kvm, '-accel'), valuesOf(kvm, '-cpu')], [['kvm'], ['host']]);
   });
 

@@ -1,23 +1,25 @@
 // The link to a guest agent: whatever a session dies of, the next one finds the port free, and no guest can make the host
 // open sessions without end.
 import assert from 'node:assert/strict';
+import { tmpdir } from 'node:os';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Guest } from '../src/guest/guest.ts';
+import type { VmSpec } from '../src/hypervisor/driver.ts';
 import { GuestLink } from '../src/machines/guest-link.ts';
 import { until } from './support/fake-host.ts';
 import { FakeHypervisor, type FakeVm } from './support/fake-hypervisor.ts';
 
-const SPEC = {
-  machineId: 'm',
+const SPEC: VmSpec = {
+  vmId: '0123456789ab',
   vcpus: 1,
   memoryMb: 128,
-  kernelPath: '',
-  initramfsPath: '',
   diskPath: '',
-  runDir: '/',
+  imagePath: '',
+  runDir: tmpdir(),
   nic: { kind: 'user', mac: '', subnet: '', gateway: '', nameServer: '' },
-} as const;
+  start: { kind: 'boot', kernelPath: '', initramfsPath: '' },
+};
 
 describe('guest link', () => {
   const hypervisor = new FakeHypervisor();

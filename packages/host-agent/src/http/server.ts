@@ -4,6 +4,8 @@ import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import {
   EnsureMachine,
   HOST_PATHS,
+  HostAudit,
+  HostAuditFix,
   type HostEvent,
   type HostInfo,
   HostJobList,
@@ -21,6 +23,7 @@ import {
   StartJob,
 } from '@sandbar/contract/host-api.ts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
+import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 
@@ -28,9 +31,15 @@ import type { VolumeStore } from '../storage/volume-store.ts';
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
 const HEARTBEAT_MS = 5000;
 
-export type HostServices = { info: () => HostInfo; bootId: string; machines: MachineRegistry; volumes: VolumeStore };
+export type HostServices = {
+  info: () => HostInfo;
+  bootId: string;
+  machines: MachineRegistry;
+  volumes: VolumeStore;
+  audit: HostAuditor;
+};
 
-export function buildServer({ info, bootId, machines, volumes }: HostServices, log: FastifyBaseLogger) {
+export function buildServer({ info, bootId, machines, volumes, audit }: HostServices, log: FastifyBaseLogger) {
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
@@ -126,6 +135,17 @@ export function buildServer({ info, bootId, machines, volumes }: HostServices, l
   server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
     await volumes.remove(request.params.id);
     return reply.status(204).send();
+  });
+
+  server.get(HOST_PATHS.audit, { schema: { response: { 200: HostAudit } } }, async () => ({
+    findings: await audit.look(),
+    machines: machines.reports(),
+    volumes: volumes.list(),
+  }));
+
+  server.post(HOST_PATHS.auditFix, { schema: { response: { 200: HostAuditFix } } }, async () => {
+    const { findings, fixed } = await audit.fix();
+    return { findings, fixed, machines: machines.reports(), volumes: volumes.list() };
   });
 
   server.get(HOST_PATHS.events, (request, reply) => {

@@ -1,19 +1,36 @@
-// What the rest of the agent knows of a hypervisor: start a VM, find the ones that outlived the agent, talk to the
-// guest, end it. QEMU is the real one; tests put a fake in its place to force faults.
+// What the rest of the agent knows of a hypervisor: start a VM or restore one, find the ones that outlived the agent, talk
+// to the guest, end it. QEMU is the real one; tests put a fake in its place to force faults.
+import { randomBytes } from 'node:crypto';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { Guest } from '../guest/guest.ts';
 
-/** Everything a VM is started with. */
+/** Everything a VM is started with. Paths are absolute. */
 export type VmSpec = {
-  machineId: string;
+  vmId: string;
   vcpus: number;
   memoryMb: number;
-  /** Absolute paths. */
-  kernelPath: string;
-  initramfsPath: string;
+  /** The VM's own qcow2, and the raw image below it, which is only read. */
   diskPath: string;
+  imagePath: string;
+  /** Made by the hypervisor; the VM's working directory. */
   runDir: string;
   nic: Nic;
+  start: ColdBoot | Restore;
+};
+
+/** A boot from the kernel. `memoryPath`: the guest's memory is that file, so that it is there when the VM has ended. */
+export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string; memoryPath?: string };
+
+/** A VM goes on where another one was saved. */
+export type Restore = {
+  kind: 'restore';
+  channelToken: string;
+  /** Device state, as `Vm.saveDevices` wrote it. */
+  statePath: string;
+  /** Descriptor of the memory, which no clone can write: each has its own copy of what it changes. */
+  memoryFd: number;
+  /** Kept with the VM, for an agent that finds it again. */
+  templateKey: string;
 };
 
 /** The network side of a VM: a tap that exists already, or QEMU's unprivileged user networking. */
@@ -24,22 +41,61 @@ export type Nic =
 /** How a VM came to its end. `powered-off` and `rebooted` are the guest's own doing. */
 export type VmExit = { cause: 'powered-off' | 'rebooted' | 'died'; reason: string };
 
-/** A running VM. */
+/** A VM with a process. */
 export interface Vm {
+  readonly vmId: string;
   readonly pid: number;
+  readonly runDir: string;
+  /** What opens a session with its guest agent, 64 hex digits. */
+  readonly channelToken: string;
+  /** The template that it was restored from. */
+  readonly templateKey: string | undefined;
   /** Settles once, when the VM has come to an end that nobody here asked for, or was ended. */
   readonly exited: Promise<VmExit>;
   /** Opens a session with the guest agent; a new one ends the one before. Rejects when `signal` aborts or the VM ends. */
   connectGuest(signal: AbortSignal): Promise<Guest>;
   /** The last lines that the guest printed on its console, for a reason that helps. */
   readConsole(): Promise<string>;
-  /** Ends the VM's process, flushing its disks when it still listens; resolves when the process is gone. */
+  /** Holds the vCPUs, and lets them go on. */
+  pause(): Promise<void>;
+  resume(): Promise<void>;
+  isPaused(): Promise<boolean>;
+  /** Makes the disk larger under the running guest, which is told; bytes. */
+  growDisk(bytes: number): Promise<void>;
+  /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
+  saveDevices(path: string): Promise<void>;
+  /** Renames the run directory. */
+  moveTo(runDir: string): void;
+  /** Low priority on the host's processors, or the usual one. */
+  setBackground(isBackground: boolean): void;
+  /** Ends the VM's process, flushing its disks when it still listens; resolves when nothing of it is left but its files. */
   end(): Promise<void>;
 }
 
+/** `processes`: QEMUs in our run directories; the others by VM id. */
+export type HypervisorInventory = {
+  processes: { pid: number; cwd: string }[];
+  cgroups: string[];
+  records: string[];
+};
+
 export interface Hypervisor {
   readonly isolation: Isolation;
+  /** What a template depends on besides its image: the hypervisor's build, the processor, our own arguments. */
+  readonly fingerprint: string;
+  /** The uid that the VM will have, for its tap; undefined: the agent's own. Given back when the VM ends or its launch fails. */
+  reserveUid(vmId: string): number | undefined;
+  /** Starts a VM whose disk and network exist. Throws `host_unavailable` when it cannot run; nothing is left then. */
   launch(spec: VmSpec): Promise<Vm>;
-  /** VMs of this data directory that run already, by machine id; the ones that do not answer are ended. */
-  adopt(): Promise<Map<string, Vm>>;
+  /** Ends what runs of a VM that nobody knows, and forgets it. Does nothing when there is nothing. */
+  release(vmId: string): Promise<void>;
+  /** What the host has of this data directory, as the kernel tells it. */
+  inventory(): HypervisorInventory;
+  /** VMs of this data directory that run already; whatever else of it runs is ended. */
+  adopt(): Promise<Vm[]>;
+}
+
+/** An id for a new VM: 12 hexadecimal characters, which is what the name of a tap leaves. */
+export function newVmId(): string {
+  return randomBytes(6).toString('hex');
 }

@@ -1,6 +1,6 @@
 // Facts about processes from /proc: whether one lives, what it runs, where, and since when. A pid alone proves nothing,
 // because pids are used again.
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -23,16 +23,29 @@ export function processInfo(pid: number): ProcessInfo | undefined {
   }
 }
 
-/** Every QEMU of this system whose working directory is a direct child of `parentDir`, by that child's name. */
-export function findQemuBelow(parentDir: string): Map<string, ProcessInfo> {
-  const found = new Map<string, ProcessInfo>();
-  for (const name of readdirSync('/proc')) {
-    if (!/^\d+$/.test(name)) continue;
-    const info = processInfo(Number(name));
-    if (!info?.cwd.startsWith(`${parentDir}/`) || !basename(info.executable).startsWith('qemu-system-')) continue;
-    found.set(info.cwd.slice(parentDir.length + 1), info);
+/** Every QEMU of this system whose working directory is, or was when it was started, below `dir`. */
+export function findQemuBelow(dir: string): ProcessInfo[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => processInfo(Number(name)) ?? [])
+    .filter((info) => info.cwd.startsWith(`${dir}/`) && isQemu(info));
+}
+
+/**
+ * Whether a QEMU works in that very directory. By device and inode: a directory that was renamed keeps its old name for a
+ * process in a mount namespace of its own.
+ */
+export function isWorkingIn(info: ProcessInfo, dir: string): boolean {
+  try {
+    const [actual, expected] = [statSync(`/proc/${info.pid}/cwd/.`), statSync(dir)];
+    return isQemu(info) && actual.dev === expected.dev && actual.ino === expected.ino;
+  } catch {
+    return false;
   }
-  return found;
+}
+
+function isQemu(info: ProcessInfo): boolean {
+  return basename(info.executable).startsWith('qemu-system-');
 }
 
 /** Whether the very process that `info` describes still lives. */

@@ -23,22 +23,28 @@ export type QemuHost = {
   tscKhz: number;
 };
 
+/** The descriptors that a restored VM gets, by number. */
+export const RESTORE_FDS = { state: 3, memory: 4 } as const;
+
 /** Arguments for `qemu-system-x86_64`. `channelToken`: 64 hex digits that open a session with the guest agent. */
 export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): string[] {
   const emulated = host.isolation === 'emulated';
+  const memory = memoryBackend(spec);
   return [
-    ['-name', `sandbar-${spec.machineId}`],
+    ['-name', `sandbar-${spec.vmId}`],
     ['-nodefaults'],
     ['-no-user-config'],
     ['-display', 'none'],
-    ['-machine', 'microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off'],
+    [
+      '-machine',
+      `microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off${memory ? ',memory-backend=ram' : ''}`,
+    ],
     ['-accel', emulated ? 'tcg,thread=multi,tb-size=64' : 'kvm'],
     ['-cpu', emulated ? 'max' : 'host'],
     ['-smp', String(spec.vcpus)],
     ['-m', `${spec.memoryMb}M`],
-    ['-kernel', spec.kernelPath],
-    ['-initrd', spec.initramfsPath],
-    ['-append', kernelCommandLine(channelToken, host)],
+    ...(memory ? [['-object', memory]] : []),
+    ...startArgs(spec, channelToken, host),
     ['-chardev', `ringbuf,id=console,size=${CONSOLE_BYTES}`],
     ['-serial', 'chardev:console'],
     ['-chardev', `socket,id=qmp,path=${RUN_FILES.qmp},server=on,wait=off`],
@@ -46,8 +52,17 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     ['-device', 'virtio-serial-device,max_ports=2'],
     ['-chardev', `socket,id=guest,path=${RUN_FILES.guest},server=on,wait=off`],
     ['-device', `virtserialport,chardev=guest,name=${GUEST_PORT}`],
+    [
+      '-blockdev',
+      JSON.stringify({ driver: 'file', 'node-name': 'image-file', filename: spec.imagePath, 'read-only': true }),
+    ],
+    ['-blockdev', JSON.stringify({ driver: 'raw', 'node-name': 'image', file: 'image-file', 'read-only': true })],
     ['-blockdev', JSON.stringify({ driver: 'file', 'node-name': 'root-file', filename: spec.diskPath })],
-    ['-blockdev', JSON.stringify({ driver: 'qcow2', 'node-name': 'root', file: 'root-file', discard: 'unmap' })],
+    // What is below the disk is said here, not read from the disk, which the guest has written.
+    [
+      '-blockdev',
+      JSON.stringify({ driver: 'qcow2', 'node-name': 'root', file: 'root-file', backing: 'image', discard: 'unmap' }),
+    ],
     ['-device', 'virtio-blk-device,drive=root,id=root-disk'],
     ['-device', 'virtio-scsi-device,id=scsi0'],
     ['-netdev', netdev(spec)],
@@ -57,8 +72,31 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     // A guest that powers off or reboots leaves its QEMU paused, so that an agent that was away still learns of it.
     ['-action', 'reboot=shutdown,shutdown=pause'],
     ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
-    ['-pidfile', RUN_FILES.pid],
   ].flat();
+}
+
+/** A restored VM needs neither kernel nor initramfs, and reading them takes 10 ms and 13 MB. */
+function startArgs({ start }: VmSpec, channelToken: string, host: QemuHost): string[][] {
+  if (start.kind === 'restore') return [['-incoming', 'defer']];
+  return [
+    ['-kernel', start.kernelPath],
+    ['-initrd', start.initramfsPath],
+    ['-append', kernelCommandLine(channelToken, host)],
+  ];
+}
+
+/** Memory that is a file: all writes go to it, or (a clone) none do. */
+function memoryBackend({ start, memoryMb }: VmSpec): string | undefined {
+  const backend = (path: string, share: 'on' | 'off') =>
+    JSON.stringify({
+      'qom-type': 'memory-backend-file',
+      id: 'ram',
+      'mem-path': path,
+      size: memoryMb * 1024 * 1024,
+      share: share === 'on',
+    });
+  if (start.kind === 'restore') return backend(`/proc/self/fd/${RESTORE_FDS.memory}`, 'off');
+  return start.memoryPath && backend(start.memoryPath, 'on');
 }
 
 function kernelCommandLine(channelToken: string, host: QemuHost): string {
@@ -68,9 +106,17 @@ function kernelCommandLine(channelToken: string, host: QemuHost): string {
     'cryptomgr.notests audit=0 8250.nr_uarts=1 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on',
     // A self-test of 85 ms for an entropy source that nothing needs: the guest gets the host's randomness twice over.
     'initcall_blacklist=jent_mod_init',
-    ...(host.isolation === 'emulated' ? [`tsc_early_khz=${host.tscKhz}`] : []),
+    ...(host.isolation === 'emulated' ? [emulatedOnly(host)] : []),
     `sandbar.channel=${channelToken}`,
   ].join(' ');
+}
+
+/**
+ * QEMU keeps translated code by virtual address, so a program that lands on other addresses each time is translated each
+ * time: with address randomisation an exec of /bin/true takes 24 instead of 4 ms, and 2.3 MB of QEMU's memory.
+ */
+function emulatedOnly(host: QemuHost): string {
+  return `tsc_early_khz=${host.tscKhz} norandmaps`;
 }
 
 function netdev({ nic }: VmSpec): string {

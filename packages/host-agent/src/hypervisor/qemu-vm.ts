@@ -1,5 +1,6 @@
 // One QEMU process: its monitor, its way to the guest agent, and how it came to its end. QEMU runs detached and is
 // found again after the agent restarts; nothing here depends on having started it.
+import { renameSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -9,35 +10,93 @@ import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.t
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
+import { saveDevices } from './save-devices.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
+import type { VmRecord } from './vm-record.ts';
 
 /** How long QEMU may take to flush its disks and go after `quit`. */
 const QUIT_TIMEOUT_MS = 5000;
 /** How soon a guest that was paused by a full disk is tried again. */
 const RESUME_AFTER_MS = 1000;
 
+/** What the hypervisor does for a VM outside its process. */
+export type VmOwner = {
+  moved(record: VmRecord): void;
+  setBackground(isBackground: boolean): void;
+  ended(): Promise<void>;
+  memoryKills(): number;
+};
+
 export class QemuVm implements Vm {
   readonly pid: number;
   readonly exited: Promise<VmExit>;
   readonly #process: ProcessInfo;
   readonly #qmp: QmpClient;
-  readonly #runDir: string;
-  readonly #token: string;
+  readonly #owner: VmOwner;
+  #record: VmRecord;
   #console = '';
 
-  constructor(process: ProcessInfo, qmp: QmpClient, runDir: string, token: string) {
+  constructor(process: ProcessInfo, qmp: QmpClient, record: VmRecord, owner: VmOwner) {
     this.pid = process.pid;
     this.#process = process;
     this.#qmp = qmp;
-    this.#runDir = runDir;
-    this.#token = token;
+    this.#record = record;
+    this.#owner = owner;
     this.exited = this.#watch();
   }
 
+  get vmId(): string {
+    return this.#record.vmId;
+  }
+
+  get runDir(): string {
+    return this.#record.runDir;
+  }
+
+  get channelToken(): string {
+    return this.#record.channelToken;
+  }
+
+  get templateKey(): string | undefined {
+    return this.#record.templateKey ?? undefined;
+  }
+
   async connectGuest(signal: AbortSignal): Promise<Guest> {
-    const socket = await connectUnixWhenReady(this.#runDir, RUN_FILES.guest, signal, () => !isAlive(this.#process));
-    await openSession(socket, this.#token, signal);
+    const socket = await connectUnixWhenReady(this.runDir, RUN_FILES.guest, signal, () => !isAlive(this.#process));
+    await openSession(socket, this.channelToken, signal);
     return new GuestClient(socket);
+  }
+
+  async pause(): Promise<void> {
+    await this.#qmp.execute('stop');
+  }
+
+  async resume(): Promise<void> {
+    await this.#qmp.execute('cont');
+  }
+
+  async isPaused(): Promise<boolean> {
+    return (await this.#runState()) === 'paused';
+  }
+
+  async growDisk(bytes: number): Promise<void> {
+    await this.#qmp.execute('block_resize', { 'node-name': 'root', size: bytes });
+  }
+
+  async saveDevices(path: string): Promise<void> {
+    await saveDevices(this.#qmp, this.runDir, path);
+  }
+
+  moveTo(runDir: string): void {
+    const record = { ...this.#record, runDir };
+    // In this order: an agent that dies between the two finds no process in the directory, and ends it.
+    this.#owner.moved(record);
+    renameSync(this.runDir, runDir);
+    this.#record = record;
+  }
+
+  setBackground(isBackground: boolean): void {
+    this.#owner.setBackground(isBackground);
   }
 
   async readConsole(): Promise<string> {
@@ -56,6 +115,7 @@ export class QemuVm implements Vm {
     abort.abort();
     await killProcess(this.#process);
     this.#qmp.close();
+    await this.#owner.ended();
   }
 
   /** Resolves when the guest stops for good or the process dies. */
@@ -81,12 +141,16 @@ export class QemuVm implements Vm {
 
   /** The end that QEMU's run state tells of, for what happened while no agent listened. */
   async #status(): Promise<VmExit | undefined> {
-    const { status } = Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string };
+    const status = await this.#runState();
     if (status === 'shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
     if (status === 'io-error') void this.#resumeWhenThereIsRoom();
     if (status === 'internal-error')
       return { cause: 'died', reason: 'the hypervisor stopped the machine with an internal error' };
     return undefined;
+  }
+
+  async #runState(): Promise<string | undefined> {
+    return (Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string }).status;
   }
 
   /**
@@ -99,7 +163,8 @@ export class QemuVm implements Vm {
   }
 
   #deathReason(): string {
-    const last = lastLogLine(this.#runDir);
+    if (this.#owner.memoryKills() > 0) return 'its QEMU process reached its memory limit on the host and was killed';
+    const last = lastLogLine(this.runDir);
     return last ? `its QEMU process ended by itself: ${last}` : 'its QEMU process ended by itself or was killed';
   }
 }

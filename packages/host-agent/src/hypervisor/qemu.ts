@@ -1,107 +1,263 @@
 // Starts QEMU processes and finds again the ones that outlived an earlier agent.
 import { spawn } from 'node:child_process';
-import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, constants, openSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { newChannelToken } from '../guest/channel.ts';
+import type { Jail, JailCommand } from '../jail/jail.ts';
+import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import type { Hypervisor, Vm, VmSpec } from './driver.ts';
-import { findQemuBelow, killProcess, type ProcessInfo, processInfo } from './process.ts';
-import { qemuArgs, RUN_FILES } from './qemu-args.ts';
+import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from './driver.ts';
+import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
+import { qemuArgs, RESTORE_FDS, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import { QemuVm } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
 import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
+import { type VmRecord, VmRecords } from './vm-record.ts';
 
 /** Spawning QEMU and reaching its monitor takes 30 ms on an idle machine. */
 const MONITOR_TIMEOUT_MS = 15_000;
-const TOKEN_FILE = 'channel-token';
+/** More than any root disk may have, 1024 GiB, with what qcow2 adds. */
+const MAX_FILE_BYTES = 1100 * 1024 ** 3;
+
+export type QemuOptions = {
+  qemuPath: string;
+  isolation: Isolation;
+  jail: Jail;
+  /** The folder that holds all run directories. */
+  runDir: string;
+  /** The folder of what is known of each VM; exists. */
+  recordsDir: string;
+};
 
 export class QemuHypervisor implements Hypervisor {
   readonly isolation: Isolation;
-  readonly #qemuPath: string;
-  readonly #runMachines: string;
+  readonly fingerprint: string;
+  readonly #options: QemuOptions;
+  readonly #records: VmRecords;
   readonly #tscKhz = readTscKhz();
 
-  /** `runMachines`: the folder that holds one run directory a machine. */
-  constructor(qemuPath: string, isolation: Isolation, runMachines: string) {
-    this.#qemuPath = qemuPath;
-    this.isolation = isolation;
-    this.#runMachines = runMachines;
+  constructor(options: QemuOptions) {
+    this.#options = options;
+    this.isolation = options.isolation;
+    this.#records = new VmRecords(options.recordsDir);
+    this.fingerprint = JSON.stringify([buildOf(options.qemuPath), options.isolation, this.#tscKhz, argumentsOf(this)]);
   }
 
-  /** Starts a VM whose disk, network and (empty) run directory exist. Throws `host_unavailable` when QEMU will not run. */
+  reserveUid(vmId: string): number | undefined {
+    return this.#options.jail.reserveUid(vmId);
+  }
+
   async launch(spec: VmSpec): Promise<Vm> {
-    const token = newChannelToken();
-    writeFileSync(join(spec.runDir, TOKEN_FILE), token, { mode: 0o600 });
-    const qemu = this.#spawn(spec.runDir, qemuArgs(spec, token, { isolation: this.isolation, tscKhz: this.#tscKhz }));
+    const channelToken = spec.start.kind === 'restore' ? spec.start.channelToken : newChannelToken();
+    const { vmId, runDir } = spec;
+    const templateKey = spec.start.kind === 'restore' ? spec.start.templateKey : null;
+    let qemu: SpawnedQemu | undefined;
     try {
-      const timeout = AbortSignal.timeout(MONITOR_TIMEOUT_MS);
-      const monitor = await connectUnixWhenReady(
-        spec.runDir,
-        RUN_FILES.qmp,
-        timeout,
-        () => qemu.failure() !== undefined,
-      );
-      const qmp = await QmpClient.open(monitor);
-      return new QemuVm(qemu.info(), qmp, spec.runDir, token);
+      const { uid = null, ...command } = await this.#prepare(spec, channelToken);
+      const record = { vmId, uid, runDir, channelToken, templateKey, process: null };
+      this.#records.write(record);
+      qemu = spawnQemu(this.#options.qemuPath, command, spec);
+      const qmp = await openMonitor(runDir, qemu);
+      const process = this.#processOf(vmId, qemu);
+      writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
+      const { pid, startTicks } = process;
+      this.#records.write({ ...record, process: { pid, startTicks } });
+      if (spec.start.kind === 'restore') await restoreState(qmp);
+      return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
-      qemu.kill();
-      if (isDiskFull(error) || /No space left/.test(qemu.failure() ?? '')) throw diskFull(error);
-      throw new ServiceError(
-        'host_unavailable',
-        `the host cannot start machines: ${qemu.failure() ?? 'QEMU does not answer'}`,
-        {
-          retryAfterSec: 30,
-          cause: error,
-        },
-      );
+      qemu?.kill();
+      const failure = launchFailure(error, qemu?.failure());
+      await this.#release(vmId);
+      rmSync(runDir, { recursive: true, force: true });
+      throw failure;
     }
   }
 
-  async adopt(): Promise<Map<string, Vm>> {
-    const adopted = new Map<string, Vm>();
-    for (const [machineId, info] of findQemuBelow(this.#runMachines)) {
-      const vm = await this.#adoptOne(machineId, info);
-      if (vm) adopted.set(machineId, vm);
-      else await killProcess(info);
+  release(vmId: string): Promise<void> {
+    return this.#release(vmId);
+  }
+
+  inventory(): HypervisorInventory {
+    return {
+      processes: findQemuBelow(this.#options.runDir).map(({ pid, cwd }) => ({ pid, cwd })),
+      cgroups: this.#options.jail.listVmIds(),
+      records: this.#records.list().map(({ vmId }) => vmId),
+    };
+  }
+
+  async adopt(): Promise<Vm[]> {
+    const adopted: Vm[] = [];
+    for (const record of this.#records.list()) {
+      const vm = await this.#adoptOne(record);
+      if (vm) adopted.push(vm);
+      else await this.#endStray(record);
     }
+    const known = new Set(adopted.map((vm) => vm.vmId));
+    for (const vmId of this.#options.jail.listVmIds()) if (!known.has(vmId)) await this.#options.jail.release(vmId);
+    const pids = new Set(adopted.map((vm) => vm.pid));
+    for (const info of findQemuBelow(this.#options.runDir)) if (!pids.has(info.pid)) await killProcess(info);
     return adopted;
   }
 
-  async #adoptOne(machineId: string, info: ProcessInfo): Promise<Vm | undefined> {
-    const runDir = join(this.#runMachines, machineId);
+  #prepare(spec: VmSpec, channelToken: string): Promise<JailCommand> {
+    const { start } = spec;
+    const host = { isolation: this.isolation, tscKhz: this.#tscKhz };
+    const boot = start.kind === 'boot' ? start : undefined;
+    return this.#options.jail.prepare({
+      vmId: spec.vmId,
+      runDir: spec.runDir,
+      program: this.#options.qemuPath,
+      args: qemuArgs(spec, channelToken, host),
+      readOnlyFiles: [spec.imagePath, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
+      writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
+      devices: [
+        ...(spec.nic.kind === 'tap' ? ['/dev/net/tun'] : []),
+        ...(this.isolation === 'kvm' ? ['/dev/kvm'] : []),
+      ],
+      limits: { vcpus: spec.vcpus, memoryMb: spec.memoryMb, fileBytes: MAX_FILE_BYTES },
+    });
+  }
+
+  #processOf(vmId: string, qemu: SpawnedQemu): ProcessInfo {
+    const pid = this.#options.jail.programPid(vmId, qemu.pid());
+    const info = pid === undefined ? undefined : processInfo(pid);
+    if (!info) throw new Error('QEMU ended at once');
+    return info;
+  }
+
+  #vm(record: VmRecord, process: ProcessInfo, qmp: QmpClient): QemuVm {
+    return new QemuVm(process, qmp, record, {
+      moved: (moved) => this.#records.write(moved),
+      setBackground: (isBackground) => this.#options.jail.setBackground(record.vmId, isBackground),
+      ended: () => this.#release(record.vmId),
+      memoryKills: () => this.#options.jail.memoryKillsOf(record.vmId),
+    });
+  }
+
+  async #release(vmId: string): Promise<void> {
+    await this.#options.jail.release(vmId);
+    this.#records.remove(vmId);
+  }
+
+  /** Ours are those that began when the record says, run QEMU, and work in the very directory of the record. */
+  async #adoptOne(record: VmRecord): Promise<Vm | undefined> {
+    const info = record.process ? processInfo(record.process.pid) : undefined;
+    if (!info || info.startTicks !== record.process?.startTicks || !isWorkingIn(info, record.runDir)) return undefined;
+    this.#options.jail.adopt(record.vmId, record.uid ?? undefined);
     try {
-      const token = readFileSync(join(runDir, TOKEN_FILE), 'utf8');
-      return new QemuVm(info, await QmpClient.open(await connectUnix(runDir, RUN_FILES.qmp)), runDir, token);
+      const qmp = await QmpClient.open(await connectUnix(record.runDir, RUN_FILES.qmp));
+      return this.#vm(record, info, qmp);
     } catch {
       return undefined;
     }
   }
 
-  /** Detached, in a session of its own and with an empty environment: it outlives the agent and knows nothing of it. */
-  #spawn(runDir: string, args: string[]) {
-    const log = openSync(join(runDir, RUN_FILES.log), 'a', 0o600);
-    const child = spawn(this.#qemuPath, args, { cwd: runDir, detached: true, stdio: ['ignore', log, log], env: {} });
-    closeSync(log);
-    child.unref();
-    let failure: string | undefined;
-    child.on('error', (error) => {
-      failure = `${this.#qemuPath} cannot be run (${error.message}); install qemu-system-x86 or set SANDBAR_QEMU`;
-    });
-    child.on('exit', (code, signal) => {
-      failure ??= `${this.#qemuPath} ended with ${signal ?? `code ${code}`}: ${lastLogLine(runDir) || 'no message'}`;
-    });
-    return {
-      failure: () => failure,
-      kill: () => child.kill('SIGKILL'),
-      info: (): ProcessInfo => {
-        const info = child.pid === undefined ? undefined : processInfo(child.pid);
-        if (!info) throw new Error('QEMU ended at once');
-        return info;
-      },
-    };
+  async #endStray({ vmId, process, runDir }: VmRecord): Promise<void> {
+    const info = process ? processInfo(process.pid) : undefined;
+    if (info && info.startTicks === process?.startTicks && info.executable.includes('qemu-system-')) {
+      await killProcess(info);
+    }
+    await this.#release(vmId);
+    rmSync(runDir, { recursive: true, force: true });
   }
+}
+
+type SpawnedQemu = ReturnType<typeof spawnQemu>;
+
+/** Detached, in a session of its own and with an empty environment: it outlives the agent and knows nothing of it. */
+function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>, { runDir, start }: VmSpec) {
+  const { O_CREAT, O_APPEND, O_WRONLY, O_NOFOLLOW } = constants;
+  const log = openSync(join(runDir, RUN_FILES.log), O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW, 0o600);
+  const state = start.kind === 'restore' ? openSync(start.statePath, 'r') : undefined;
+  const child = spawn(command, args, {
+    cwd: '/',
+    detached: true,
+    stdio: ['ignore', log, log, ...(start.kind === 'restore' ? restoreFds(start, state) : [])],
+    env: {},
+  });
+  closeSync(log);
+  if (state !== undefined) closeSync(state);
+  child.unref();
+  let failure: string | undefined;
+  child.on('error', (error) => {
+    failure = `${command} cannot be run (${error.message})`;
+  });
+  child.on('exit', (code, signal) => {
+    failure ??= `${qemuPath} ended with ${signal ?? `code ${code}`}: ${lastLogLine(runDir) || 'no message'}`;
+  });
+  return {
+    failure: () => failure,
+    kill: () => child.kill('SIGKILL'),
+    pid: () => {
+      if (child.pid === undefined) throw new Error(`${command} cannot be run`);
+      return child.pid;
+    },
+  };
+}
+
+/** The descriptors of `RESTORE_FDS`, in their places. */
+function restoreFds({ memoryFd }: Restore, state: number | undefined): (number | undefined)[] {
+  const fds: (number | undefined)[] = [];
+  fds[RESTORE_FDS.state - 3] = state;
+  fds[RESTORE_FDS.memory - 3] = memoryFd;
+  return fds;
+}
+
+async function openMonitor(runDir: string, qemu: SpawnedQemu): Promise<QmpClient> {
+  const timeout = AbortSignal.timeout(MONITOR_TIMEOUT_MS);
+  const socket = await connectUnixWhenReady(runDir, RUN_FILES.qmp, timeout, () => qemu.failure() !== undefined);
+  return QmpClient.open(socket);
+}
+
+/**
+ * Loads the device state; resolves when the guest runs. QEMU reads its monitor a byte at a time, so the commands are few
+ * and sent at once. It would announce the NIC by the template's MAC: no rounds of that.
+ */
+async function restoreState(qmp: QmpClient): Promise<void> {
+  const running = new Promise<void>((resolve, reject) => {
+    qmp.on('event', (name) => name === 'RESUME' && resolve());
+    qmp.on('close', () => reject(new Error('the saved state could not be restored')));
+  });
+  running.catch(() => {});
+  await Promise.all([
+    qmp.execute('migrate-set-capabilities', { capabilities: [{ capability: 'x-ignore-shared', state: true }] }),
+    qmp.execute('migrate-set-parameters', { 'announce-rounds': 0 }),
+    qmp.execute('migrate-incoming', { uri: `fd:${RESTORE_FDS.state}` }),
+  ]);
+  await running;
+}
+
+function launchFailure(error: unknown, failure: string | undefined): ServiceError {
+  if (error instanceof ServiceError) return error;
+  if (isDiskFull(error) || /No space left/.test(failure ?? '')) return diskFull(error);
+  const why = failure ?? (error instanceof Error ? error.message : 'QEMU does not answer');
+  return new ServiceError('host_unavailable', `the host cannot start machines: ${why}`, {
+    retryAfterSec: 30,
+    cause: error,
+  });
+}
+
+/** Names the very build of the program: an update of a distribution may keep the version's number. */
+function buildOf(qemuPath: string): unknown {
+  const { size, mtimeMs } = statSync(qemuPath);
+  return [qemuPath, size, mtimeMs];
+}
+
+/** Our own arguments with nothing of a machine in them. */
+function argumentsOf({ isolation }: Hypervisor): string[] {
+  const spec: VmSpec = {
+    vmId: '',
+    vcpus: 1,
+    memoryMb: 1,
+    diskPath: '',
+    imagePath: '',
+    runDir: '',
+    nic: { kind: 'tap', mac: '', tapName: '' },
+    start: { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' },
+  };
+  return qemuArgs(spec, '', { isolation, tscKhz: 0 });
 }

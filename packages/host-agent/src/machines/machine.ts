@@ -14,38 +14,36 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { EnsureMachine, JobReport, MachineReport, StartJob } from '@sandbar/contract/host-api.ts';
-import type { LimitFunction } from 'p-limit';
 import type { Guest } from '../guest/guest.ts';
-import type { Hypervisor, Vm, VmExit } from '../hypervisor/driver.ts';
+import type { Vm, VmExit } from '../hypervisor/driver.ts';
 import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
-import type { HostNetwork } from '../network/network.ts';
+import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
-import { diskFull, ensureOverlay, isDiskFull } from '../storage/overlay.ts';
+import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
-import { type BootLog, bootMachine } from './boot.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+import type { BootLog } from './boot.ts';
 import { GuestLink } from './guest-link.ts';
 import { DISK, keepDisk } from './keep-disk.ts';
-import { type MachineImage, type MachineRecord, statusWithoutVm } from './record.ts';
+import { type MachineImage, type MachineRecord, RECORD, statusWithoutVm } from './record.ts';
+import type { Starter } from './starter.ts';
 
 /** How long a guest may take to sync and power off before it is ended. */
 const GRACEFUL_STOP_MS = 10_000;
-const RECORD = 'machine.json';
 /** The console of a VM that died, kept for whoever looks for the cause. */
 const LAST_CONSOLE = 'last-console.log';
 
 /** What every machine of a host shares. */
 export type MachineHost = {
-  hypervisor: Hypervisor;
-  network: HostNetwork;
+  vms: VmHost;
+  starter: Starter;
   bootId: string;
   machinesDir: string;
   runMachinesDir: string;
   volumes: VolumeStore;
   outputLimitBytes: number;
-  /** Bounds the boots that run at once. */
-  bootWindow: LimitFunction;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   onMachineChange(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
@@ -117,7 +115,7 @@ export class Machine {
 
   report(): MachineReport {
     const { generation, status, reason } = this.#record;
-    return { machine_id: this.id, generation, status, reason, isolation: this.#host.hypervisor.isolation };
+    return { machine_id: this.id, generation, status, reason, isolation: this.#host.vms.hypervisor.isolation };
   }
 
   get isRunning(): boolean {
@@ -158,7 +156,6 @@ export class Machine {
     return this.#enqueue(async () => {
       if (this.#vm && keepVolumeId !== undefined) await this.#powerOff(this.#vm);
       await this.#tearDown();
-      await this.#host.network.detach(this.id);
       if (keepVolumeId !== undefined) await this.#keepDisk(keepVolumeId);
       await rm(this.#dir, { recursive: true, force: true });
     });
@@ -211,12 +208,11 @@ export class Machine {
     try {
       this.#save({ status: 'starting', reason: null });
       this.#host.onMachineChange(this.report());
-      await this.#host.bootWindow(() => this.#boot());
+      await this.#boot();
       this.#save({ status: 'running', reason: null });
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();
-      await this.#detach();
       this.#tellStatus('stopped', failure.message);
       throw failure;
     }
@@ -225,33 +221,23 @@ export class Machine {
 
   async #boot(): Promise<void> {
     const { spec, image } = this.#record;
-    const { hypervisor, network, log } = this.#host;
-    const diskPath = join(this.#dir, DISK);
-    await ensureOverlay(diskPath, image.rootfsPath, spec.rootfs_size_gb);
-    const nic = await network.attach(this.id, spec.private_ip);
-    const { vm, guest } = await bootMachine(
-      hypervisor,
-      {
-        ...image,
-        machineId: this.id,
-        vcpus: spec.vcpus,
-        memoryMb: spec.memory_mb,
-        diskPath,
-        runDir: this.#runDir,
-        nic,
-      },
-      {
+    const { network } = this.#host.vms;
+    const { vm, guest } = await this.#host.starter.start({
+      spec,
+      image,
+      diskPath: join(this.#dir, DISK),
+      runDir: this.#runDir,
+      identity: {
         machineId: this.id,
         hostname: spec.hostname,
         address: `${spec.private_ip}/${network.prefix}`,
         gateway: network.gateway,
         nameServers: network.nameServers,
-        mac: nic.mac,
+        mac: macOfIp(spec.private_ip),
         mtu: network.mtu,
       },
-      log,
-      this.#destroying.signal,
-    );
+      abort: this.#destroying.signal,
+    });
     this.#hold(vm, guest);
   }
 
@@ -261,10 +247,9 @@ export class Machine {
       return;
     }
     // A VM whose start nobody saw through has no acknowledged identity: it is not kept.
-    await vm?.end();
+    this.#vm = vm;
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
-    await this.#detach();
     this.#note({ status, reason, bootId: this.#host.bootId });
   }
 
@@ -293,7 +278,6 @@ export class Machine {
       );
       return;
     }
-    await this.#detach();
     this.#tellStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
   }
 
@@ -312,7 +296,6 @@ export class Machine {
     const vm = this.#vm;
     if (vm) await this.#powerOff(vm);
     await this.#tearDown();
-    await this.#detach();
     this.#tellStatus('stopped', null);
   }
 
@@ -333,7 +316,7 @@ export class Machine {
     this.#vm = undefined;
     this.#link?.close();
     this.#link = undefined;
-    await vm?.end();
+    if (vm) await this.#host.vms.discard(vm);
     await this.#jobs.loseAll();
     await rm(this.#runDir, { recursive: true, force: true });
   }
@@ -342,13 +325,6 @@ export class Machine {
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
     await keepDisk(this.#host.volumes, volumeId, { id: this.id, dir: this.#dir }, this.#record);
-  }
-
-  /** What stays is used again by the next start, and is what a destroy fails of; the machine's end is news all the same. */
-  async #detach(): Promise<void> {
-    await this.#host.network
-      .detach(this.id)
-      .catch((err) => this.#host.log.warn({ machine_id: this.id, err }, 'the network of a machine was not removed'));
   }
 
   /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */

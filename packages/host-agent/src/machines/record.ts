@@ -1,6 +1,9 @@
 // What a machine is, on disk: enough for a new agent to go on where the old one ended.
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
 
+/** The record's file in a machine's folder. */
+export const RECORD = 'machine.json';
+
 /** The files of an image build that a machine stands on for its life; absolute paths. */
 export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string };
 

@@ -3,12 +3,14 @@
 import { EventEmitter } from 'node:events';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { EnsureMachine, HostEvent, MachineReport } from '@sandbar/contract/host-api.ts';
+import type { Vm } from '../hypervisor/driver.ts';
+import { readRecord } from '../storage/record-file.ts';
 import { keepDiskWithoutRecord } from './keep-disk.ts';
 import { Machine, type MachineHost } from './machine.ts';
-import type { MachineImage } from './record.ts';
+import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 
 /** Generations of destroyed machines that are remembered, so that a late call cannot bring one back. */
 const REMEMBERED_DESTROYED = 10_000;
@@ -33,12 +35,17 @@ export class MachineRegistry {
     };
   }
 
-  /** Finds the machines of earlier agents and takes their VMs up again. Run once, before anything is asked. */
-  async load(): Promise<void> {
-    const { machinesDir, runMachinesDir, hypervisor, network, log } = this.#host;
+  /**
+   * Finds the machines of earlier agents and takes their VMs up again: those of `found` whose run directory is a machine's.
+   * Run once, before anything is asked.
+   */
+  async load(found: readonly Vm[]): Promise<void> {
+    const { machinesDir, runMachinesDir, log } = this.#host;
     mkdirSync(machinesDir, { recursive: true, mode: 0o700 });
     mkdirSync(runMachinesDir, { recursive: true, mode: 0o700 });
-    const vms = await hypervisor.adopt();
+    const vms = new Map(
+      found.flatMap((vm) => (dirname(vm.runDir) === runMachinesDir ? [[basename(vm.runDir), vm]] : [])),
+    );
     for (const id of readdirSync(machinesDir)) {
       try {
         const machine = await Machine.load(id, this.#host, vms.get(id));
@@ -56,15 +63,17 @@ export class MachineRegistry {
     }
     for (const [id, vm] of vms) {
       log.warn({ machine_id: id }, 'a VM without a readable record was ended');
-      await vm.end();
-      await network.detach(id);
-      rmSync(join(runMachinesDir, id), { recursive: true, force: true });
+      await this.#host.vms.discard(vm);
     }
     log.info({ machines: this.#machines.size, running: this.#runningCount() }, 'machines found');
   }
 
   reports(): MachineReport[] {
     return [...this.#machines.values()].map((machine) => machine.report());
+  }
+
+  has(id: string): boolean {
+    return this.#machines.has(id) || this.#creating.has(id);
   }
 
   /** Throws `not_found`. */
@@ -100,7 +109,7 @@ export class MachineRegistry {
   /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */
   async close(): Promise<void> {
     await Promise.all([...this.#machines.values()].map((machine) => machine.release()));
-    if (this.#runningCount() === 0) await this.#host.network.remove();
+    if (this.#runningCount() === 0) await this.#host.vms.network.remove();
   }
 
   #create(id: string, wanted: EnsureMachine): Promise<Machine> {
@@ -134,5 +143,23 @@ export class MachineRegistry {
 
   #runningCount(): number {
     return [...this.#machines.values()].filter((machine) => machine.isRunning).length;
+  }
+}
+
+/** The addresses of the machines whose VMs were found, by VM id: their rules have to stand from the first moment. */
+export function assignedAddresses(machinesDir: string, found: readonly Vm[]): Map<string, string> {
+  return new Map(
+    found.flatMap((vm) => {
+      const address = readAddress(join(machinesDir, basename(vm.runDir)));
+      return address === undefined ? [] : [[vm.vmId, address] as const];
+    }),
+  );
+}
+
+function readAddress(dir: string): string | undefined {
+  try {
+    return readRecord<MachineRecord>(join(dir, RECORD))?.spec.private_ip;
+  } catch {
+    return undefined;
   }
 }

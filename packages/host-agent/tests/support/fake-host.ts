@@ -2,12 +2,16 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostEvent } from '@sandbar/contract/host-api.ts';
-import pLimit from 'p-limit';
+import PQueue from 'p-queue';
+import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { MachineRegistry } from '../../src/machines/registry.ts';
+import { Starter } from '../../src/machines/starter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { UserNetwork } from '../../src/network/user-network.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
+import { VmHost } from '../../src/vms/vm-host.ts';
 import { FakeHypervisor } from './fake-hypervisor.ts';
 
 export const SPEC = {
@@ -28,6 +32,7 @@ export class FakeHost {
   readonly events: HostEvent[] = [];
   registry!: MachineRegistry;
   volumes!: VolumeStore;
+  audit!: HostAuditor;
 
   /** A new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
@@ -37,22 +42,27 @@ export class FakeHost {
     writeFileSync(imagePath, Buffer.alloc(1024 * 1024));
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
+    const vms = new VmHost(this.hypervisor, this.network, silent);
+    const window = new PQueue({ concurrency: 2 });
+    const starter = new Starter({ vms, templates: undefined, pool: undefined, window, patience: 1, log: silent });
     this.registry = new MachineRegistry(
       {
-        hypervisor: this.hypervisor,
-        network: this.network,
+        vms,
+        starter,
         bootId,
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
         volumes: this.volumes,
         outputLimitBytes,
-        bootWindow: pLimit(2),
         log: silent,
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
     );
+    this.audit = new HostAuditor(vms, this.registry, homePaths(this.dir));
     this.registry.events.on('event', (event) => this.events.push(event));
-    await this.registry.load();
+    const found = await this.hypervisor.adopt();
+    await vms.adopt(found);
+    await this.registry.load(found);
     return this.registry;
   }
 

@@ -1,33 +1,54 @@
 // A hypervisor without machines, for forcing faults: any step can be made to fail or hang. The end-to-end tests show the
 // same behaviour on real ones.
 import { EventEmitter, once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
+import { basename } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
-import type { Hypervisor, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import type { Hypervisor, HypervisorInventory, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 
-export type FaultPoint = 'launch' | 'connectGuest' | 'rehearse' | 'setIdentity' | 'startJob' | 'listJobs';
+export type FaultPoint =
+  | 'launch'
+  | 'connectGuest'
+  | 'rehearse'
+  | 'setIdentity'
+  | 'startJob'
+  | 'listJobs'
+  | 'saveDevices'
+  | 'pause'
+  | 'resume';
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
-  /** VMs that run now, by machine. */
+  fingerprint = 'fake';
+  /** VMs that run now, by the name of their run directory: a machine's id, or what the pool calls its clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
   /** Each entry fails the next pass through its step once. */
   readonly faults: FaultPoint[] = [];
 
+  reserveUid(): undefined {
+    return undefined;
+  }
+
   async launch(spec: VmSpec): Promise<Vm> {
     this.fault('launch');
-    if (!existsSync(spec.runDir)) throw new Error('launched without a run directory');
+    mkdirSync(spec.runDir, { recursive: true });
     this.launched.push(spec);
-    const vm = new FakeVm(this, spec.machineId);
-    this.running.set(spec.machineId, vm);
+    const vm = new FakeVm(this, spec);
+    this.running.set(vm.name, vm);
     return vm;
   }
 
-  async adopt(): Promise<Map<string, Vm>> {
-    return new Map(this.running);
+  async release(): Promise<void> {}
+
+  inventory(): HypervisorInventory {
+    return { processes: [], cgroups: [], records: [] };
+  }
+
+  async adopt(): Promise<Vm[]> {
+    return [...this.running.values()];
   }
 
   fault(point: FaultPoint): void {
@@ -39,29 +60,43 @@ export class FakeHypervisor implements Hypervisor {
 }
 
 export class FakeVm implements Vm {
+  readonly vmId: string;
   readonly pid = 0;
+  readonly channelToken: string;
+  readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
   readonly jobs = new Map<string, FakeJob>();
+  runDir: string;
+  isHeld = false;
+  isInBackground = false;
+  diskBytes: number | undefined;
   identity: GuestIdentity | undefined;
   session: FakeGuest | undefined;
   /** Sessions that were opened so far. */
   sessions = 0;
   readonly #hypervisor: FakeHypervisor;
-  readonly #machineId: string;
   #exit!: (exit: VmExit) => void;
 
-  constructor(hypervisor: FakeHypervisor, machineId: string) {
+  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start }: VmSpec) {
     this.#hypervisor = hypervisor;
-    this.#machineId = machineId;
+    this.vmId = vmId;
+    this.runDir = runDir;
+    this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
+    this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.exited = new Promise((resolve) => {
       this.#exit = resolve;
     });
+  }
+
+  get name(): string {
+    return basename(this.runDir);
   }
 
   /** Like QEMU's socket, a second client is not answered while the first is connected. */
   async connectGuest(): Promise<Guest> {
     this.#hypervisor.fault('connectGuest');
     if (this.session?.isOpen) throw new Error('the port is taken by an earlier session');
+    if (this.isHeld) throw new Error('a paused guest answers nobody');
     this.sessions++;
     this.session = new FakeGuest(this, this.#hypervisor);
     return this.session;
@@ -71,8 +106,42 @@ export class FakeVm implements Vm {
     return 'fake console';
   }
 
+  async pause(): Promise<void> {
+    this.#hypervisor.fault('pause');
+    this.isHeld = true;
+  }
+
+  async resume(): Promise<void> {
+    this.#hypervisor.fault('resume');
+    this.isHeld = false;
+  }
+
+  async isPaused(): Promise<boolean> {
+    return this.isHeld;
+  }
+
+  async growDisk(bytes: number): Promise<void> {
+    this.diskBytes = bytes;
+  }
+
+  async saveDevices(path: string): Promise<void> {
+    this.#hypervisor.fault('saveDevices');
+    writeFileSync(path, `devices of ${this.vmId}`);
+  }
+
+  moveTo(runDir: string): void {
+    renameSync(this.runDir, runDir);
+    this.#hypervisor.running.delete(this.name);
+    this.runDir = runDir;
+    this.#hypervisor.running.set(this.name, this);
+  }
+
+  setBackground(isBackground: boolean): void {
+    this.isInBackground = isBackground;
+  }
+
   async end(): Promise<void> {
-    this.#hypervisor.running.delete(this.#machineId);
+    this.#hypervisor.running.delete(this.name);
     this.session?.close();
   }
 

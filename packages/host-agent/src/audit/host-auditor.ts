@@ -1,0 +1,134 @@
+// Compares what the host has with what the agent knows: processes, control groups, taps and rules, and files. Everything
+// that is named after a VM id or lies in the data directory is ours, so what nobody knows can be removed.
+import { existsSync, readdirSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { homePaths } from '@sandbar/contract/home.ts';
+import type { HostFinding } from '@sandbar/contract/host-api.ts';
+import type { MachineRegistry } from '../machines/registry.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+
+type Paths = Pick<
+  ReturnType<typeof homePaths>,
+  'machines' | 'runMachines' | 'runPool' | 'runTemplates' | 'pool' | 'templates'
+>;
+type Found = HostFinding & { mend: () => Promise<void> };
+
+export class HostAuditor {
+  readonly #vms: VmHost;
+  readonly #machines: MachineRegistry;
+  readonly #paths: Paths;
+
+  constructor(vms: VmHost, machines: MachineRegistry, paths: Paths) {
+    this.#vms = vms;
+    this.#machines = machines;
+    this.#paths = paths;
+  }
+
+  /** What is not as it should be. What begins or ends between two looks is no finding. */
+  async look(): Promise<HostFinding[]> {
+    return (await this.#lookTwice()).map(({ mend: _, ...finding }) => finding);
+  }
+
+  /** Removes what is ours and nobody knows; `findings`: what is still wrong. */
+  async fix(): Promise<{ findings: HostFinding[]; fixed: HostFinding[] }> {
+    const before = await this.#lookTwice();
+    for (const { mend } of before) await mend();
+    const findings = await this.look();
+    const left = new Set(findings.map(({ subject }) => subject));
+    const fixed = before.filter(({ subject }) => !left.has(subject)).map(({ mend: _, ...finding }) => finding);
+    return { findings, fixed };
+  }
+
+  async #lookTwice(): Promise<Found[]> {
+    const first = new Set((await this.#lookOnce()).map(({ subject }) => subject));
+    if (first.size === 0) return [];
+    return (await this.#lookOnce()).filter(({ subject }) => first.has(subject));
+  }
+
+  async #lookOnce(): Promise<Found[]> {
+    // The host is read first: what ends in between is then known and not there, which is looked for second.
+    const inventory = this.#vms.hypervisor.inventory();
+    const attached = await this.#vms.network.listVmIds();
+    const files = this.#files();
+    return [
+      ...this.#strayProcesses(inventory.processes),
+      ...this.#strays('cgroup', 'control group of VM', inventory.cgroups),
+      ...this.#strays('tap', 'tap and rules of VM', attached),
+      ...this.#strays('file', 'record of VM', inventory.records),
+      ...this.#missing(attached),
+      ...files,
+    ];
+  }
+
+  #strayProcesses(processes: readonly { pid: number; cwd: string }[]): Found[] {
+    const pids = new Set(this.#vms.running().map((vm) => vm.pid));
+    const isStarting = this.#vms.knownIds().size > this.#vms.running().length;
+    return processes
+      .filter(({ pid }) => !pids.has(pid) && !isStarting)
+      .map(({ pid, cwd }) => ({
+        kind: 'process',
+        subject: `QEMU process ${pid}`,
+        detail: `It works in ${cwd}, and no machine, clone or template is its.`,
+        fixable: true,
+        mend: async () => void process.kill(pid, 'SIGKILL'),
+      }));
+  }
+
+  #strays(kind: HostFinding['kind'], what: string, vmIds: readonly string[]): Found[] {
+    const known = this.#vms.knownIds();
+    return vmIds
+      .filter((vmId) => !known.has(vmId))
+      .map((vmId) => ({
+        kind,
+        subject: `${what} ${vmId}`,
+        detail: 'There is no such VM.',
+        fixable: true,
+        mend: () => this.#vms.removeStray(vmId),
+      }));
+  }
+
+  /** A machine without its rules reaches nothing; it gets them again with its next start, or the agent's. */
+  #missing(attached: readonly string[]): Found[] {
+    if (this.#vms.network.kind !== 'bridge') return [];
+    return this.#vms
+      .running()
+      .filter(({ vmId }) => !attached.includes(vmId))
+      .map(({ vmId, runDir }) => ({
+        kind: 'rules',
+        subject: `tap of VM ${vmId}`,
+        detail: `The VM of ${basename(runDir)} has no tap and no rules: restart the host agent or the machine.`,
+        fixable: false,
+        mend: async () => {},
+      }));
+  }
+
+  /** Folders and disks of machines, clones and templates that are not. */
+  #files(): Found[] {
+    const { machines, runMachines, runPool, runTemplates, pool, templates } = this.#paths;
+    const isStarting = this.#vms.knownIds().size > this.#vms.running().length;
+    const runDirs = new Set(this.#vms.running().map((vm) => vm.runDir));
+    const runs = [runMachines, runPool, runTemplates]
+      .flatMap((dir) => entriesOf(dir))
+      .filter((path) => !runDirs.has(path));
+    const disks = entriesOf(pool).filter((path) => !runDirs.has(join(runPool, basename(path, '.qcow2'))));
+    const folders = entriesOf(machines).filter((path) => !this.#machines.has(basename(path)));
+    const unfinished = entriesOf(templates).filter((path) => basename(path).startsWith('.'));
+    return [
+      ...(isStarting ? [] : [...runs, ...disks, ...unfinished]).map((path) => leftFile(path, 'No VM has it.', true)),
+      // Its disk may be all that is left of somebody's work: a destroy removes it, or a person.
+      ...folders.map((path) => leftFile(path, 'No machine that can be read has it.', false)),
+    ];
+  }
+}
+
+function leftFile(path: string, detail: string, fixable: boolean): Found {
+  const mend = async () => {
+    if (fixable) await rm(path, { recursive: true, force: true });
+  };
+  return { kind: 'file', subject: path, detail, fixable, mend };
+}
+
+function entriesOf(dir: string): string[] {
+  return existsSync(dir) ? readdirSync(dir).map((name) => join(dir, name)) : [];
+}

@@ -1,0 +1,162 @@
+// How a machine gets its VM, the fastest way that there is: a clone that waits for it, a clone made now, or a cold boot.
+// Whatever goes wrong with a clone, the guest's missing acknowledgement included, it is thrown away and the next way taken.
+import { existsSync, statSync } from 'node:fs';
+import { rename, rm } from 'node:fs/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineSpec } from '@sandbar/contract/host-api.ts';
+import type PQueue from 'p-queue';
+import type { GuestIdentity } from '../guest/guest.ts';
+import type { Pool, ReadyClone } from '../pool/pool.ts';
+import { ensureOverlay, isDiskFull } from '../storage/overlay.ts';
+import { launchClone } from '../templates/clone.ts';
+import { type Shape, templateDiskGb } from '../templates/shape.ts';
+import type { Template } from '../templates/template-files.ts';
+import type { Templates } from '../templates/templates.ts';
+import { firstSession } from '../vms/first-session.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from './boot.ts';
+import type { MachineImage } from './record.ts';
+
+const GIB = 1024 ** 3;
+/** A clone answers after 0.1 s; one that does not is worth less than a cold boot. */
+const CLONE_PATIENCE_MS = 5_000;
+
+export type StartRequest = {
+  spec: MachineSpec;
+  image: MachineImage;
+  diskPath: string;
+  runDir: string;
+  identity: GuestIdentity;
+  abort: AbortSignal;
+};
+
+export type StarterOptions = {
+  vms: VmHost;
+  /** Undefined: every start is a cold boot. */
+  templates: Templates | undefined;
+  pool: Pool | undefined;
+  /** Bounds the boots and restores that run at once. */
+  window: PQueue;
+  patience: number;
+  log: BootLog;
+};
+
+export class Starter {
+  readonly #options: StarterOptions;
+
+  constructor(options: StarterOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Resolves when the guest has acknowledged its identity. Throws `fleet_capacity` on a full disk, `conflict` when `abort`
+   * fires, `host_unavailable` when the machine does not start; nothing runs then.
+   */
+  async start(request: StartRequest): Promise<StartedMachine> {
+    const { templates, pool, window } = this.#options;
+    const shape = shapeOf(request);
+    // A disk that is there has seen another boot: no saved memory fits it.
+    if (templates && !existsSync(request.diskPath)) {
+      const ready = pool?.take(shape);
+      const started =
+        (ready && (await this.#tryClone(request, () => this.#name(ready, shape, request)))) ??
+        (await window.add(() => this.#cloneNow(templates, shape, request)));
+      pool?.fill();
+      if (started) return started;
+    }
+    throwIfDestroyed(request.abort);
+    const booted = await window.add(() => this.#boot(request));
+    templates?.want(shape);
+    return booted;
+  }
+
+  async #boot({ spec, image, diskPath, runDir, identity, abort }: StartRequest): Promise<StartedMachine> {
+    const { vms, patience, log } = this.#options;
+    await ensureOverlay(diskPath, image.rootfsPath, spec.rootfs_size_gb);
+    const plan = {
+      vcpus: spec.vcpus,
+      memoryMb: spec.memory_mb,
+      diskPath,
+      imagePath: image.rootfsPath,
+      runDir,
+      privateIp: spec.private_ip,
+      start: { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const,
+    };
+    return bootMachine(vms, { plan, identity, patience, log, abort });
+  }
+
+  /** A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. */
+  async #name({ vm, guest, diskPath }: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
+    const { vms } = this.#options;
+    try {
+      vm.moveTo(request.runDir);
+      const assigned = vms.network.assign(vm.vmId, request.spec.private_ip);
+      await Promise.all([rename(diskPath, request.diskPath), assigned]);
+      vm.setBackground(false);
+      if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
+      // QEMU has run the command before the guest can have answered.
+      await Promise.all([vm.resume(), guest.setIdentity(request.identity)]);
+      return { vm, guest };
+    } catch (error) {
+      await vms.discard(vm);
+      await rm(diskPath, { force: true });
+      throw error;
+    }
+  }
+
+  async #cloneNow(templates: Templates, shape: Shape, request: StartRequest): Promise<StartedMachine | undefined> {
+    if (request.abort.aborted) return undefined;
+    return templates.use(templates.keyOf(shape), (template) =>
+      this.#tryClone(request, () => this.#restore(templates, template, request)),
+    );
+  }
+
+  async #restore(templates: Templates, template: Template, request: StartRequest): Promise<StartedMachine> {
+    const { vms, patience } = this.#options;
+    const { diskPath, runDir, spec } = request;
+    const vm = await launchClone(vms, template, { diskPath, runDir, privateIp: spec.private_ip }).catch((error) => {
+      if (!isOutOfRoom(error)) templates.reject(template.key);
+      throw error;
+    });
+    try {
+      if (spec.rootfs_size_gb > template.shape.diskGb) await vm.growDisk(spec.rootfs_size_gb * GIB);
+      const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
+      const guest = await firstSession(vm, AbortSignal.any([request.abort, patienceIsOver]));
+      await guest.setIdentity(request.identity);
+      return { vm, guest };
+    } catch (error) {
+      await vms.discard(vm);
+      throw error;
+    }
+  }
+
+  /** Undefined when another way should be tried; the disk that the clone began on is gone then. */
+  async #tryClone(request: StartRequest, clone: () => Promise<StartedMachine>): Promise<StartedMachine | undefined> {
+    try {
+      return await clone();
+    } catch (err) {
+      await rm(request.diskPath, { force: true });
+      throwIfDestroyed(request.abort);
+      if (isOutOfRoom(err)) throw err;
+      this.#options.log.warn({ machine_id: request.identity.machineId, err }, 'a clone was of no use');
+      return undefined;
+    }
+  }
+}
+
+/** What a machine of this specification is cloned from. */
+export function shapeOf({ spec, image }: { spec: MachineSize; image: MachineImage }): Shape {
+  const imageGb = Math.ceil(statSync(image.rootfsPath).size / GIB);
+  return {
+    image,
+    vcpus: spec.vcpus,
+    memoryMb: spec.memory_mb,
+    diskGb: templateDiskGb(spec.rootfs_size_gb, imageGb),
+  };
+}
+
+type MachineSize = Pick<MachineSpec, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
+
+function isOutOfRoom(error: unknown): boolean {
+  return isDiskFull(error) || (error instanceof ServiceError && error.code === 'fleet_capacity');
+}

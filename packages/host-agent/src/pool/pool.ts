@@ -1,0 +1,234 @@
+// Clones that were restored, went through a rehearsal and were paused: a create that finds one only has to name it. A cache:
+// whatever becomes of it, at any moment, costs time and nothing else.
+//
+//   template ──restore──▶ rehearse ──▶ paused, ready ──take──▶ a machine's
+//                             │                │
+//                             └── any failure ─┴──▶ discarded
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import type { Guest } from '../guest/guest.ts';
+import { newVmId, type Vm } from '../hypervisor/driver.ts';
+import { launchClone } from '../templates/clone.ts';
+import type { Shape } from '../templates/shape.ts';
+import type { Templates } from '../templates/templates.ts';
+import { firstSession } from '../vms/first-session.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
+
+/** The third time is as fast as any later one. */
+const REHEARSALS = 3;
+const SESSION_PATIENCE_MS = 10_000;
+/** How often the demand of the past is looked at again. */
+const REVIEW_MS = 15_000;
+
+export type PoolOptions = {
+  vms: VmHost;
+  templates: Templates;
+  /** Of the disks, on the file system of the machines. */
+  dir: string;
+  /** Of the run directories. */
+  runDir: string;
+  /** `size` 0: no pool. */
+  limits: PoolLimits;
+  /** Clones of the usual shape that are kept ready though nobody asked. */
+  baseline: number;
+  /** Clones that are made ready at once. */
+  window: number;
+  patience: number;
+  /** Whether somebody waits for a machine: nothing is started for the pool then. */
+  isBusy: () => boolean;
+  log: { info(details: object, message: string): void; warn(details: object, message: string): void };
+};
+
+/** A paused VM with a session that is open. */
+export type ReadyClone = { vm: Vm; guest: Guest; diskPath: string };
+
+type Line = { shape: Shape; createdAt: number[]; baseline: number };
+
+export class Pool {
+  readonly #options: PoolOptions;
+  readonly #lines = new Map<string, Line>();
+  readonly #ready = new Map<string, ReadyClone[]>();
+  readonly #making = new Map<string, number>();
+  readonly #work = new Set<Promise<void>>();
+  readonly #review: NodeJS.Timeout;
+  #isClosed = false;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+    for (const dir of [options.dir, options.runDir]) mkdirSync(dir, { recursive: true, mode: 0o700 });
+    this.#review = setInterval(() => this.fill(), REVIEW_MS).unref();
+  }
+
+  /** Keeps clones of this shape ready though nobody asks for them. */
+  keep(shape: Shape): void {
+    this.#lineOf(shape).baseline = this.#options.baseline;
+    this.fill();
+  }
+
+  /** A machine of this shape is created: takes a clone for it, when one is ready, and remembers the demand. */
+  take(shape: Shape): ReadyClone | undefined {
+    const key = this.#options.templates.keyOf(shape);
+    this.#lineOf(shape).createdAt.push(performance.now());
+    const [clone, ...left] = this.#readyOf(key);
+    if (clone) this.#ready.set(key, left);
+    return clone;
+  }
+
+  /** Clones that are ready, and those that should be. */
+  status(): { ready: number; target: number } {
+    const sum = (numbers: Iterable<number>) => [...numbers].reduce((total, count) => total + count, 0);
+    return {
+      ready: sum([...this.#ready.values()].map((clones) => clones.length)),
+      target: sum(this.#plan().values()),
+    };
+  }
+
+  /** Takes up the clones of an earlier agent; what cannot be used is discarded. `vms`: those in the pool's run directories. */
+  async adopt(vms: readonly Vm[]): Promise<void> {
+    const keys = this.#options.limits.size > 0 ? this.#options.templates.keysOnDisk() : new Set<string>();
+    await Promise.all(vms.map((vm) => this.#adoptOne(vm, keys)));
+    this.#removeLeftFiles();
+  }
+
+  isOfPool(vm: Vm): boolean {
+    return dirname(vm.runDir) === this.#options.runDir;
+  }
+
+  /** Makes what is missing, discards what is too much. */
+  fill(): void {
+    if (this.#isClosed) return;
+    const { templates } = this.#options;
+    const plan = this.#plan();
+    for (const [key, clones] of this.#ready) this.#trim(key, clones, plan.get(key) ?? 0);
+    for (const [key, target] of plan) {
+      const shape = this.#lines.get(key)?.shape;
+      if (shape && target > 0) templates.want(shape);
+      while (templates.has(key) && this.#mayMake() && this.#readyOf(key).length + this.#makingOf(key) < target)
+        this.#track(this.#make(key));
+    }
+  }
+
+  /** Ends all of it. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearInterval(this.#review);
+    await Promise.all(this.#work);
+    for (const [key, clones] of this.#ready) this.#trim(key, clones, 0);
+    await Promise.all(this.#work);
+  }
+
+  #trim(key: string, clones: readonly ReadyClone[], target: number): void {
+    if (clones.length <= target) return;
+    this.#ready.set(key, clones.slice(0, target));
+    for (const { vm, diskPath } of clones.slice(target)) this.#track(this.#discard(vm, diskPath));
+  }
+
+  #mayMake(): boolean {
+    const making = [...this.#making.values()].reduce((sum, count) => sum + count, 0);
+    return making < this.#options.window && !this.#options.isBusy();
+  }
+
+  async #make(key: string): Promise<void> {
+    const { vms, templates, runDir, log } = this.#options;
+    const name = newVmId();
+    const diskPath = this.#diskOf(name);
+    this.#making.set(key, this.#makingOf(key) + 1);
+    let vm: Vm | undefined;
+    try {
+      vm = await templates.use(key, (template) => launchClone(vms, template, { diskPath, runDir: join(runDir, name) }));
+      if (vm) this.#shelve(key, { vm, guest: await this.#prepare(vm), diskPath });
+    } catch (err) {
+      log.warn({ template: key, err }, 'a clone could not be made ready');
+      if (vm) await this.#discard(vm, diskPath);
+      vm = undefined;
+    } finally {
+      this.#making.set(key, this.#makingOf(key) - 1);
+    }
+    // After a failure the next review tries again, so that nothing fails in a loop.
+    if (vm) this.fill();
+  }
+
+  async #prepare(vm: Vm): Promise<Guest> {
+    vm.setBackground(true);
+    const guest = await firstSession(vm, AbortSignal.timeout(SESSION_PATIENCE_MS * this.#options.patience));
+    for (let done = 0; done < REHEARSALS; done++) await guest.rehearse();
+    await vm.pause();
+    return guest;
+  }
+
+  async #adoptOne(vm: Vm, keys: ReadonlySet<string>): Promise<void> {
+    const diskPath = this.#diskOf(basename(vm.runDir));
+    const key = vm.templateKey;
+    try {
+      // One that was running had not been through its rehearsals.
+      if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
+      await vm.resume();
+      const guest = await firstSession(vm, AbortSignal.timeout(SESSION_PATIENCE_MS * this.#options.patience));
+      await vm.pause();
+      this.#shelve(key, { vm, guest, diskPath });
+    } catch {
+      await this.#discard(vm, diskPath);
+    }
+  }
+
+  #shelve(key: string, clone: ReadyClone): void {
+    this.#ready.set(key, [...this.#readyOf(key), clone]);
+    const drop = () => {
+      const left = this.#readyOf(key).filter((other) => other !== clone);
+      if (left.length === this.#readyOf(key).length) return;
+      this.#ready.set(key, left);
+      this.#track(this.#discard(clone.vm, clone.diskPath));
+    };
+    void clone.vm.exited.then(drop);
+    void clone.guest.closed.then(drop);
+  }
+
+  async #discard(vm: Vm, diskPath: string): Promise<void> {
+    await this.#options.vms.discard(vm);
+    rmSync(diskPath, { force: true });
+  }
+
+  /** Disks and run directories that no clone has. */
+  #removeLeftFiles(): void {
+    const names = new Set([...this.#ready.values()].flat().map(({ vm }) => basename(vm.runDir)));
+    for (const dir of [this.#options.dir, this.#options.runDir]) {
+      for (const entry of readdirSync(dir))
+        if (!names.has(entry.split('.')[0] ?? '')) rmSync(join(dir, entry), { recursive: true, force: true });
+    }
+  }
+
+  #plan(): Map<string, number> {
+    const now = performance.now();
+    for (const line of this.#lines.values())
+      line.createdAt = line.createdAt.filter((at) => now - at <= MEMORY_OF_DEMAND_MS);
+    const demands = [...this.#lines].map(([key, { createdAt, baseline }]) => ({ key, createdAt, baseline }));
+    return planPool(demands, now, this.#options.limits);
+  }
+
+  #lineOf(shape: Shape): Line {
+    const key = this.#options.templates.keyOf(shape);
+    const line = this.#lines.get(key) ?? { shape, createdAt: [], baseline: 0 };
+    this.#lines.set(key, line);
+    return line;
+  }
+
+  #readyOf(key: string): ReadyClone[] {
+    return this.#ready.get(key) ?? [];
+  }
+
+  #makingOf(key: string): number {
+    return this.#making.get(key) ?? 0;
+  }
+
+  #diskOf(name: string): string {
+    return join(this.#options.dir, `${name}.qcow2`);
+  }
+
+  #track(work: Promise<void>): void {
+    const tracked = work
+      .catch((err) => this.#options.log.warn({ err }, 'work on the pool failed'))
+      .finally(() => this.#work.delete(tracked));
+    this.#work.add(tracked);
+  }
+}

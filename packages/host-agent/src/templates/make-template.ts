@@ -1,0 +1,55 @@
+// Makes a template: a cold boot whose memory is a file, some rehearsals, and the state of its devices. The VM never gets
+// an identity, so there is none to forget; nothing passes its NIC, which no address was assigned to.
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { ensureOverlay } from '../storage/overlay.ts';
+import { firstSession } from '../vms/first-session.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+import type { Shape } from './shape.ts';
+import { finishTemplate, type Template, unfinishedPaths } from './template-files.ts';
+
+/** The page cache then holds what an exec reads, and allocators are past their first steps. */
+const REHEARSALS = 10;
+/** Ten times what it takes under emulation. */
+const BOOT_PATIENCE_MS = 30_000;
+
+/** `name`: of a folder and a run directory that are free. Throws what went wrong; nothing is left then. */
+export async function makeTemplate(
+  vms: VmHost,
+  place: { templatesDir: string; runDir: string; name: string; patience: number },
+  key: string,
+  shape: Shape,
+): Promise<Template> {
+  const paths = unfinishedPaths(place.templatesDir, place.name);
+  mkdirSync(paths.dir, { recursive: true, mode: 0o700 });
+  try {
+    await ensureOverlay(paths.disk, shape.image.rootfsPath, shape.diskGb);
+    writeFileSync(paths.memory, '', { mode: 0o600 });
+    const memory = await open(paths.memory, 'r+');
+    await memory.truncate(shape.memoryMb * 1024 * 1024).finally(() => memory.close());
+    const vm = await vms.launch({
+      vcpus: shape.vcpus,
+      memoryMb: shape.memoryMb,
+      diskPath: paths.disk,
+      imagePath: shape.image.rootfsPath,
+      runDir: place.runDir,
+      start: { kind: 'boot', ...shape.image, memoryPath: paths.memory },
+    });
+    try {
+      vm.setBackground(true);
+      const signal = AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience);
+      const guest = await firstSession(vm, signal);
+      for (let done = 0; done < REHEARSALS; done++) await guest.rehearse();
+      guest.close();
+      await guest.closed;
+      // A clone's first session then meets one that has nothing under way.
+      await vm.connectGuest(signal);
+      await vm.saveDevices(paths.state);
+    } finally {
+      await vms.discard(vm);
+    }
+    return await finishTemplate(place.templatesDir, paths, key, shape, vm.channelToken);
+  } finally {
+    rmSync(paths.dir, { recursive: true, force: true });
+  }
+}

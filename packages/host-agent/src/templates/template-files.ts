@@ -1,0 +1,129 @@
+// A template on disk: the memory, device state and disk of a VM that was saved while it waited for its identity, and a
+// manifest that says what they have to be. A folder without a manifest was never finished.
+import { createHash } from 'node:crypto';
+import { closeSync, existsSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
+import { open, readFile, rename } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Restore } from '../hypervisor/driver.ts';
+import { readRecord, writeRecord } from '../storage/record-file.ts';
+import type { Shape } from './shape.ts';
+import { loadMemory, type TemplateMemory } from './template-memory.ts';
+
+const MANIFEST = 'manifest.json';
+const UNFINISHED = '.making-';
+const PARTS = { memory: 'memory', state: 'state', disk: 'disk.qcow2' } as const;
+
+type Manifest = {
+  key: string;
+  shape: Shape;
+  channelToken: string;
+  sha256: { memory: string; state: string; disk: string };
+};
+
+/** A template that VMs can be restored from now. */
+export type Template = {
+  key: string;
+  shape: Shape;
+  restore: Restore;
+  diskPath: string;
+  /** Host memory that it holds, bytes. */
+  usedBytes: number;
+};
+
+export type TemplatePaths = { dir: string; memory: string; state: string; disk: string };
+
+/** Where a new template is made. */
+export function unfinishedPaths(templatesDir: string, name: string): TemplatePaths {
+  return pathsOf(join(templatesDir, `${UNFINISHED}${name}`));
+}
+
+/** Makes what was written a template and loads it. Durable before it can be found by its key. */
+export async function finishTemplate(
+  templatesDir: string,
+  paths: TemplatePaths,
+  key: string,
+  shape: Shape,
+  channelToken: string,
+): Promise<Template> {
+  const memory = await loadMemory(paths.memory, shape.memoryMb * 1024 * 1024);
+  const sha256 = { memory: memory.sha256, state: await hashOf(paths.state), disk: await hashOf(paths.disk) };
+  const manifest: Manifest = { key, shape, channelToken, sha256 };
+  for (const path of [paths.memory, paths.state, paths.disk]) await sync(path);
+  writeRecord(join(paths.dir, MANIFEST), manifest);
+  await sync(join(paths.dir, MANIFEST));
+  const dir = join(templatesDir, key);
+  rmSync(dir, { recursive: true, force: true });
+  await rename(paths.dir, dir);
+  return toTemplate(pathsOf(dir), manifest, memory);
+}
+
+/** Loads a template after its parts were checked against its manifest. Throws what is wrong with it. */
+export async function loadTemplate(templatesDir: string, key: string): Promise<Template> {
+  const paths = pathsOf(join(templatesDir, key));
+  const manifest = readRecord<Manifest>(join(paths.dir, MANIFEST));
+  if (manifest?.key !== key) throw new Error('its manifest is missing or another one');
+  for (const part of ['state', 'disk'] as const) {
+    if ((await hashOf(paths[part])) !== manifest.sha256[part]) throw new Error(`its ${part} is not what was saved`);
+  }
+  const memory = await loadMemory(paths.memory, manifest.shape.memoryMb * 1024 * 1024);
+  if (memory.sha256 !== manifest.sha256.memory) {
+    closeSync(memory.fd);
+    throw new Error('its memory is not what was saved');
+  }
+  return toTemplate(paths, manifest, memory);
+}
+
+/** Keys of the finished templates, the last used first, and what each takes on disk, bytes. */
+export function listTemplates(templatesDir: string): { key: string; diskBytes: number }[] {
+  return readdirSync(templatesDir)
+    .filter((name) => !name.startsWith('.') && existsSync(join(templatesDir, name, MANIFEST)))
+    .map((key) => ({ key, usedAt: statSync(join(templatesDir, key, MANIFEST)).mtimeMs }))
+    .sort((a, b) => b.usedAt - a.usedAt)
+    .map(({ key }) => ({ key, diskBytes: diskBytesOf(join(templatesDir, key)) }));
+}
+
+/** Notes a use, for the order in which templates go. */
+export function touchTemplate(templatesDir: string, key: string, now: Date): void {
+  utimesSync(join(templatesDir, key, MANIFEST), now, now);
+}
+
+export function removeTemplate(templatesDir: string, key: string): void {
+  rmSync(join(templatesDir, key), { recursive: true, force: true });
+}
+
+/** What an agent that died was making, and folders that lack their manifest. */
+export function removeUnfinished(templatesDir: string): void {
+  for (const name of readdirSync(templatesDir)) {
+    if (!existsSync(join(templatesDir, name, MANIFEST)) || name.startsWith(UNFINISHED))
+      rmSync(join(templatesDir, name), { recursive: true, force: true });
+  }
+}
+
+function pathsOf(dir: string): TemplatePaths {
+  return { dir, memory: join(dir, PARTS.memory), state: join(dir, PARTS.state), disk: join(dir, PARTS.disk) };
+}
+
+function toTemplate(paths: TemplatePaths, { key, shape, channelToken }: Manifest, memory: TemplateMemory): Template {
+  return {
+    key,
+    shape,
+    restore: { kind: 'restore', channelToken, statePath: paths.state, memoryFd: memory.fd, templateKey: key },
+    diskPath: paths.disk,
+    usedBytes: memory.usedBytes,
+  };
+}
+
+function diskBytesOf(dir: string): number {
+  return readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).blocks * 512, 0);
+}
+
+async function hashOf(path: string): Promise<string> {
+  return createHash('sha256')
+    .update(await readFile(path))
+    .digest('hex');
+}
+
+async function sync(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  await file.sync().finally(() => file.close());
+}

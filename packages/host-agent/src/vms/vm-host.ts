@@ -1,0 +1,85 @@
+// A VM with all that belongs to it on the host: process, jail, tap, rules, run directory. Made together, ended together.
+import { rm } from 'node:fs/promises';
+import { type Hypervisor, newVmId, type Vm, type VmSpec } from '../hypervisor/driver.ts';
+import type { HostNetwork } from '../network/network.ts';
+
+export type VmPlan = Omit<VmSpec, 'vmId' | 'nic'> & {
+  /** Its address, when its machine is known; without one nothing passes its NIC. */
+  privateIp?: string;
+};
+
+export type VmLog = { warn(details: object, message: string): void };
+
+export class VmHost {
+  readonly hypervisor: Hypervisor;
+  readonly network: HostNetwork;
+  readonly #log: VmLog;
+  /** VMs that run, or are being started (undefined). */
+  readonly #vms = new Map<string, Vm | undefined>();
+  /** VMs that are gone, and whose network could not be removed yet. */
+  readonly #attached = new Set<string>();
+
+  constructor(hypervisor: Hypervisor, network: HostNetwork, log: VmLog) {
+    this.hypervisor = hypervisor;
+    this.network = network;
+    this.#log = log;
+  }
+
+  /** Starts a VM; its rules stand before its vCPUs run. Throws like {@link Hypervisor.launch}; nothing is left then. */
+  async launch({ privateIp, ...plan }: VmPlan): Promise<Vm> {
+    const vmId = newVmId();
+    this.#vms.set(vmId, undefined);
+    try {
+      const nic = await this.network.attach(vmId, this.hypervisor.reserveUid(vmId));
+      if (privateIp !== undefined) await this.network.assign(vmId, privateIp);
+      const vm = await this.hypervisor.launch({ ...plan, vmId, nic });
+      this.#vms.set(vmId, vm);
+      return vm;
+    } catch (error) {
+      await this.#detach(vmId);
+      this.#vms.delete(vmId);
+      throw error;
+    }
+  }
+
+  /** Ends a VM and removes all of it but its disk. What the network does not let go is tried again by later calls. */
+  async discard(vm: Vm): Promise<void> {
+    await vm.end();
+    await rm(vm.runDir, { recursive: true, force: true });
+    for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
+    this.#vms.delete(vm.vmId);
+  }
+
+  /** Takes up the VMs of an earlier agent, and removes what the network has of others. Run once, at the start. */
+  async adopt(found: readonly Vm[]): Promise<void> {
+    for (const vm of found) this.#vms.set(vm.vmId, vm);
+    for (const vmId of await this.network.listVmIds()) if (!this.#vms.has(vmId)) await this.#detach(vmId);
+  }
+
+  /** Ids of the VMs that may have something on the host now. */
+  knownIds(): ReadonlySet<string> {
+    return new Set(this.#vms.keys());
+  }
+
+  /** The VMs that were started and not discarded. */
+  running(): Vm[] {
+    return [...this.#vms.values()].filter((vm) => vm !== undefined);
+  }
+
+  /** Removes what a VM that nobody knows has on the host. Throws when the network cannot. */
+  async removeStray(vmId: string): Promise<void> {
+    if (this.#vms.has(vmId)) return;
+    await this.hypervisor.release(vmId);
+    await this.network.detach(vmId);
+  }
+
+  async #detach(vmId: string): Promise<void> {
+    this.#attached.add(vmId);
+    try {
+      await this.network.detach(vmId);
+      this.#attached.delete(vmId);
+    } catch (err) {
+      this.#log.warn({ vm_id: vmId, err }, 'the network of a VM was not removed');
+    }
+  }
+}

@@ -1,0 +1,252 @@
+// The other side of taps and bridges: a "machine" that holds a tap as QEMU would and has a network stack of its own in a
+// namespace, an "outside" of hosts behind a router, and an ear on the bridge. Frames carry their name as text.
+import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import type { Readable, Writable } from 'node:stream';
+import { macOfIp } from '../../src/network/subnet.ts';
+import { UDP_PORT } from './frames.ts';
+
+const TAP_IOCTL = `ioctl($_[0], 0x400454ca, pack('Z16 S x22', $_[1], 0x1002)) or die "tap $_[1]: $!";`;
+
+/** Opens the host's tap, goes into a namespace of its own, and joins the tap to an eth0 there. */
+const MACHINE = `
+  use strict; sub tap { ${TAP_IOCTL} }
+  my ($name, $fd) = @ARGV; my $host;
+  if (!defined $fd) {
+    $^F = 255; open($host, '+<', '/dev/net/tun') or die "tun: $!"; tap($host, $name);
+    exec 'unshare', '--net', '--', 'perl', '-e', $ENV{MACHINE}, $name, fileno($host);
+  }
+  open($host, '+<&=', $fd) or die; open(my $guest, '+<', '/dev/net/tun') or die; tap($guest, 'eth0');
+  $| = 1; print "ready\\n"; my $input = '';
+  while (1) {
+    my $set = ''; vec($set, fileno($_), 1) = 1 for ($host, $guest, *STDIN);
+    select($set, undef, undef, undef);
+    my $frame;
+    if (vec($set, fileno($host), 1) && sysread($host, $frame, 65536)) { syswrite($guest, $frame); print unpack('H*', $frame), "\\n"; }
+    if (vec($set, fileno($guest), 1) && sysread($guest, $frame, 65536)) { syswrite($host, $frame); }
+    if (vec($set, fileno(*STDIN), 1)) {
+      sysread(STDIN, $input, 65536, length $input) or exit;
+      while ($input =~ s/^(.*)\\n//) { $frame = pack('H*', $1); syswrite($host, $frame) == length $frame or die "send: $!"; }
+    }
+  }`;
+
+/** Prints what an interface of the host receives. */
+const EAR = `
+  use strict; socket(my $ear, 17, 3, unpack('S', pack('n', 3))) or die; setsockopt($ear, 1, 8, pack('l', 8 << 20));
+  open(my $index, '<', "/sys/class/net/$ARGV[0]/ifindex") or die;
+  bind($ear, pack('S n l S C C a8', 17, 3, <$index>, 0, 0, 0, '')) or die; $| = 1; print "ready\\n";
+  while (my $from = recv($ear, my $frame, 65536, 0)) { print unpack('H*', $frame), "\\n" if unpack('x10 C', $from) != 4; }`;
+
+/** Answers on every address it has: UDP and TCP, on the port of the tests and on DNS's. Prints what it was told. */
+const OUTSIDE = `
+  const { createSocket } = require('node:dgram'); const { createServer } = require('node:net');
+  let open = [];
+  process.stdin.on('data', (text) => { for (const socket of open) socket.write(String(text)); });
+  process.stdin.on('end', () => process.exit());
+  let waiting = 4; const ready = () => { if (--waiting === 0) console.log('ready'); };
+  for (const port of [53, ${UDP_PORT}]) {
+    const udp = createSocket('udp4', (message, from) => {
+      console.log('udp ' + from.address + ' ' + message); udp.send('answer', from.port, from.address); });
+    udp.bind(port, ready);
+    createServer((socket) => { socket.on('error', () => {}); open.push(socket); socket.write('welcome');
+      socket.on('data', (text) => console.log('tcp ' + socket.remoteAddress + ' ' + text)); }).listen(port, '0.0.0.0', ready);
+  }`;
+
+export type Script = ChildProcessByStdio<Writable, Readable, null>;
+
+const CLOSED = '(closed)';
+
+/** A process that says lines, the first of them `ready`. */
+export class Speaker {
+  readonly said: string[] = [];
+  readonly pid: number;
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>;
+  readonly #news = new Set<() => void>();
+
+  constructor(program: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env) {
+    this.#child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'], env });
+    this.pid = this.#child.pid ?? 0;
+    this.#child.stdin.on('error', () => {});
+    createInterface({ input: this.#child.stdout }).on('line', (line) => {
+      this.said.push(line);
+      for (const wake of this.#news) wake();
+    });
+    this.#child.on('close', () => {
+      this.said.push(CLOSED);
+      for (const wake of this.#news) wake();
+    });
+  }
+
+  tell(text: string): void {
+    this.#child.stdin.write(text);
+  }
+
+  /** Resolves when a line for which `isIt` holds has been said; rejects when none can come. */
+  async waitFor(isIt: (line: string) => boolean): Promise<void> {
+    for (let at = 0; ; at++) {
+      const line = this.said[at];
+      if (line !== undefined && isIt(line)) return;
+      if (line === CLOSED) throw new Error(`ended, having said: ${this.said.slice(-5).join(' | ')}`);
+      if (line !== undefined) continue;
+      at--;
+      await new Promise<void>((resolve) => {
+        const wake = () => {
+          this.#news.delete(wake);
+          resolve();
+        };
+        this.#news.add(wake);
+      });
+    }
+  }
+
+  async end(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const closed = once(this.#child, 'close');
+    this.#child.kill('SIGKILL');
+    await closed;
+  }
+}
+
+/** Frames heard, by the text in them. */
+class FrameSpeaker extends Speaker {
+  heard(text: string): boolean {
+    const hex = Buffer.from(text).toString('hex');
+    return this.said.some((line) => line.includes(hex));
+  }
+
+  waitForText(text: string): Promise<void> {
+    const hex = Buffer.from(text).toString('hex');
+    return this.waitFor((line) => line.includes(hex));
+  }
+}
+
+export class Ear extends FrameSpeaker {
+  static async on(device: string): Promise<Ear> {
+    const ear = new Ear('perl', ['-e', EAR, device]);
+    await ear.waitFor((line) => line === 'ready');
+    return ear;
+  }
+}
+
+export class TapMachine extends FrameSpeaker {
+  /** Takes a tap. It has no address until `configure`, but can `send`. */
+  static async open(tapName: string): Promise<TapMachine> {
+    const machine = new TapMachine('perl', ['-e', MACHINE, tapName], { ...process.env, MACHINE });
+    await machine.waitFor((line) => line === 'ready');
+    return machine;
+  }
+
+  configure(ip: string, prefix: number, gateway: string): void {
+    const lines = [
+      `link set eth0 address ${macOfIp(ip)} up`,
+      'link set lo up',
+      `address add ${ip}/${prefix} dev eth0`,
+      `route add default via ${gateway}`,
+    ];
+    must('nsenter', [...inNetOf(this.pid), 'ip', '-batch', '-'], lines.join('\n'));
+  }
+
+  send(frame: Buffer): void {
+    this.tell(`${frame.toString('hex')}\n`);
+  }
+
+  /** Runs a script of Node in the machine's network and returns what it printed. */
+  run(script: string): Promise<string> {
+    return outputOf(this.start(script));
+  }
+
+  start(script: string): Script {
+    return startIn(this.pid, script);
+  }
+}
+
+/** Hosts behind a router: the host under test has a public address on the way to them. */
+export class Outside extends Speaker {
+  static readonly hostAddress = '203.0.113.1';
+  static readonly address = '203.0.113.10';
+
+  /** `addresses`: more of them, which the host routes here. */
+  static async behind(device: string, addresses: readonly string[]): Promise<Outside> {
+    const outside = new Outside('unshare', ['--net', '--', process.execPath, '-e', OUTSIDE]);
+    await outside.waitFor((line) => line === 'ready');
+    const lines = [
+      `link add ${device} type veth peer name eth0 netns ${outside.pid}`,
+      `address add ${Outside.hostAddress}/24 dev ${device}`,
+      `link set ${device} up`,
+      ...addresses.map((address) => `route add ${address}/32 dev ${device}`),
+    ];
+    must('ip', ['-batch', '-'], lines.join('\n'));
+    const inside = [
+      'link set lo up',
+      'link set eth0 up',
+      `address add ${Outside.address}/24 dev eth0`,
+      ...addresses.map((address) => `address add ${address}/32 dev eth0`),
+      `route add default via ${Outside.hostAddress}`,
+    ];
+    must('nsenter', [...inNetOf(outside.pid), 'ip', '-batch', '-'], inside.join('\n'));
+    return outside;
+  }
+
+  run(script: string): Promise<string> {
+    return outputOf(startIn(this.pid, script));
+  }
+}
+
+function startIn(pid: number, script: string): Script {
+  return spawn('nsenter', [...inNetOf(pid), process.execPath, '-e', script], { stdio: ['pipe', 'pipe', 'inherit'] });
+}
+
+async function outputOf(script: Script): Promise<string> {
+  let text = '';
+  script.stdout.on('data', (chunk) => {
+    text += chunk;
+  });
+  await once(script, 'close');
+  return text.trim();
+}
+
+/** A script that says `welcome`, what else the TCP peer says first, or the error's code. */
+export function tcpScript(host: string, port: number, text = 'hello'): string {
+  return `const s = require('node:net').connect(${port}, '${host}');
+    s.write('${text}'); s.on('data', (d) => { console.log(String(d)); s.end(); s.destroy(); });
+    s.on('error', (e) => console.log(e.code));`;
+}
+
+/** A script that says what the UDP peer answers, or the error's code. */
+export function udpScript(host: string, port: number, text = 'hello'): string {
+  return `const s = require('node:dgram').createSocket('udp4');
+    s.on('message', (m) => { console.log(String(m)); s.close(); });
+    s.on('error', (e) => { console.log(e.code); s.close(); });
+    s.connect(${port}, '${host}', () => s.send('${text}'));`;
+}
+
+/** Tries a tap as another user. Returns the error, or nothing when it could be opened. */
+export function openTapAs(uid: number, tapName: string, tunFd: number): string {
+  const script = `sub tap { ${TAP_IOCTL} } tap(*STDIN, $ARGV[0]);`;
+  const identity = [
+    '--reuid',
+    String(uid),
+    '--regid',
+    String(uid),
+    '--clear-groups',
+    '--bounding-set=-all',
+    '--inh-caps=-all',
+  ];
+  const result = spawnSync('setpriv', [...identity, 'perl', '-e', script, tapName], {
+    stdio: [tunFd, 'pipe', 'pipe'],
+    encoding: 'utf8',
+  });
+  return result.stderr.trim();
+}
+
+function inNetOf(pid: number): string[] {
+  return [`--net=/proc/${pid}/ns/net`];
+}
+
+/** Runs a program to its end and returns what it printed. */
+export function must(program: string, args: readonly string[], input = ''): string {
+  const { status, stdout, stderr } = spawnSync(program, args, { input, encoding: 'utf8' });
+  if (status !== 0) throw new Error(`${program} ${args.join(' ')}: ${stderr}`);
+  return stdout;
+}
