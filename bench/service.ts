@@ -38,7 +38,11 @@ async function main(given: BenchArguments): Promise<number> {
     await measure(service, given, gvisor);
   } finally {
     await service.stop(hurry);
-    results.problems.push(...(await service.remove()).map((leak) => `left behind: ${leak}`));
+    // Printed at once as well: a run that was stopped has no results page.
+    for (const leak of await service.remove()) {
+      results.problems.push(`left behind: ${leak}`);
+      progress.say(`  ! left behind: ${leak}`);
+    }
   }
   return conclude(given.out);
 }
