@@ -33,7 +33,7 @@ export class BridgeNetwork implements HostNetwork {
   readonly mtu = uplinkMtu();
   readonly #names: NetworkNames;
   readonly #firewall: Firewall;
-  readonly #relay: DnsRelay;
+  #relay: DnsRelay | undefined;
 
   private constructor(names: NetworkNames, subnet: Subnet, firewall: Firewall, relay: DnsRelay) {
     this.subnet = subnet.cidr;
@@ -99,7 +99,8 @@ export class BridgeNetwork implements HostNetwork {
 
   async remove(): Promise<void> {
     const { bridge, group } = this.#names;
-    await this.#relay.close();
+    await this.#relay?.close();
+    this.#relay = undefined;
     for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
     if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
     await this.#firewall.remove();

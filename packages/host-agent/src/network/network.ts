@@ -30,6 +30,6 @@ export interface HostNetwork {
   detach(vmId: string): Promise<void>;
   /** Ids of the VMs that have a tap or a rule here, as the kernel tells it. */
   listVmIds(): Promise<string[]>;
-  /** Removes all that the host carries for machines. Only when none runs. */
+  /** Removes all that the host carries for machines. Only when none runs; may be repeated. */
   remove(): Promise<void>;
 }

@@ -69,7 +69,7 @@ function exchange(child: ChildProcessWithoutNullStreams, line: string, echoes: r
     };
     const onComplaint = (chunk: Buffer) => {
       complaint += chunk;
-      if (complaint.includes('Error:')) end(new Error(`nft: ${complaint.trim()}`));
+      if (complaint.includes('Error:')) end(new Error(`nft complains: ${complaint.trim()}`));
     };
     const onClose = () => end(new Error(`nft ended: ${complaint.trim()}`));
     const timer = setTimeout(() => end(new Error('nft does not answer')), ANSWER_TIMEOUT_MS);

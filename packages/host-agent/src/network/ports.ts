@@ -3,6 +3,13 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { runCommand } from '../run-command.ts';
 
+/**
+ * A bridge takes frames to the group addresses of 802.1D (01:80:C2:00:00:0x) out of the way: it learns their sender and
+ * gives them to the host as the tap's own, past its packet filter. Told to forward them, it shows them to the filter,
+ * which drops them. Bit x is address x; pause frames (1) cannot be forwarded and are always dropped.
+ */
+const FORWARD_GROUP_ADDRESSES = 0xfffd;
+
 const INTERFACES = '/sys/class/net';
 
 export function linkExists(name: string): boolean {
@@ -22,7 +29,7 @@ export async function makePort(tap: string, port: { bridge: string; group: numbe
     ...(hasIpv6() ? [`link set dev ${tap} addrgenmode none`] : []),
     `link set dev ${tap} group ${port.group}`,
     `link set dev ${tap} master ${port.bridge}`,
-    `link set dev ${tap} type bridge_slave isolated on`,
+    `link set dev ${tap} type bridge_slave isolated on group_fwd_mask ${FORWARD_GROUP_ADDRESSES}`,
     `link set dev ${tap} up`,
   ]);
 }

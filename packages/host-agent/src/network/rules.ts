@@ -40,8 +40,11 @@ const DENIED_RANGES = [
   '240.0.0.0/4',
 ] as const;
 
-/** A tenth of a second at full rate, and never less than four of the largest packets that a tap hands over at once. */
-const MIN_BURST_BYTES = 4 * 64 * 1024;
+/**
+ * What may pass at once above the bytes of a second at full rate, which the kernel always lets through (nft_limit_init):
+ * four of the largest packets that a tap hands over, for rates below one of them.
+ */
+export const BURST_BYTES = 4 * 64 * 1024;
 
 /** Removes our tables, or does nothing; `ip` is where an earlier version had its own. */
 export function withoutTables(table: string): string {
@@ -83,9 +86,8 @@ function elements(assigned: Assigned): { pins: string; addresses: string } {
 }
 
 /**
- * A frame of a tap is seen twice, in `prerouting` and in `input`: frames to the group addresses of 802.1D skip the first
- * and are given to the host as if they had come by the tap, so their sender and the IP packet in them must be met here.
- * What goes to a tap is checked too, because a bridge floods what it has not learnt to every port.
+ * All frames of a tap pass `prerouting`, before the bridge learns from them; those to the group addresses of 802.1D only
+ * because the port is told to forward them (see ports.ts). `input` and `forward` are second locks. What goes to a tap is checked too, because a bridge floods what it has not learnt to every port.
  */
 function bridgeTable({ table, group, gateway, rateMbit }: RuleOptions, assigned: Assigned): string {
   const { pins, addresses } = elements(assigned);
@@ -100,7 +102,6 @@ table bridge ${table} {
     type ifname . ipv4_addr
     ${given(addresses)}
   }
-  ${rateMbit === undefined ? '' : rateSets()}
   chain from_machine {
     ether daddr 01:80:c2:00:00:00/44 drop
     ether type ip iifname . ether saddr . ip saddr @pins accept
@@ -121,7 +122,6 @@ table bridge ${table} {
   }
   chain prerouting {
     type filter hook prerouting priority -250;
-    ${rateMbit === undefined ? '' : `iifgroup ${group} update @sent { iifname ${overRate(rateMbit)} } drop`}
     iifgroup ${group} jump from_machine
   }
   chain input {
@@ -136,29 +136,36 @@ table bridge ${table} {
   chain postrouting {
     type filter hook postrouting priority 250;
     oifgroup ${group} jump to_machine
-    ${rateMbit === undefined ? '' : `oifgroup ${group} update @received { oifname ${overRate(rateMbit)} } drop`}
   }
+  ${rateMbit === undefined ? '' : rateChains(group, rateMbit)}
 }
 `;
 }
 
-/** A bucket a tap, made by its first packet and forgotten when it is quiet. */
-function rateSets(): string {
-  return ['sent', 'received']
-    .map((name) => `set ${name} {\n    type ifname\n    size 65535\n    flags dynamic,timeout\n    timeout 1m\n  }`)
-    .join('\n  ');
-}
-
-function overRate(rateMbit: number): string {
-  const bytesPerSec = rateMbit * 125_000;
-  const burst = Math.max(MIN_BURST_BYTES, Math.round(bytesPerSec / 10));
-  return `limit rate over ${bytesPerSec} bytes/second burst ${burst} bytes`;
+/**
+ * A bucket a tap and direction, made by its first packet and forgotten when it is quiet. The chains are their own, after
+ * the ones that drop: what is flooded to a tap, and what a machine may not send, is not counted.
+ */
+function rateChains(group: number, rateMbit: number): string {
+  const limit = `limit rate over ${rateMbit * 125_000} bytes/second burst ${BURST_BYTES} bytes`;
+  const direction = (name: string, hook: string, side: string, priority: number) => `
+  set ${name} {
+    type ifname
+    size 65535
+    flags dynamic,timeout
+    timeout 1m
+  }
+  chain limit_${name} {
+    type filter hook ${hook} priority ${priority};
+    ${side}group ${group} update @${name} { ${side}name ${limit} } drop
+  }`;
+  return direction('sent', 'prerouting', 'iif', -240) + direction('received', 'postrouting', 'oif', 260);
 }
 
 /**
  * What a machine sends is judged by where it goes, packet by packet, never by a connection that stood before: a range
  * that is no longer allowed ends at once. Back come only replies. A refusal is answered, so that programs fail at once
- * instead of hanging.
+ * instead of hanging; the kernel limits the rate of ICMP, so TCP gets a reset.
  */
 function inetTable({ table, bridge, group, subnet, gateway, allow }: RuleOptions): string {
   return `
@@ -207,6 +214,7 @@ table inet ${table} {
     jump refuse
   }
   chain refuse {
+    meta l4proto tcp reject with tcp reset
     reject with icmpx admin-prohibited
   }
   chain postrouting {

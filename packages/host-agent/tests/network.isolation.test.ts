@@ -1,0 +1,542 @@
+// What machines may say and reach, shown on the real packet filter: each machine is a process that holds its tap as QEMU
+// would, with a network stack of its own. "Nothing came" is always shown by something later on the same way that did.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
+import { networkNames, tapOf } from '../src/network/names.ts';
+import { NftSession } from '../src/network/nft-session.ts';
+import { additions, BURST_BYTES } from '../src/network/rules.ts';
+import { macOfIp, PLACEHOLDER_MAC, parseSubnet } from '../src/network/subnet.ts';
+import { arpFrame, ethernet, pingFrame, tagged, UDP_PORT, udpFrame } from './support/frames.ts';
+import { Ear, must, Outside, openTapAs, type Speaker, TapMachine, tcpScript, udpScript } from './support/wire.ts';
+
+const SUBNET = '10.123.0.0/16';
+const GATEWAY = '10.123.0.1';
+const [A, B] = ['00000000000a', '00000000000b'];
+const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
+const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined };
+
+/** One address of each range that is never the internet; the outside has all of them. */
+const DENIED = [
+  '0.1.2.3',
+  '10.9.9.9',
+  '100.64.9.9',
+  '169.254.169.254',
+  '172.16.9.9',
+  '192.0.0.9',
+  '192.168.9.9',
+  '198.18.9.9',
+  '240.0.0.9',
+];
+const REFUSED = 'ECONNREFUSED';
+
+const canIsolate = process.getuid?.() === 0 && existsSync('/dev/net/tun');
+
+describe('network isolation', { skip: !canIsolate }, () => {
+  let home: string;
+  let network: BridgeNetwork;
+  const networks: BridgeNetwork[] = [];
+  let outside: Outside;
+  let bridge: string;
+  const speakers: Speaker[] = [];
+
+  before(async () => {
+    outside = await Outside.behind('sbxout', DENIED);
+  });
+  after(() => outside.end());
+  beforeEach(() => {
+    home = mkdtempSync(join(tmpdir(), 'sandbar-network-'));
+    bridge = networkNames(home).bridge;
+  });
+  afterEach(async () => {
+    await Promise.all(speakers.splice(0).map((speaker) => speaker.end()));
+    for (const made of networks.splice(0)) await made.remove();
+    rmSync(home, { recursive: true });
+  });
+
+  async function start(options: Partial<BridgeOptions> = {}): Promise<BridgeNetwork> {
+    network = await BridgeNetwork.create(home, parseSubnet(SUBNET), [Outside.address], { ...OPEN, ...options });
+    networks.push(network);
+    return network;
+  }
+
+  async function listen(device = bridge): Promise<Ear> {
+    const ear = await Ear.on(device);
+    speakers.push(ear);
+    return ear;
+  }
+
+  async function plug(vmId: string): Promise<TapMachine> {
+    await network.attach(vmId, 0);
+    const machine = await TapMachine.open(tapOf(vmId));
+    speakers.push(machine);
+    return machine;
+  }
+
+  async function machineWith(vmId: string, ip: string): Promise<TapMachine> {
+    const machine = await plug(vmId);
+    await network.assign(vmId, ip);
+    machine.configure(ip, 16, GATEWAY);
+    return machine;
+  }
+
+  const toGateway = (ip: string, what: { to: string; text: string; port?: number }) =>
+    udpFrame({ from: ip, fromMac: macOfIp(ip), toMac: macOfIp(GATEWAY), ...what });
+
+  /** What the machine at `ip` may rightly say to the gateway. */
+  const honest = (ip: string, text: string) => toGateway(ip, { to: GATEWAY, text });
+
+  /** Bytes of IP in the long frames that came. */
+  const bytesOf = (speaker: Speaker) =>
+    speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
+
+  describe('who a machine may speak as', () => {
+    it('NET-2: a frame that is not from the machine itself never reaches the host', async () => {
+      await start();
+      const a = await plug(A);
+      await network.assign(A, IP_A);
+      await network.assign(B, IP_B);
+      const [macA, macB] = [macOfIp(IP_A), macOfIp(IP_B)];
+      const good = { from: IP_A, fromMac: macA, to: GATEWAY, toMac: macOfIp(GATEWAY) };
+      const arp = { fromMac: macA, senderMac: macA, sender: IP_A, target: GATEWAY };
+      const lies: Record<string, Buffer> = {
+        'lie-mac': udpFrame({ ...good, fromMac: macB, text: 'lie-mac' }),
+        'lie-placeholder': udpFrame({ ...good, fromMac: PLACEHOLDER_MAC, text: 'lie-placeholder' }),
+        'lie-ip': udpFrame({ ...good, from: IP_B, text: 'lie-ip' }),
+        'lie-both': udpFrame({ ...good, from: IP_B, fromMac: macB, text: 'lie-both' }),
+        'lie-foreign': udpFrame({ ...good, from: '198.51.100.1', text: 'lie-foreign' }),
+        'lie-dhcp': udpFrame({ ...good, from: '0.0.0.0', to: '255.255.255.255', port: 67, text: 'lie-dhcp' }),
+        'lie-arp-mac': arpFrame({ ...arp, senderMac: macB, text: 'lie-arp-mac' }),
+        'lie-arp-ip': arpFrame({ ...arp, sender: IP_B, text: 'lie-arp-ip' }),
+        'lie-arp-gateway': arpFrame({ ...arp, sender: GATEWAY, isReply: true, text: 'lie-arp-gateway' }),
+        'lie-arp-ether': arpFrame({ ...arp, fromMac: macB, text: 'lie-arp-ether' }),
+        'lie-arp-target': arpFrame({ ...arp, target: IP_B, text: 'lie-arp-target' }),
+        'lie-vlan': tagged(udpFrame({ ...good, text: 'lie-vlan' })),
+        'lie-double-vlan': tagged(tagged(udpFrame({ ...good, text: 'lie-double-vlan' }))),
+        'lie-vlan-arp': tagged(arpFrame({ ...arp, text: 'lie-vlan-arp' })),
+        'lie-ipv6': ethernet('33:33:00:00:00:01', macA, 0x86dd, Buffer.from(`${'\x60'.padEnd(40, '\0')}lie-ipv6`)),
+        'lie-ethertype': ethernet(macOfIp(GATEWAY), macA, 0x88b5, Buffer.from('lie-ethertype')),
+        'lie-802.3': ethernet(macOfIp(GATEWAY), macA, 64, Buffer.from('lie-802.3')),
+      };
+      const ear = await listen();
+      for (const lie of Object.values(lies)) a.send(lie);
+      a.send(arpFrame({ ...arp, text: 'true-arp' }));
+      a.send(udpFrame({ ...good, text: 'true-udp' }));
+      await ear.waitForText('true-arp');
+      await ear.waitForText('true-udp');
+      assert.deepEqual(
+        Object.keys(lies).filter((text) => ear.heard(text)),
+        [],
+      );
+      assert.doesNotMatch(must('bridge', ['fdb', 'show', 'br', bridge]), new RegExp(`${macB}.*${tapOf(A)}`));
+    });
+
+    it('NET-2: a frame to a group address of 802.1D, which skips the bridge, is not taken for one of another machine', async () => {
+      await start();
+      const a = await plug(A);
+      await network.assign(A, IP_A);
+      await network.assign(B, IP_B);
+      const query = { to: GATEWAY, port: 53 };
+      const own = { ...query, from: IP_A, fromMac: macOfIp(IP_A) };
+      for (let last = 0; last < 16; last++) {
+        const toMac = `01:80:c2:00:00:0${last.toString(16)}`;
+        a.send(udpFrame({ ...query, from: IP_B, fromMac: macOfIp(IP_B), toMac, text: `lie-group-${last}` }));
+        a.send(udpFrame({ ...own, toMac, text: `own-group-${last}` }));
+      }
+      a.send(udpFrame({ ...own, toMac: macOfIp(GATEWAY), text: 'true-query' }));
+      await outside.waitFor((line) => line.endsWith('true-query'));
+      assert.deepEqual(
+        outside.said.filter((line) => line.includes('-group')),
+        [],
+      );
+      assert.doesNotMatch(must('bridge', ['fdb', 'show', 'br', bridge]), new RegExp(`${macOfIp(IP_B)}.*${tapOf(A)}`));
+    });
+
+    it('NET-2: a later claim of an address ends the earlier one', async () => {
+      await start();
+      const [a, b] = [await plug(A), await plug(B)];
+      await network.assign(A, IP_A);
+      await network.assign(B, IP_A);
+      const ear = await listen();
+      a.send(honest(IP_A, 'old-owner'));
+      b.send(honest(IP_A, 'new-owner'));
+      await ear.waitForText('new-owner');
+      // The two taps are two ways: the old owner's frame is shown to have been dropped by one more after it.
+      await network.assign(A, IP_B);
+      a.send(honest(IP_B, 'old-owner-elsewhere'));
+      await ear.waitForText('old-owner-elsewhere');
+      assert.equal(ear.said.filter((line) => line.includes(Buffer.from('old-owner').toString('hex'))).length, 1);
+      // And another address replaces the first.
+      a.send(honest(IP_A, 'first-address'));
+      a.send(honest(IP_B, 'second-address'));
+      await ear.waitForText('second-address');
+      assert.equal(ear.heard('first-address'), false);
+    });
+
+    it('NET-2: a tap is opened by its own user and no other', async () => {
+      await start();
+      await network.attach(A, 70_001);
+      const tun = openSync('/dev/net/tun', 'r+');
+      const other = openSync('/dev/net/tun', 'r+');
+      assert.match(openTapAs(70_002, tapOf(A), other), /Operation not permitted/);
+      assert.equal(openTapAs(70_001, tapOf(A), tun), '');
+      closeSync(tun);
+      closeSync(other);
+    });
+  });
+
+  describe('what a machine may reach', () => {
+    it('NET-1: machines do not reach each other, neither on the bridge nor through the host', async () => {
+      await start({ allow: ['10.0.0.0/8'] });
+      const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
+      for (const [from, to, sender, receiver] of [
+        [IP_A, IP_B, a, b],
+        [IP_B, IP_A, b, a],
+      ] as const) {
+        const own = { from, fromMac: macOfIp(from), to };
+        sender.send(udpFrame({ ...own, toMac: macOfIp(to), text: `direct-${to}` }));
+        sender.send(udpFrame({ ...own, toMac: 'ff:ff:ff:ff:ff:ff', text: `broadcast-${to}` }));
+        sender.send(udpFrame({ ...own, toMac: macOfIp(GATEWAY), text: `routed-${to}` }));
+        assert.equal(await sender.run(`require('child_process').execSync('ip route add ${to} via ${GATEWAY}')`), '');
+        assert.equal(await sender.run(tcpScript(to, UDP_PORT)), REFUSED);
+        const host = createSocket('udp4');
+        host.send(`host-${to}`, UDP_PORT, to);
+        await receiver.waitForText(`host-${to}`);
+        host.close();
+        for (const way of ['direct', 'broadcast', 'routed']) assert.equal(receiver.heard(`${way}-${to}`), false, way);
+      }
+    });
+
+    it('NET-1: what is meant for one machine is not shown to another', async () => {
+      await start();
+      const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
+      // Nothing has been learnt of A's MAC yet, so the bridge sends this to every port.
+      must('ip', ['neigh', 'replace', IP_A, 'lladdr', macOfIp(IP_A), 'dev', bridge]);
+      const host = createSocket('udp4');
+      host.send('for-a', UDP_PORT, IP_A);
+      await a.waitForText('for-a');
+      host.send('for-b', UDP_PORT, IP_B);
+      await b.waitForText('for-b');
+      host.close();
+      assert.equal(b.heard('for-a'), false);
+    });
+
+    it('NET-3: the internet, names and the gateway are reached, and answer', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
+      assert.equal(await a.run(udpScript(Outside.address, UDP_PORT, 'from-a')), 'answer');
+      assert.ok(outside.said.includes(`udp ${Outside.hostAddress} from-a`), 'the address is translated');
+      assert.equal(await a.run(udpScript(GATEWAY, 53)), 'answer');
+      assert.equal(await a.run(tcpScript(GATEWAY, 53)), 'welcome');
+      a.send(pingFrame({ from: IP_A, fromMac: macOfIp(IP_A), to: GATEWAY, toMac: macOfIp(GATEWAY), text: 'ping' }));
+      await a.waitForText('ping');
+    });
+
+    it('NET-3: no range that is not the internet is reached, over TCP or UDP', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      for (const address of DENIED) {
+        assert.equal(
+          must(process.execPath, ['-e', tcpScript(address, UDP_PORT)]).trim(),
+          'welcome',
+          `host: ${address}`,
+        );
+        assert.equal(await a.run(tcpScript(address, UDP_PORT, 'denied')), REFUSED, address);
+        a.send(toGateway(IP_A, { to: address, text: 'denied' }));
+      }
+      assert.equal(await a.run(udpScript(Outside.address, UDP_PORT, 'last')), 'answer');
+      assert.deepEqual(
+        outside.said.filter((line) => line.includes('denied')),
+        [],
+      );
+    });
+
+    it('NET-3: a range that the configuration allows is reached, and none beside it', async () => {
+      await start({ allow: ['10.9.9.9/32', '192.168.9.0/24'] });
+      const a = await machineWith(A, IP_A);
+      assert.equal(await a.run(tcpScript('10.9.9.9', UDP_PORT)), 'welcome');
+      assert.equal(await a.run(tcpScript('192.168.9.9', UDP_PORT)), 'welcome');
+      a.send(toGateway(IP_A, { to: '192.168.9.9', text: 'allowed' }));
+      await outside.waitFor((line) => line.endsWith('allowed'));
+      assert.equal(await a.run(tcpScript('172.16.9.9', UDP_PORT)), REFUSED);
+    });
+
+    it('NET-3: no port of the host is reached, on any of its addresses', async () => {
+      await start({ allow: ['0.0.0.0/0'] });
+      const a = await machineWith(A, IP_A);
+      const tcp = createServer((socket) => socket.end('host'));
+      tcp.listen(0, '0.0.0.0');
+      await once(tcp, 'listening');
+      const { port } = tcp.address() as AddressInfo;
+      const udp = createSocket('udp4');
+      const told: string[] = [];
+      udp.on('message', (message) => told.push(String(message)));
+      udp.bind(port, '0.0.0.0');
+      await once(udp, 'listening');
+      udp.addMembership('224.0.0.251', GATEWAY);
+      const uplink = Object.values(networkInterfaces())
+        .flat()
+        .find((found) => found?.family === 'IPv4' && !found.internal && !found.address.startsWith('10.123.'));
+      for (const address of [GATEWAY, Outside.hostAddress, uplink?.address ?? GATEWAY]) {
+        assert.equal(await a.run(tcpScript(address, port)), REFUSED, address);
+        a.send(toGateway(IP_A, { to: address, port, text: 'denied' }));
+      }
+      const own = { from: IP_A, fromMac: macOfIp(IP_A), port };
+      a.send(udpFrame({ ...own, to: '224.0.0.251', toMac: '01:00:5e:00:00:fb', text: 'denied-multicast' }));
+      a.send(udpFrame({ ...own, to: '10.123.255.255', toMac: 'ff:ff:ff:ff:ff:ff', text: 'denied-broadcast' }));
+      a.send(udpFrame({ ...own, to: GATEWAY, toMac: macOfIp(GATEWAY), port: 53, text: 'query-after' }));
+      await outside.waitFor((line) => line.endsWith('query-after'));
+      assert.equal(await outside.run(tcpScript(Outside.hostAddress, port)), 'host');
+      const control = once(udp, 'message');
+      await outside.run(
+        `const s = require('dgram').createSocket('udp4'); s.send('control', ${port}, '${Outside.hostAddress}', () => s.close())`,
+      );
+      await control;
+      assert.deepEqual(told, ['control']);
+      tcp.close();
+      udp.close();
+    });
+
+    it('NET-3: nobody outside opens a connection to a machine; the host may', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      const server = a.start(
+        `require('net').createServer((s) => s.end('machine')).listen(${UDP_PORT}, () => console.log('listening'));
+         process.stdin.resume().on('end', () => process.exit())`,
+      );
+      await once(server.stdout, 'data');
+      await outside.run(
+        `const s = require('dgram').createSocket('udp4'); s.send('intruder', ${UDP_PORT}, '${IP_A}', () => s.close())`,
+      );
+      const socket = connect(UDP_PORT, IP_A);
+      assert.equal(String((await once(socket, 'data'))[0]), 'machine');
+      // The way from outside is open: it is the same that answers take.
+      assert.equal(await a.run(udpScript(Outside.address, UDP_PORT)), 'answer');
+      assert.equal(a.heard('intruder'), false);
+      socket.destroy();
+      server.stdin.end();
+      await once(server, 'close');
+    });
+  });
+
+  describe('when the rules stand', () => {
+    it('NET-4: nothing passes a tap before its machine is known, in either direction', async () => {
+      await start();
+      const a = await plug(A);
+      const ear = await listen();
+      a.send(honest(IP_A, 'too-early'));
+      must('ip', ['neigh', 'replace', IP_A, 'lladdr', macOfIp(IP_A), 'dev', bridge]);
+      const host = createSocket('udp4');
+      await new Promise((sent) => host.send('host-too-early', UDP_PORT, IP_A, sent));
+      await network.assign(A, IP_A);
+      a.send(honest(IP_A, 'in-time'));
+      await ear.waitForText('in-time');
+      host.send('host-in-time', UDP_PORT, IP_A);
+      await a.waitForText('host-in-time');
+      host.close();
+      assert.equal(ear.heard('too-early'), false);
+      // Not a single frame of any kind, so the host's own chatter did not pass either.
+      const inTime = Buffer.from('in-time').toString('hex');
+      assert.deepEqual(
+        a.said.slice(1).filter((line) => !line.includes(inTime)),
+        [],
+      );
+    });
+
+    it('NET-4: the rules stay when the agent is killed, and the next one replaces them without a gap', async () => {
+      const script = `
+        const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
+        const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
+        const options = { assigned: new Map(), allow: [], rateMbit: undefined };
+        const network = await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options);
+        for (const [vmId, ip] of [['${A}', '${IP_A}'], ['${B}', '${IP_B}']]) {
+          await network.attach(vmId, 0);
+          await network.assign(vmId, ip);
+        }
+        process.kill(process.pid, 'SIGKILL');`;
+      const agent = spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
+      assert.deepEqual(await once(agent, 'close'), [null, 'SIGKILL']);
+
+      const a = await TapMachine.open(tapOf(A));
+      const ear = await listen();
+      speakers.push(a);
+      a.configure(IP_A, 16, GATEWAY);
+      assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome', 'machines go on without an agent');
+      const lie = { from: IP_B, fromMac: macOfIp(IP_A), to: GATEWAY, toMac: macOfIp(GATEWAY), text: 'lie-in-the-gap' };
+      a.send(udpFrame(lie));
+
+      let isMade = false;
+      const made = start({ assigned: new Map([[A, IP_A]]) }).finally(() => {
+        isMade = true;
+      });
+      while (!isMade) {
+        a.send(udpFrame(lie));
+        await new Promise((turn) => setImmediate(turn));
+      }
+      await made;
+      a.send(honest(IP_A, 'in-time'));
+      await ear.waitForText('in-time');
+      assert.equal(ear.heard('lie-in-the-gap'), false);
+      assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
+      const pins = must('nft', ['list', 'set', 'bridge', networkNames(home).table, 'pins']);
+      assert.match(pins, new RegExp(tapOf(A)));
+      assert.doesNotMatch(pins, new RegExp(tapOf(B)), 'what is not assigned any more lost its word');
+      assert.deepEqual((await network.listVmIds()).sort(), [A, B], 'its tap is still to be seen');
+    });
+
+    it('NET-4: rules that somebody flushed are whole again with the next change', async () => {
+      await start();
+      await network.assign(A, IP_A);
+      const { table } = networkNames(home);
+      must('nft', ['-f', '-'], `delete table bridge ${table}\ndelete table inet ${table}\n`);
+      await network.assign(B, IP_B);
+      assert.deepEqual((await network.listVmIds()).sort(), [A, B]);
+      assert.match(must('nft', ['list', 'table', 'inet', table]), /masquerade/);
+    });
+
+    it('NET-4: an nft that is held open adds in one transaction, and says when it cannot', async () => {
+      await start();
+      const { table } = networkNames(home);
+      const session = new NftSession();
+      const tapA = new Map([[tapOf(A), IP_A]]);
+      const first = additions(table, tapA);
+      await session.run(first.command, first.echoes);
+      assert.deepEqual(await network.listVmIds(), [A]);
+      await assert.rejects(session.run(first.command, first.echoes), /nft complains/);
+      const many = additions(
+        table,
+        new Map(Array.from({ length: 8 }, (_, at) => [tapOf(`00000000010${at}`), `10.123.1.${at}`])),
+      );
+      await session.run(many.command, many.echoes);
+      assert.equal((await network.listVmIds()).length, 9);
+      session.close();
+    });
+  });
+
+  describe('what is left', () => {
+    it('NET-5: a machine with the address of one that is gone gets nothing of its connections', async () => {
+      await start();
+      const old = await machineWith(A, IP_A);
+      const client = old.start(
+        `const s = require('net').connect(${UDP_PORT}, '${Outside.address}'); s.on('data', (d) => console.log(String(d)));`,
+      );
+      await once(client.stdout, 'data');
+      const remembered = () => must('sh', ['-c', `conntrack -L --orig-src ${IP_A} 2>/dev/null || true`]);
+      assert.match(remembered(), new RegExp(Outside.address));
+      await network.detach(A);
+      await old.end();
+      client.kill('SIGKILL');
+      assert.equal(remembered(), '');
+      assert.equal(must('ip', ['neigh', 'show', 'to', IP_A, 'dev', bridge]), '');
+      assert.doesNotMatch(must('bridge', ['fdb', 'show', 'br', bridge]), new RegExp(macOfIp(IP_A)));
+
+      const next = await machineWith(B, IP_A);
+      const ear = await listen('sbxout');
+      outside.tell('late-answer');
+      await ear.waitForText('late-answer');
+      assert.equal(await next.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
+      assert.equal(next.heard('late-answer'), false);
+    });
+
+    it('NET-5: connections that a killed agent did not clear away are gone when the next one starts', async () => {
+      await start();
+      const old = await machineWith(A, IP_A);
+      const kept = await machineWith(B, IP_B);
+      for (const machine of [old, kept])
+        assert.equal(await machine.run(udpScript(Outside.address, UDP_PORT)), 'answer');
+      const remembered = (ip: string) => must('sh', ['-c', `conntrack -L --orig-src ${ip} 2>/dev/null || true`]) !== '';
+      assert.deepEqual([remembered(IP_A), remembered(IP_B)], [true, true]);
+      const script = `
+        const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
+        const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
+        const options = { assigned: new Map([['${B}', '${IP_B}']]), allow: [], rateMbit: undefined };
+        await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options).catch((error) => {
+          if (!/Port 53/.test(error.message)) throw error;
+        });
+        process.exit(0);`;
+      must(process.execPath, ['--input-type=module', '-e', script]);
+      assert.deepEqual([remembered(IP_A), remembered(IP_B)], [false, true]);
+    });
+
+    it('NET-5: nothing is left of a VM that was detached, nor of the network that was removed', async () => {
+      await start({ rateMbit: 100 });
+      await machineWith(A, IP_A);
+      await network.attach(B, 0);
+      await network.detach(A);
+      await network.detach(A);
+      assert.deepEqual(await network.listVmIds(), [B]);
+      assert.equal(existsSync(`/sys/class/net/${tapOf(A)}`), false);
+      await network.remove();
+      assert.deepEqual(await network.listVmIds(), []);
+      assert.doesNotMatch(must('nft', ['list', 'tables']), new RegExp(networkNames(home).table));
+      assert.equal(existsSync(`/sys/class/net/${bridge}`), false);
+      assert.equal(existsSync(`/sys/class/net/${tapOf(B)}`), false);
+    });
+  });
+
+  describe('many at once', () => {
+    it('NET-3: a machine sends and receives no faster than it may, whatever its neighbour does', async () => {
+      await start({ rateMbit: 1 });
+      const [a, b] = [await plug(A), await plug(B)];
+      await network.assign(A, IP_A);
+      await network.assign(B, IP_B);
+      const [bytesPerSec, frames] = [125_000, 3000];
+      // The kernel's bucket holds the bytes of a second and the burst.
+      const burst = bytesPerSec + BURST_BYTES;
+      const ear = await listen();
+      const began = performance.now();
+      for (let count = 0; count < frames; count++) a.send(honest(IP_A, `many ${'x'.repeat(1300)}`));
+      b.send(honest(IP_B, 'neighbour'));
+      await ear.waitForText('neighbour');
+      const speaks = setInterval(() => a.send(honest(IP_A, 'again')), 50);
+      await ear.waitForText('again');
+      clearInterval(speaks);
+      const may = () => burst + (bytesPerSec * (performance.now() - began)) / 1000;
+      const sent = Number(readFileSync(`/sys/class/net/${tapOf(A)}/statistics/rx_bytes`, 'utf8'));
+      const passed = bytesOf(ear);
+      assert.ok(sent > may(), 'more was sent than may pass');
+      assert.ok(passed > burst / 2 && passed <= may(), `${passed} bytes passed of ${sent}`);
+
+      must('ip', ['neigh', 'replace', IP_A, 'lladdr', macOfIp(IP_A), 'dev', bridge]);
+      const host = createSocket('udp4');
+      for (let count = 0; count < frames; count++) host.send('y'.repeat(1300), UDP_PORT, IP_A);
+      const tells = setInterval(() => host.send('more', UDP_PORT, IP_A), 50);
+      await a.waitForText('more');
+      clearInterval(tells);
+      host.close();
+      const received = bytesOf(a);
+      assert.ok(received > burst / 2 && received <= may(), `${received} bytes received`);
+    });
+
+    it('NET-4: many VMs at once, on two networks of one host', async () => {
+      await start();
+      const otherHome = mkdtempSync(join(tmpdir(), 'sandbar-network-'));
+      const other = await BridgeNetwork.create(otherHome, parseSubnet('10.124.0.0/16'), ['127.0.0.1'], OPEN);
+      networks.push(other);
+      const ids = (first: number) => Array.from({ length: 20 }, (_, at) => `0000000000${(first + at).toString(16)}`);
+      const plugIn = (where: BridgeNetwork, vmIds: readonly string[]) =>
+        vmIds.map(async (vmId, at) => {
+          await where.attach(vmId, 70_000 + at);
+          await where.assign(vmId, where.gateway.replace(/1$/, String(at + 100)));
+        });
+      await Promise.all([...plugIn(network, ids(16)), ...plugIn(other, ids(64))]);
+      assert.deepEqual((await network.listVmIds()).sort(), ids(16));
+      assert.deepEqual((await other.listVmIds()).sort(), ids(64));
+      // One network's rules do not touch the other's machines.
+      const machine = await machineWith(A, IP_A);
+      assert.equal(await machine.run(udpScript(Outside.address, UDP_PORT)), 'answer');
+      await Promise.all([...ids(16).map((vmId) => network.detach(vmId)), ...ids(64).map((vmId) => other.detach(vmId))]);
+      assert.deepEqual(await network.listVmIds(), [A]);
+      assert.deepEqual(await other.listVmIds(), []);
+      rmSync(otherHome, { recursive: true });
+    });
+  });
+});
