@@ -21,8 +21,8 @@ export type Transport = {
   close(): void;
 };
 
-/** Shorter than the 5 s after which a Node server closes an idle connection. */
-const KEEP_IDLE_MS = 4_000;
+/** Shorter than the 72 s after which the agent's server closes an idle connection. */
+const KEEP_IDLE_MS = 60_000;
 
 export function createTransport(socketPath: string): Transport {
   const agent = new Agent({ keepAlive: true, timeout: KEEP_IDLE_MS });
