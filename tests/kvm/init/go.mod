@@ -1,0 +1,3 @@
+module sandbar/kvm-test-init
+
+go 1.24.0

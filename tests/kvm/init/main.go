@@ -1,0 +1,98 @@
+// The first process of the KVM test's host: loads the modules that its kernel needs to find the disk, goes there and
+// becomes the shell script that is the host's life. The script is on the data disk, with the rest of the test, so that
+// the host's own disk is made of packages alone and is seldom built again.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	rootDisk   = "/dev/vda"
+	dataDisk   = "/dev/vdb"
+	newRoot    = "/root-fs"
+	dataFolder = "/data"
+	shell      = "/bin/sh"
+	script     = dataFolder + "/checkout/tests/kvm/host/start.sh"
+	// A disk appears within milliseconds of its driver; past this it never comes.
+	diskPatience = 10 * time.Second
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Println("kvm-test-init:", err)
+		_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
+	}
+}
+
+func run() error {
+	if err := syscall.Mount("devtmpfs", "/dev", "devtmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount /dev: %w", err)
+	}
+	list, err := os.ReadFile("/modules.list")
+	if err != nil {
+		return err
+	}
+	for _, file := range strings.Fields(string(list)) {
+		if err := load(file); err != nil {
+			return fmt.Errorf("load %s: %w", file, err)
+		}
+	}
+	if err := mountDisk(rootDisk, newRoot); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(newRoot+dataFolder, 0o755); err != nil {
+		return err
+	}
+	if err := mountDisk(dataDisk, newRoot+dataFolder); err != nil {
+		return err
+	}
+	return enterRoot()
+}
+
+func load(file string) error {
+	module, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer module.Close()
+	_, _, code := syscall.Syscall(sysFinitModule, module.Fd(), emptyText(), 0)
+	if code != 0 && code != syscall.EEXIST {
+		return code
+	}
+	return nil
+}
+
+func mountDisk(disk, folder string) error {
+	for until := time.Now().Add(diskPatience); ; time.Sleep(10 * time.Millisecond) {
+		err := syscall.Mount(disk, folder, "ext4", 0, "")
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("mount %s: %w", disk, err)
+		}
+	}
+}
+
+func enterRoot() error {
+	if err := os.Chdir(newRoot); err != nil {
+		return err
+	}
+	if err := syscall.Mount("/dev", "dev", "", syscall.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move /dev: %w", err)
+	}
+	if err := syscall.Mount(".", "/", "", syscall.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move the root: %w", err)
+	}
+	if err := syscall.Chroot("."); err != nil {
+		return err
+	}
+	path := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	environment := []string{path, "HOME=/root", "LC_ALL=C.UTF-8"}
+	return syscall.Exec(shell, []string{shell, script}, environment)
+}

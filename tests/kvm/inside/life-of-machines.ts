@@ -1,0 +1,92 @@
+// What a user does with machines, through the SDK, with a look at the processes that they are: the API may say `kvm`
+// only where the kernel agrees.
+import assert from 'node:assert/strict';
+import { readdirSync, readlinkSync } from 'node:fs';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { Sandbar } from '@sandbar/sdk/client.ts';
+import { readCredentials } from '@sandbar/service/credentials.ts';
+
+const SHAPE = { memory_mb: 256, rootfs_size_gb: 2 };
+
+/** Throws at the first thing that is not as it should be. */
+export async function lifeOfMachines(home: string): Promise<void> {
+  const credentials = readCredentials(`${home}/credentials.json`);
+  if (credentials === undefined) throw new Error(`${home}/credentials.json is missing`);
+  const sandbar = new Sandbar({ baseUrl: credentials.base_url, apiKey: credentials.api_key });
+  const run = (machine: Machine, command: string) => outputOf(sandbar, machine.id, command);
+
+  const first = await step('create', () => sandbar.machines.create({ ...SHAPE, name: 'first' }));
+  await step('the machine is isolated by KVM', async () => {
+    const shown = await sandbar.machines.get(first.id);
+    assert.equal(shown.state, 'running');
+    assert.equal(shown.isolation, 'kvm');
+    const processes = kvmProcesses();
+    assert.equal(processes.length, 1, 'one process of this host has a KVM virtual machine');
+    assert.match(processes[0] ?? '', /\/qemu-system-x86_64-microvm$/);
+  });
+  await step('exec', async () => {
+    const text = await run(
+      first,
+      'echo hello; echo data > /root/kept; sync; dmesg | grep -o "Hypervisor detected: KVM"',
+    );
+    assert.equal(text, 'hello\nHypervisor detected: KVM\n');
+  });
+
+  const second = await step('create another', () => sandbar.machines.create({ ...SHAPE, name: 'second' }));
+  await step('the two share nothing that names them', async () => {
+    const identity =
+      'cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname; head -c 16 /dev/urandom | od -An -tx1';
+    const [a, b] = [await run(first, identity), await run(second, identity)];
+    assert.equal(a.split('\n').length, b.split('\n').length);
+    for (const [index, line] of a.trim().split('\n').entries()) assert.notEqual(line, b.split('\n')[index]);
+  });
+
+  await step('stop', async () => assert.equal((await sandbar.machines.stop(first.id)).state, 'stopped'));
+  await step('start', async () => assert.equal((await sandbar.machines.start(first.id)).state, 'running'));
+  await step('the disk was kept', async () => assert.equal(await run(first, 'cat /root/kept'), 'data\n'));
+
+  for (const { id } of [first, second]) {
+    await step('delete', () => sandbar.machines.destroy(id));
+    assert.equal((await sandbar.machines.get(id)).state, 'destroyed');
+  }
+  await step('no machine is left', async () => assert.deepEqual(await sandbar.machines.list(), []));
+}
+
+/** Runs a step and says on the console how long it took. */
+async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const began = performance.now();
+  const result = await work().catch((error: unknown) => {
+    throw new Error(`${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  });
+  console.log(`ok ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)`);
+  return result;
+}
+
+async function outputOf(sandbar: Sandbar, machineId: string, command: string): Promise<string> {
+  const job = await sandbar.execs.start(machineId, { command });
+  const ended = await sandbar.execs.wait(machineId, job.id);
+  const [stdout = '', stderr = ''] = await Promise.all(
+    (['stdout', 'stderr'] as const).map(async (stream) => {
+      const page = await sandbar.execs.output(machineId, job.id, { stream });
+      return Buffer.from(page.data, 'base64').toString();
+    }),
+  );
+  assert.equal(`${ended.status} ${ended.exit_code}`, 'exited 0', `${command}: ${stdout}${stderr}`);
+  return stdout;
+}
+
+/** Executables of the processes that have a virtual machine of KVM open. */
+function kvmProcesses(): string[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name) && hasVirtualMachine(name))
+    .map((pid) => readlinkSync(`/proc/${pid}/exe`));
+}
+
+function hasVirtualMachine(pid: string): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).some((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`) === 'anon_inode:kvm-vm');
+  } catch {
+    // It is gone, or a descriptor of it is.
+    return false;
+  }
+}

@@ -1,0 +1,56 @@
+// `npm run test:kvm`: boots a Debian host with an emulated processor that can virtualise, and runs the service in it on
+// KVM (inside/main.ts). Slow and self-contained: nothing of it stays but the host's image in the cache.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { readConfig } from '@sandbar/service/config.ts';
+import { formatDuration, lineProgress } from '@sandbar/service/progress.ts';
+import { setUp } from '@sandbar/service/setup/setup.ts';
+import { onStopSignals } from '@sandbar/service/stop-signals.ts';
+import { makeDataDisk } from './data-disk.ts';
+import { ensureHostImage } from './host-image.ts';
+import { runHost } from './host-vm.ts';
+import { verdictOf } from './inside/verdict.ts';
+
+async function main(stop: AbortSignal): Promise<void> {
+  const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
+  const config = readConfig(process.env, process.getuid?.() ?? -1);
+  const { checkout, cacheDir } = config;
+  progress.say('Setting up');
+  const { goPath } = await setUp(config, progress);
+  const image = await progress.step('image of a host', (say) => ensureHostImage(cacheDir, goPath, say));
+
+  const folder = await mkdtemp(path.join(tmpdir(), 'sandbar-kvm-'));
+  try {
+    const disk = await progress.step('disk with the checkout', () =>
+      makeDataDisk(folder, { checkout, cacheDir, goPath }),
+    );
+    stop.throwIfAborted();
+    progress.say('Booting the host; what follows is its console');
+    const began = performance.now();
+    let verdict: string | undefined;
+    const onLine = (line: string) => {
+      progress.say(`${formatElapsed(began)} | ${line}`);
+      verdict ??= verdictOf(line);
+    };
+    await runHost(image, disk, onLine, stop);
+    if (verdict !== 'passed') throw new Error(verdict ?? 'the host went off before the test had ended');
+    progress.say(`\nPassed on KVM in ${formatDuration(performance.now() - began)}.`);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function formatElapsed(began: number): string {
+  return ((performance.now() - began) / 1000).toFixed(1).padStart(6);
+}
+
+const { stop } = onStopSignals();
+try {
+  await main(stop);
+} catch (error) {
+  if (stop.aborted) console.error('\nStopped.');
+  else console.error(`\nFAILED: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = stop.aborted ? 130 : 1;
+}
+process.exit();
