@@ -49,4 +49,17 @@ describe('guest channel', () => {
     guest.destroy();
     await assert.rejects(opened, /closed before/);
   });
+
+  it('ISO-10: a guest that sends without end and never answers is given up before the time is over', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, new AbortController().signal);
+    guest.on('error', () => {});
+    const flood = () => {
+      while (!guest.destroyed && guest.write(Buffer.alloc(65_536)));
+    };
+    guest.on('drain', flood);
+    flood();
+    await assert.rejects(opened, /sends, but does not answer/);
+    guest.destroy();
+  });
 });

@@ -1,20 +1,28 @@
 // The HTTP/2 client against a guest that does not keep to the protocol: whatever it sends or leaves out, a call ends.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
+import {
+  createServer,
+  type Http2Server,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
+import type { ServiceError } from '@sandbar/contract/errors.ts';
+import { GuestProtocolError } from '../src/guest/frames.ts';
 import { GuestClient } from '../src/guest/guest-client.ts';
 
 describe('guest client', () => {
   const path = `/tmp/sandbar-guest-client-${process.pid}.sock`;
   const clients: GuestClient[] = [];
   let server: Http2Server;
-  let respond: (stream: ServerHttp2Stream) => void = () => {};
+  let respond: (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => void = () => {};
   before(async () => {
-    server = createServer().on('stream', (stream) => {
+    server = createServer().on('stream', (stream, headers) => {
       stream.on('error', () => {});
-      respond(stream);
+      respond(stream, headers);
     });
     server.on('sessionError', () => {});
     await new Promise<void>((resolve) => server.listen(path, resolve));
@@ -38,6 +46,18 @@ describe('guest client', () => {
     };
     const client = await open(100);
     await assert.rejects(client.listJobs(), /did not answer GET \/jobs in time/);
+  });
+
+  it('ISO-10: a body that is too large is given up', async () => {
+    respond = (stream) => {
+      stream.respond({ ':status': 200 });
+      const fill = () => {
+        while (!stream.destroyed && stream.write(Buffer.alloc(65_536, ' ')));
+      };
+      stream.on('drain', fill);
+      fill();
+    };
+    await assert.rejects((await open()).listJobs(), /too large/);
   });
 
   it('an answer that never comes is given up', async () => {
@@ -80,5 +100,91 @@ describe('guest client', () => {
       for await (const _ of frames);
     });
     await Promise.all([client.closed, broken]);
+  });
+
+  it('ISO-11: the status of another job does not end this one', async () => {
+    const end = { status: 'exited', exit_code: 0, signal: null, stdout_bytes: 0, stderr_bytes: 0, truncated: false };
+    const say = (id: string) => {
+      const payload = Buffer.from(JSON.stringify({ ...end, id }));
+      const header = Buffer.alloc(16);
+      header.writeUInt8(3, 0);
+      header.writeUInt32BE(payload.length, 4);
+      respond = (stream) => {
+        stream.respond({ ':status': 200 });
+        stream.end(Buffer.concat([header, payload]));
+      };
+    };
+    const client = await open();
+    const follow = async () => {
+      const frames = [];
+      for await (const frame of await client.followJob('mine', { stdout: 0, stderr: 0 })) frames.push(frame.type);
+      return frames;
+    };
+    say('mine');
+    assert.deepEqual(await follow(), ['end']);
+    say('yours');
+    await assert.rejects(follow(), GuestProtocolError);
+  });
+
+  it('ISO-11: what a guest answers to its identity is not listened to', async () => {
+    respond = (stream) => {
+      stream.respond({ ':status': 200 });
+      stream.end('{"machine_id": "another", "identity": "another"}');
+    };
+    const identity = {
+      machineId: 'm',
+      hostname: 'm',
+      address: '10.0.0.2/24',
+      gateway: '',
+      nameServers: [],
+      mac: '',
+      mtu: 0,
+    };
+    assert.equal(await (await open()).setIdentity(identity), undefined);
+  });
+
+  it("ISO-10: a guest refuses only with what is a guest's to say", async () => {
+    for (const [code, expected] of [
+      ['not_found', 'not_found'],
+      ['unauthorized', 'host_unavailable'],
+      ['insufficient_balance', 'host_unavailable'],
+    ]) {
+      respond = (stream) => {
+        stream.respond({ ':status': 404 });
+        stream.end(JSON.stringify({ code, detail: 'x'.repeat(10_000) }));
+      };
+      await assert.rejects((await open()).cancelJob('x'), (error: ServiceError) => {
+        assert.equal(error.code, expected);
+        return error.message.length < 1000;
+      });
+    }
+  });
+
+  it('a rehearsal is an identity step and a job, and leaves no job', async () => {
+    const seen: string[] = [];
+    const job = { status: 'exited', exit_code: 0, signal: null, stdout_bytes: 0, stderr_bytes: 0, truncated: false };
+    const payload = Buffer.from(JSON.stringify({ ...job, id: 'rehearsal' }));
+    const header = Buffer.alloc(16);
+    header.writeUInt8(3, 0);
+    header.writeUInt32BE(payload.length, 4);
+    let left = '[]';
+    respond = (stream, headers) => {
+      const call = `${headers[':method']} ${headers[':path']}`;
+      seen.push(call);
+      stream.respond({ ':status': 200 });
+      if (call === 'PUT /jobs/rehearsal') stream.end(Buffer.concat([header, payload]));
+      else stream.end(call === 'GET /jobs' ? `{"jobs": ${left}}` : '{}');
+    };
+    const client = await open();
+    await client.rehearse();
+    assert.deepEqual(seen, [
+      'POST /rehearsal',
+      'PUT /jobs/rehearsal',
+      'POST /jobs/rehearsal/ack',
+      'DELETE /jobs/rehearsal',
+      'GET /jobs',
+    ]);
+    left = `[${payload.toString()}]`;
+    await assert.rejects(client.rehearse(), /left with a job/);
   });
 });

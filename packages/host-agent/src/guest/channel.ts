@@ -7,6 +7,8 @@ import type { Socket } from 'node:net';
 
 const TOKEN_BYTES = 32;
 const EPOCH_BYTES = 8;
+/** What an earlier session may have left on its way: its window and what lies in the port, with much room. */
+const MAX_STALE_BYTES = 32 * 1024 * 1024;
 
 /** A token for a new machine, 64 hex digits. */
 export function newChannelToken(): string {
@@ -21,6 +23,7 @@ export function openSession(socket: Socket, token: string, signal: AbortSignal):
   const hello = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);
   return new Promise((resolve, reject) => {
     let seen: Buffer = Buffer.alloc(0);
+    let stale = 0;
     const settle = (error?: Error) => {
       socket.off('data', onData).off('close', onClose).off('error', onError);
       signal.removeEventListener('abort', onAbort);
@@ -30,6 +33,8 @@ export function openSession(socket: Socket, token: string, signal: AbortSignal):
       } else resolve();
     };
     const onData = (chunk: Buffer) => {
+      stale += chunk.length;
+      if (stale > MAX_STALE_BYTES) return settle(new Error('the guest agent sends, but does not answer'));
       seen = seen.length === 0 ? chunk : Buffer.concat([seen, chunk]);
       const at = seen.indexOf(hello);
       if (at < 0) {

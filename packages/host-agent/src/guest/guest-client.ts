@@ -4,9 +4,11 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } f
 import type { Socket } from 'node:net';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
-import { parseGuestJob, readFrames } from './frames.ts';
+import { watchForFlood } from './flood-watch.ts';
+import { GuestProtocolError, parseGuestJob, readFrames } from './frames.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from './guest.ts';
 
+const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
 const ENTROPY_BYTES = 64;
 /** One request and its answer under emulation take about 2 ms; this only ends what hangs. */
@@ -33,25 +35,33 @@ type Answer = { status: number; stream: ClientHttp2Stream };
 export class GuestClient implements Guest {
   readonly closed: Promise<void>;
   readonly #session: ClientHttp2Session;
+  readonly #socket: Socket;
   readonly #timeoutMs: number;
+  /** Bytes of bodies that were read. */
+  #carriedBytes = 0;
 
   /** Takes a socket on which `openSession` has resolved. `timeoutMs`: for the head of an answer, and for its JSON body. */
   constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS) {
     this.#timeoutMs = timeoutMs;
     this.#session = connect('http://guest', {
       createConnection: () => socket,
-      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES },
+      settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES, maxHeaderListSize: MAX_HEADER_BYTES },
       maxHeaderListPairs: 32,
       maxSessionMemory: 32,
       maxSettings: 16,
       maxOutstandingPings: 4,
     });
     this.#session.on('connect', () => this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES));
+    this.#socket = socket;
+    const unwatch = watchForFlood({ received: () => socket.bytesRead, carried: () => this.#carriedBytes }, () =>
+      this.#end(new Error('the guest floods the host')),
+    );
     this.closed = new Promise((resolve) => {
-      this.#session.on('error', () => this.#session.destroy());
+      this.#session.on('error', () => this.#end());
       // It would refuse every request and yet stay open for as long as a job's stream does.
-      this.#session.on('goaway', () => this.#session.destroy());
+      this.#session.on('goaway', () => this.#end());
       this.#session.on('close', () => {
+        unwatch();
         socket.destroy();
         resolve();
       });
@@ -75,11 +85,11 @@ export class GuestClient implements Guest {
   }
 
   async startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
-    return this.#frames('PUT', `/jobs/${jobId}`, { ...spec, max_output_bytes: outputLimitBytes });
+    return this.#frames(jobId, 'PUT', `/jobs/${jobId}`, { ...spec, max_output_bytes: outputLimitBytes });
   }
 
   async followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>> {
-    return this.#frames('GET', `/jobs/${jobId}/stream?stdout=${offsets.stdout}&stderr=${offsets.stderr}`);
+    return this.#frames(jobId, 'GET', `/jobs/${jobId}/stream?stdout=${offsets.stdout}&stderr=${offsets.stderr}`);
   }
 
   async acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void> {
@@ -104,13 +114,27 @@ export class GuestClient implements Guest {
   }
 
   close(): void {
-    this.#session.destroy();
+    this.#end();
   }
 
-  async #frames(method: string, path: string, body?: unknown): Promise<AsyncIterable<JobFrame>> {
+  /** The socket goes too: a session waits for what it has written to be taken, and a guest may never read again. */
+  #end(error?: Error): void {
+    this.#session.destroy(error);
+    this.#socket.destroy();
+  }
+
+  async #frames(jobId: string, method: string, path: string, body?: unknown): Promise<AsyncIterable<JobFrame>> {
     const { status, stream } = await this.#request(method, path, body);
     if (status >= 300) throw refusal(status, await this.#body(stream, method, path));
-    return readFrames(stream);
+    return framesOf(jobId, readFrames(this.#counted(stream)));
+  }
+
+  /** The chunks of a body, counted as they are read. */
+  async *#counted(stream: ClientHttp2Stream): AsyncGenerator<Buffer> {
+    for await (const chunk of stream as AsyncIterable<Buffer>) {
+      this.#carriedBytes += chunk.length;
+      yield chunk;
+    }
   }
 
   async #json(method: string, path: string, body?: unknown): Promise<unknown> {
@@ -123,7 +147,7 @@ export class GuestClient implements Guest {
   async #body(stream: ClientHttp2Stream, method: string, path: string): Promise<string> {
     const timer = setTimeout(() => stream.destroy(noAnswer(method, path)), this.#timeoutMs);
     try {
-      return await readBody(stream);
+      return await readBody(this.#counted(stream));
     } finally {
       clearTimeout(timer);
     }
@@ -179,10 +203,10 @@ function noAnswer(method: string, path: string): Error {
   return new Error(`the guest did not answer ${method} ${path} in time`);
 }
 
-async function readBody(stream: ClientHttp2Stream): Promise<string> {
+async function readBody(body: AsyncIterable<Buffer>): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
+  for await (const chunk of body) {
     bytes += chunk.length;
     if (bytes > MAX_JSON_BYTES) throw new Error('the guest sent a body that is too large');
     chunks.push(chunk);
@@ -190,10 +214,23 @@ async function readBody(stream: ClientHttp2Stream): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
+/** Frames of this job only: which job a stream is of is known from the request, not from what the guest says in it. */
+async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncGenerator<JobFrame> {
+  for await (const frame of frames) {
+    if (frame.type === 'end' && frame.job.id !== jobId) {
+      throw new GuestProtocolError('the guest ended a job with the status of another one');
+    }
+    yield frame;
+  }
+}
+
+/** What a guest may refuse with. Any other code of the service would be a lie about something that is not the guest's. */
+const REFUSALS: readonly unknown[] = ['validation_error', 'not_found', 'conflict'];
+
 /** The guest's own refusal. One for want of means, such as memory for a process, is as sure as any: nothing was done. */
 function refusal(status: number, text: string): Error {
   const { code, detail } = parseRefusal(text);
-  if (isErrorCode(code) && code !== 'internal_error') return new ServiceError(code, detail);
+  if (REFUSALS.includes(code) && isErrorCode(code)) return new ServiceError(code, detail);
   return new ServiceError('host_unavailable', `the machine's guest agent could not do it (${status}): ${detail}`, {
     retryAfterSec: 5,
   });
