@@ -109,6 +109,12 @@ export const ATTACKS: Record<string, Attack> = {
   'a flood of window updates': () => ({ forever: Buffer.concat(Array(300).fill(frame(TYPE.window, 0, 0, uint32(1)))) }),
   'a window beyond all bounds': () => ({ forever: frame(TYPE.window, 0, 0, uint32(0x7fffffff)) }),
   'no window at all': () => ({ first: frame(TYPE.settings, 0, 0, Buffer.from('000400000000', 'hex')) }),
+  'a window of 2 GB': () => ({
+    first: Buffer.concat([
+      frame(TYPE.settings, 0, 0, Buffer.from('00047fffffff', 'hex')),
+      frame(TYPE.window, 0, 0, uint32(0x7fff0000)),
+    ]),
+  }),
   'a flood of priorities': (s) => ({
     forever: Buffer.concat(Array(300).fill(frame(TYPE.priority, 0, s, Buffer.from('0000000010', 'hex')))),
   }),
@@ -184,6 +190,7 @@ function serve(socket: Socket): void {
         socket.off('data', read);
         if (deaf) socket.pause();
         else socket.resume();
+        socket.write(frame(TYPE.settings, ACK, 0));
         void play(socket, attack(seen.readUInt32BE(next + 5)));
         return;
       }
