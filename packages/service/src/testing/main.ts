@@ -12,6 +12,7 @@ import { setUp } from '../setup/setup.ts';
 import { installPackages, missingPackages } from '../setup/system-packages.ts';
 import { onStopSignals } from '../stop-signals.ts';
 import { findFreePorts } from '../supervise/ports.ts';
+import { waitForDoctor } from './doctor.ts';
 import { describeLeaks, listTaps } from './leaks.ts';
 import { runNodeTests } from './node-tests.ts';
 import { ensureSchemathesis } from './schemathesis.ts';
@@ -64,6 +65,7 @@ async function test(base: ServiceConfig): Promise<number> {
     delete env[name];
   if (schemathesis !== undefined) env.SANDBAR_TEST_SCHEMATHESIS = schemathesis;
   const cleanUps: (() => Promise<unknown>)[] = [];
+  let hasService = false;
   const taps = listTaps();
   let summary = '';
   try {
@@ -76,6 +78,7 @@ async function test(base: ServiceConfig): Promise<number> {
       const config = await onFreePorts(base);
       const service = await startService({ config, user, progress, signal: stop });
       cleanUps.push(() => service.stop());
+      hasService = true;
       Object.assign(env, {
         SANDBAR_HOME: config.home,
         SANDBAR_BASE_URL: service.baseUrl,
@@ -90,6 +93,10 @@ async function test(base: ServiceConfig): Promise<number> {
       summaries.push(`${name}\n${result.summary}`);
     }
     summary = summaries.join('\n');
+    if (hasService && !stop.aborted) {
+      const wrong = await progress.step('sandbar doctor', () => waitForDoctor(base.checkout, base.home));
+      if (wrong !== undefined) failures.push(wrong);
+    }
   } finally {
     for (const cleanUp of cleanUps.toReversed()) await cleanUp();
   }
