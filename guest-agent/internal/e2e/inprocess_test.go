@@ -33,6 +33,11 @@ type agent struct {
 // startAgent gives the agent an identity without touching the machine that the test runs on.
 func startAgent(t *testing.T) *agent {
 	t.Helper()
+	return startAgentAs(t, identity.Assumed("machine-1"))
+}
+
+func startAgentAs(t *testing.T, self *identity.Identity) *agent {
+	t.Helper()
 	reapOnce.Do(func() {
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 		theReaper = reaper.New()
@@ -49,7 +54,7 @@ func startAgent(t *testing.T) *agent {
 	guest, port := socketPair(t)
 	sessions := channel.New(guest, testToken)
 	go func() { _ = sessions.Run() }()
-	handler := api.NewHandler(api.Machine{Version: "test"}, identity.Assumed("machine-1"), registry)
+	handler := api.NewHandler(api.Machine{Version: "test"}, self, registry)
 	go func() { _ = api.Serve(sessions, handler) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 )
 
@@ -319,5 +320,32 @@ func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // what would be told would be told by now
 	if state := h.status("doomed").State; state != jobs.Running {
 		t.Errorf("told to have %s", state)
+	}
+}
+
+func TestBeforeItsIdentityAMachineRunsOnlyItsOwnRehearsal(t *testing.T) {
+	h := startAgentAs(t, identity.New("")).connect(t)
+	h.expect(409, "PUT", "/jobs/other", map[string]any{"command": "true"})
+	if got := h.run("rehearsal", map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|rehearsal|" {
+		t.Error(got)
+	}
+	h.expect(204, "POST", "/jobs/rehearsal/ack", map[string]int64{"stdout": 10})
+	h.expect(204, "DELETE", "/jobs/rehearsal", nil)
+	if got := h.expect(200, "GET", "/jobs", nil); got != `{"jobs":[]}` {
+		t.Error(got)
+	}
+	if got := h.expect(200, "GET", "/healthz", nil); !strings.Contains(got, `"boot_id":""`) {
+		t.Error("a boot id is made up by being read:", got)
+	}
+}
+
+func TestAMachineWithItsIdentityRehearsesNoMore(t *testing.T) {
+	h := startAgent(t).connect(t)
+	if got := h.sh("rehearsal", "echo mine"); got.String() != "exited 0 null|mine|" {
+		t.Error(got)
+	}
+	h.expect(409, "POST", "/rehearsal", identityOf("machine-2"))
+	if got := h.expect(200, "GET", "/healthz", nil); strings.Contains(got, `"boot_id":""`) {
+		t.Error(got)
 	}
 }

@@ -106,12 +106,20 @@ func TestMachine(t *testing.T) {
 	health := h.expect(200, "GET", "/healthz", nil)
 	t.Logf("health after %v: %s", time.Since(begin), health)
 	h.expect(409, "PUT", "/jobs/early", map[string]any{"command": "true"})
+	for range 3 {
+		begin = time.Now()
+		h.expect(200, "POST", "/rehearsal", identityOf("rehearsed"))
+		h.run("rehearsal", map[string]any{"command": "true"})
+		h.expect(204, "DELETE", "/jobs/rehearsal", nil)
+		t.Logf("rehearsal in %v", time.Since(begin))
+	}
 	const id = "0195a1b2-c3d4-7890-abcd-ef0123456789"
 	for range 2 {
 		begin = time.Now()
 		h.expect(200, "PUT", "/identity", identityOf(id))
 		t.Logf("identity in %v", time.Since(begin))
 	}
+	h.expect(409, "POST", "/rehearsal", identityOf("rehearsed"))
 	for name, c := range map[string][2]string{
 		"hostname":   {"hostname; cat /etc/hostname; grep -c m-0195 /etc/hosts", "m-0195\nm-0195\n1"},
 		"machine-id": {"cat /etc/machine-id", "0195a1b2c3d47890abcdef0123456789"},

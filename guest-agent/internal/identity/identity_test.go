@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -190,4 +191,54 @@ func FuzzSuperblock(f *testing.F) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+func TestOnlyAMachineWithoutIdentityRehearses(t *testing.T) {
+	request, err := parse(t, validRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Assumed("m").Rehearse(request); err != errIdentified {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFilesAreOverwrittenInPlaceUnlessTheyAreOdd(t *testing.T) {
+	directory := t.TempDir()
+	path := filepath.Join(directory, "f")
+	inode := func() uint64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	for _, old := range []string{"", "short", "longer than the new one"} {
+		if err := os.WriteFile(path, []byte(old), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		before := inode()
+		if err := setFile(path, "the new one", 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, path); got != "the new one" || inode() != before {
+			t.Errorf("%q, inode %d was %d", got, inode(), before)
+		}
+	}
+	target := filepath.Join(directory, "target")
+	for _, link := range []func(string, string) error{os.Symlink, os.Link} {
+		_ = os.Remove(path)
+		if err := os.WriteFile(target, []byte("another's"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := link(target, path); err != nil {
+			t.Fatal(err)
+		}
+		if err := setFile(path, "own", 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if content(t, path) != "own" || content(t, target) != "another's" {
+			t.Errorf("%q, %q", content(t, path), content(t, target))
+		}
+	}
 }
