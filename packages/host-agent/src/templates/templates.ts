@@ -39,6 +39,8 @@ export class Templates {
   readonly #loaded = new Map<string, Loaded>();
   readonly #wanted = new Map<string, Shape>();
   readonly #failedAt = new Map<string, number>();
+  /** Templates that are read from disk now: half a second, less than a cold boot. */
+  readonly #loading = new Map<string, Promise<boolean>>();
   #work: Promise<void> | undefined;
   #isClosed = false;
 
@@ -74,6 +76,7 @@ export class Templates {
 
   /** Runs `work` with the template of a key, which stays as it is meanwhile; undefined when there is none now. */
   async use<T>(key: string, work: (template: Template) => Promise<T>): Promise<T | undefined> {
+    await this.#loading.get(key);
     const loaded = this.#loaded.get(key);
     if (!loaded) return undefined;
     loaded.users++;
@@ -125,7 +128,13 @@ export class Templates {
   }
 
   /** False when it was broken and is gone. */
-  async #load(key: string): Promise<boolean> {
+  #load(key: string): Promise<boolean> {
+    const loading = this.#loadNow(key).finally(() => this.#loading.delete(key));
+    this.#loading.set(key, loading);
+    return loading;
+  }
+
+  async #loadNow(key: string): Promise<boolean> {
     try {
       if (!this.#loaded.has(key)) this.#hold(await loadTemplate(this.#options.dir, key));
       return true;
