@@ -1,15 +1,17 @@
 // The end of the end-to-end tests: whatever they did to the service, the operator's own audit finds nothing wrong with it.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
+import { Problem } from '../problem.ts';
 
 /** In this time the service brings everything to an end by itself, also after a kill -9. */
 const WITHIN_MS = 30_000;
 
-/** Asks until all is well; what the doctor said when it is not in time, else undefined. */
-export async function waitForDoctor(checkout: string, home: string): Promise<string | undefined> {
+/** Asks until all is well. Throws Problem with what the doctor says when it is not in time. */
+export async function waitForDoctor(checkout: string, home: string): Promise<void> {
   for (const until = performance.now() + WITHIN_MS; ; ) {
     const wrong = await askDoctor(checkout, home);
-    if (wrong === undefined || performance.now() > until) return wrong;
+    if (wrong === undefined) return;
+    if (performance.now() > until) throw new Problem(wrong);
   }
 }
 

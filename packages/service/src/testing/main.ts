@@ -5,7 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { readConfig, type ServiceConfig } from '../config.ts';
-import { Problem } from '../problem.ts';
+import { messageOf, Problem } from '../problem.ts';
 import { formatDuration, lineProgress } from '../progress.ts';
 import { startService } from '../service.ts';
 import { setUp } from '../setup/setup.ts';
@@ -94,8 +94,8 @@ async function test(base: ServiceConfig): Promise<number> {
     }
     summary = summaries.join('\n');
     if (hasService && !stop.aborted) {
-      const wrong = await progress.step('sandbar doctor', () => waitForDoctor(base.checkout, base.home));
-      if (wrong !== undefined) failures.push(wrong);
+      const asking = progress.step('sandbar doctor', () => waitForDoctor(base.checkout, base.home));
+      await asking.catch((error: unknown) => failures.push(messageOf(error)));
     }
   } finally {
     for (const cleanUp of cleanUps.toReversed()) await cleanUp();
