@@ -8,8 +8,8 @@ import type { HostImage } from './host-image.ts';
 
 const CPUS = 2;
 const MEMORY_MB = 4096;
-/** How long the console may stay silent. The longest step, a cold boot of a machine, takes 20 s on an idle computer. */
-const SILENCE_MS = 300_000;
+/** How long the console may stay silent; longer than any step inside may take, so that the step says what failed. */
+const SILENCE_MS = 900_000;
 
 /** Boots the host and resolves when it is off. An abort, or a console that stays silent, ends it and rejects. */
 export async function runHost(

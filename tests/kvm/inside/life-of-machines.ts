@@ -1,10 +1,12 @@
 // What a user does with machines, through the SDK, with a look at the processes that they are: the API may say `kvm`
 // only where the kernel agrees.
 import assert from 'node:assert/strict';
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { homePaths } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
 import { readCredentials } from '@sandbar/service/credentials.ts';
+import { clonesReady } from './clone-pool.ts';
 
 const SHAPE = { memory_mb: 256, rootfs_size_gb: 2 };
 
@@ -20,9 +22,11 @@ export async function lifeOfMachines(home: string): Promise<void> {
     const shown = await sandbar.machines.get(first.id);
     assert.equal(shown.state, 'running');
     assert.equal(shown.isolation, 'kvm');
-    const processes = kvmProcesses();
-    assert.equal(processes.length, 1, 'one process of this host has a KVM virtual machine');
-    assert.match(processes[0] ?? '', /\/qemu-system-x86_64-microvm$/);
+    const { executable, descriptors, uid, args } = processOf(home, first);
+    assert.match(executable, /\/qemu-system-x86_64-microvm$/);
+    assert.ok(descriptors.includes('anon_inode:kvm-vm'), `a virtual machine of KVM among ${descriptors.join(' ')}`);
+    assert.notEqual(uid, '0');
+    assert.ok(args.includes('-kernel'), 'the first of its shape boots');
   });
   await step('exec', async () => {
     const text = await run(
@@ -32,7 +36,13 @@ export async function lifeOfMachines(home: string): Promise<void> {
     assert.equal(text, 'hello\nHypervisor detected: KVM\n');
   });
 
+  await step('clones are ready', () => clonesReady(home));
   const second = await step('create another', () => sandbar.machines.create({ ...SHAPE, name: 'second' }));
+  await step('it is a clone', async () => {
+    const { args, descriptors } = processOf(home, second);
+    assert.ok(args.includes('-incoming'), args.join(' '));
+    assert.ok(descriptors.includes('anon_inode:kvm-vm'), descriptors.join(' '));
+  });
   await step('the two share nothing that names them', async () => {
     const identity =
       'cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname; head -c 16 /dev/urandom | od -An -tx1';
@@ -75,18 +85,14 @@ async function outputOf(sandbar: Sandbar, machineId: string, command: string): P
   return stdout;
 }
 
-/** Executables of the processes that have a virtual machine of KVM open. */
-function kvmProcesses(): string[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name) && hasVirtualMachine(name))
-    .map((pid) => readlinkSync(`/proc/${pid}/exe`));
-}
-
-function hasVirtualMachine(pid: string): boolean {
-  try {
-    return readdirSync(`/proc/${pid}/fd`).some((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`) === 'anon_inode:kvm-vm');
-  } catch {
-    // It is gone, or a descriptor of it is.
-    return false;
-  }
+/** What the kernel says of the QEMU of a running machine. */
+function processOf(home: string, machine: Machine) {
+  const pid = readFileSync(`${homePaths(home).runMachines}/${machine.id}/qemu.pid`, 'utf8').trim();
+  const openOnes = readdirSync(`/proc/${pid}/fd`);
+  return {
+    executable: readlinkSync(`/proc/${pid}/exe`),
+    descriptors: openOnes.map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)),
+    uid: /^Uid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1],
+    args: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0'),
+  };
 }
