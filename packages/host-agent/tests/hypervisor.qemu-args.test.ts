@@ -26,7 +26,7 @@ describe('QEMU command line', () => {
       'virtserialport,chardev=guest,name=org.sandbar.agent',
       'virtio-blk-device,drive=root,id=root-disk',
       'virtio-scsi-device,id=scsi0',
-      'virtio-net-device,netdev=net0,mac=02:5b:0a:00:00:04',
+      'virtio-net-device,netdev=net0,mac=02:5b:0a:00:00:04,guest_announce=off',
       'virtio-rng-device,rng=rng0',
     ]);
     assert.ok(args.includes('-nodefaults') && args.includes('-no-user-config'));
