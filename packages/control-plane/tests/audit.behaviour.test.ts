@@ -211,6 +211,19 @@ describe('audit', () => {
     await churning;
   });
 
+  it('what began or ended between its look at the host and its look at the rows is no finding', async () => {
+    const [toDelete, toKeep] = [await create(), await create()];
+    host.fault('audit', 'answerLate', 1);
+    const before = host.callsOf('audit');
+    const looking = look();
+    await bed.settled(() => host.callsOf('audit') > before);
+    await create();
+    await api('DELETE', `/v1/machines/${toDelete}`);
+    await api('DELETE', `/v1/machines/${toKeep}?preserve_storage=true`);
+    host.release();
+    assert.deepEqual((await looking).findings, []);
+  });
+
   it('a kept disk that is lost becomes an error with a reason, and is available again when it is back', async () => {
     const id = await keepDisk();
     const disk = host.volumes.get(id);

@@ -32,8 +32,11 @@ export type Operation =
   | 'deleteVolume'
   | 'audit'
   | 'fixAudit';
-/** `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released. */
-export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hangThenFail' | ServiceError;
+/**
+ * `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released.
+ * `answerLate`: the answer of now, once released.
+ */
+export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hangThenFail' | 'answerLate' | ServiceError;
 
 type Job = { report: JobReport; stdout: Buffer };
 type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
@@ -108,9 +111,9 @@ export class FakeHost {
     return this.#changesMade.length;
   }
 
-  /** Every such call from the `from`th on comes once more, late; refusals are the host's own business. */
-  repeatChanges(from: number): void {
-    for (const change of this.#changesMade.slice(from)) {
+  /** Every such call from the `from`th to before the `to`th comes once more, late; refusals are the host's own business. */
+  repeatChanges(from: number, to?: number): void {
+    for (const change of this.#changesMade.slice(from, to)) {
       try {
         change();
       } catch (error) {
@@ -196,6 +199,7 @@ export class FakeHost {
         throw new ServiceError('internal_error', 'The fake host was told to fail.');
       if (planned instanceof ServiceError) throw planned;
       const result = await act();
+      if (planned === 'answerLate') await new Promise<void>((resolve) => this.#releases.push(resolve));
       if (planned === 'dropAfter') return drop(reply);
       return reply.send(result);
     };
