@@ -193,12 +193,9 @@ func FuzzSuperblock(f *testing.F) {
 	})
 }
 
+// The request is an empty one, so that a check that was lost does nothing to the machine that the test runs on.
 func TestOnlyAMachineWithoutIdentityRehearses(t *testing.T) {
-	request, err := parse(t, validRequest())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Assumed("m").Rehearse(request); err != errIdentified {
+	if err := Assumed("m").Rehearse(new(Request)); err != errIdentified {
 		t.Errorf("%v", err)
 	}
 }
