@@ -33,7 +33,8 @@ export class HostAuditor {
   /** Removes what is ours and nobody knows; `findings`: what is still wrong. */
   async fix(): Promise<{ findings: HostFinding[]; fixed: HostFinding[] }> {
     const before = await this.#lookTwice();
-    for (const { mend } of before) await mend();
+    // What cannot be mended is found again below.
+    for (const { mend } of before) await mend().catch(() => {});
     const findings = await this.look();
     const left = new Set(findings.map(({ subject }) => subject));
     const fixed = before.filter(({ subject }) => !left.has(subject)).map(({ mend: _, ...finding }) => finding);
@@ -106,16 +107,18 @@ export class HostAuditor {
   /** Folders and disks of machines, clones and templates that are not. */
   #files(): Found[] {
     const { machines, runMachines, runPool, runTemplates, pool, templates } = this.#paths;
-    const isStarting = this.#vms.knownIds().size > this.#vms.running().length;
     const runDirs = new Set(this.#vms.running().map((vm) => vm.runDir));
     const runs = [runMachines, runPool, runTemplates]
       .flatMap((dir) => entriesOf(dir))
       .filter((path) => !runDirs.has(path));
     const disks = entriesOf(pool).filter((path) => !runDirs.has(join(runPool, basename(path, '.qcow2'))));
+    const isClaimed = (path: string) => this.#vms.isClaimed(path.replace(/\.partial$/, ''));
     const folders = entriesOf(machines).filter((path) => !this.#machines.has(basename(path)));
     const unfinished = entriesOf(templates).filter((path) => basename(path).startsWith('.'));
     return [
-      ...(isStarting ? [] : [...runs, ...disks, ...unfinished]).map((path) => leftFile(path, 'No VM has it.', true)),
+      ...[...runs, ...disks, ...unfinished]
+        .filter((path) => !isClaimed(path))
+        .map((path) => leftFile(path, 'No VM has it.', true)),
       // Its disk may be all that is left of somebody's work: a destroy removes it, or a person.
       ...folders.map((path) => leftFile(path, 'No machine that can be read has it.', false)),
     ];

@@ -1,7 +1,7 @@
 // Starts QEMU processes and finds again the ones that outlived an earlier agent.
 import { spawn } from 'node:child_process';
 import { closeSync, constants, openSync, rmSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { newChannelToken } from '../guest/channel.ts';
@@ -71,8 +71,7 @@ export class QemuHypervisor implements Hypervisor {
     } catch (error) {
       qemu?.kill();
       const failure = launchFailure(error, qemu?.failure());
-      await this.#release(vmId);
-      rmSync(runDir, { recursive: true, force: true });
+      await this.#release(vmId).finally(() => rmSync(runDir, { recursive: true, force: true }));
       throw failure;
     }
   }
@@ -147,8 +146,8 @@ export class QemuHypervisor implements Hypervisor {
   async #adoptOne(record: VmRecord): Promise<Vm | undefined> {
     const info = record.process ? processInfo(record.process.pid) : undefined;
     if (!info || info.startTicks !== record.process?.startTicks || !isWorkingIn(info, record.runDir)) return undefined;
-    this.#options.jail.adopt(record.vmId, record.uid ?? undefined);
     try {
+      this.#options.jail.adopt(record.vmId, record.uid ?? undefined);
       const qmp = await QmpClient.open(await connectUnix(record.runDir, RUN_FILES.qmp));
       return this.#vm(record, info, qmp);
     } catch {
@@ -156,14 +155,17 @@ export class QemuHypervisor implements Hypervisor {
     }
   }
 
+  /** A record alone is no proof that a process or a folder is ours; a QEMU that works in one of our folders is. */
   async #endStray({ vmId, process, runDir }: VmRecord): Promise<void> {
-    const info = process ? processInfo(process.pid) : undefined;
-    if (info && info.startTicks === process?.startTicks && info.executable.includes('qemu-system-')) {
-      await killProcess(info);
-    }
+    const info = findQemuBelow(this.#options.runDir).find(({ pid }) => pid === process?.pid);
+    if (info && info.startTicks === process?.startTicks) await killProcess(info);
     await this.#release(vmId);
-    rmSync(runDir, { recursive: true, force: true });
+    if (isBelow(runDir, this.#options.runDir)) rmSync(runDir, { recursive: true, force: true });
   }
+}
+
+function isBelow(path: string, dir: string): boolean {
+  return resolve(path).startsWith(`${resolve(dir)}/`);
 }
 
 type SpawnedQemu = ReturnType<typeof spawnQemu>;

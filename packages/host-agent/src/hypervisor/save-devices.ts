@@ -29,8 +29,8 @@ export async function saveDevices(qmp: QmpClient, runDir: string, path: string):
     received.catch(() => {});
     await qmp.execute('migrate-set-capabilities', { capabilities: [{ capability: 'x-ignore-shared', state: true }] });
     await qmp.execute('migrate', { uri: `unix:${SOCKET}` });
-    await received;
-    await migrationEnd(qmp, timeout);
+    // When QEMU does not get to the socket, nothing is ever received, and only its state says why.
+    await Promise.all([received, migrationEnd(qmp, timeout)]);
   } finally {
     server.close();
     closeSync(dir);

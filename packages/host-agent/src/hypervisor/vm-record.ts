@@ -14,6 +14,8 @@ export type VmRecord = {
   process: { pid: number; startTicks: string } | null;
 };
 
+const VM_ID = /^[0-9a-f]{12}$/;
+
 /** One file a VM in a folder of ours. */
 export class VmRecords {
   readonly #dir: string;
@@ -31,18 +33,27 @@ export class VmRecords {
     rmSync(this.#path(vmId), { force: true });
   }
 
-  /** All that can be read; one that a crash of the host left empty says nothing, and its VM is gone with that boot. */
+  /**
+   * All that can be read. One that a crash of the host left empty or half-written says nothing, and its VM is gone with
+   * that boot; it is removed, like one that speaks of another VM than its name.
+   */
   list(): VmRecord[] {
-    return readdirSync(this.#dir)
-      .filter((name) => name.endsWith('.json'))
-      .flatMap((name) => {
-        try {
-          return readRecord<VmRecord>(join(this.#dir, name)) ?? [];
-        } catch {
-          rmSync(join(this.#dir, name), { force: true });
-          return [];
-        }
-      });
+    return readdirSync(this.#dir).flatMap((name) => {
+      const record = this.#read(name);
+      if (record) return record;
+      rmSync(join(this.#dir, name), { recursive: true, force: true });
+      return [];
+    });
+  }
+
+  #read(name: string): VmRecord | undefined {
+    try {
+      const record = readRecord<VmRecord>(join(this.#dir, name));
+      const isWhole = record && VM_ID.test(record.vmId) && typeof record.runDir === 'string';
+      return isWhole && name === `${record.vmId}.json` ? record : undefined;
+    } catch {
+      return undefined;
+    }
   }
 
   #path(vmId: string): string {

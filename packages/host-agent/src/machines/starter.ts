@@ -2,13 +2,12 @@
 // Whatever goes wrong with a clone, the guest's missing acknowledgement included, it is thrown away and the next way taken.
 import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type PQueue from 'p-queue';
-import type { GuestIdentity } from '../guest/guest.ts';
+import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Pool, ReadyClone } from '../pool/pool.ts';
-import { ensureOverlay, isDiskFull } from '../storage/overlay.ts';
-import { launchClone } from '../templates/clone.ts';
+import { ensureOverlay } from '../storage/overlay.ts';
+import { isOutOfRoom } from '../templates/clone.ts';
 import { type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
@@ -88,20 +87,30 @@ export class Starter {
   /** A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. */
   async #name({ vm, guest, diskPath }: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
+    const unclaim = vms.claim(diskPath);
     try {
       vm.moveTo(request.runDir);
-      const assigned = vms.network.assign(vm.vmId, request.spec.private_ip);
-      await Promise.all([rename(diskPath, request.diskPath), assigned]);
+      await allDone([vms.network.assign(vm.vmId, request.spec.private_ip), rename(diskPath, request.diskPath)]);
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // QEMU has run the command before the guest can have answered.
-      await Promise.all([vm.resume(), guest.setIdentity(request.identity)]);
+      await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
       return { vm, guest };
     } catch (error) {
-      await vms.discard(vm);
-      await rm(diskPath, { force: true });
+      await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
       throw error;
+    } finally {
+      unclaim();
     }
+  }
+
+  /** The guest's acknowledgement, for which a clone that hangs, and a destroy, need not wait long. */
+  async #acknowledge(guest: Guest, { identity, abort }: StartRequest): Promise<void> {
+    const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
+    const close = () => guest.close();
+    giveUp.addEventListener('abort', close);
+    if (giveUp.aborted) close();
+    await guest.setIdentity(identity).finally(() => giveUp.removeEventListener('abort', close));
   }
 
   async #cloneNow(templates: Templates, shape: Shape, request: StartRequest): Promise<StartedMachine | undefined> {
@@ -114,17 +123,16 @@ export class Starter {
   async #restore(templates: Templates, template: Template, request: StartRequest): Promise<StartedMachine> {
     const { vms, patience } = this.#options;
     const { diskPath, runDir, spec } = request;
-    const vm = await launchClone(vms, template, { diskPath, runDir, privateIp: spec.private_ip }).catch((error) => {
-      if (!isOutOfRoom(error)) templates.reject(template.key);
-      throw error;
-    });
+    const vm = await templates.clone(template, { diskPath, runDir, privateIp: spec.private_ip });
     try {
       if (spec.rootfs_size_gb > template.shape.diskGb) await vm.growDisk(spec.rootfs_size_gb * GIB);
       const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
       const guest = await firstSession(vm, AbortSignal.any([request.abort, patienceIsOver]));
-      await guest.setIdentity(request.identity);
+      await this.#acknowledge(guest, request);
+      templates.judge(template, true);
       return { vm, guest };
     } catch (error) {
+      if (!request.abort.aborted) templates.judge(template, false);
       await vms.discard(vm);
       throw error;
     }
@@ -157,6 +165,8 @@ export function shapeOf({ spec, image }: { spec: MachineSize; image: MachineImag
 
 type MachineSize = Pick<MachineSpec, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
 
-function isOutOfRoom(error: unknown): boolean {
-  return isDiskFull(error) || (error instanceof ServiceError && error.code === 'fleet_capacity');
+/** Throws the first failure, when everything has come to its end: what is late would meet what is done because of it. */
+async function allDone(works: readonly Promise<unknown>[]): Promise<void> {
+  const failed = (await Promise.allSettled(works)).find((result) => result.status === 'rejected');
+  if (failed) throw failed.reason;
 }

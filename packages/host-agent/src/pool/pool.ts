@@ -8,8 +8,8 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Guest } from '../guest/guest.ts';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
-import { launchClone } from '../templates/clone.ts';
 import type { Shape } from '../templates/shape.ts';
+import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -57,7 +57,10 @@ export class Pool {
   constructor(options: PoolOptions) {
     this.#options = options;
     for (const dir of [options.dir, options.runDir]) mkdirSync(dir, { recursive: true, mode: 0o700 });
-    this.#review = setInterval(() => this.fill(), REVIEW_MS).unref();
+    this.#review = setInterval(() => {
+      this.#trimUnasked();
+      this.fill();
+    }, REVIEW_MS).unref();
   }
 
   /** Keeps clones of this shape ready though nobody asks for them. */
@@ -100,10 +103,12 @@ export class Pool {
     if (this.#isClosed) return;
     const { templates } = this.#options;
     const plan = this.#plan();
-    for (const [key, clones] of this.#ready) this.#trim(key, clones, plan.get(key) ?? 0);
+    for (const [key, target] of plan) this.#trim(key, this.#readyOf(key), target);
     for (const [key, target] of plan) {
-      const shape = this.#lines.get(key)?.shape;
-      if (shape && target > 0) templates.want(shape);
+      const line = this.#lines.get(key);
+      // The others are wanted by the machine that found no template. All of them at once may be more than there is room
+      // for, and would take turns without end.
+      if (line && line.baseline > 0 && target > 0) templates.want(line.shape);
       while (templates.has(key) && this.#mayMake() && this.#readyOf(key).length + this.#makingOf(key) < target)
         this.#track(this.#make(key));
     }
@@ -124,29 +129,48 @@ export class Pool {
     for (const { vm, diskPath } of clones.slice(target)) this.#track(this.#discard(vm, diskPath));
   }
 
+  /** Clones of an earlier agent wait for somebody who asks for their shape, but not for ever. */
+  #trimUnasked(): void {
+    for (const [key, clones] of this.#ready) if (!this.#lines.has(key)) this.#trim(key, clones, 0);
+  }
+
   #mayMake(): boolean {
     const making = [...this.#making.values()].reduce((sum, count) => sum + count, 0);
     return making < this.#options.window && !this.#options.isBusy();
   }
 
   async #make(key: string): Promise<void> {
-    const { vms, templates, runDir, log } = this.#options;
+    const { vms, templates, log } = this.#options;
     const name = newVmId();
-    const diskPath = this.#diskOf(name);
+    const unclaim = vms.claim(this.#diskOf(name));
     this.#making.set(key, this.#makingOf(key) + 1);
-    let vm: Vm | undefined;
+    let clone: ReadyClone | undefined;
     try {
-      vm = await templates.use(key, (template) => launchClone(vms, template, { diskPath, runDir: join(runDir, name) }));
-      if (vm) this.#shelve(key, { vm, guest: await this.#prepare(vm), diskPath });
+      clone = await templates.use(key, (template) => this.#restore(template, name));
+      if (clone) this.#shelve(key, clone);
     } catch (err) {
       log.warn({ template: key, err }, 'a clone could not be made ready');
-      if (vm) await this.#discard(vm, diskPath);
-      vm = undefined;
     } finally {
       this.#making.set(key, this.#makingOf(key) - 1);
+      unclaim();
     }
     // After a failure the next review tries again, so that nothing fails in a loop.
-    if (vm) this.fill();
+    if (clone) this.fill();
+  }
+
+  async #restore(template: Template, name: string): Promise<ReadyClone> {
+    const { templates, runDir } = this.#options;
+    const diskPath = this.#diskOf(name);
+    const vm = await templates.clone(template, { diskPath, runDir: join(runDir, name) });
+    try {
+      const guest = await this.#prepare(vm);
+      templates.judge(template, true);
+      return { vm, guest, diskPath };
+    } catch (error) {
+      templates.judge(template, false);
+      await this.#discard(vm, diskPath);
+      throw error;
+    }
   }
 
   async #prepare(vm: Vm): Promise<Guest> {
@@ -185,8 +209,14 @@ export class Pool {
   }
 
   async #discard(vm: Vm, diskPath: string): Promise<void> {
-    await this.#options.vms.discard(vm);
-    rmSync(diskPath, { force: true });
+    const { vms } = this.#options;
+    const unclaim = vms.claim(diskPath);
+    try {
+      await vms.discard(vm);
+    } finally {
+      rmSync(diskPath, { force: true });
+      unclaim();
+    }
   }
 
   /** Disks and run directories that no clone has. */

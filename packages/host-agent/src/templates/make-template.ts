@@ -16,13 +16,14 @@ const BOOT_PATIENCE_MS = 30_000;
 /** `name`: of a folder and a run directory that are free. Throws what went wrong; nothing is left then. */
 export async function makeTemplate(
   vms: VmHost,
-  place: { templatesDir: string; runDir: string; name: string; patience: number },
+  place: { templatesDir: string; runDir: string; name: string; patience: number; abort: AbortSignal },
   key: string,
   shape: Shape,
 ): Promise<Template> {
   const paths = unfinishedPaths(place.templatesDir, place.name);
-  mkdirSync(paths.dir, { recursive: true, mode: 0o700 });
+  const unclaim = vms.claim(paths.dir);
   try {
+    mkdirSync(paths.dir, { recursive: true, mode: 0o700 });
     await ensureOverlay(paths.disk, shape.image.rootfsPath, shape.diskGb);
     writeFileSync(paths.memory, '', { mode: 0o600 });
     const memory = await open(paths.memory, 'r+');
@@ -37,9 +38,12 @@ export async function makeTemplate(
     });
     try {
       vm.setBackground(true);
-      const signal = AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience);
+      const signal = AbortSignal.any([place.abort, AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience)]);
       const guest = await firstSession(vm, signal);
-      for (let done = 0; done < REHEARSALS; done++) await guest.rehearse();
+      for (let done = 0; done < REHEARSALS; done++) {
+        signal.throwIfAborted();
+        await guest.rehearse();
+      }
       guest.close();
       await guest.closed;
       // A clone's first session then meets one that has nothing under way.
@@ -51,5 +55,6 @@ export async function makeTemplate(
     return await finishTemplate(place.templatesDir, paths, key, shape, vm.channelToken);
   } finally {
     rmSync(paths.dir, { recursive: true, force: true });
+    unclaim();
   }
 }

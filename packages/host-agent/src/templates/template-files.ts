@@ -46,22 +46,35 @@ export async function finishTemplate(
   channelToken: string,
 ): Promise<Template> {
   const memory = await loadMemory(paths.memory, shape.memoryMb * 1024 * 1024);
-  const sha256 = { memory: memory.sha256, state: await hashOf(paths.state), disk: await hashOf(paths.disk) };
-  const manifest: Manifest = { key, shape, channelToken, sha256 };
-  for (const path of [paths.memory, paths.state, paths.disk]) await sync(path);
-  writeRecord(join(paths.dir, MANIFEST), manifest);
-  await sync(join(paths.dir, MANIFEST));
-  const dir = join(templatesDir, key);
-  rmSync(dir, { recursive: true, force: true });
-  await rename(paths.dir, dir);
-  return toTemplate(pathsOf(dir), manifest, memory);
+  try {
+    const sha256 = { memory: memory.sha256, state: await hashOf(paths.state), disk: await hashOf(paths.disk) };
+    const manifest: Manifest = { key, shape, channelToken, sha256 };
+    for (const path of [paths.memory, paths.state, paths.disk]) await sync(path);
+    writeRecord(join(paths.dir, MANIFEST), manifest);
+    await sync(join(paths.dir, MANIFEST));
+    const dir = join(templatesDir, key);
+    rmSync(dir, { recursive: true, force: true });
+    await rename(paths.dir, dir);
+    return toTemplate(pathsOf(dir), manifest, memory);
+  } catch (error) {
+    closeSync(memory.fd);
+    throw error;
+  }
 }
 
-/** Loads a template after its parts were checked against its manifest. Throws what is wrong with it. */
-export async function loadTemplate(templatesDir: string, key: string): Promise<Template> {
+/**
+ * Loads a template after its parts were checked against its manifest, and the manifest against this host: `keyOf` says
+ * what a template of a shape is called here now. Throws what is wrong with it.
+ */
+export async function loadTemplate(
+  templatesDir: string,
+  key: string,
+  keyOf: (shape: Shape) => string,
+): Promise<Template> {
   const paths = pathsOf(join(templatesDir, key));
   const manifest = readRecord<Manifest>(join(paths.dir, MANIFEST));
   if (manifest?.key !== key) throw new Error('its manifest is missing or another one');
+  if (keyOf(manifest.shape) !== key) throw new Error('this host is no longer what it was made on');
   for (const part of ['state', 'disk'] as const) {
     if ((await hashOf(paths[part])) !== manifest.sha256[part]) throw new Error(`its ${part} is not what was saved`);
   }
@@ -73,18 +86,23 @@ export async function loadTemplate(templatesDir: string, key: string): Promise<T
   return toTemplate(paths, manifest, memory);
 }
 
-/** Keys of the finished templates, the last used first, and what each takes on disk, bytes. */
-export function listTemplates(templatesDir: string): { key: string; diskBytes: number }[] {
+/** The finished templates, the last used first: when that was (ms), and what each takes on disk, bytes. */
+export function listTemplates(templatesDir: string): { key: string; usedAt: number; diskBytes: number }[] {
   return readdirSync(templatesDir)
     .filter((name) => !name.startsWith('.') && existsSync(join(templatesDir, name, MANIFEST)))
     .map((key) => ({ key, usedAt: statSync(join(templatesDir, key, MANIFEST)).mtimeMs }))
     .sort((a, b) => b.usedAt - a.usedAt)
-    .map(({ key }) => ({ key, diskBytes: diskBytesOf(join(templatesDir, key)) }));
+    .map((template) => ({ ...template, diskBytes: diskBytesOf(join(templatesDir, template.key)) }));
 }
 
-/** Notes a use, for the order in which templates go. */
-export function touchTemplate(templatesDir: string, key: string, now: Date): void {
-  utimesSync(join(templatesDir, key, MANIFEST), now, now);
+/** Notes a use, for the order in which templates go; `usedAt` in ms. */
+export function touchTemplate(templatesDir: string, key: string, usedAt: number): void {
+  try {
+    utimesSync(join(templatesDir, key, MANIFEST), usedAt / 1000, usedAt / 1000);
+  } catch (error) {
+    // Somebody removed it; its memory is still good for what is asked now.
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
 }
 
 export function removeTemplate(templatesDir: string, key: string): void {

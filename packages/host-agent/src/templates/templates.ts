@@ -1,8 +1,11 @@
 // The templates of a host: found by shape, made in the background when a shape was asked for, the least recently used gone
 // first when memory or disk get tight. A cache: without one, a machine boots cold.
-import { closeSync, mkdirSync } from 'node:fs';
-import { newVmId } from '../hypervisor/driver.ts';
+import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { newVmId, type Vm } from '../hypervisor/driver.ts';
+import { CommandError } from '../run-command.ts';
 import type { VmHost } from '../vms/vm-host.ts';
+import { type ClonePlace, isOutOfRoom, launchClone } from './clone.ts';
 import { makeTemplate } from './make-template.ts';
 import { type Shape, templateKey } from './shape.ts';
 import {
@@ -14,8 +17,10 @@ import {
   touchTemplate,
 } from './template-files.ts';
 
-/** After a template could not be made, nobody tries for this long. */
+/** After a template could not be made, or was of no use when it was new, nobody tries for this long. */
 const RETRY_AFTER_MS = 60_000;
+/** Clones in a row that came to nothing after they were restored: by then it is the template. */
+const MAX_FAILED_CLONES = 3;
 
 export type TemplatesOptions = {
   vms: VmHost;
@@ -32,7 +37,15 @@ export type TemplatesOptions = {
   onReady: (key: string) => void;
 };
 
-type Loaded = { template: Template; users: number; isDropped: boolean; usedAt: number };
+type Loaded = {
+  template: Template;
+  users: number;
+  isDropped: boolean;
+  failedClones: number;
+  loadedAt: number;
+  /** Ms since 1970, as on disk. */
+  usedAt: number;
+};
 
 export class Templates {
   readonly #options: TemplatesOptions;
@@ -41,22 +54,27 @@ export class Templates {
   readonly #failedAt = new Map<string, number>();
   /** Templates that are read from disk now: half a second, less than a cold boot. */
   readonly #loading = new Map<string, Promise<boolean>>();
+  readonly #closing = new AbortController();
   #work: Promise<void> | undefined;
-  #isClosed = false;
 
   constructor(options: TemplatesOptions) {
     this.#options = options;
   }
 
-  /** Takes up what earlier agents left, in the background: the last used first, as long as there is room. */
+  /**
+   * Takes up what earlier agents left, in the background: the last used first, as long as there is room. What they were
+   * making is removed: their VMs are gone by now.
+   */
   open(): void {
-    const { dir } = this.#options;
-    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    const { dir, runDir } = this.#options;
+    for (const one of [dir, runDir]) mkdirSync(one, { recursive: true, mode: 0o700 });
     removeUnfinished(dir);
+    for (const name of readdirSync(runDir)) rmSync(join(runDir, name), { recursive: true, force: true });
     this.#run(async () => {
-      for (const { key } of listTemplates(dir)) {
+      for (const { key, usedAt } of listTemplates(dir)) {
         if (this.#isClosed || this.#heldBytes() >= this.#options.memoryBytes) return;
-        await this.#load(key);
+        const isSound = await this.#load(key, usedAt);
+        if (isSound && !this.has(key)) return;
       }
     });
   }
@@ -80,7 +98,8 @@ export class Templates {
     const loaded = this.#loaded.get(key);
     if (!loaded) return undefined;
     loaded.users++;
-    loaded.usedAt = performance.now();
+    loaded.usedAt = now();
+    touchTemplate(this.#options.dir, key, loaded.usedAt);
     try {
       return await work(loaded.template);
     } finally {
@@ -99,44 +118,63 @@ export class Templates {
     this.#run(() => this.#provide(key, shape).finally(() => this.#wanted.delete(key)));
   }
 
-  /** A VM could not be restored from it: it goes, and is made anew when it is wanted. */
-  reject(key: string): void {
-    this.#drop(key);
-    removeTemplate(this.#options.dir, key);
+  /**
+   * Starts a VM from a template that is in use; see {@link launchClone}. A template that no VM can be restored from goes,
+   * and is made anew when it is wanted.
+   */
+  async clone(template: Template, place: ClonePlace): Promise<Vm> {
+    try {
+      return await launchClone(this.#options.vms, template, place);
+    } catch (error) {
+      // A full disk, and a tool of the host that fails, say nothing about the template.
+      if (!isOutOfRoom(error) && !(error instanceof CommandError)) this.#reject(template);
+      throw error;
+    }
+  }
+
+  /** Whether the guest of a clone did what it was asked. The third in a row that did not takes the template along. */
+  judge(template: Template, didWork: boolean): void {
+    const loaded = this.#loaded.get(template.key);
+    if (loaded?.template !== template) return;
+    loaded.failedClones = didWork ? 0 : loaded.failedClones + 1;
+    if (loaded.failedClones >= MAX_FAILED_CLONES) this.#reject(template);
   }
 
   /** Ends what is made; what there is stays on disk. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#closing.abort();
     await this.#work;
     for (const key of [...this.#loaded.keys()]) this.#drop(key);
   }
 
   async #provide(key: string, shape: Shape): Promise<void> {
     if (this.#isClosed || this.#loaded.has(key)) return;
-    if (this.keysOnDisk().has(key) && (await this.#load(key))) return;
+    if (this.keysOnDisk().has(key) && (await this.#load(key, now()))) return;
     const { vms, dir, runDir, patience, log } = this.#options;
     const name = newVmId();
+    const abort = this.#closing.signal;
     try {
-      const place = { templatesDir: dir, runDir: `${runDir}/${name}`, name, patience };
-      this.#hold(await makeTemplate(vms, place, key, shape));
+      const place = { templatesDir: dir, runDir: join(runDir, name), name, patience, abort };
+      this.#hold(await makeTemplate(vms, place, key, shape), now());
       log.info({ template: key, vcpus: shape.vcpus, memory_mb: shape.memoryMb }, 'template made');
     } catch (err) {
+      if (this.#isClosed) return;
       this.#failedAt.set(key, performance.now());
       log.warn({ template: key, err }, 'a template could not be made; machines of its shape boot cold');
     }
   }
 
   /** False when it was broken and is gone. */
-  #load(key: string): Promise<boolean> {
-    const loading = this.#loadNow(key).finally(() => this.#loading.delete(key));
+  #load(key: string, usedAt: number): Promise<boolean> {
+    const loading = this.#loadNow(key, usedAt).finally(() => this.#loading.delete(key));
     this.#loading.set(key, loading);
     return loading;
   }
 
-  async #loadNow(key: string): Promise<boolean> {
+  async #loadNow(key: string, usedAt: number): Promise<boolean> {
     try {
-      if (!this.#loaded.has(key)) this.#hold(await loadTemplate(this.#options.dir, key));
+      const { dir } = this.#options;
+      if (!this.#loaded.has(key)) this.#hold(await loadTemplate(dir, key, (shape) => this.keyOf(shape)), usedAt);
       return true;
     } catch (err) {
       this.#options.log.warn({ template: key, err }, 'a template was broken and is removed');
@@ -145,29 +183,42 @@ export class Templates {
     }
   }
 
-  #hold(template: Template): void {
+  #hold(template: Template, usedAt: number): void {
     const { key } = template;
     this.#failedAt.delete(key);
-    this.#loaded.set(key, { template, users: 0, isDropped: false, usedAt: performance.now() });
-    this.#makeRoom(key);
-    touchTemplate(this.#options.dir, key, new Date());
-    this.#options.onReady(key);
+    const loadedAt = performance.now();
+    this.#loaded.set(key, { template, users: 0, isDropped: false, failedClones: 0, loadedAt, usedAt });
+    touchTemplate(this.#options.dir, key, usedAt);
+    this.#makeRoom();
+    if (this.has(key)) this.#options.onReady(key);
   }
 
-  /** The newest always stays: one that is larger than the bound is better than none. */
-  #makeRoom(newest: string): void {
+  /** The one used last always stays: one that is larger than the bound is better than none. */
+  #makeRoom(): void {
     const byUse = [...this.#loaded].sort(([, a], [, b]) => a.usedAt - b.usedAt).map(([key]) => key);
-    for (const key of byUse) {
+    for (const key of byUse.slice(0, -1)) {
       if (this.#heldBytes() <= this.#options.memoryBytes) break;
-      if (key !== newest) this.#drop(key);
+      this.#drop(key);
     }
     let onDisk = 0;
-    for (const { key, diskBytes } of listTemplates(this.#options.dir)) {
+    for (const [place, { key, diskBytes }] of listTemplates(this.#options.dir).entries()) {
       onDisk += diskBytes;
-      if (onDisk <= this.#options.diskBytes || key === newest) continue;
+      if (onDisk <= this.#options.diskBytes || place === 0) continue;
       this.#drop(key);
       removeTemplate(this.#options.dir, key);
     }
+  }
+
+  #reject(template: Template): void {
+    const { key } = template;
+    const loaded = this.#loaded.get(key);
+    // One that is late must not take the next template of that key along.
+    if (loaded?.template !== template) return;
+    // Making one that is broken from the start again and again would never end.
+    if (performance.now() - loaded.loadedAt < RETRY_AFTER_MS) this.#failedAt.set(key, performance.now());
+    this.#options.log.warn({ template: key }, 'a template is of no use and is removed');
+    this.#drop(key);
+    removeTemplate(this.#options.dir, key);
   }
 
   #drop(key: string): void {
@@ -183,6 +234,10 @@ export class Templates {
     if (loaded.isDropped && loaded.users === 0) closeSync(loaded.template.restore.memoryFd);
   }
 
+  get #isClosed(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
   #heldBytes(): number {
     return [...this.#loaded.values()].reduce((sum, { template }) => sum + template.usedBytes, 0);
   }
@@ -193,4 +248,9 @@ export class Templates {
       this.#options.log.warn({ err }, 'work on templates failed');
     });
   }
+}
+
+/** Ms since 1970, with a fraction: two uses of one millisecond have an order too. */
+function now(): number {
+  return performance.timeOrigin + performance.now();
 }

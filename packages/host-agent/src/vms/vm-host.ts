@@ -18,6 +18,7 @@ export class VmHost {
   readonly #vms = new Map<string, Vm | undefined>();
   /** VMs that are gone, and whose network could not be removed yet. */
   readonly #attached = new Set<string>();
+  readonly #claimed = new Set<string>();
 
   constructor(hypervisor: Hypervisor, network: HostNetwork, log: VmLog) {
     this.hypervisor = hypervisor;
@@ -29,6 +30,7 @@ export class VmHost {
   async launch({ privateIp, ...plan }: VmPlan): Promise<Vm> {
     const vmId = newVmId();
     this.#vms.set(vmId, undefined);
+    const unclaim = this.claim(plan.runDir);
     try {
       const nic = await this.network.attach(vmId, this.hypervisor.reserveUid(vmId));
       if (privateIp !== undefined) await this.network.assign(vmId, privateIp);
@@ -36,18 +38,40 @@ export class VmHost {
       this.#vms.set(vmId, vm);
       return vm;
     } catch (error) {
+      // The uid was reserved before there was anything that a failed launch would have released.
+      await this.hypervisor.release(vmId).catch((err) => this.#warn(vmId, err, 'a VM that did not start is not gone'));
       await this.#detach(vmId);
       this.#vms.delete(vmId);
       throw error;
+    } finally {
+      unclaim();
     }
   }
 
   /** Ends a VM and removes all of it but its disk. What the network does not let go is tried again by later calls. */
   async discard(vm: Vm): Promise<void> {
-    await vm.end();
-    await rm(vm.runDir, { recursive: true, force: true });
-    for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
-    this.#vms.delete(vm.vmId);
+    // It is known, and no longer one that should be whole.
+    this.#vms.set(vm.vmId, undefined);
+    const unclaim = this.claim(vm.runDir);
+    try {
+      await vm.end();
+    } finally {
+      // Whatever did not end is nobody's from here on: the audit finds it, and removes it.
+      await rm(vm.runDir, { recursive: true, force: true });
+      for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
+      this.#vms.delete(vm.vmId);
+      unclaim();
+    }
+  }
+
+  /** Says that a file or folder is in use though no running VM has it, until what is returned is called. */
+  claim(path: string): () => void {
+    this.#claimed.add(path);
+    return () => void this.#claimed.delete(path);
+  }
+
+  isClaimed(path: string): boolean {
+    return this.#claimed.has(path);
   }
 
   /** Takes up the VMs of an earlier agent, and removes what the network has of others. Run once, at the start. */
@@ -61,7 +85,7 @@ export class VmHost {
     return new Set(this.#vms.keys());
   }
 
-  /** The VMs that were started and not discarded. */
+  /** The VMs that were started, and that nobody began to discard. */
   running(): Vm[] {
     return [...this.#vms.values()].filter((vm) => vm !== undefined);
   }
@@ -79,7 +103,11 @@ export class VmHost {
       await this.network.detach(vmId);
       this.#attached.delete(vmId);
     } catch (err) {
-      this.#log.warn({ vm_id: vmId, err }, 'the network of a VM was not removed');
+      this.#warn(vmId, err, 'the network of a VM was not removed');
     }
+  }
+
+  #warn(vmId: string, err: unknown, message: string): void {
+    this.#log.warn({ vm_id: vmId, err }, message);
   }
 }

@@ -1,5 +1,5 @@
 // A registry on a scratch folder with a fake hypervisor and no network, and a way to make a new agent on the same folder.
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -9,10 +9,13 @@ import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
-import { UserNetwork } from '../../src/network/user-network.ts';
+import { Pool } from '../../src/pool/pool.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
+import { Templates } from '../../src/templates/templates.ts';
 import { VmHost } from '../../src/vms/vm-host.ts';
-import { FakeHypervisor } from './fake-hypervisor.ts';
+import { FakeGuest, FakeHypervisor, FakeVm } from './fake-hypervisor.ts';
+import { FakeNetwork } from './fake-network.ts';
+import { Life, mortal } from './mortal.ts';
 
 export const SPEC = {
   vcpus: 1,
@@ -23,28 +26,74 @@ export const SPEC = {
   hostname: 'test',
 };
 
-const silent = { info() {}, warn() {}, error() {} };
+const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
+
+/** How machines are cloned. */
+export type Cloning = {
+  size: number;
+  total: number;
+  baseline: number;
+  window: number;
+  memoryBytes: number;
+  diskBytes: number;
+};
+export const CLONING: Cloning = {
+  size: 2,
+  total: 4,
+  baseline: 0,
+  window: 1,
+  memoryBytes: 2 ** 30,
+  diskBytes: 2 ** 30,
+};
 
 export class FakeHost {
   readonly dir = mkdtempSync(join(tmpdir(), 'sandbar-host-'));
   readonly hypervisor = new FakeHypervisor();
-  readonly network = new UserNetwork(parseSubnet('10.200.0.0/16'));
+  readonly network = new FakeNetwork(parseSubnet('10.200.0.0/16'), this.hypervisor);
+  readonly paths = homePaths(this.dir);
   readonly events: HostEvent[] = [];
+  /** Warnings of all agents. */
+  readonly warnings: string[] = [];
+  /** Undefined: every machine boots cold. */
+  readonly cloning: Cloning | undefined;
+  templates: Templates | undefined;
+  pool: Pool | undefined;
+  vms!: VmHost;
+  #life = new Life();
   registry!: MachineRegistry;
   volumes!: VolumeStore;
   audit!: HostAuditor;
 
+  constructor(cloning?: Partial<Cloning>) {
+    this.cloning = cloning && { ...CLONING, ...cloning };
+    if (cloning) this.hypervisor.addressOf = (vmId) => this.network.attached.get(vmId);
+  }
+
+  /** `kill -9` of the agent: its VMs stay. */
+  kill(): void {
+    this.#life.isOver = true;
+    for (const vm of this.hypervisor.running.values()) vm.session?.close();
+  }
+
   /** A new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
     // The dead agent's sessions would fight with the new one's.
-    await this.registry?.close();
+    if (!this.cloning) await this.registry?.close();
+    this.kill();
+    this.#life = new Life();
     const imagePath = join(this.dir, 'rootfs.img');
     writeFileSync(imagePath, Buffer.alloc(1024 * 1024));
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
-    const vms = new VmHost(this.hypervisor, this.network, silent);
+    const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
+    const hypervisor = mortal(this.hypervisor, this.#life, isPart);
+    const log = { ...silent, warn: (_: object, message: string) => void this.warnings.push(message) };
+    const vms = new VmHost(hypervisor, mortal(this.network, this.#life, isPart), log);
+    this.vms = vms;
     const window = new PQueue({ concurrency: 2 });
-    const starter = new Starter({ vms, templates: undefined, pool: undefined, window, patience: 1, log: silent });
+    this.#makeCaches(vms, window, log);
+    const { templates, pool } = this;
+    const starter = new Starter({ vms, templates, pool, window, patience: 1, log });
     this.registry = new MachineRegistry(
       {
         vms,
@@ -58,12 +107,59 @@ export class FakeHost {
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
     );
-    this.audit = new HostAuditor(vms, this.registry, homePaths(this.dir));
+    this.audit = new HostAuditor(vms, this.registry, this.paths);
     this.registry.events.on('event', (event) => this.events.push(event));
-    const found = await this.hypervisor.adopt();
+    const found = await hypervisor.adopt();
     await vms.adopt(found);
+    for (const vm of found) if (vm.runDir.startsWith(this.paths.runTemplates)) await vms.discard(vm);
+    templates?.open();
+    await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
     await this.registry.load(found);
     return this.registry;
+  }
+
+  /** Everything that clones, templates and VMs have on the host, to see what is left. */
+  left(): { vms: string[]; attached: string[]; files: string[] } {
+    const { pool, runPool, runTemplates, runMachines, templates } = this.paths;
+    const entries = [pool, runPool, runTemplates, runMachines].flatMap((dir) =>
+      entriesOf(dir).map((name) => join(dir, name)),
+    );
+    const unfinished = entriesOf(templates).filter((name) => name.startsWith('.'));
+    return {
+      vms: [...this.hypervisor.running.keys()],
+      attached: [...this.network.attached.keys()],
+      files: [...entries, ...unfinished],
+    };
+  }
+
+  #makeCaches(vms: VmHost, window: PQueue, log: typeof silent): void {
+    if (!this.cloning) return;
+    const { size, total, baseline, memoryBytes, diskBytes } = this.cloning;
+    const { templates: dir, runTemplates, pool: poolDir, runPool } = this.paths;
+    const onReady = () => pool.fill();
+    const templates = new Templates({
+      vms,
+      dir,
+      runDir: runTemplates,
+      memoryBytes,
+      diskBytes,
+      patience: 1,
+      log,
+      onReady,
+    });
+    const pool = new Pool({
+      vms,
+      templates,
+      dir: poolDir,
+      runDir: runPool,
+      limits: { size, total },
+      baseline,
+      window: this.cloning.window,
+      patience: 1,
+      isBusy: () => window.size > 0,
+      log,
+    });
+    Object.assign(this, { templates, pool });
   }
 
   remove(): void {
@@ -78,4 +174,8 @@ export async function until(what: string, isTrue: () => boolean): Promise<void> 
     if (Date.now() > deadline) throw new Error(`not in 5 s: ${what}`);
     await new Promise((resolve) => setImmediate(resolve));
   }
+}
+
+function entriesOf(dir: string): string[] {
+  return existsSync(dir) ? readdirSync(dir) : [];
 }

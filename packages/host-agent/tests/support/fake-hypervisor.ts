@@ -1,12 +1,23 @@
 // A hypervisor without machines, for forcing faults: any step can be made to fail or hang. The end-to-end tests show the
 // same behaviour on real ones.
 import { EventEmitter, once } from 'node:events';
-import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
-import { basename } from 'node:path';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
+import { basename, dirname } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
-import type { Hypervisor, HypervisorInventory, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import type { Hypervisor, HypervisorInventory, Restore, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import { never } from './mortal.ts';
 
 export type FaultPoint =
   | 'launch'
@@ -17,7 +28,19 @@ export type FaultPoint =
   | 'listJobs'
   | 'saveDevices'
   | 'pause'
-  | 'resume';
+  | 'resume'
+  | 'growDisk'
+  | 'moveTo'
+  | 'end'
+  | 'attach'
+  | 'assign'
+  | 'detach';
+
+/** What the fake guest has in its memory when a template is made of it, and where. */
+const MARK = Buffer.alloc(4096, 'sandbar');
+const MARK_AT = 3 * 4096;
+/** Above every pid of the kernel. */
+const FIRST_PID = 100_000_000;
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
@@ -27,41 +50,100 @@ export class FakeHypervisor implements Hypervisor {
   readonly launched: VmSpec[] = [];
   /** Each entry fails the next pass through its step once. */
   readonly faults: FaultPoint[] = [];
+  /** Every pass through a step, in order. */
+  readonly passed: FaultPoint[] = [];
+  /** Steps that must never have been taken, in words. */
+  readonly violations: string[] = [];
+  /** Called at each pass, before or after its effect; true: the agent that takes it dies there. */
+  isFatal: (point: FaultPoint, when: 'before' | 'after') => boolean = () => false;
+  /** What a step fails with. */
+  newFault: (point: FaultPoint) => Error = (point) => new Error(`forced fault: ${point}`);
+  /** The address that a VM may speak as. */
+  addressOf: ((vmId: string) => string | undefined) | undefined;
+  readonly #holds = new Map<FaultPoint, Promise<void>>();
 
   reserveUid(): undefined {
     return undefined;
   }
 
-  async launch(spec: VmSpec): Promise<Vm> {
-    this.fault('launch');
-    mkdirSync(spec.runDir, { recursive: true });
-    this.launched.push(spec);
-    const vm = new FakeVm(this, spec);
-    this.running.set(vm.name, vm);
-    return vm;
+  launch(spec: VmSpec): Promise<Vm> {
+    return this.step('launch', () => {
+      if (spec.start.kind === 'restore') this.#checkTemplate(spec.start);
+      mkdirSync(spec.runDir, { recursive: true });
+      if (spec.start.kind === 'boot' && spec.start.memoryPath) writeMark(spec.start.memoryPath);
+      this.launched.push(spec);
+      const vm = new FakeVm(this, spec, FIRST_PID + this.launched.length);
+      this.running.set(vm.name, vm);
+      vm.checkAddress('launch');
+      return vm;
+    });
   }
 
   async release(): Promise<void> {}
 
   inventory(): HypervisorInventory {
-    return { processes: [], cgroups: [], records: [] };
+    const vms = [...this.running.values()];
+    const ids = vms.map(({ vmId }) => vmId);
+    return { processes: vms.map(({ pid, runDir }) => ({ pid, cwd: runDir })), cgroups: ids, records: ids };
   }
 
+  /** Like the real one, it ends a VM whose run directory is not where its record says. */
   async adopt(): Promise<Vm[]> {
+    for (const [name, vm] of this.running) if (!existsSync(vm.runDir)) this.running.delete(name);
     return [...this.running.values()];
+  }
+
+  /** Passes of `point` wait until what is returned is called. */
+  hold(point: FaultPoint): () => void {
+    let release = () => {};
+    this.#holds.set(
+      point,
+      new Promise((resolve) => {
+        release = resolve;
+      }),
+    );
+    return () => {
+      this.#holds.delete(point);
+      release();
+    };
+  }
+
+  async step<T>(point: FaultPoint, effect: () => T | Promise<T>): Promise<T> {
+    this.passed.push(point);
+    if (this.isFatal(point, 'before')) return never;
+    await this.#holds.get(point);
+    this.fault(point);
+    const result = await effect();
+    return this.isFatal(point, 'after') ? never : result;
   }
 
   fault(point: FaultPoint): void {
     const at = this.faults.indexOf(point);
     if (at < 0) return;
     this.faults.splice(at, 1);
-    throw new Error(`forced fault: ${point}`);
+    throw this.newFault(point);
   }
+
+  /** A number that was closed, or belongs to another file by now, would give a guest somebody else's memory. */
+  #checkTemplate({ memoryFd, statePath }: Restore): void {
+    const found = Buffer.alloc(MARK.length);
+    try {
+      readSync(memoryFd, found, 0, found.length, MARK_AT);
+    } catch {}
+    if (!found.equals(MARK)) this.violations.push('a VM was restored from memory that is no template');
+    if (!readFileSync(statePath, 'utf8').startsWith('devices of')) throw new Error('the state cannot be loaded');
+  }
+}
+
+function writeMark(path: string): void {
+  const fd = openSync(path, 'r+');
+  writeSync(fd, MARK, 0, MARK.length, MARK_AT);
+  closeSync(fd);
 }
 
 export class FakeVm implements Vm {
   readonly vmId: string;
-  readonly pid = 0;
+  readonly pid: number;
   readonly channelToken: string;
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
@@ -77,8 +159,9 @@ export class FakeVm implements Vm {
   readonly #hypervisor: FakeHypervisor;
   #exit!: (exit: VmExit) => void;
 
-  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start }: VmSpec) {
+  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start }: VmSpec, pid = 0) {
     this.#hypervisor = hypervisor;
+    this.pid = pid;
     this.vmId = vmId;
     this.runDir = runDir;
     this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
@@ -93,60 +176,91 @@ export class FakeVm implements Vm {
   }
 
   /** Like QEMU's socket, a second client is not answered while the first is connected. */
-  async connectGuest(): Promise<Guest> {
-    this.#hypervisor.fault('connectGuest');
-    if (this.session?.isOpen) throw new Error('the port is taken by an earlier session');
-    if (this.isHeld) throw new Error('a paused guest answers nobody');
-    this.sessions++;
-    this.session = new FakeGuest(this, this.#hypervisor);
-    return this.session;
+  async connectGuest(signal?: AbortSignal): Promise<Guest> {
+    const connecting = this.#hypervisor.step('connectGuest', () => {
+      signal?.throwIfAborted();
+      if (this.session?.isOpen) throw new Error('the port is taken by an earlier session');
+      if (this.isHeld) throw new Error('a paused guest answers nobody');
+      this.sessions++;
+      this.session = new FakeGuest(this, this.#hypervisor);
+      return this.session;
+    });
+    connecting.catch(() => {});
+    const aborted = signal && once(signal, 'abort').then(() => Promise.reject(signal.reason));
+    return aborted ? Promise.race([connecting, aborted]) : connecting;
+  }
+
+  /** A machine's VM does nothing before its rules stand; any other has no address at all. */
+  checkAddress(step: string): void {
+    const { addressOf } = this.#hypervisor;
+    const isMachines = basename(dirname(this.runDir)) === 'machines';
+    if (addressOf && (addressOf(this.vmId) !== undefined) !== isMachines)
+      this.#hypervisor.violations.push(`${step} of a VM in ${this.runDir} with address ${addressOf(this.vmId)}`);
   }
 
   async readConsole(): Promise<string> {
     return 'fake console';
   }
 
-  async pause(): Promise<void> {
-    this.#hypervisor.fault('pause');
-    this.isHeld = true;
+  pause(): Promise<void> {
+    return this.#hypervisor.step('pause', () => {
+      this.isHeld = true;
+    });
   }
 
-  async resume(): Promise<void> {
-    this.#hypervisor.fault('resume');
-    this.isHeld = false;
+  resume(): Promise<void> {
+    return this.#hypervisor.step('resume', () => {
+      this.checkAddress('resume');
+      this.isHeld = false;
+    });
   }
 
   async isPaused(): Promise<boolean> {
     return this.isHeld;
   }
 
-  async growDisk(bytes: number): Promise<void> {
-    this.diskBytes = bytes;
+  growDisk(bytes: number): Promise<void> {
+    return this.#hypervisor.step('growDisk', () => {
+      this.diskBytes = bytes;
+    });
   }
 
-  async saveDevices(path: string): Promise<void> {
-    this.#hypervisor.fault('saveDevices');
-    writeFileSync(path, `devices of ${this.vmId}`);
+  saveDevices(path: string): Promise<void> {
+    return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
   }
 
+  /** An agent that dies here is one whose calls have no effect any more; the failure only ends what it was doing. */
   moveTo(runDir: string): void {
+    const { passed, running, isFatal } = this.#hypervisor;
+    passed.push('moveTo');
+    if (isFatal('moveTo', 'before')) throw new Error('the agent died');
+    this.#hypervisor.fault('moveTo');
     renameSync(this.runDir, runDir);
-    this.#hypervisor.running.delete(this.name);
+    running.delete(this.name);
     this.runDir = runDir;
-    this.#hypervisor.running.set(this.name, this);
+    running.set(this.name, this);
+    if (isFatal('moveTo', 'after')) throw new Error('the agent died');
   }
 
   setBackground(isBackground: boolean): void {
     this.isInBackground = isBackground;
   }
 
-  async end(): Promise<void> {
-    this.#hypervisor.running.delete(this.name);
-    this.session?.close();
+  end(): Promise<void> {
+    return this.#hypervisor.step('end', () => {
+      if (this.#hypervisor.running.get(this.name) === this) this.#hypervisor.running.delete(this.name);
+      this.session?.close();
+    });
   }
 
   exitByItself(exit: VmExit): void {
     this.#exit(exit);
+  }
+
+  /** Its process is killed. */
+  crash(): void {
+    this.session?.close();
+    this.#exit({ cause: 'died', reason: 'killed' });
   }
 }
 
@@ -189,13 +303,27 @@ export class FakeGuest implements Guest {
     this.closed = new Promise((resolve) => this.#over.signal.addEventListener('abort', () => resolve()));
   }
 
-  async rehearse(): Promise<void> {
-    this.#hypervisor.fault('rehearse');
+  rehearse(): Promise<void> {
+    return this.#whileOpen(
+      this.#hypervisor.step('rehearse', () => {
+        this.#vm.checkAddress('rehearse');
+      }),
+    );
   }
 
-  async setIdentity(identity: GuestIdentity): Promise<void> {
-    this.#hypervisor.fault('setIdentity');
-    this.#vm.identity = identity;
+  setIdentity(identity: GuestIdentity): Promise<void> {
+    return this.#whileOpen(
+      this.#hypervisor.step('setIdentity', () => {
+        this.#over.signal.throwIfAborted();
+        this.#vm.checkAddress('setIdentity');
+        this.#vm.identity = identity;
+      }),
+    );
+  }
+
+  #whileOpen(work: Promise<void>): Promise<void> {
+    work.catch(() => {});
+    return Promise.race([work, this.closed.then(() => Promise.reject(new Error('the session is over')))]);
   }
 
   async startJob(jobId: string): Promise<AsyncIterable<JobFrame>> {
