@@ -66,6 +66,7 @@ async function main(log: Logger): Promise<void> {
     bootId,
     qemuVersion,
     probe: { qemuPath, ...base },
+    patience: config.bootPatienceMs / BOOT_PATIENCE_MS,
   });
   log.info({ qemu: qemuVersion, isolation: accelerator.isolation, because: accelerator.reason }, 'accelerator chosen');
 

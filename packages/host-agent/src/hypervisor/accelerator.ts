@@ -11,7 +11,8 @@ import { readRecord, writeRecord } from '../storage/record-file.ts';
  * With KVM the kernel speaks in milliseconds and reaches our init in 0.3 s; where KVM itself is emulated, it takes 3 and
  * 6 s on an idle computer. A guest that has spoken is no guest that hangs from the start, so it gets more time.
  */
-const PATIENCE = { silentMs: 10_000, speakingMs: 120_000 };
+const SILENT_GUEST_MS = 10_000;
+const SPEAKING_GUEST_MS = 120_000;
 /** What our init prints as it starts. */
 const SIGN_OF_LIFE = 'sandbar-agent';
 
@@ -27,13 +28,13 @@ export type AcceleratorQuestion = {
   qemuVersion: string;
   probe: ProbeBoot;
   kvmDevice?: string;
-  /** How long the probe waits for the guest's first words, and for its init after them. */
-  patience?: { silentMs: number; speakingMs: number };
+  /** Stretches the time that the probe gives a guest; 1 by default. */
+  patience?: number;
 };
 
 /** The answer for this boot of the host, with a reason for the log. Throws when KVM was asked for and does not work. */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorAnswer> {
-  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', patience = PATIENCE } = question;
+  const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', patience = 1 } = question;
   if (choice === 'tcg') return { isolation: 'emulated', reason: 'SANDBAR_ACCELERATOR=tcg' };
   const path = join(stateDir, 'accelerator.json');
   const remembered = readRecord<RememberedAnswer>(path);
@@ -44,7 +45,7 @@ export async function chooseAccelerator(question: AcceleratorQuestion): Promise<
   return { isolation: answer.isolation, reason: answer.reason };
 }
 
-async function probeKvm(probe: ProbeBoot, kvmDevice: string, patience: typeof PATIENCE): Promise<AcceleratorAnswer> {
+async function probeKvm(probe: ProbeBoot, kvmDevice: string, patience: number): Promise<AcceleratorAnswer> {
   const obstacle = openingFails(kvmDevice);
   if (obstacle) return { isolation: 'emulated', reason: `${kvmDevice} cannot be used (${obstacle})` };
   const output = await shortBoot(probe, patience);
@@ -75,20 +76,20 @@ const PROBE_KERNEL = [
 ].join(' ');
 
 /** Boots without a disk: our init says that it lacks one and powers off. Resolves with all that was printed. */
-function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot, patience: typeof PATIENCE): Promise<string> {
+function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot, patience: number): Promise<string> {
   const boot = ['-append', PROBE_KERNEL, '-kernel', kernelPath, '-initrd', initramfsPath];
   const child = spawn(qemuPath, [...PROBE_MACHINE, ...boot], { stdio: ['ignore', 'pipe', 'pipe'] });
   return new Promise((resolve) => {
     let output = '';
     const end = () => child.kill('SIGKILL');
-    let timer = setTimeout(end, patience.silentMs);
+    let timer = setTimeout(end, SILENT_GUEST_MS * patience);
     const collect = (chunk: Buffer) => {
       output += chunk.toString('latin1');
       if (output.includes(SIGN_OF_LIFE) || output.length > 1024 * 1024) end();
     };
     child.stdout.once('data', () => {
       clearTimeout(timer);
-      timer = setTimeout(end, patience.speakingMs);
+      timer = setTimeout(end, SPEAKING_GUEST_MS * patience);
     });
     child.stdout.on('data', collect);
     child.stderr.on('data', collect);
