@@ -1,7 +1,7 @@
 // What machines may say and reach, shown on the real packet filter: each machine is a process that holds its tap as QEMU
 // would, with a network stack of its own. "Nothing came" is always shown by something later on the same way that did.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
@@ -9,6 +9,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { networkNames, tapOf } from '../src/network/names.ts';
 import { NftSession } from '../src/network/nft-session.ts';
@@ -98,6 +99,22 @@ describe('network isolation', { skip: !canIsolate }, () => {
     speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
 
   describe('who a machine may speak as', () => {
+    it('ISO-2: a process with the uid of a VM opens no connection of its own, and root does', async () => {
+      await start();
+      const server = createServer().listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      const { port } = server.address() as AddressInfo;
+      const script = 'print IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) ? "connected" : "$!"';
+      const connectAs = (uid: number) => {
+        const identity = [`--reuid=${uid}`, `--regid=${uid}`, '--clear-groups'];
+        const args = [...identity, 'perl', '-MIO::Socket::INET', '-e', script, String(port)];
+        return spawnSync('setpriv', args, { cwd: '/', encoding: 'utf8' }).stdout;
+      };
+      const { first, last } = uidRange(home);
+      assert.deepEqual([first, last, 0].map(connectAs), ['Connection refused', 'Connection refused', 'connected']);
+      server.close();
+    });
+
     it('NET-2: a frame that is not from the machine itself never reaches the host', async () => {
       await start();
       const a = await plug(A);

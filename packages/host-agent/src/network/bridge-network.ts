@@ -3,6 +3,7 @@
 // never share any; all of it stays when the agent dies, and is replaced as a whole when the next one starts.
 import { writeFileSync } from 'node:fs';
 import type { Nic } from '../hypervisor/driver.ts';
+import { uidRange } from '../jail/uid-pool.ts';
 import { forgetConnections, rememberedAddresses } from './connections.ts';
 import { type DnsRelay, startDnsRelay } from './dns-relay.ts';
 import { Firewall } from './firewall.ts';
@@ -62,6 +63,7 @@ export class BridgeNetwork implements HostNetwork {
       gateway: subnet.gateway,
       allow: options.allow,
       rateMbit: options.rateMbit,
+      vmUids: uidRange(home),
     };
     const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));
     const firewall = await Firewall.create(rules, assigned);

@@ -13,6 +13,8 @@ export type RuleOptions = {
   /** CIDR of the machines. */
   subnet: string;
   gateway: string;
+  /** The uids that VMs run as. */
+  vmUids: { first: number; last: number };
   /** CIDR ranges that may be reached though they are private. */
   allow: readonly string[];
   /** Megabits a second for each machine and direction; undefined: no limit. */
@@ -165,9 +167,10 @@ function rateChains(group: number, rateMbit: number): string {
 /**
  * What a machine sends is judged by where it goes, packet by packet, never by a connection that stood before: a range
  * that is no longer allowed ends at once. Back come only replies. A refusal is answered, so that programs fail at once
- * instead of hanging; the kernel limits the rate of ICMP, so TCP gets a reset.
+ * instead of hanging; the kernel limits the rate of ICMP, so TCP gets a reset. A QEMU that was taken over has the host's
+ * network namespace, where its tap is; sockets of its own reach nothing, not even the host's loopback.
  */
-function inetTable({ table, bridge, group, subnet, gateway, allow }: RuleOptions): string {
+function inetTable({ table, bridge, group, subnet, gateway, vmUids, allow }: RuleOptions): string {
   return `
 table inet ${table} {
   set allowed {
@@ -212,6 +215,10 @@ table inet ${table} {
     ip daddr ${gateway} tcp dport 53 accept
     ip daddr ${gateway} icmp type echo-request accept
     jump refuse
+  }
+  chain output {
+    type filter hook output priority filter;
+    meta skuid ${vmUids.first}-${vmUids.last} jump refuse
   }
   chain refuse {
     meta l4proto tcp reject with tcp reset
