@@ -101,7 +101,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   describe('who a machine may speak as', () => {
     it('ISO-2: a process with the uid of a VM opens no connection of its own, and root does', async () => {
       await start();
-      const server = createServer().listen(0, '127.0.0.1');
+      const server = createServer().listen(0, '127.0.0.1').unref();
       await once(server, 'listening');
       const { port } = server.address() as AddressInfo;
       const script = 'print IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) ? "connected" : "$!"';

@@ -75,6 +75,10 @@ export class FakeHost {
     for (const vm of this.hypervisor.running.values()) vm.session?.close();
   }
 
+  get isDead(): boolean {
+    return this.#life.isOver;
+  }
+
   /** A new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
     // The dead agent's sessions would fight with the new one's.
@@ -116,6 +120,13 @@ export class FakeHost {
     await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
     await this.registry.load(found);
     return this.registry;
+  }
+
+  /** The agent ends as it is asked to, with all that it makes. */
+  async close(): Promise<void> {
+    await this.pool?.close();
+    await this.templates?.close();
+    await this.registry.close();
   }
 
   /** Everything that clones, templates and VMs have on the host, to see what is left. */

@@ -56,6 +56,8 @@ export class FakeHypervisor implements Hypervisor {
   readonly violations: string[] = [];
   /** Called at each pass, before or after its effect; true: the agent that takes it dies there. */
   isFatal: (point: FaultPoint, when: 'before' | 'after') => boolean = () => false;
+  /** Whether this pass fails; for faults that depend on what came before. */
+  isFaulty: (point: FaultPoint, isClone: boolean) => boolean = () => false;
   /** What a step fails with. */
   newFault: (point: FaultPoint) => Error = (point) => new Error(`forced fault: ${point}`);
   /** The address that a VM may speak as. */
@@ -67,7 +69,7 @@ export class FakeHypervisor implements Hypervisor {
   }
 
   launch(spec: VmSpec): Promise<Vm> {
-    return this.step('launch', () => {
+    const start = () => {
       if (spec.start.kind === 'restore') this.#checkTemplate(spec.start);
       mkdirSync(spec.runDir, { recursive: true });
       if (spec.start.kind === 'boot' && spec.start.memoryPath) writeMark(spec.start.memoryPath);
@@ -76,10 +78,13 @@ export class FakeHypervisor implements Hypervisor {
       this.running.set(vm.name, vm);
       vm.checkAddress('launch');
       return vm;
-    });
+    };
+    return this.step('launch', start, spec.start.kind === 'restore');
   }
 
-  async release(): Promise<void> {}
+  async release(vmId?: string): Promise<void> {
+    for (const [name, vm] of this.running) if (vm.vmId === vmId) this.running.delete(name);
+  }
 
   inventory(): HypervisorInventory {
     const vms = [...this.running.values()];
@@ -108,20 +113,19 @@ export class FakeHypervisor implements Hypervisor {
     };
   }
 
-  async step<T>(point: FaultPoint, effect: () => T | Promise<T>): Promise<T> {
+  async step<T>(point: FaultPoint, effect: () => T | Promise<T>, isClone = false): Promise<T> {
     this.passed.push(point);
     if (this.isFatal(point, 'before')) return never;
     await this.#holds.get(point);
-    this.fault(point);
+    this.fault(point, isClone);
     const result = await effect();
     return this.isFatal(point, 'after') ? never : result;
   }
 
-  fault(point: FaultPoint): void {
+  fault(point: FaultPoint, isClone = false): void {
     const at = this.faults.indexOf(point);
-    if (at < 0) return;
-    this.faults.splice(at, 1);
-    throw this.newFault(point);
+    if (at >= 0) this.faults.splice(at, 1);
+    if (at >= 0 || this.isFaulty(point, isClone)) throw this.newFault(point);
   }
 
   /** A number that was closed, or belongs to another file by now, would give a guest somebody else's memory. */
@@ -177,7 +181,7 @@ export class FakeVm implements Vm {
 
   /** Like QEMU's socket, a second client is not answered while the first is connected. */
   async connectGuest(signal?: AbortSignal): Promise<Guest> {
-    const connecting = this.#hypervisor.step('connectGuest', () => {
+    const connecting = this.step('connectGuest', () => {
       signal?.throwIfAborted();
       if (this.session?.isOpen) throw new Error('the port is taken by an earlier session');
       if (this.isHeld) throw new Error('a paused guest answers nobody');
@@ -188,6 +192,10 @@ export class FakeVm implements Vm {
     connecting.catch(() => {});
     const aborted = signal && once(signal, 'abort').then(() => Promise.reject(signal.reason));
     return aborted ? Promise.race([connecting, aborted]) : connecting;
+  }
+
+  step<T>(point: FaultPoint, effect: () => T): Promise<T> {
+    return this.#hypervisor.step(point, effect as () => T | Promise<T>, this.templateKey !== undefined);
   }
 
   /** A machine's VM does nothing before its rules stand; any other has no address at all. */
@@ -203,13 +211,13 @@ export class FakeVm implements Vm {
   }
 
   pause(): Promise<void> {
-    return this.#hypervisor.step('pause', () => {
+    return this.step('pause', () => {
       this.isHeld = true;
     });
   }
 
   resume(): Promise<void> {
-    return this.#hypervisor.step('resume', () => {
+    return this.step('resume', () => {
       this.checkAddress('resume');
       this.isHeld = false;
     });
@@ -305,7 +313,7 @@ export class FakeGuest implements Guest {
 
   rehearse(): Promise<void> {
     return this.#whileOpen(
-      this.#hypervisor.step('rehearse', () => {
+      this.#vm.step('rehearse', () => {
         this.#vm.checkAddress('rehearse');
       }),
     );
@@ -313,7 +321,7 @@ export class FakeGuest implements Guest {
 
   setIdentity(identity: GuestIdentity): Promise<void> {
     return this.#whileOpen(
-      this.#hypervisor.step('setIdentity', () => {
+      this.#vm.step('setIdentity', () => {
         this.#over.signal.throwIfAborted();
         this.#vm.checkAddress('setIdentity');
         this.#vm.identity = identity;
