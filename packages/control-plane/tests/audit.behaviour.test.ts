@@ -206,8 +206,11 @@ describe('audit', () => {
       }
     };
     const churning = Promise.all([churn(), churn(), churn()]);
-    for (let round = 0; round < 10; round++) assert.deepEqual((await look()).findings, []);
-    isLooking = false;
+    try {
+      for (let round = 0; round < 10; round++) assert.deepEqual((await look()).findings, []);
+    } finally {
+      isLooking = false;
+    }
     await churning;
   });
 

@@ -83,13 +83,17 @@ async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
   return free?.generation === row.generation;
 }
 
-/** A stop that the host did not finish, or a start that came late. */
+const isOn = (report: MachineReport | undefined): boolean =>
+  report?.status === 'running' || report?.status === 'starting';
+
+/** A stop that the host did not finish, or a start that came late; asked again, since the stop may be newer than the report. */
 export async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
-  if (report.status !== 'running' && report.status !== 'starting') return;
+  if (!isOn(report)) return;
   const claim = await tryClaim(app, row.id);
   if (!claim) return;
   await holdClaim(app, claim, async ({ machine }) => {
-    if (machine.state === 'stopped' && machine.generation >= report.generation) {
+    if (machine.state !== 'stopped' || machine.generation < report.generation) return;
+    if (isOn(await app.hosts.client(machine.host_id).getMachine(machine.id))) {
       await ensureOnHost(app, machine, 'stopped');
     }
   });

@@ -41,6 +41,8 @@ export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hang
 type Job = { report: JobReport; stdout: Buffer };
 type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
 
+/** As on a real host: without it a stream is opened again, and the host is away for a moment. */
+const HEARTBEAT_MS = 5_000;
 export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
 
 export class FakeHost {
@@ -290,7 +292,9 @@ export class FakeHost {
       for (const machine of this.#reports()) write({ type: 'machine', machine });
       write({ type: 'synced' });
       this.#events.on('event', write);
+      const heartbeat = setInterval(() => write({ type: 'heartbeat' }), HEARTBEAT_MS).unref();
       await Promise.race([once(this.#events, 'close'), once(reply.raw, 'close')]);
+      clearInterval(heartbeat);
       this.#events.off('event', write);
       reply.raw.destroy();
     });
