@@ -98,11 +98,11 @@ export class VmHost {
   }
 
   async #detach(vmId: string): Promise<void> {
-    this.#attached.add(vmId);
     try {
       await this.network.detach(vmId);
       this.#attached.delete(vmId);
     } catch (err) {
+      this.#attached.add(vmId);
       this.#warn(vmId, err, 'the network of a VM was not removed');
     }
   }
