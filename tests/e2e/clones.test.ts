@@ -1,0 +1,269 @@
+// Machines are cloned from one saved VM. What must differ between them differs, nothing of the template or of a neighbour
+// shows, and a clone can do whatever a machine that was booted can.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { createClone, createClones } from './support/clones.ts';
+import { IS_ROOT, isClone, run } from './support/host.ts';
+import {
+  call,
+  createMachine,
+  destroyMachine,
+  expectStatus,
+  getMachine,
+  HOME,
+  qemuPidOf,
+  sh,
+  until,
+} from './support/service.ts';
+
+const COUNT = 20;
+/** Enough to keep the host busy, few enough for a small one. */
+const AT_ONCE = 4;
+const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
+
+/** Each line is `name=value`; the clock is read before anything else. */
+const FACTS = `
+echo clock=$(date +%s%3N)
+echo machine-id=$(cat /etc/machine-id)
+echo hostname=$(hostname)
+echo etc-hostname=$(cat /etc/hostname)
+echo boot-id=$(cat /proc/sys/kernel/random/boot_id)
+echo ip=$(ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
+echo mac=$(cat /sys/class/net/eth0/address)
+echo urandom=$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')
+echo getrandom=$(python3 -SEc 'import os; print(os.getrandom(16).hex())')
+echo ssh-keys=$(cat /etc/ssh/ssh_host_*_key 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)
+echo random-seed=$(cat /var/lib/systemd/random-seed 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)`;
+
+/** Facts that no two machines may share. */
+const UNIQUE = ['machine-id', 'hostname', 'boot-id', 'ip', 'mac', 'urandom', 'getrandom'];
+/** Secrets that an image may leave to its first boot: absent, or different. */
+const UNIQUE_OR_ABSENT = ['ssh-keys', 'random-seed'];
+
+/**
+ * All that looks like the name, address, MAC or id of a machine, wherever identity or memory of one could be left. The
+ * folders left out hold the distribution's packages. The token in /proc/cmdline is the template's, known and accepted:
+ * it opens nothing but the channel, whose host side only the host can reach.
+ */
+const TRACES = `
+{ grep -rhaoE "$0" /etc /var /run /root /home /tmp /srv /opt /dev/shm --exclude-dir=dpkg --exclude-dir=apt --exclude-dir=python3;
+  { ip address; ip neigh; ip route; dmesg; cat /proc/cmdline; tr '\\0' '\\n' < /proc/1/environ; ls -a /root /tmp; } |
+    sed 's/permaddr .*//; s/sandbar.channel=[0-9a-f]*//' | grep -oE "$0"; } | sort -u`;
+
+/** Programs that run beside the kernel's own threads and this shell. */
+const PROCESSES = `for p in /proc/[0-9]*; do [ -s $p/cmdline ] || head -c 1 $p/cmdline 2>/dev/null | grep -q . || continue
+  echo "\${p#/proc/} $(tr '\\0' ' ' < $p/cmdline | head -1 | cut -c1-40)"; done`;
+
+describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone from a cold boot' }, () => {
+  const clones: Machine[] = [];
+  after(() => Promise.all(clones.map(({ id }) => destroyMachine(id))));
+
+  it(`CLN-1, CLN-3: ${COUNT} clones differ in identity, address and randomness, and know the time`, async () => {
+    clones.push(...(await createClones(COUNT, AT_ONCE, SMALL)));
+    const seen = new Map<string, Map<string, string>>();
+    for (let at = 0; at < COUNT; at += AT_ONCE)
+      await Promise.all(clones.slice(at, at + AT_ONCE).map(async ({ id }) => seen.set(id, await factsOf(id))));
+
+    for (const fact of UNIQUE) {
+      const values = [...seen.values()].map((facts) => facts.get(fact) ?? '');
+      assert.ok(!values.includes(''), `${fact}: ${values}`);
+      assert.equal(new Set(values).size, COUNT, `${fact}: ${values}`);
+    }
+    for (const fact of UNIQUE_OR_ABSENT) {
+      const values = [...seen.values()].map((facts) => facts.get(fact) ?? '').filter((value) => value !== '');
+      assert.equal(new Set(values).size, values.length, `${fact}: ${values}`);
+    }
+    for (const { id, private_ip } of clones) {
+      const facts = seen.get(id);
+      assert.deepEqual(
+        [facts?.get('machine-id'), facts?.get('ip'), facts?.get('etc-hostname')],
+        [id.replaceAll('-', ''), private_ip, facts?.get('hostname')],
+      );
+    }
+  });
+
+  it('CLN-2, CLN-3: nothing of the template or of another machine is left in a clone, and nothing else runs', async () => {
+    for (const { id, private_ip } of clones.slice(0, AT_ONCE)) {
+      const network = String(private_ip).split('.').slice(0, 2).join('\\.');
+      const like = [
+        'm-[0-9a-f]{12}',
+        '02:5b(:[0-9a-f]{2}){4}',
+        `\\b${network}\\.[0-9]+\\.[0-9]+`,
+        // Version 7, as ours are; the kernel's own are version 4.
+        '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}',
+      ].join('|');
+      const { stdout } = await sh(id, `${PROCESSES}; echo --; set -- ; sh -c ${quote(TRACES)} ${quote(like)}`);
+      const [processes = '', traces = ''] = stdout.split('--\n');
+      const own = [
+        `m-${id.slice(-12)}`,
+        String(private_ip),
+        macOf(String(private_ip)),
+        id,
+        gatewayOf(private_ip),
+        broadcastOf(private_ip),
+        networkOf(private_ip),
+      ];
+      assert.deepEqual(
+        traces
+          .trim()
+          .split('\n')
+          .filter((trace) => !own.includes(trace)),
+        [],
+        `${id} knows of others`,
+      );
+      // A positive control: what is its own was found, so others' would have been.
+      for (const mine of own.slice(0, 4)) assert.ok(traces.includes(mine), `${mine} in ${traces}`);
+      const others = processes
+        .trim()
+        .split('\n')
+        .filter((line) => !/^1 \/init/.test(line));
+      assert.match(processes, /^1 \/init/m);
+      assert.ok(
+        others.every((line) => /^\d+ (\/bin\/sh -c|sh -c|tr |cut )/.test(line)),
+        processes,
+      );
+    }
+  });
+
+  it('what one clone writes, in memory or on disk, no other sees', async () => {
+    const [writer, ...others] = clones.slice(0, 4);
+    assert.ok(writer);
+    const secret = `secret-${writer.id}`;
+    await sh(writer.id, `echo ${secret} > /root/secret; echo ${secret} > /dev/shm/secret; sync`);
+    const isOnDiskOf = (id: string) =>
+      run('grep', ['-qa', secret, join(HOME, 'machines', id, 'disk.qcow2')]).status === 0;
+    assert.equal(isOnDiskOf(writer.id), true, 'on its own disk it is found this way');
+    for (const { id } of others) {
+      assert.equal((await sh(id, 'ls /root/secret /dev/shm/secret 2>/dev/null')).stdout, '');
+      await sh(id, 'echo 3 > /proc/sys/vm/drop_caches; find / -xdev > /dev/null; sync');
+      assert.equal(isOnDiskOf(id), false);
+    }
+  });
+
+  it('CLN-4: the disks of ten clones that wrote pass fsck', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'sandbar-fsck-'));
+    try {
+      for (const { id } of clones.slice(0, 10)) {
+        await sh(id, 'for i in 1 2 3 4 5 6 7 8; do head -c 300000 /dev/urandom > /root/file-$i; done; rm /root/file-3');
+        await expectStatus(200, 'POST', `/v1/machines/${id}/stop`);
+        const raw = join(folder, 'disk.raw');
+        const disk = join(HOME, 'machines', id, 'disk.qcow2');
+        const converted = run('qemu-img', ['convert', '-f', 'qcow2', '-O', 'raw', disk, raw]);
+        assert.equal(converted.status, 0, converted.stderr);
+        const checked = run('e2fsck', ['-fn', raw]);
+        assert.equal(checked.status, 0, `${id}: ${checked.stdout}${checked.stderr}`);
+        assert.doesNotMatch(checked.stdout, /recover|Fix/i);
+      }
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+describe('shapes of clones', { skip: !IS_ROOT }, () => {
+  for (const [shape, cores, leastMb, mostMb] of [
+    [{ vcpus: 2, memory_mb: 512, rootfs_size_gb: 2 }, 2, 430, 512],
+    [{ memory_mb: 1024, rootfs_size_gb: 12 }, 1, 900, 1024],
+  ] as const) {
+    it(`${JSON.stringify(shape)}: the guest has it at once`, async () => {
+      const clone = await createClone(shape);
+      try {
+        const ask = `nproc; awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo; df -BM --output=size / | tail -1`;
+        const [nproc, memory, disk] = (await sh(clone.id, ask)).stdout
+          .trim()
+          .split('\n')
+          .map((line) => Number.parseInt(line, 10));
+        assert.equal(nproc, cores);
+        assert.ok(Number(memory) > leastMb && Number(memory) <= mostMb, `memory ${memory}`);
+        const wantedMb = shape.rootfs_size_gb * 1024;
+        assert.ok(Number(disk) > wantedMb * 0.93 && Number(disk) <= wantedMb, `disk ${disk}`);
+      } finally {
+        await destroyMachine(clone.id);
+      }
+    });
+  }
+
+  it('a clone keeps its files over stop and start, and over a reboot of its own', async () => {
+    const clone = await createClone(SMALL);
+    try {
+      await sh(clone.id, 'echo stop > /root/kept');
+      await expectStatus(200, 'POST', `/v1/machines/${clone.id}/stop`);
+      await expectStatus(200, 'POST', `/v1/machines/${clone.id}/start`);
+      const again = await sh(
+        clone.id,
+        'cat /root/kept /proc/sys/kernel/random/boot_id; echo reboot > /root/kept; sync',
+      );
+      assert.match(again.stdout, /^stop\n/);
+      assert.equal(isClone(clone.id), false, 'no saved memory fits a disk that has seen a boot');
+    } finally {
+      await destroyMachine(clone.id);
+    }
+
+    const rebooted = await createClone(SMALL);
+    try {
+      await sh(rebooted.id, 'echo reboot > /root/kept; sync');
+      const vm = qemuPidOf(rebooted.id);
+      await call('POST', `/v1/machines/${rebooted.id}/execs`, {
+        argv: ['python3', '-c', 'import ctypes; ctypes.CDLL(None).reboot(0x1234567)'],
+      });
+      await until('a new VM', () => qemuPidOf(rebooted.id) !== vm);
+      // It is running all the time to who asks for its state; jobs are refused until the new VM has its identity.
+      await until('it takes jobs', async () => {
+        return (await call('POST', `/v1/machines/${rebooted.id}/execs`, { command: 'true' })).status === 201;
+      });
+      assert.equal((await getMachine(rebooted.id)).state, 'running');
+      assert.equal((await sh(rebooted.id, 'cat /root/kept')).stdout, 'reboot\n');
+      assert.equal((await sh(rebooted.id, 'cat /etc/machine-id')).stdout.trim(), rebooted.id.replaceAll('-', ''));
+    } finally {
+      await destroyMachine(rebooted.id);
+    }
+  });
+
+  it('machines of one shape may have disks of different sizes', async () => {
+    const sizes = await Promise.all([2, 3, 5].map((rootfs_size_gb) => createMachine({ ...SMALL, rootfs_size_gb })));
+    try {
+      for (const { id, rootfs_size_gb } of sizes) {
+        const { stdout } = await sh(id, 'df -BM --output=size / | tail -1');
+        const mb = Number.parseInt(stdout, 10);
+        assert.ok(mb > rootfs_size_gb * 1024 * 0.93 && mb <= rootfs_size_gb * 1024, `${rootfs_size_gb} GB: ${mb}`);
+      }
+    } finally {
+      await Promise.all(sizes.map(({ id }) => destroyMachine(id)));
+    }
+  });
+});
+
+/** What the guest says of itself; its clock is within two seconds of the host's. */
+async function factsOf(id: string): Promise<Map<string, string>> {
+  const before = Date.now();
+  const { stdout, stderr } = await sh(id, FACTS);
+  const after = Date.now();
+  const facts = new Map(
+    stdout
+      .trim()
+      .split('\n')
+      .map((line) => line.split('=', 2) as [string, string]),
+  );
+  const clock = Number(facts.get('clock'));
+  assert.ok(clock > before - 2000 && clock < after + 2000, `clock ${clock}, host ${before} to ${after}: ${stderr}`);
+  return facts;
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function macOf(ip: string): string {
+  return `02:5b${ip
+    .split('.')
+    .map((octet) => `:${Number(octet).toString(16).padStart(2, '0')}`)
+    .join('')}`;
+}
+
+const networkOf = (ip: string | null) => String(ip).replace(/\.\d+\.\d+$/, '.0.0');
+const gatewayOf = (ip: string | null) => String(ip).replace(/\.\d+\.\d+$/, '.0.1');
+const broadcastOf = (ip: string | null) => String(ip).replace(/\.\d+\.\d+$/, '.255.255');

@@ -1,0 +1,49 @@
+// Machines that are clones for certain: a shape that was never asked for boots cold, and its template is made afterwards.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { MACHINE_DEFAULTS, type Machine, type MachineCreate } from '@sandbar/contract/machine.ts';
+import { isClone } from './host.ts';
+import { createMachine, destroyMachine, HOME, until } from './service.ts';
+
+/** A shape's first boot and its template, under emulation and beside other tests. */
+const TEMPLATE_TIMEOUT_MS = 120_000;
+const TRIES = 3;
+
+/** A machine that was cloned. Waits for the template of its shape when there is none yet. */
+export async function createClone(wanted: MachineCreate): Promise<Machine> {
+  for (let tried = 1; ; tried++) {
+    const machine = await createMachine(wanted);
+    if (isClone(machine.id)) return machine;
+    await destroyMachine(machine.id);
+    if (tried === TRIES) throw new Error(`a machine of ${JSON.stringify(wanted)} is not cloned`);
+    await until('the template of its shape', () => hasTemplate(machine), TEMPLATE_TIMEOUT_MS);
+  }
+}
+
+/** `count` of them, as many at once as `atOnce`. */
+export async function createClones(count: number, atOnce: number, wanted: MachineCreate): Promise<Machine[]> {
+  const first = await createClone(wanted);
+  const machines = [first];
+  while (machines.length < count) {
+    const next = Math.min(atOnce, count - machines.length);
+    machines.push(...(await Promise.all(Array.from({ length: next }, () => createClone(wanted)))));
+  }
+  return machines;
+}
+
+function hasTemplate({ vcpus, memory_mb, rootfs_size_gb }: Machine): boolean {
+  const isLarge = rootfs_size_gb >= MACHINE_DEFAULTS.rootfs_size_gb;
+  const dir = join(HOME, 'templates');
+  return readdirSync(dir)
+    .map((key) => join(dir, key, 'manifest.json'))
+    .filter((file) => existsSync(file))
+    .map((file) => (JSON.parse(readFileSync(file, 'utf8')) as { shape: Shape }).shape)
+    .some(
+      (shape) =>
+        shape.vcpus === vcpus &&
+        shape.memoryMb === memory_mb &&
+        shape.diskGb >= MACHINE_DEFAULTS.rootfs_size_gb === isLarge,
+    );
+}
+
+type Shape = { vcpus: number; memoryMb: number; diskGb: number };
