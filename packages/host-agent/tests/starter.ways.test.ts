@@ -1,0 +1,306 @@
+// The ways in which a machine gets its VM, on a fake hypervisor with the real templates, pool and machines; and a fault at
+// every step of every way.
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import { shapeOf } from '../src/machines/starter.ts';
+import { CommandError } from '../src/run-command.ts';
+import { diskFull } from '../src/storage/overlay.ts';
+import {
+  checkMachines,
+  create,
+  filled,
+  idOf,
+  imageOf,
+  keyOf,
+  NOTHING,
+  specOf,
+  vmOf,
+  warmHost,
+  wayOf,
+} from './support/clones.ts';
+import { type Cloning, FakeHost, until } from './support/fake-host.ts';
+import type { FaultPoint } from './support/fake-hypervisor.ts';
+
+describe('starter', () => {
+  const used: FakeHost[] = [];
+  after(() => {
+    for (const host of used) host.remove();
+  });
+  const newHost = (cloning: Partial<Cloning> = {}) => {
+    const host = new FakeHost(cloning);
+    used.push(host);
+    return host;
+  };
+  const destroyAll = async (host: FakeHost) => {
+    for (const { machine_id: id } of host.registry.reports()) {
+      // A step that fails leaves a delete to be repeated.
+      await host.registry.destroy(id, 9).catch(() => host.registry.destroy(id, 9));
+    }
+  };
+
+  it('the first machine of a shape boots cold, and a template is made after it', async () => {
+    const host = newHost({ size: 0 });
+    await host.start();
+    await create(host, 1);
+    assert.deepEqual(
+      host.hypervisor.launched.map(({ start }) => start.kind === 'boot' && start.memoryPath),
+      [undefined],
+    );
+    await until('a template', () => host.templates?.has(keyOf(host)) === true);
+    const [, maker] = host.hypervisor.launched;
+    assert.match(maker?.start.kind === 'boot' ? String(maker.start.memoryPath) : '', /\/memory$/);
+    assert.deepEqual(host.left().vms, [idOf(1)]);
+    await create(host, 2);
+    assert.equal(wayOf(host, 2), 'clone now');
+    checkMachines(host);
+  });
+
+  it('NET-4: a clone that is made now has its address before it runs, and its disk is the template disk', async () => {
+    const host = await warmHost(newHost({ size: 0 }));
+    const from = host.hypervisor.passed.length;
+    await create(host, 2);
+    assert.deepEqual(host.hypervisor.passed.slice(from), ['attach', 'assign', 'launch', 'connectGuest', 'setIdentity']);
+    assert.deepEqual(
+      readFileSync(join(host.paths.machines, idOf(2), 'disk.qcow2')),
+      readFileSync(join(host.paths.templates, keyOf(host), 'disk.qcow2')),
+    );
+  });
+
+  it('NET-4 CLN-1: a ready clone gets its names and its address, then runs, then has its identity; another takes its place', async () => {
+    const host = await warmHost(newHost({ size: 1 }));
+    const [ready] = [...host.hypervisor.running.values()].filter((vm) => vm.runDir.startsWith(host.paths.runPool));
+    const from = host.hypervisor.passed.length;
+    await create(host, 2);
+    const vm = vmOf(host, 2);
+    assert.equal(vm, ready);
+    assert.equal(vm.runDir, join(host.paths.runMachines, idOf(2)));
+    assert.deepEqual(host.hypervisor.passed.slice(from, from + 4), ['moveTo', 'assign', 'resume', 'setIdentity']);
+    assert.equal(wayOf(host, 2), 'ready clone');
+    await filled(host);
+    checkMachines(host);
+    const left = host.left();
+    assert.equal(left.vms.length, 3);
+    assert.equal(left.files.length, 2 + 2, 'a disk and a run directory of the pool, two of machines');
+    await destroyAll(host);
+    await host.close();
+    assert.deepEqual(host.left(), NOTHING);
+  });
+
+  it('a pool of size 0 and one without a budget make nothing ready', async () => {
+    for (const limits of [{ size: 0 }, { total: 0 }]) {
+      const host = newHost({ ...limits, baseline: 2 });
+      await host.start();
+      await create(host, 1);
+      await until('a template', () => host.templates?.has(keyOf(host)) === true);
+      await create(host, 2);
+      assert.equal(wayOf(host, 2), 'clone now');
+      assert.deepEqual(host.pool?.status(), { ready: 0, target: 0 });
+      assert.deepEqual(readdirSync(host.paths.pool), []);
+    }
+  });
+
+  it('a burst of creates leaves as many ready, within the budget of all shapes', async () => {
+    const host = newHost({ size: 3, total: 4, window: 2 });
+    await host.start();
+    const shapes = [{ vcpus: 1 }, { vcpus: 2 }];
+    for (const [index, shape] of shapes.entries()) await create(host, index + 1, shape);
+    for (const shape of shapes) await until('a template', () => host.templates?.has(keyOf(host, shape)) === true);
+    await Promise.all([11, 12, 13, 14].map((number) => create(host, number, shapes[number % 2])));
+    await filled(host);
+    assert.deepEqual(host.pool?.status(), { ready: 4, target: 4 });
+    checkMachines(host);
+  });
+
+  it('a larger disk than the template has grows before the guest has its identity', async () => {
+    const host = await warmHost(newHost({ size: 1 }));
+    // Shapes with a larger disk share the template of the usual size; this one is 1 GiB like the image.
+    for (const number of [2, 3]) {
+      const from = host.hypervisor.passed.length;
+      await create(host, number, { rootfs_size_gb: 4 });
+      const passed = host.hypervisor.passed.slice(from);
+      assert.ok(passed.indexOf('growDisk') < passed.indexOf('setIdentity'), passed.join(' '));
+      assert.equal(vmOf(host, number).diskBytes, 4 * 2 ** 30);
+    }
+    checkMachines(host);
+  });
+
+  it('a machine that was stopped boots cold from its own disk', async () => {
+    const host = await warmHost(newHost());
+    await host.registry.ensure(idOf(1), { generation: 2, desired: 'stopped', spec: specOf(1) });
+    await create(host, 1, { generation: 3 });
+    assert.equal(wayOf(host, 1), 'boot');
+  });
+
+  /** A create while there is nothing, one that finds a ready clone, and another: the steps of all ways. */
+  const live = async (host: FakeHost) => {
+    await host.start();
+    await create(host, 1).catch(() => create(host, 1));
+    const wasHit = () => host.warnings.length > 0;
+    await until('a template', () => host.templates?.has(keyOf(host)) === true || wasHit());
+    await until('a ready clone', () => host.pool?.status().ready === 1 || wasHit());
+    await Promise.all([create(host, 2), create(host, 3)]);
+    checkMachines(host);
+    await destroyAll(host);
+    await host.close();
+  };
+  const passesOf = async (): Promise<[FaultPoint, number][]> => {
+    const host = newHost({ size: 1 });
+    await live(host);
+    assert.deepEqual([host.left(), host.warnings], [NOTHING, []]);
+    const seen = new Map<FaultPoint, number>();
+    return host.hypervisor.passed.map((point) => {
+      seen.set(point, (seen.get(point) ?? 0) + 1);
+      return [point, seen.get(point) ?? 0];
+    });
+  };
+
+  for (const kind of ['a failure', 'a tool that fails', 'a full disk'] as const) {
+    it(`CTL-2: ${kind} at any step of any way costs time and nothing else`, async () => {
+      const errors = {
+        'a failure': (point: string) => new Error(`forced fault: ${point}`),
+        'a tool that fails': () => new CommandError('nft failed'),
+        'a full disk': () => diskFull(Object.assign(new Error('forced'), { code: 'ENOSPC' })),
+      };
+      const passes = await passesOf();
+      assert.ok(new Set(passes.map(([point]) => point)).size >= 11);
+      for (const [point, nth] of passes) {
+        const host = newHost({ size: 1 });
+        let count = 0;
+        host.hypervisor.newFault = errors[kind];
+        host.hypervisor.isFaulty = (one) => one === point && ++count === nth;
+        const outcome = live(host);
+        if (kind === 'a full disk') {
+          // Then no other way would find room: the one that met it may say so, as what it is.
+          await outcome.catch(async (error) => {
+            assert.equal(error.code, 'fleet_capacity', `${point} ${nth}: ${error}`);
+            await destroyAll(host);
+            await host.close();
+          });
+        } else await outcome.catch((error) => assert.fail(`${point} ${nth}: ${error.stack}`));
+        assert.deepEqual(host.hypervisor.violations, []);
+        // A process that did not end is what the audit is for.
+        if (point === 'end' || point === 'detach') await host.audit.fix();
+        assert.deepEqual(host.left(), NOTHING, `${point} ${nth}`);
+      }
+    });
+  }
+
+  for (const point of ['launch', 'connectGuest', 'setIdentity', 'rehearse', 'pause'] as const) {
+    it(`when ${point} fails for every clone, machines run all the same, and nothing goes round in a loop`, async () => {
+      const host = await warmHost(newHost({ size: 2, baseline: 2 }));
+      host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+      await filled(host);
+      let faults = 0;
+      host.hypervisor.isFaulty = (one, isClone) => isClone && one === point && ++faults > 0;
+      for (const number of [2, 3, 4, 5, 6, 7]) await create(host, number);
+      checkMachines(host);
+      const waysThatWork =
+        point === 'rehearse' || point === 'pause' ? ['ready clone', 'clone now'] : ['ready clone', 'boot'];
+      for (const number of [2, 3, 4, 5, 6, 7])
+        assert.ok(waysThatWork.includes(wayOf(host, number)), wayOf(host, number));
+      for (let turn = 0; turn < 1000; turn++) await new Promise((resolve) => setImmediate(resolve));
+      assert.ok(faults > 0 && faults <= 14, `${faults} clones were tried for six machines`);
+      await destroyAll(host);
+      await host.close();
+      assert.deepEqual(host.left(), NOTHING);
+    });
+  }
+
+  it('a template whose guests fail three times in a row is removed, and not made again at once', async () => {
+    const host = await warmHost(newHost({ size: 0 }));
+    host.hypervisor.isFaulty = (one, isClone) => isClone && one === 'connectGuest';
+    for (const number of [2, 3]) await create(host, number);
+    assert.ok(host.templates?.has(keyOf(host)));
+    await create(host, 4);
+    assert.equal(host.templates?.has(keyOf(host)), false);
+    host.hypervisor.isFaulty = () => false;
+    await create(host, 5);
+    await host.close();
+    assert.equal(wayOf(host, 5), 'boot');
+    assert.deepEqual(readdirSync(host.paths.templates), []);
+  });
+
+  it('what the host lacks for a moment does not cost the template', async () => {
+    const host = await warmHost(newHost({ size: 0 }));
+    for (const error of [new CommandError('ip failed'), diskFull(new Error('forced'))]) {
+      host.hypervisor.newFault = () => error;
+      host.hypervisor.faults.push('attach');
+      await create(host, 2).catch(() => {});
+      assert.ok(host.templates?.has(keyOf(host)), error.message);
+      await host.registry.destroy(idOf(2), 1);
+    }
+  });
+
+  for (const point of ['launch', 'connectGuest', 'setIdentity', 'resume', 'assign', 'growDisk'] as const) {
+    for (const size of [0, 1]) {
+      it(`CTL-4: a destroy while a clone hangs at ${point} leaves nothing (pool of ${size})`, async () => {
+        const host = await warmHost(newHost({ size }));
+        const before = host.hypervisor.passed.filter((one) => one === point).length;
+        const release = host.hypervisor.hold(point);
+        const creating = create(host, 2, { rootfs_size_gb: 4 }).catch((error) => error);
+        const isThere = () => host.hypervisor.passed.filter((one) => one === point).length > before;
+        // Not every way has every step.
+        let isOver = false;
+        void creating.then(() => {
+          isOver = true;
+        });
+        await until(`${point} or the end`, () => isThere() || isOver);
+        const destroying = host.registry.destroy(idOf(2), 2);
+        // A guest that hangs is not waited for; a step of the host is.
+        if (point !== 'connectGuest' && point !== 'setIdentity') release();
+        await destroying;
+        release();
+        await creating;
+        assert.ok(!host.registry.has(idOf(2)));
+        assert.ok(!host.left().vms.includes(idOf(2)));
+        await destroyAll(host);
+        await host.close();
+        assert.deepEqual(host.left(), NOTHING);
+        assert.deepEqual(host.hypervisor.violations, []);
+      });
+    }
+  }
+
+  it('the pool may lose any of its clones at any moment', async () => {
+    const host = await warmHost(newHost({ size: 2, baseline: 2 }));
+    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+    for (const point of ['launch', 'connectGuest', 'rehearse', 'pause'] as const) {
+      await filled(host);
+      const clones = () =>
+        [...host.hypervisor.running.values()].filter(({ runDir }) => runDir.startsWith(host.paths.runPool));
+      const release = host.hypervisor.hold(point);
+      for (const vm of clones()) vm.crash();
+      await until('they are gone', () => host.pool?.status().ready === 0);
+      host.pool?.fill();
+      const seen = host.hypervisor.passed.length;
+      await until(point, () => host.hypervisor.passed.slice(seen - 4).includes(point));
+      for (const vm of clones()) vm.crash();
+      release();
+      await until('room again', () => {
+        host.pool?.fill();
+        return host.pool?.status().ready === 2;
+      });
+    }
+    await create(host, 2);
+    assert.equal(wayOf(host, 2), 'ready clone');
+    checkMachines(host);
+    await destroyAll(host);
+    await host.close();
+    assert.deepEqual(host.left(), NOTHING);
+  });
+
+  it('a clone that dies while a machine takes it is not the machine', async () => {
+    const host = await warmHost(newHost({ size: 1 }));
+    const release = host.hypervisor.hold('setIdentity');
+    const creating = create(host, 2);
+    await until('taken', () => host.hypervisor.running.get(idOf(2)) !== undefined);
+    const taken = vmOf(host, 2);
+    taken.crash();
+    release();
+    assert.equal((await creating).status, 'running');
+    assert.notEqual(vmOf(host, 2).vmId, taken.vmId);
+    checkMachines(host);
+  });
+});
