@@ -123,11 +123,14 @@ func (i *Identity) Apply(request *Request) error {
 	return nil
 }
 
-// withLink finds the machine's interface the first time.
+// withLink finds the machine's interface the first time, and readies it.
 func (i *Identity) withLink(use func(*nic) error) error {
 	if i.link == nil {
 		link, err := findNIC()
 		if err != nil {
+			return err
+		}
+		if err := link.withoutIPv6(); err != nil {
 			return err
 		}
 		i.link = link

@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"net"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +57,17 @@ func parseLink(message syscall.NetlinkMessage) *nic {
 		return nil
 	}
 	return found
+}
+
+// withoutIPv6 takes the interface out of IPv6: no machine gets an address of it, and the host lets none of its packets
+// through. So programs see that there is none, and the kernel does not ask around for one. A kernel that has no IPv6 has
+// nothing to turn off.
+func (n *nic) withoutIPv6() error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+n.name+"/disable_ipv6", []byte("1"), 0)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
 }
 
 // addresses lists the IPv4 addresses of the interface.

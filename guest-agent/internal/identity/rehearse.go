@@ -51,31 +51,15 @@ func keepHostname() error {
 	return setHostname(unix.ByteSliceToString(system.Nodename[:]))
 }
 
-// rehearse configures the interface and undoes it. It is up for a moment, with IPv6 off and an address from which nobody
+// rehearse configures the interface and undoes it. It is up for a moment, with an address from which nobody
 // sends: nothing has anything to say on it.
 func (n *network) rehearse(link *nic) error {
-	if err := link.setIPv6(false); err != nil {
-		return err
-	}
 	var changes batch
 	n.configure(&changes, link)
 	var undo batch
 	undo.address(unix.RTM_DELADDR, link.index, n.address)
 	undo.setLink(link.index, false, link.mac, 0)
-	return errors.Join(changes.send(), undo.send(), link.setIPv6(true))
-}
-
-// setIPv6 lets the interface take part in IPv6 or not. A kernel without it has nothing to set.
-func (n *nic) setIPv6(on bool) error {
-	disabled := "1"
-	if on {
-		disabled = "0"
-	}
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+n.name+"/disable_ipv6", []byte(disabled), 0)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	return err
+	return errors.Join(changes.send(), undo.send())
 }
 
 // rehearseFiles writes the files of an identity and puts back what was there. Only secrets stay deleted: the identity to
