@@ -52,9 +52,9 @@ function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: 
     ['-accel', 'tcg,thread=multi,tb-size=512', '-cpu', 'max', '-smp', String(CPUS), '-m', `${MEMORY_MB}M`],
     ['-kernel', kernelPath, '-initrd', initramfsPath, '-append', kernelCommandLine()],
     ['-serial', 'stdio'],
-    // What the host writes to its disks goes to temporary files: the image stays as it was built.
+    // What the host writes to its disks goes to temporary files: they stay as they were made, for another boot.
     ['-drive', `file=${diskPath},format=raw,if=none,id=root,snapshot=on`, '-device', 'virtio-blk-device,drive=root'],
-    ['-drive', `file=${dataDisk},format=raw,if=none,id=data`, '-device', 'virtio-blk-device,drive=data'],
+    ['-drive', `file=${dataDisk},format=raw,if=none,id=data,snapshot=on`, '-device', 'virtio-blk-device,drive=data'],
     ['-object', 'rng-random,id=rng0,filename=/dev/urandom', '-device', 'virtio-rng-device,rng=rng0'],
   ].flat();
 }
