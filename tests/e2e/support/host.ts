@@ -13,7 +13,13 @@ export const IS_ROOT = process.getuid?.() === 0;
 export const NETWORK = networkNames(HOME);
 const CGROUP_ROOT = '/sys/fs/cgroup';
 
-type VmRecord = { vmId: string; uid: number; runDir: string; templateKey: string | null };
+type VmRecord = {
+  vmId: string;
+  uid: number;
+  runDir: string;
+  templateKey: string | null;
+  process: { pid: number } | null;
+};
 
 /** What the host agent keeps of the VM of a machine. */
 export function vmOf(machineId: string): VmRecord {
