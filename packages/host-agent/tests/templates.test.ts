@@ -1,0 +1,314 @@
+// Templates on disk and in memory: what is checked before one is used, which goes first, and what is never closed too soon.
+import assert from 'node:assert/strict';
+import {
+  closeSync,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import { templateDiskGb, templateKey } from '../src/templates/shape.ts';
+import { checkMachines, create, idOf, imageOf, keyOf, NOTHING, warmHost, wayOf } from './support/clones.ts';
+import { type Cloning, FakeHost, until } from './support/fake-host.ts';
+
+/** Of the fake guest's memory: one page. */
+const USED_BYTES = 4096;
+type Size = { vcpus: number };
+const [ONE, TWO, THREE]: [Size, Size, Size] = [{ vcpus: 1 }, { vcpus: 2 }, { vcpus: 3 }];
+const SHAPES = [ONE, TWO, THREE];
+
+describe('templates', () => {
+  const used: FakeHost[] = [];
+  after(() => {
+    for (const host of used) host.remove();
+  });
+  const newHost = (cloning: Partial<Cloning> = {}) => {
+    const host = new FakeHost({ size: 0, ...cloning });
+    used.push(host);
+    return host;
+  };
+  const has = (host: FakeHost, shape = ONE) => host.templates?.has(keyOf(host, shape)) === true;
+  let next = 10;
+  const makeOf = async (host: FakeHost, shape: Size) => {
+    await create(host, ++next, shape);
+    await until('a template', () => has(host, shape));
+  };
+  /** A template that is in use until `release` is called. */
+  const useOf = async (host: FakeHost, shape: Size) => {
+    let release = () => {};
+    let fd = -1;
+    const over = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const done = host.templates?.use(keyOf(host, shape), (template) => {
+      fd = template.restore.memoryFd;
+      return over;
+    });
+    await until('used', () => fd >= 0);
+    return {
+      fd,
+      release: async () => {
+        release();
+        await done;
+      },
+    };
+  };
+
+  const flip = (path: string, at: number) => {
+    const content = readFileSync(path);
+    const place = at < 0 ? content.length + at : at;
+    const fd = openSync(path, 'r+');
+    writeSync(fd, Buffer.from([(content[place] ?? 0) ^ 1]), 0, 1, place);
+    closeSync(fd);
+  };
+  const spoilers: [string, (dir: string) => void][] = [
+    ['a byte of its memory', (dir) => flip(join(dir, 'memory'), 3 * 4096 + 7)],
+    ['a byte of its memory where nothing was', (dir) => flip(join(dir, 'memory'), 4 * 2 ** 20 + 9)],
+    ['a byte of its device state', (dir) => flip(join(dir, 'state'), -1)],
+    ['a byte of its disk', (dir) => flip(join(dir, 'disk.qcow2'), 100)],
+    ['a byte of its manifest', (dir) => flip(join(dir, 'manifest.json'), 0)],
+    ['the shape in its manifest', (dir) => edit(join(dir, 'manifest.json'), '"vcpus":1', '"vcpus":2')],
+    [
+      'the key in its manifest',
+      (dir) =>
+        edit(
+          join(dir, 'manifest.json'),
+          /"key":"./.exec(readFileSync(join(dir, 'manifest.json'), 'utf8'))?.[0] ?? '',
+          '"key":"x',
+        ),
+    ],
+    ['an empty manifest', (dir) => writeFileSync(join(dir, 'manifest.json'), '')],
+    ['a missing manifest', (dir) => rmSync(join(dir, 'manifest.json'))],
+    ['a missing state', (dir) => rmSync(join(dir, 'state'))],
+    ['a memory file that was cut off', (dir) => truncateSync(join(dir, 'memory'), 4096)],
+  ];
+  const edit = (path: string, from: string, to: string) => {
+    const text = readFileSync(path, 'utf8');
+    assert.ok(from !== '' && text.includes(from));
+    writeFileSync(path, text.replace(from, to));
+  };
+  for (const [what, spoil] of spoilers) {
+    it(`CLN-5: after a change of ${what}, nothing is restored from it, and it is made anew`, async () => {
+      const host = await warmHost(newHost());
+      host.kill();
+      spoil(join(host.paths.templates, keyOf(host)));
+      await host.start();
+      await create(host, 2);
+      assert.equal(wayOf(host, 2), 'boot');
+      await until('a template', () => has(host));
+      await create(host, 3);
+      assert.equal(wayOf(host, 3), 'clone now');
+      checkMachines(host);
+    });
+  }
+
+  it('CLN-5: one that is whole is used by the next agent as it is', async () => {
+    const host = await warmHost(newHost());
+    const before = statSync(join(host.paths.templates, keyOf(host), 'memory')).ino;
+    await host.start();
+    await until('loaded', () => has(host));
+    await create(host, 2);
+    assert.equal(wayOf(host, 2), 'clone now');
+    assert.equal(statSync(join(host.paths.templates, keyOf(host), 'memory')).ino, before);
+  });
+
+  it('CLN-5: those of another QEMU, processor or command line are removed', async () => {
+    const host = await warmHost(newHost());
+    const old = keyOf(host);
+    host.hypervisor.fingerprint = 'an update';
+    await host.start();
+    await create(host, 2);
+    assert.equal(wayOf(host, 2), 'boot');
+    await until('a template', () => has(host));
+    assert.deepEqual([readdirSync(host.paths.templates), keyOf(host) === old], [[keyOf(host)], false]);
+  });
+
+  it('CLN-5: whatever a clone depends on is in the key', () => {
+    const shape = { image: { kernelPath: 'k', initramfsPath: 'i', rootfsPath: 'r' }, vcpus: 1, memoryMb: 8, diskGb: 1 };
+    const others = [
+      { ...shape, vcpus: 2 },
+      { ...shape, memoryMb: 9 },
+      { ...shape, diskGb: 2 },
+      ...(['kernelPath', 'initramfsPath', 'rootfsPath'] as const).map((path) => ({
+        ...shape,
+        image: { ...shape.image, [path]: 'another' },
+      })),
+    ];
+    const keys = [templateKey(shape, 'f'), templateKey(shape, 'g'), ...others.map((one) => templateKey(one, 'f'))];
+    assert.equal(new Set(keys).size, 8);
+    assert.equal(templateKey({ ...shape }, 'f'), keys[0]);
+  });
+
+  it('disks are of two sizes only, and never larger than what was asked for', () => {
+    assert.deepEqual(
+      [1, 2, 50, 1000].map((gb) => templateDiskGb(gb, 1)).map((gb, index) => gb <= ([1, 2, 50, 1000][index] ?? 0)),
+      [true, true, true, true],
+    );
+    assert.equal(templateDiskGb(50, 1), templateDiskGb(1000, 2));
+  });
+
+  it('when memory gets tight, the one that was used longest ago goes from memory, and stays on disk', async () => {
+    const host = newHost({ memoryBytes: 2 * USED_BYTES });
+    await host.start();
+    for (const shape of SHAPES.slice(0, 2)) await makeOf(host, shape);
+    await create(host, 2, ONE);
+    await makeOf(host, THREE);
+    assert.deepEqual(
+      SHAPES.map((shape) => has(host, shape)),
+      [true, false, true],
+    );
+    assert.equal(readdirSync(host.paths.templates).length, 3);
+    // Wanted again, it comes from disk.
+    const launches = host.hypervisor.launched.length;
+    await makeOf(host, TWO);
+    assert.equal(host.hypervisor.launched.length, launches + 1);
+    assert.deepEqual(
+      SHAPES.map((shape) => has(host, shape)),
+      [false, true, true],
+    );
+  });
+
+  it('the next agent loads those used last, as many as there is room for', async () => {
+    const host = newHost();
+    await host.start();
+    for (const shape of SHAPES) await makeOf(host, shape);
+    for (const index of [2, 0]) await create(host, 2 + index, SHAPES[index]);
+    Object.assign(host.cloning ?? {}, { memoryBytes: 2 * USED_BYTES });
+    for (let restart = 0; restart < 3; restart++) {
+      await host.start();
+      await until('two are loaded', () => SHAPES.filter((shape) => has(host, shape)).length === 2);
+      await host.templates?.close();
+      await host.start();
+      await until('loaded', () => has(host, ONE) && has(host, THREE));
+      assert.equal(has(host, TWO), false);
+    }
+  });
+
+  it('when disk gets tight, the one that was used longest ago goes altogether', async () => {
+    const host = newHost();
+    await host.start();
+    await makeOf(host, ONE);
+    const dir = join(host.paths.templates, keyOf(host));
+    const bytes = readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).blocks * 512, 0);
+    await makeOf(host, TWO);
+    await create(host, 2, ONE);
+    Object.assign(host.cloning ?? {}, { diskBytes: 2.5 * bytes });
+    await host.start();
+    await until('both are loaded', () => has(host, ONE) && has(host, TWO));
+    await makeOf(host, THREE);
+    assert.deepEqual(readdirSync(host.paths.templates).sort(), [keyOf(host, ONE), keyOf(host, THREE)].sort());
+    assert.equal(has(host, TWO), false);
+  });
+
+  it('one that is larger than the bound is kept all the same', async () => {
+    const host = newHost({ memoryBytes: 1, diskBytes: 1 });
+    await host.start();
+    await makeOf(host, ONE);
+    await makeOf(host, TWO);
+    assert.deepEqual(
+      SHAPES.map((shape) => has(host, shape)),
+      [false, true, false],
+    );
+    assert.deepEqual(readdirSync(host.paths.templates), [keyOf(host, TWO)]);
+  });
+
+  it('ISO-4: the descriptor of one that goes stays open for as long as somebody restores from it', async () => {
+    const host = newHost({ memoryBytes: 1 });
+    await host.start();
+    await makeOf(host, ONE);
+    const one = await useOf(host, ONE);
+    const two = await useOf(host, ONE);
+    await makeOf(host, TWO);
+    assert.equal(has(host, ONE), false);
+    const { ino } = fstatSync(one.fd);
+    await one.release();
+    assert.equal(fstatSync(one.fd).ino, ino);
+    await two.release();
+    assert.ok(isClosed(one.fd, ino));
+    await host.close();
+  });
+
+  it('ISO-4: a clone under way while its template is pushed out gets its memory', async () => {
+    const host = newHost({ memoryBytes: 1 });
+    await host.start();
+    await makeOf(host, ONE);
+    const release = host.hypervisor.hold('attach');
+    const creating = create(host, 2, ONE);
+    const passed = host.hypervisor.passed.length;
+    await until('attach', () => host.hypervisor.passed.slice(passed - 1).includes('attach'));
+    host.templates?.want({ image: imageOf(host), ...TWO, memoryMb: 8, diskGb: 1 });
+    release();
+    await creating;
+    await until('the other', () => host.templates?.has(keyOf(host, TWO)) === true);
+    assert.equal(wayOf(host, 2), 'clone now');
+    checkMachines(host);
+  });
+
+  for (const part of ['state', 'disk.qcow2'] as const) {
+    it(`one whose ${part} somebody removed while the agent runs costs a cold boot`, async () => {
+      const host = await warmHost(newHost());
+      rmSync(join(host.paths.templates, keyOf(host), part));
+      await create(host, 2);
+      assert.equal(wayOf(host, 2), 'boot');
+      checkMachines(host);
+      await host.registry.destroy(idOf(1), 9);
+      await host.registry.destroy(idOf(2), 9);
+      await host.close();
+      assert.deepEqual(host.left(), NOTHING);
+    });
+  }
+
+  it('an agent that ends does not wait for the boot of a template', async () => {
+    const host = newHost();
+    await host.start();
+    await create(host, 1);
+    const release = host.hypervisor.hold('connectGuest');
+    await until('its boot', () => host.hypervisor.launched.length === 2);
+    await host.templates?.close();
+    release();
+    assert.deepEqual(host.left().vms, [idOf(1)]);
+    assert.deepEqual(readdirSync(host.paths.templates), []);
+    assert.ok(!host.warnings.some((warning) => warning.includes('could not be made')));
+  });
+
+  it('no descriptor is left of a template that could not be finished', async () => {
+    const host = newHost();
+    await host.start();
+    const memories = () =>
+      readdirSync('/proc/self/fd').filter((fd) => {
+        try {
+          return fstatSync(Number(fd)).nlink === 0 && fstatSync(Number(fd)).size === 8 * 2 ** 20;
+        } catch {
+          return false;
+        }
+      }).length;
+    const before = memories();
+    host.hypervisor.isFaulty = (point) => {
+      // The state is missing when it is hashed.
+      if (point === 'end')
+        for (const name of readdirSync(host.paths.templates))
+          rmSync(join(host.paths.templates, name, 'state'), { force: true });
+      return false;
+    };
+    await create(host, 1);
+    await until('it failed', () => host.warnings.some((warning) => warning.includes('could not be made')));
+    assert.equal(memories(), before);
+    assert.deepEqual(readdirSync(host.paths.templates), []);
+  });
+});
+
+/** Closed, or another file's by now. */
+function isClosed(fd: number, ino: number): boolean {
+  try {
+    return fstatSync(fd).ino !== ino;
+  } catch {
+    return true;
+  }
+}
