@@ -18,6 +18,8 @@ import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 /** The third time is as fast as any later one. */
 const REHEARSALS = 3;
 const SESSION_PATIENCE_MS = 10_000;
+/** The agent is not ready before its pool is: a clone that does not answer at once is not worth waiting for. */
+const ADOPTION_PATIENCE_MS = 2_000;
 /** How often the demand of the past is looked at again. */
 const REVIEW_MS = 15_000;
 
@@ -188,7 +190,9 @@ export class Pool {
       // One that was running had not been through its rehearsals.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
-      const guest = await firstSession(vm, AbortSignal.timeout(SESSION_PATIENCE_MS * this.#options.patience));
+      const guest = await firstSession(vm, AbortSignal.timeout(ADOPTION_PATIENCE_MS * this.#options.patience));
+      // Paused in the middle of its answer to the greeting, a guest does not answer the next agent's.
+      await guest.rehearse();
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });
     } catch {
