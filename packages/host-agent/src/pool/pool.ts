@@ -190,14 +190,21 @@ export class Pool {
       // One that was running had not been through its rehearsals.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
-      const guest = await firstSession(vm, AbortSignal.timeout(ADOPTION_PATIENCE_MS * this.#options.patience));
-      // Paused in the middle of its answer to the greeting, a guest does not answer the next agent's.
-      await guest.rehearse();
+      const guest = await this.#greetAgain(vm);
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });
     } catch {
       await this.#discard(vm, diskPath);
     }
+  }
+
+  /** Paused in the middle of its answer to the greeting, a guest does not answer the next agent's: it ends what it does. */
+  async #greetAgain(vm: Vm): Promise<Guest> {
+    const patienceMs = ADOPTION_PATIENCE_MS * this.#options.patience;
+    const guest = await firstSession(vm, AbortSignal.timeout(patienceMs));
+    const giveUp = setTimeout(() => guest.close(), patienceMs);
+    await guest.rehearse().finally(() => clearTimeout(giveUp));
+    return guest;
   }
 
   #shelve(key: string, clone: ReadyClone): void {
