@@ -5,12 +5,15 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
-import type { HostAudit } from '@sandbar/contract/host-api.ts';
+import type { HostSummary } from '@sandbar/contract/admin.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { HOST_PATHS, type HostAudit, type HostInfo } from '@sandbar/contract/host-api.ts';
 import { homeId, networkNames } from '@sandbar/host-agent/network/names.ts';
 import { call, HOME, pidOf, qemuPidOf, until } from './service.ts';
 
 export const IS_ROOT = process.getuid?.() === 0;
 export const NETWORK = networkNames(HOME);
+const PATHS = homePaths(HOME);
 const CGROUP_ROOT = '/sys/fs/cgroup';
 
 type VmRecord = {
@@ -109,18 +112,30 @@ export function bytesBelow(folder: string): number {
 
 /** The host agent's own comparison of what the host has with what it knows. */
 export function auditHost(): Promise<HostAudit> {
+  return ask<HostAudit>(PATHS.hostAgentSocket, HOST_PATHS.audit);
+}
+
+/** What the host agent says of itself. */
+export function hostInfo(): Promise<HostInfo> {
+  return ask<HostInfo>(PATHS.hostAgentSocket, HOST_PATHS.host);
+}
+
+function ask<T>(socketPath: string, path: string): Promise<T> {
   return new Promise((resolve, reject) => {
-    const asked = request({ socketPath: join(HOME, 'run/host-agent.sock'), path: '/v1/audit' }, async (response) => {
+    const asked = request({ socketPath, path }, async (response) => {
       let text = '';
       for await (const chunk of response.setEncoding('utf8')) text += chunk;
-      if (response.statusCode === 200) resolve(JSON.parse(text) as HostAudit);
-      else reject(new Error(`the audit answered ${response.statusCode}: ${text}`));
+      if (response.statusCode === 200) resolve(JSON.parse(text) as T);
+      else reject(new Error(`${path} answered ${response.statusCode}: ${text}`));
     });
     asked.once('error', reject).end();
   });
 }
 
-/** Ends processes of ours, all at the same moment, and waits until the supervisor has put others in their place. */
+/**
+ * Ends processes of ours, all at the same moment, and waits until the supervisor has put others in their place and they
+ * are connected.
+ */
 export async function restart(
   names: readonly ('host-agent' | 'control-plane')[],
   signal: NodeJS.Signals,
@@ -129,6 +144,10 @@ export async function restart(
   for (const pid of pids) process.kill(pid, signal);
   for (const [at, name] of names.entries()) await until(`a new ${name}`, () => pidOf(name) !== pids[at]);
   await until('the service answers', async () => (await call('GET', '/v1/machines')).status === 200);
+  await until('the control plane has its host', async () => {
+    const { hosts } = await ask<{ hosts: HostSummary[] }>(PATHS.adminSocket, '/admin/hosts');
+    return hosts.every(({ state }) => state === 'ready');
+  });
 }
 
 /** What a link points to; empty when it, or its process, is gone. */

@@ -1,0 +1,157 @@
+// Machines outlive the processes that made them: an agent that is killed or replaced finds all of them again, as they were,
+// and leaves nothing that is nobody's.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { waitForDoctor } from '@sandbar/service/testing/doctor.ts';
+import {
+  auditHost,
+  hostInfo,
+  IS_ROOT,
+  pinnedTaps,
+  qemuPids,
+  restart,
+  runDirOf,
+  tapOf,
+  taps,
+  vmOf,
+  vmRecords,
+} from './support/host.ts';
+import {
+  call,
+  createMachine,
+  destroyMachine,
+  getMachine,
+  HOME,
+  pidOf,
+  qemuPidOf,
+  readAll,
+  sh,
+  startExec,
+  until,
+  waitForExec,
+} from './support/service.ts';
+
+const CHECKOUT = resolve(import.meta.dirname, '..', '..');
+const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
+/** Prints numbers, first fast and then for as long as it takes, until it is told that it may end. */
+const COUNTER = `rm -f /root/end; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done
+while [ ! -e /root/end ]; do i=$((i+1)); echo $i; sleep 0.01; done; echo end`;
+
+describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there with root' }, () => {
+  const machines: Machine[] = [];
+  before(async () => {
+    machines.push(...(await Promise.all([1, 2, 3].map(() => createMachine(SMALL)))));
+  });
+  after(() => Promise.all(machines.map(({ id }) => destroyMachine(id))));
+
+  for (const [what, names, signal] of [
+    ['kill -9 of the host agent and the control plane', ['host-agent', 'control-plane'], 'SIGKILL'],
+    ['an upgrade of the host agent', ['host-agent'], 'SIGTERM'],
+  ] as const) {
+    it(`NET-4, CTL-3: ${what} leaves VMs, jobs, uids, taps and rules as they were, and nothing else`, async () => {
+      const jobs = await Promise.all(machines.map(({ id }) => startExec(id, { command: COUNTER })));
+      const before = machines.map(factsOf);
+      await restart(names, signal);
+      assert.deepEqual(machines.map(factsOf), before);
+      for (const { id } of machines) assert.equal((await getMachine(id)).state, 'running');
+
+      await Promise.all(machines.map(({ id }) => sh(id, 'touch /root/end')));
+      for (const [at, { id }] of machines.entries()) await assertCounted(id, jobs[at]);
+      await assertNothingStray();
+
+      const next = await createMachine(SMALL);
+      try {
+        assert.equal((await sh(next.id, 'echo works')).stdout, 'works\n');
+        assert.equal(
+          new Set([...machines, next].map(({ id }) => vmOf(id).uid)).size,
+          machines.length + 1,
+          'no uid is given twice',
+        );
+      } finally {
+        await destroyMachine(next.id);
+      }
+    });
+  }
+
+  it('clones that wait in the pool outlive agent after agent, and then become machines', async () => {
+    await until('the pool is full', async () => {
+      const { pool } = await hostInfo();
+      return pool !== undefined && pool.ready > 0 && pool.ready >= pool.target;
+    });
+    const pooled = () =>
+      vmRecords().flatMap(({ runDir, vmId }) => (runDir.startsWith(`${HOME}/run/pool/`) ? [vmId] : []));
+    const before = pooled();
+    for (let killed = 0; killed < 2; killed++) await restart(['host-agent'], 'SIGKILL');
+    // A new agent knows no demand, so it keeps the usual shape and lets others go.
+    const kept = pooled().filter((vmId) => before.includes(vmId));
+    assert.ok(kept.length > 0, `${before} became ${pooled()}`);
+    await assertNothingStray();
+    const machine = await createMachine({ memory_mb: 1024, rootfs_size_gb: 10 });
+    try {
+      assert.ok(before.includes(vmOf(machine.id).vmId), 'it waited in the pool all the time');
+      assert.equal((await sh(machine.id, 'hostname')).stdout.trim(), `m-${machine.id.slice(-12)}`);
+    } finally {
+      await destroyMachine(machine.id);
+    }
+  });
+
+  it('CTL-6: what ends while no agent is there is found ended: error with a reason and its job lost, or stopped', async () => {
+    const [doomed, sleepy] = await Promise.all([createMachine(SMALL), createMachine(SMALL)]);
+    try {
+      const job = await startExec(doomed.id, { command: 'sleep 1000' });
+      await sh(sleepy.id, 'echo kept > /root/kept; sync');
+      const powerOff = 'import ctypes, time; time.sleep(0.3); ctypes.CDLL(None).reboot(0x4321fedc)';
+      await startExec(sleepy.id, { argv: ['python3', '-c', powerOff] });
+      process.kill(pidOf('host-agent'), 'SIGKILL');
+      process.kill(qemuPidOf(doomed.id), 'SIGKILL');
+
+      await until('error', async () => (await getMachine(doomed.id)).state === 'error');
+      assert.match((await getMachine(doomed.id)).error ?? '', /\w/);
+      assert.equal((await waitForExec(doomed.id, job.id)).status, 'lost');
+      await until('stopped', async () => (await getMachine(sleepy.id)).state === 'stopped');
+      await assertNothingStray();
+      assert.equal((await getMachine(doomed.id)).state, 'error');
+      for (const { id } of [doomed, sleepy]) assert.equal(existsSync(runDirOf(id)), false, 'no VM is in its place');
+      await until('it starts', async () => (await call('POST', `/v1/machines/${sleepy.id}/start`)).status === 200);
+      assert.equal((await sh(sleepy.id, 'cat /root/kept')).stdout, 'kept\n');
+    } finally {
+      await Promise.all([doomed, sleepy].map(({ id }) => destroyMachine(id)));
+    }
+  });
+});
+
+/** What must not change of a running machine. */
+function factsOf({ id }: Machine) {
+  const { vmId, uid } = vmOf(id);
+  const tap = tapOf(id);
+  return { id, vmId, uid, qemu: qemuPidOf(id), isPlugged: taps().includes(tap), rules: pinnedTaps().get(tap) };
+}
+
+/** Every number once and in order, then the end. */
+async function assertCounted(machineId: string, job: Exec | undefined): Promise<void> {
+  assert.ok(job);
+  const ended = await waitForExec(machineId, job.id);
+  assert.deepEqual([ended.status, ended.exit_code], ['exited', 0]);
+  const lines = (await readAll(machineId, job.id)).toString().split('\n');
+  const count = lines.length - 2;
+  assert.ok(count >= 3000);
+  assert.deepEqual(lines, [...Array.from({ length: count }, (_, at) => String(at + 1)), 'end', '']);
+}
+
+/** Nothing is on the host that nobody knows, by its own audit, the operator's, and the processes that are there. */
+async function assertNothingStray(): Promise<void> {
+  let found: unknown;
+  await until('the audit of the host finds nothing', async () => {
+    found = (await auditHost()).findings;
+    return Array.isArray(found) && found.length === 0;
+  }).catch((error: unknown) => assert.fail(`${error}: ${JSON.stringify(found)}`));
+  assert.equal(await waitForDoctor(CHECKOUT, HOME), undefined);
+  await until('every QEMU has a record', () => {
+    const known = new Set(vmRecords().map((record) => record.process?.pid));
+    return qemuPids().every((pid) => known.has(pid));
+  });
+}
