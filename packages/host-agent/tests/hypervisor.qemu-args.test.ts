@@ -74,7 +74,7 @@ describe('QEMU command line', () => {
   });
 
   it('tells an emulated guest the counter rate, and a KVM guest nothing', () => {
-    assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 tsc=reliable norandmaps /);
+    assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 tsc=reliable highres=off norandmaps /);
     const kvm = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'kvm', tscKhz: 1 });
     assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc|norandmaps/);
     assert.deepEqual([valuesOf(kvm, '-accel'), valuesOf(kvm, '-cpu')], [['kvm'], ['host']]);
