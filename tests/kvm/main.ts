@@ -13,8 +13,9 @@ import { runHost } from './host-vm.ts';
 import { verdictOf } from './inside/verdict.ts';
 
 /**
- * Seen in three of five runs with a pool on QEMU 7.2: its emulated SVM let an interrupt in right after a guest's exit, before the host
- * had its own registers back, and the host's kernel died. That says nothing of the service, so the host is booted again.
+ * Seen in three of five boots with a pool, on QEMU 7.2: its emulated SVM let an interrupt in right after a guest's exit,
+ * before the host had its own registers back, and the host's kernel died. That says nothing of the service, so the host
+ * is booted again.
  */
 const PANIC = /Kernel panic - not syncing: (?!Attempted to kill init)/;
 const CRASHED = `the host's own kernel crashed`;
