@@ -1,0 +1,131 @@
+// A host that goes wrong under a running service: a QEMU that no longer starts, an image that is deleted, a disk that fills.
+// What cannot be is refused in a sentence, what runs goes on, and no byte is lost.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { before, describe, it } from 'node:test';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { type Api, apiOf, endOf, hashOutput, SMALL, startJob } from './support/api.ts';
+import { fill, fillRest, freeBytes } from './support/disk.ts';
+import { assertNothingLeft, remains } from './support/leftovers.ts';
+import { folder, homeOf, IS_ROOT, imageFiles, mountDisk, type Start, start } from './support/service-process.ts';
+import { read, until } from './support/until.ts';
+
+/** PostgreSQL takes 60 MB of it, a machine 10 to 20; what is left is filled. */
+const SMALL_DISK = '256m';
+
+describe('a host that goes wrong under a running service', () => {
+  const qemu = path.join(folder, 'qemu');
+  let real: string;
+  let home: string;
+  let service: Start;
+  let api: Api;
+
+  before(async () => {
+    real = execFileSync('sh', ['-c', 'command -v qemu-system-x86_64'], { encoding: 'utf8' }).trim();
+    symlinkSync(real, qemu);
+    home = IS_ROOT ? mountDisk('home', `size=${SMALL_DISK}`) : homeOf('home');
+    // Without clones, which come and go by themselves and would take part of the small disk.
+    service = start('home', { SANDBAR_QEMU: qemu, SANDBAR_TEMPLATES: '0' });
+    await service.ready;
+    api = apiOf(home);
+  });
+
+  it('a second start on the same data directory: already running, and the first goes on', async () => {
+    const { code, sentence } = await start('home').ended;
+    assert.equal(code, 1);
+    assert.match(sentence, new RegExp(`already running on ${home} \\(pid \\d+\\)`));
+    assert.equal((await api('GET', '/v1/machines')).status, 200);
+  });
+
+  it('a QEMU that no longer starts: 503 says so, nothing is left, and a mended one works', async () => {
+    const before = remains(home);
+    pointTo('/bin/false');
+    const refused = await api('POST', '/v1/machines', SMALL);
+    assert.deepEqual([refused.status, refused.body.code], [503, 'host_unavailable']);
+    assert.match(refused.body.detail, /cannot start machines: .*qemu ended with code \d+: ./);
+    await assertNothingLeft(api, home, before);
+    pointTo(real);
+    const machine = await api<Machine>('POST', '/v1/machines', SMALL);
+    assert.equal(machine.status, 201);
+    assert.equal((await api('DELETE', `/v1/machines/${machine.body.id}`)).status, 200);
+  });
+
+  it('an image that was deleted: 503 says what to do, nothing is left, and a restored one works', async () => {
+    const before = remains(home);
+    const { manifest } = imageFiles();
+    for (const file of [manifest, imageFiles().rootfs]) {
+      renameSync(file, `${file}.away`);
+      const refused = await api('POST', '/v1/machines', SMALL);
+      renameSync(`${file}.away`, file);
+      assert.deepEqual([refused.status, refused.body.code], [503, 'host_unavailable']);
+      assert.match(refused.body.detail, /cannot use the image "base": .*run npm start again/);
+      await assertNothingLeft(api, home, before);
+    }
+    const machine = await api<Machine>('POST', '/v1/machines', SMALL);
+    assert.equal(machine.status, 201);
+    assert.equal((await api('DELETE', `/v1/machines/${machine.body.id}`)).status, 200);
+  });
+
+  it('a full disk: what needs room is refused, what runs goes on, and no byte is lost', {
+    skip: !IS_ROOT,
+  }, async () => {
+    const machine = (await api<Machine>('POST', '/v1/machines', SMALL)).body;
+    const doomed = (await api<Machine>('POST', '/v1/machines', SMALL)).body;
+    const vm = read(`${home}/run/machines/${machine.id}/qemu.pid`);
+    await startJob(api, doomed.id, 'sleep 1000');
+    const before = remains(home);
+    const filler = fill(home, 4 * 2 ** 20);
+
+    const job = await startJob(api, machine.id, 'seq 1 2800000');
+    await until('the output has filled the disk', () => freeBytes(home) < 64 * 1024);
+    fillRest(filler);
+    const refused = await api('POST', '/v1/machines', SMALL);
+    assert.equal(refused.status, 503, JSON.stringify(refused.body));
+    assert.match(refused.body.detail, /no disk space left/);
+    const noJob = await api('POST', `/v1/machines/${machine.id}/execs`, { command: 'true' });
+    assert.equal(noJob.status, 503, JSON.stringify(noJob.body));
+    assert.match(noJob.body.detail, /no disk space left/);
+    await assertNothingLeft(api, home, before);
+    assert.equal((await api<Machine>('GET', `/v1/machines/${machine.id}`)).body.state, 'running');
+    assert.equal((await api<Exec>('GET', `/v1/machines/${machine.id}/execs/${job}`)).body.status, 'running');
+
+    // What gives room back is possible all the same.
+    assert.equal((await api('DELETE', `/v1/machines/${doomed.id}`)).status, 200);
+    assert.equal(existsSync(`${home}/machines/${doomed.id}`), false);
+
+    rmSync(filler);
+    assert.equal(await endOf(api, machine.id, job), 0);
+    const expected = createHash('sha256');
+    for (let line = 1; line <= 2_800_000; line++) expected.update(`${line}\n`);
+    assert.equal(await hashOutput(api, machine.id, job), expected.digest('hex'));
+    assert.equal(read(`${home}/run/machines/${machine.id}/qemu.pid`), vm, 'the same VM all the time');
+
+    // The machine's own disk: its writes wait too, and it sees no error.
+    const again = fill(home, 4 * 2 ** 20);
+    const write = 'head -c 16000000 /dev/urandom > /root/x && sync && sha256sum </root/x && rm /root/x';
+    const writing = await startJob(api, machine.id, write);
+    await until('the machine has filled the disk', () => freeBytes(home) < 128 * 1024);
+    rmSync(again);
+    assert.equal(await endOf(api, machine.id, writing), 0);
+    assert.equal(await endOf(api, machine.id, await startJob(api, machine.id, 'echo works')), 0);
+    const next = await api<Machine>('POST', '/v1/machines', SMALL);
+    assert.equal(next.status, 201);
+    for (const { id } of [machine, next.body]) assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+  });
+
+  it('Ctrl-C ends it all the same', async () => {
+    service.child.kill('SIGINT');
+    assert.equal((await service.ended).code, 0);
+  });
+});
+
+/** A QEMU in the place of the one that the service was started with. */
+function pointTo(program: string): void {
+  const link = path.join(folder, 'qemu');
+  rmSync(link);
+  symlinkSync(program, link);
+}
