@@ -43,6 +43,8 @@ const LOG_TRIM_MS = 10_000;
 const POOLED_CLONE_MB = 48;
 /** Clones of the usual shape that wait for the first machines. */
 const POOL_BASELINE = 2;
+/** Long enough for a create and its first commands, which take a tenth of it. */
+const FILL_AFTER_MS = 250;
 const MIB = 1024 * 1024;
 
 async function main(log: Logger): Promise<void> {
@@ -204,6 +206,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, log: Logger) {
     baseline: POOL_BASELINE,
     window: config.concurrentBoots,
     patience,
+    fillAfterMs: FILL_AFTER_MS,
     isBusy: () => window.size > 0,
     log,
   });

@@ -60,7 +60,6 @@ export class Starter {
       const started =
         (ready && (await this.#tryClone(request, () => this.#name(ready, shape, request)))) ??
         (await window.add(() => this.#cloneNow(templates, shape, request)));
-      pool?.fill();
       if (started) return started;
     }
     throwIfDestroyed(request.abort);

@@ -37,6 +37,8 @@ export type PoolOptions = {
   /** Clones that are made ready at once. */
   window: number;
   patience: number;
+  /** How long after a clone was taken others are made. */
+  fillAfterMs: number;
   /** Whether somebody waits for a machine: nothing is started for the pool then. */
   isBusy: () => boolean;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
@@ -54,6 +56,7 @@ export class Pool {
   readonly #making = new Map<string, number>();
   readonly #work = new Set<Promise<void>>();
   readonly #review: NodeJS.Timeout;
+  #filling: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   constructor(options: PoolOptions) {
@@ -77,6 +80,7 @@ export class Pool {
     this.#lineOf(shape).createdAt.push(performance.now());
     const [clone, ...left] = this.#readyOf(key);
     if (clone) this.#ready.set(key, left);
+    this.#fillSoon();
     return clone;
   }
 
@@ -120,9 +124,18 @@ export class Pool {
   async close(): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#review);
+    clearTimeout(this.#filling);
     await Promise.all(this.#work);
     for (const [key, clones] of this.#ready) this.#trim(key, clones, 0);
     await Promise.all(this.#work);
+  }
+
+  /** Not at once: whoever got a machine wants to use it, and making a clone would compete with its first command. */
+  #fillSoon(): void {
+    this.#filling ??= setTimeout(() => {
+      this.#filling = undefined;
+      this.fill();
+    }, this.#options.fillAfterMs);
   }
 
   #trim(key: string, clones: readonly ReadyClone[], target: number): void {

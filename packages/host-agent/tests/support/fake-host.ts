@@ -167,6 +167,7 @@ export class FakeHost {
       baseline,
       window: this.cloning.window,
       patience: 1,
+      fillAfterMs: 0,
       isBusy: () => window.size > 0,
       log,
     });
