@@ -108,7 +108,7 @@ export class Starter {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
     const close = () => guest.close();
     giveUp.addEventListener('abort', close);
-    if (giveUp.aborted) close();
+    giveUp.throwIfAborted();
     await guest.setIdentity(identity).finally(() => giveUp.removeEventListener('abort', close));
   }
 

@@ -1,0 +1,275 @@
+// Templates and clones of a real QEMU in the real jail, and what another agent makes of them and of what only looks like
+// them. As root, with the base image.
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash, type Hash } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
+import type { Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { defaultCache, homePaths } from '@sandbar/contract/home.ts';
+import type { GuestIdentity } from '../src/guest/guest.ts';
+import { newVmId, type Vm } from '../src/hypervisor/driver.ts';
+import { isAlive, processInfo } from '../src/hypervisor/process.ts';
+import { QemuHypervisor } from '../src/hypervisor/qemu.ts';
+import { findMachineImage } from '../src/images/machine-image.ts';
+import { closeInheritedDescriptors } from '../src/jail/inherited-descriptors.ts';
+import { RootJail } from '../src/jail/root-jail.ts';
+import { parseSubnet } from '../src/network/subnet.ts';
+import { UserNetwork } from '../src/network/user-network.ts';
+import { launchClone } from '../src/templates/clone.ts';
+import { makeTemplate } from '../src/templates/make-template.ts';
+import { type Shape, templateKey } from '../src/templates/shape.ts';
+import type { Template } from '../src/templates/template-files.ts';
+import { firstSession } from '../src/vms/first-session.ts';
+import { VmHost } from '../src/vms/vm-host.ts';
+import { QEMU } from './support/jailed.ts';
+
+const MEMORY_MB = 256;
+const PATIENCE_MS = 60_000;
+const MACHINE = '019a0000-0000-7000-8000-0000000000aa';
+const IDENTITY: GuestIdentity = {
+  machineId: MACHINE,
+  hostname: 'clone',
+  address: '10.200.0.9/16',
+  gateway: '10.200.0.1',
+  nameServers: ['10.200.0.3'],
+  mac: '02:5b:0a:c8:00:09',
+  mtu: 1500,
+};
+const log = { info() {}, warn() {} };
+
+describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
+  const home = mkdtempSync(join(tmpdir(), 'sandbar-adopt-'));
+  const paths = homePaths(home);
+  let jail: RootJail;
+  let hypervisor: QemuHypervisor;
+  let vms: VmHost;
+  let template: Template;
+  let machine: Vm;
+  let pooled: Vm;
+  const others: ChildProcess[] = [];
+
+  // What a dead agent held open is closed by the kernel: QEMU's monitor has one client at a time.
+  const sockets = new Set<Socket>();
+  const noteSocket = (message: unknown) => void sockets.add((message as { socket: Socket }).socket);
+  const newAgent = async () => {
+    for (const socket of sockets) socket.destroy();
+    sockets.clear();
+    jail = await RootJail.open({ home, programs: [QEMU] });
+    const { run: runDir, runVms: recordsDir } = paths;
+    hypervisor = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, runDir, recordsDir });
+    vms = new VmHost(hypervisor, new UserNetwork(parseSubnet('10.200.0.0/16')), log);
+  };
+  const adopt = async () => {
+    const found = await hypervisor.adopt();
+    await vms.adopt(found);
+    return new Map(found.map((vm) => [vm.vmId, vm]));
+  };
+  const clone = async (runDir: string) => {
+    const vm = await launchClone(vms, template, { diskPath: join(home, 'pool', `${newVmId()}.qcow2`), runDir });
+    const guest = await firstSession(vm, AbortSignal.timeout(PATIENCE_MS));
+    return { vm, guest };
+  };
+  const recordPath = (vmId: string) => join(paths.runVms, `${vmId}.json`);
+
+  before(async () => {
+    subscribe('net.client.socket', noteSocket);
+    closeInheritedDescriptors();
+    for (const dir of [paths.runVms, paths.runPool, paths.runTemplates, paths.runMachines, paths.pool])
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+    await newAgent();
+    const image = await findMachineImage(defaultCache(process.env, true), 'base');
+    const diskGb = Math.ceil(statSync(image.rootfsPath).size / 2 ** 30);
+    const shape: Shape = { image, vcpus: 1, memoryMb: MEMORY_MB, diskGb };
+    const name = newVmId();
+    const place = {
+      templatesDir: paths.templates,
+      runDir: join(paths.runTemplates, name),
+      name,
+      patience: 4,
+      abort: new AbortController().signal,
+    };
+    template = await makeTemplate(vms, place, templateKey(shape, hypervisor.fingerprint), shape);
+  });
+  after(async () => {
+    unsubscribe('net.client.socket', noteSocket);
+    for (const child of others) child.kill('SIGKILL');
+    for (const vm of vms.running()) await vms.discard(vm);
+    closeSync(template.restore.memoryFd);
+    await jail.remove();
+    rmSync(home, { recursive: true });
+  });
+
+  it('a template leaves nothing but itself', () => {
+    assert.deepEqual(readdirSync(paths.templates), [template.key]);
+    for (const dir of [paths.runTemplates, paths.runVms]) assert.deepEqual(readdirSync(dir), []);
+    assert.deepEqual([jail.listVmIds(), vms.knownIds().size], [[], 0]);
+  });
+
+  it("ISO-4: two clones run, work and write; the template's memory stays as it was, and no descriptor of theirs can change it", async () => {
+    const before = hashOf(template.restore.memoryFd);
+    const one = await clone(join(paths.runMachines, MACHINE));
+    const two = await clone(join(paths.runPool, newVmId()));
+    machine = one.vm;
+    pooled = two.vm;
+    await one.guest.setIdentity(IDENTITY);
+    for await (const _ of await one.guest.startJob(
+      'job',
+      { command: 'head -c 8M /dev/urandom > /dev/shm/x', timeout_sec: 60 },
+      1024,
+    ));
+    for (let round = 0; round < 3; round++) await two.guest.rehearse();
+    await two.vm.pause();
+    for (const vm of [machine, pooled]) {
+      const fds = readdirSync(`/proc/${vm.pid}/fd`).map((fd) => `/proc/${vm.pid}/fd/${fd}`);
+      const memories = fds.filter((fd) => readlinkSync(fd).startsWith('/memfd:sandbar-template'));
+      assert.ok(memories.length > 0, 'QEMU holds its memory file');
+      for (const path of memories) {
+        const fd = openSync(path, constants.O_RDWR);
+        assert.throws(() => writeSync(fd, 'x', 0), { code: 'EPERM' });
+        assert.equal(hashOf(fd), before);
+        closeSync(fd);
+      }
+    }
+    one.guest.close();
+    two.guest.close();
+  });
+
+  it('CTL-3: another agent finds both VMs again, the one that was renamed too, and the guest answers', async () => {
+    const moved = join(paths.runMachines, '019a0000-0000-7000-8000-0000000000bb');
+    machine.moveTo(moved);
+    await newAgent();
+    const found = await adopt();
+    assert.deepEqual([...found.keys()].sort(), [machine.vmId, pooled.vmId].sort());
+    for (const old of [machine, pooled]) {
+      const vm = found.get(old.vmId) ?? assert.fail();
+      assert.deepEqual(
+        [vm.pid, vm.runDir, vm.templateKey, vm.channelToken],
+        [old.pid, old.runDir, template.key, template.restore.channelToken],
+      );
+      if (old === machine) machine = vm;
+      else pooled = vm;
+    }
+    assert.deepEqual([await machine.isPaused(), await pooled.isPaused()], [false, true]);
+    const guest = await firstSession(machine, AbortSignal.timeout(PATIENCE_MS));
+    assert.deepEqual(
+      (await guest.listJobs()).map(({ id }) => id),
+      ['job'],
+    );
+    guest.close();
+  });
+
+  it('CTL-3: a program that is only called QEMU, and a QEMU that is not ours, live on though records speak of them', async () => {
+    const elsewhere = mkdtempSync(join(tmpdir(), 'sandbar-decoy-'));
+    const decoy = join(elsewhere, 'qemu-system-decoy');
+    copyFileSync('/bin/sleep', decoy, constants.COPYFILE_FICLONE);
+    const start = (program: string, args: string[], cwd: string) => {
+      const child = spawn(program, args, { cwd, stdio: 'ignore' });
+      others.push(child);
+      return child;
+    };
+    const idle = '-nodefaults -no-user-config -display none -machine none -S'.split(' ');
+    // One by its name, one that is QEMU and works elsewhere, one that works in our folder and is no QEMU.
+    const children = [
+      start(decoy, ['1000'], elsewhere),
+      start(QEMU, idle, elsewhere),
+      start('/bin/sleep', ['1000'], paths.runPool),
+    ];
+    const infos = children.map(({ pid }) => processInfo(pid ?? 0) ?? assert.fail('it does not run'));
+    writeFileSync(join(elsewhere, 'kept'), 'not ours');
+    for (const [index, { pid, startTicks }] of infos.entries()) {
+      const vmId = `${index}`.padStart(12, 'f');
+      const record = {
+        vmId,
+        uid: null,
+        runDir: elsewhere,
+        channelToken: '',
+        templateKey: null,
+        process: { pid, startTicks },
+      };
+      writeFileSync(recordPath(vmId), JSON.stringify(record));
+    }
+    await newAgent();
+    const found = await adopt();
+    assert.deepEqual([...found.keys()].sort(), [machine.vmId, pooled.vmId].sort());
+    for (const info of infos) assert.ok(isAlive(info), `${info.executable} was ended`);
+    assert.ok(existsSync(join(elsewhere, 'kept')), 'a folder that is not ours was removed');
+    assert.equal(readdirSync(paths.runVms).length, 2);
+    rmSync(elsewhere, { recursive: true });
+    machine = found.get(machine.vmId) ?? assert.fail();
+    pooled = found.get(pooled.vmId) ?? assert.fail();
+  });
+
+  it('CTL-3: a record with another start time, or a uid that is no VM has, is not believed, and keeps no agent from starting', async () => {
+    const record = JSON.parse(readFileSync(recordPath(pooled.vmId), 'utf8'));
+    const { pid } = pooled;
+    writeFileSync(recordPath(pooled.vmId), JSON.stringify({ ...record, uid: 1 }));
+    writeFileSync(
+      recordPath('eeeeeeeeeeee'),
+      JSON.stringify({ ...record, vmId: 'eeeeeeeeeeee', uid: null, process: { pid: machine.pid, startTicks: '1' } }),
+    );
+    writeFileSync(join(paths.runVms, 'dddddddddddd.json'), '{"half":');
+    writeFileSync(join(paths.runVms, 'dddddddddddd.json.partial'), '{"ha');
+    await newAgent();
+    const found = await adopt();
+    assert.deepEqual([...found.keys()], [machine.vmId]);
+    machine = found.get(machine.vmId) ?? assert.fail();
+    assert.equal(processInfo(pid), undefined, 'a VM of ours that nobody can own ends');
+    assert.deepEqual(readdirSync(paths.runVms), [`${machine.vmId}.json`]);
+    assert.deepEqual(readdirSync(paths.runPool), []);
+    assert.deepEqual(jail.listVmIds(), [machine.vmId]);
+  });
+
+  it('CTL-3: a QEMU whose record was never finished ends, by its control group', async () => {
+    const { vm } = await clone(join(paths.runPool, newVmId()));
+    rmSync(recordPath(vm.vmId));
+    await newAgent();
+    const found = await adopt();
+    assert.deepEqual([...found.keys()], [machine.vmId]);
+    assert.equal(processInfo(vm.pid), undefined);
+    assert.deepEqual(jail.listVmIds(), [machine.vmId]);
+    machine = found.get(machine.vmId) ?? assert.fail();
+  });
+
+  it('the state of devices that cannot be saved is a failure with a reason', async () => {
+    await assert.rejects(machine.saveDevices(join(home, 'no-such-folder', 'state')), /ENOENT/);
+  });
+
+  it('a clone whose guest reboots ends as rebooted: it is booted cold, never restored again', async () => {
+    const { vm, guest } = await clone(join(paths.runPool, newVmId()));
+    await guest.setIdentity({ ...IDENTITY, address: '10.200.0.10/16', mac: '02:5b:0a:c8:00:0a' });
+    guest.startJob('reboot', { command: 'echo b > /proc/sysrq-trigger', timeout_sec: 60 }, 1024).catch(() => {});
+    assert.equal((await vm.exited).cause, 'rebooted');
+    await vms.discard(vm);
+    assert.ok(!existsSync(vm.runDir));
+  });
+});
+
+function hashOf(fd: number): string {
+  const hash: Hash = createHash('sha256');
+  const chunk = Buffer.alloc(4 * 2 ** 20);
+  for (let at = 0; at < MEMORY_MB * 2 ** 20; at += chunk.length) {
+    readSync(fd, chunk, 0, chunk.length, at);
+    hash.update(chunk);
+  }
+  return hash.digest('hex');
+}
