@@ -1,0 +1,138 @@
+// What the host's audit finds: each kind of stray once, mended alone; and nothing while machines come and go.
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { newVmId } from '../src/hypervisor/driver.ts';
+import { checkMachines, create, filled, idOf, keyOf, NOTHING, vmOf, warmHost } from './support/clones.ts';
+import { FakeHost, until } from './support/fake-host.ts';
+
+describe('host audit', () => {
+  let host: FakeHost;
+  before(async () => {
+    host = await warmHost(new FakeHost({ size: 1 }));
+  });
+  after(async () => {
+    await host.close();
+    host.remove();
+  });
+
+  const stray = newVmId();
+  const file = (path: string) => {
+    mkdirSync(path.slice(0, path.lastIndexOf('/')), { recursive: true });
+    writeFileSync(path, 'left');
+  };
+  const planted: [string, string, (host: FakeHost) => void][] = [
+    ['a tap and rules', 'tap', ({ network }) => void network.attached.set(stray, undefined)],
+    ['a clone disk', 'file', ({ paths }) => file(join(paths.pool, `${stray}.qcow2`))],
+    ['half a clone disk', 'file', ({ paths }) => file(join(paths.pool, `${stray}.qcow2.partial`))],
+    ['a run directory of a machine', 'file', ({ paths }) => file(join(paths.runMachines, idOf(99), 'qemu.log'))],
+    ['a run directory of a clone', 'file', ({ paths }) => file(join(paths.runPool, stray, 'qemu.log'))],
+    ['a run directory of a template', 'file', ({ paths }) => file(join(paths.runTemplates, stray, 'qemu.log'))],
+    ['half a template', 'file', ({ paths }) => file(join(paths.templates, `.making-${stray}`, 'memory'))],
+  ];
+  for (const [what, kind, plant] of planted) {
+    it(`CTL-3: ${what} that no VM has is found and removed, and nothing else`, async () => {
+      const before = host.left();
+      assert.deepEqual(await host.audit.look(), []);
+      plant(host);
+      const [finding, ...others] = await host.audit.look();
+      assert.deepEqual([finding?.kind, finding?.fixable, others], [kind, true, []]);
+      const { findings, fixed } = await host.audit.fix();
+      assert.deepEqual([findings, fixed.map(({ subject }) => subject)], [[], [finding?.subject]]);
+      assert.deepEqual(host.left(), before);
+      assert.ok(host.templates?.has(keyOf(host)));
+      checkMachines(host);
+    });
+  }
+
+  it('CTL-3: a control group and a record of no VM are found and released', async () => {
+    const { inventory, release } = host.hypervisor;
+    const strays = { cgroups: new Set(['aaaaaaaaaaaa']), records: new Set(['bbbbbbbbbbbb']) };
+    host.hypervisor.inventory = function () {
+      const { processes, cgroups, records } = inventory.call(this);
+      return { processes, cgroups: [...cgroups, ...strays.cgroups], records: [...records, ...strays.records] };
+    };
+    host.hypervisor.release = async (vmId = '') => {
+      strays.cgroups.delete(vmId);
+      strays.records.delete(vmId);
+    };
+    assert.deepEqual((await host.audit.look()).map(({ kind }) => kind).sort(), ['cgroup', 'file']);
+    const { findings, fixed } = await host.audit.fix();
+    Object.assign(host.hypervisor, { inventory, release });
+    assert.deepEqual([findings, fixed.length], [[], 2]);
+    checkMachines(host);
+  });
+
+  it('what cannot be mended stays a finding and keeps nothing else from being mended', async () => {
+    host.network.attached.set('cccccccccccc', undefined);
+    host.hypervisor.faults.push('detach');
+    file(join(host.paths.pool, 'dddddddddddd.qcow2'));
+    const first = await host.audit.fix();
+    assert.deepEqual(
+      [first.findings.map(({ kind }) => kind), first.fixed.map(({ kind }) => kind)],
+      [['tap'], ['file']],
+    );
+    assert.deepEqual((await host.audit.fix()).findings, []);
+  });
+
+  it("a machine's folder that nobody can read is found and left to a person", async () => {
+    const folder = join(host.paths.machines, idOf(98));
+    file(join(folder, 'disk.qcow2'));
+    const { findings } = await host.audit.fix();
+    assert.deepEqual(
+      findings.map(({ subject, fixable }) => [subject, fixable]),
+      [[folder, false]],
+    );
+    assert.ok(existsSync(join(folder, 'disk.qcow2')));
+    await host.registry.destroy(idOf(98), 1);
+    assert.deepEqual(await host.audit.look(), []);
+  });
+
+  it('nothing is found while a template is made, at any of its steps', async () => {
+    const one = new FakeHost({ size: 0 });
+    await one.start();
+    for (const point of ['attach', 'launch', 'connectGuest', 'rehearse', 'saveDevices', 'end', 'detach'] as const) {
+      const release = one.hypervisor.hold(point);
+      const seen = one.hypervisor.passed.filter((passed) => passed === point).length;
+      one.templates?.want({ image: imageFor(one), vcpus: seen + 2 + point.length, memoryMb: 8, diskGb: 1 });
+      await until(point, () => one.hypervisor.passed.filter((passed) => passed === point).length > seen);
+      assert.deepEqual((await one.audit.fix()).fixed, [], point);
+      release();
+      const made = readdirSync(one.paths.templates).filter((name) => !name.startsWith('.')).length;
+      await until('made', () => readdirSync(one.paths.templates).filter((name) => !name.startsWith('.')).length > made);
+    }
+    assert.deepEqual(one.warnings, []);
+    await one.close();
+    one.remove();
+  });
+
+  it('nothing is found, and nothing removed, while machines come and go', async () => {
+    let isOver = false;
+    const looks = (async () => {
+      let count = 0;
+      for (; !isOver; count++) {
+        const { fixed, findings } = await host.audit.fix();
+        assert.deepEqual([findings, fixed], [[], []]);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      return count;
+    })();
+    for (let round = 0; round < 8; round++) {
+      await Promise.all([2, 3, 4].map((number) => create(host, number, { generation: 2 * round + 1 })));
+      checkMachines(host);
+      vmOf(host, 2).crash();
+      await Promise.all([2, 3, 4].map((number) => host.registry.destroy(idOf(number), 2 * round + 2)));
+    }
+    isOver = true;
+    assert.ok((await looks) > 8);
+    await filled(host);
+    await host.registry.destroy(idOf(1), 9);
+    await host.close();
+    assert.deepEqual(host.left(), NOTHING);
+  });
+});
+
+function imageFor(host: FakeHost) {
+  return { kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: join(host.dir, 'rootfs.img') };
+}
