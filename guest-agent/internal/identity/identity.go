@@ -27,6 +27,7 @@ type Request struct {
 	MTU        int      `json:"mtu"`
 	TimeUnixMs int64    `json:"time_unix_ms"`
 	Entropy    []byte   `json:"entropy"`
+	DiskBytes  uint64   `json:"disk_bytes"` // the least that the root device has or is about to have
 }
 
 // ParseRequest reads the JSON of a request and checks it.
@@ -111,7 +112,7 @@ func (i *Identity) Apply(request *Request) error {
 		{"network", func() error {
 			return i.withLink(func(link *nic) error { return network.apply(link, i.MachineID() == "") })
 		}},
-		{"resize", func() error { return growRoot(i.rootDevice) }},
+		{"resize", func() error { return growRoot(i.rootDevice, request.DiskBytes) }},
 	})
 	if err != nil {
 		return err

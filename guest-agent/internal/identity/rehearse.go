@@ -33,7 +33,7 @@ func (i *Identity) Rehearse(request *Request) error {
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", keepHostname},
 		{"network", func() error { return i.withLink(network.rehearse) }},
-		{"resize", func() error { return growRoot(i.rootDevice) }},
+		{"resize", func() error { return growRoot(i.rootDevice, 0) }},
 	})
 	if err != nil {
 		return err

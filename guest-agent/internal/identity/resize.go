@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,14 @@ const (
 	incompat64Bit    = 0x80
 )
 
-var errNotExt4 = errors.New("the root device has no ext4")
+// diskPatience is how long a disk that was made larger may take to show it: the driver hears of it by an interrupt, which
+// comes before or after the request that counts on it.
+const diskPatience = 5 * time.Second
+
+var (
+	errNotExt4   = errors.New("the root device has no ext4")
+	errSmallDisk = errors.New("the root device is smaller than it should be")
+)
 
 // geometry is how large a file system is, in its own blocks.
 type geometry struct {
@@ -38,8 +46,9 @@ type geometry struct {
 	perGroup  uint64
 }
 
-// growRoot grows the root file system to the end of its device if that adds a whole block group or more.
-func growRoot(device string) error {
+// growRoot grows the root file system to the end of its device if that adds a whole block group or more. It waits until
+// the device has leastBytes.
+func growRoot(device string, leastBytes uint64) error {
 	file, err := os.Open(device)
 	if err != nil {
 		return err
@@ -53,9 +62,9 @@ func growRoot(device string) error {
 	if err != nil {
 		return err
 	}
-	var size uint64 // in bytes
-	if err := ioctl(int(file.Fd()), unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {
-		return os.NewSyscallError("BLKGETSIZE64", err)
+	size, err := waitForSize(file, leastBytes)
+	if err != nil {
+		return err
 	}
 	blocks := size / now.blockSize
 	if blocks < now.blocks+now.perGroup {
@@ -67,6 +76,21 @@ func growRoot(device string) error {
 	}
 	defer root.Close()
 	return os.NewSyscallError("EXT4_IOC_RESIZE_FS", ioctl(int(root.Fd()), ext4IocResizeFs, unsafe.Pointer(&blocks)))
+}
+
+// waitForSize returns the size of a device in bytes, as soon as that is leastBytes or more.
+func waitForSize(device *os.File, leastBytes uint64) (size uint64, err error) {
+	for deadline := time.Now().Add(diskPatience); ; time.Sleep(time.Millisecond) {
+		if err := ioctl(int(device.Fd()), unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {
+			return 0, os.NewSyscallError("BLKGETSIZE64", err)
+		}
+		if size >= leastBytes {
+			return size, nil
+		}
+		if time.Now().After(deadline) {
+			return 0, errSmallDisk
+		}
+	}
 }
 
 func parseSuperblock(superblock []byte) (geometry, error) {

@@ -194,6 +194,7 @@ function identityBody(identity: GuestIdentity) {
     dns: identity.nameServers,
     mac: identity.mac,
     mtu: identity.mtu,
+    ...(identity.diskBytes === undefined ? {} : { disk_bytes: identity.diskBytes }),
     time_unix_ms: Date.now(),
     entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
   };

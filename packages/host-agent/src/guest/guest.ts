@@ -14,6 +14,8 @@ export type GuestIdentity = {
   mac: string;
   /** Bytes. */
   mtu: number;
+  /** Of a root disk that was just made larger: the guest waits until it sees that. */
+  diskBytes?: number;
 };
 
 /** A job as the guest tells it; bytes are those kept, below the limit of each stream. */

@@ -104,12 +104,14 @@ export class Starter {
   }
 
   /** The guest's acknowledgement, for which a clone that hangs, and a destroy, need not wait long. */
-  async #acknowledge(guest: Guest, { identity, abort }: StartRequest): Promise<void> {
+  async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
     const close = () => guest.close();
     giveUp.addEventListener('abort', close);
     giveUp.throwIfAborted();
-    await guest.setIdentity(identity).finally(() => giveUp.removeEventListener('abort', close));
+    await guest
+      .setIdentity({ ...identity, diskBytes: spec.rootfs_size_gb * GIB })
+      .finally(() => giveUp.removeEventListener('abort', close));
   }
 
   async #cloneNow(templates: Templates, shape: Shape, request: StartRequest): Promise<StartedMachine | undefined> {
