@@ -223,8 +223,10 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
     }
   });
 
-  it('machines of one shape may have disks of different sizes', async () => {
-    const sizes = await Promise.all([2, 3, 5].map((rootfs_size_gb) => createMachine({ ...SMALL, rootfs_size_gb })));
+  it('machines of one shape may have disks of different sizes, from the first command on', async () => {
+    const sizes = await Promise.all(
+      [2, 3, 4, 5, 6, 7].map((rootfs_size_gb) => createMachine({ ...SMALL, rootfs_size_gb })),
+    );
     try {
       for (const { id, rootfs_size_gb } of sizes) {
         const { stdout } = await sh(id, 'df -BM --output=size / | tail -1');

@@ -4,6 +4,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
+import { restart } from './support/host.ts';
 import {
   call,
   createMachine,
@@ -11,7 +12,6 @@ import {
   expectStatus,
   getMachine,
   HOME,
-  pidOf,
   qemuPidOf,
   readAll,
   sh,
@@ -24,18 +24,6 @@ const LINES = 4000;
 const COUNT = `i=0; while [ $i -lt ${LINES} ]; do echo "line $i"; i=$((i+1)); done; sleep 2; echo end`;
 const EXPECTED = `${Array.from({ length: LINES }, (_, at) => `line ${at}\n`).join('')}end\n`;
 
-async function serviceAnswers(): Promise<void> {
-  await until('the service answers', async () => (await call('GET', '/v1/machines')).status === 200);
-}
-
-/** KILL, then wait until the supervisor has put another in its place. */
-async function killAndWait(name: 'host-agent' | 'control-plane'): Promise<void> {
-  const pid = pidOf(name);
-  process.kill(pid, 'SIGKILL');
-  await until(`a new ${name}`, () => pidOf(name) !== pid);
-  await serviceAnswers();
-}
-
 describe('resilience', () => {
   let machine: Machine;
   before(async () => {
@@ -47,8 +35,8 @@ describe('resilience', () => {
     it(`kill -9 of the ${name} under a running job: the VM stays, no byte is lost or doubled`, async () => {
       const vm = qemuPidOf(machine.id);
       const job = await startExec(machine.id, { command: COUNT });
-      await killAndWait(name);
-      await killAndWait(name);
+      await restart([name], 'SIGKILL');
+      await restart([name], 'SIGKILL');
       const ended = await waitForExec(machine.id, job.id);
       assert.deepEqual([ended.status, ended.exit_code], ['exited', 0]);
       assert.equal((await readAll(machine.id, job.id)).toString(), EXPECTED);
@@ -67,7 +55,7 @@ describe('resilience', () => {
           () => 'failed',
         );
         await new Promise((resolve) => setTimeout(resolve, delayMs));
-        await killAndWait(name);
+        await restart([name], 'SIGKILL');
         await answer;
         await until(
           'settled',
