@@ -86,9 +86,9 @@ async function test(base: ServiceConfig): Promise<number> {
       });
     }
     const summaries: string[] = [];
-    for (const [name, group] of inTurn(files)) {
+    for (const { name, files: group, isAlone } of inTurn(files)) {
       progress.say(`Running ${group.length} files of ${name}`);
-      const result = await runNodeTests(base.checkout, group, env, stop);
+      const result = await runNodeTests(base.checkout, group, { env, signal: stop, isAlone });
       if (result.exitCode !== 0) failures.push(name);
       summaries.push(`${name}\n${result.summary}`);
     }
@@ -108,14 +108,21 @@ async function test(base: ServiceConfig): Promise<number> {
   return failures.length === 0 ? 0 : 1;
 }
 
-/** Conformance comes by itself: it loads the service, whose memory and pace other tests look at. */
-function inTurn(files: readonly string[]): [name: string, files: string[]][] {
-  const isConformance = (file: string) => file.startsWith('tests/conformance/');
-  const groups: [string, string[]][] = [
-    ['node tests', files.filter((file) => !isConformance(file))],
-    ['conformance tests', files.filter(isConformance)],
+type Group = { name: string; files: string[]; isAlone: boolean };
+
+/**
+ * End-to-end files come one at a time, for some kill the processes that all of them use. Conformance comes by itself: it
+ * loads the service, whose memory and pace other tests look at.
+ */
+function inTurn(files: readonly string[]): Group[] {
+  const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);
+  const [isConformance, isEndToEnd] = [isBelow('conformance'), isBelow('e2e')];
+  const groups: Group[] = [
+    { name: 'node tests', files: files.filter((file) => !isConformance(file) && !isEndToEnd(file)), isAlone: false },
+    { name: 'end-to-end tests', files: files.filter(isEndToEnd), isAlone: true },
+    { name: 'conformance tests', files: files.filter(isConformance), isAlone: false },
   ];
-  return groups.filter(([, group]) => group.length > 0);
+  return groups.filter((group) => group.files.length > 0);
 }
 
 /** Not the usual ports: a service of the person who runs the tests may be using them. */

@@ -11,14 +11,22 @@ export type NodeTestResult = {
   summary: string;
 };
 
-/** Shows the output as it comes. An abort ends the run. */
+export type NodeTestOptions = {
+  env: NodeJS.ProcessEnv;
+  /** An abort ends the run. */
+  signal: AbortSignal;
+  /** One file at a time, not one a core. */
+  isAlone: boolean;
+};
+
+/** Shows the output as it comes. */
 export async function runNodeTests(
   checkout: string,
   files: readonly string[],
-  env: NodeJS.ProcessEnv,
-  signal: AbortSignal,
+  { env, signal, isAlone }: NodeTestOptions,
 ): Promise<NodeTestResult> {
-  const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...files], {
+  const concurrency = isAlone ? ['--test-concurrency=1'] : [];
+  const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...concurrency, ...files], {
     cwd: checkout,
     env: { ...env, NODE_OPTIONS: '', ...(process.stdout.isTTY ? { FORCE_COLOR: '1' } : {}) },
     stdio: ['ignore', 'pipe', 'inherit'],
