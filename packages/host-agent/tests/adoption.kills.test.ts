@@ -109,6 +109,10 @@ describe('adoption after kill -9', () => {
       for (const number of [1, 2, 3]) await create(host, number, { generation: 3, rootfs_size_gb: 4 });
       for (const [id, vmId] of running) assert.equal(host.hypervisor.running.get(id)?.vmId, vmId, what);
       checkMachines(host);
+      assert.ok(
+        host.registry.reports().every(({ status }) => status === 'running'),
+        what,
+      );
       await assert.rejects(create(host, 1, { generation: 2 }), { code: 'conflict' });
 
       for (const number of [1, 2, 3]) await host.registry.destroy(idOf(number), 4);

@@ -10,7 +10,9 @@ import { FakeHost, until } from './support/fake-host.ts';
 describe('host audit', () => {
   let host: FakeHost;
   before(async () => {
-    host = await warmHost(new FakeHost({ size: 1 }));
+    host = new FakeHost({ size: 1 });
+    Object.defineProperty(host.network, 'kind', { value: 'bridge', configurable: true });
+    await warmHost(host);
   });
   after(async () => {
     await host.close();
@@ -62,6 +64,26 @@ describe('host audit', () => {
     Object.assign(host.hypervisor, { inventory, release });
     assert.deepEqual([findings, fixed.length], [[], 2]);
     checkMachines(host);
+  });
+
+  it('NET-4: a VM that runs without its tap is found, and one that is being ended is not', async () => {
+    const { vmId } = vmOf(host, 1);
+    const address = host.network.attached.get(vmId);
+    host.network.attached.delete(vmId);
+    const [finding, ...others] = (await host.audit.fix()).findings;
+    assert.deepEqual([finding?.kind, finding?.fixable, others], ['rules', false, []]);
+    host.network.attached.set(vmId, address);
+    assert.deepEqual(await host.audit.look(), []);
+
+    await create(host, 5);
+    const release = host.hypervisor.hold('end');
+    const ended = vmOf(host, 5).vmId;
+    const destroying = host.registry.destroy(idOf(5), 2);
+    await until('it is being ended', () => !host.vms.running().some((vm) => vm.vmId === ended));
+    host.network.attached.delete(ended);
+    assert.deepEqual(await host.audit.look(), []);
+    release();
+    await destroying;
   });
 
   it('what cannot be mended stays a finding and keeps nothing else from being mended', async () => {

@@ -208,6 +208,20 @@ describe('starter', () => {
     });
   }
 
+  it('a host that cannot make taps is not asked for them in a loop', async () => {
+    const host = await warmHost(newHost({ size: 2, baseline: 2 }));
+    let faults = 0;
+    host.hypervisor.newFault = () => new CommandError('ip failed');
+    host.hypervisor.isFaulty = (point) => point === 'attach' && ++faults > 0;
+    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+    await until('a fault', () => faults > 0);
+    for (let turn = 0; turn < 1000; turn++) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(faults, 1);
+    await destroyAll(host);
+    await host.close();
+    assert.deepEqual(host.left(), NOTHING);
+  });
+
   it('a template whose guests fail three times in a row is removed, and not made again at once', async () => {
     const host = await warmHost(newHost({ size: 0 }));
     host.hypervisor.isFaulty = (one, isClone) => isClone && one === 'connectGuest';

@@ -265,7 +265,7 @@ describe('templates', () => {
     });
   }
 
-  it('an agent that ends does not wait for the boot of a template', async () => {
+  it('an agent that ends does not wait for the boot of a template', { timeout: 20_000 }, async () => {
     const host = newHost();
     await host.start();
     await create(host, 1);

@@ -132,9 +132,12 @@ export class Pool {
 
   /** Not at once: whoever got a machine wants to use it, and making a clone would compete with its first command. */
   #fillSoon(): void {
+    if (this.#isClosed) return;
     this.#filling ??= setTimeout(() => {
       this.#filling = undefined;
-      this.fill();
+      // While somebody waits for a machine nothing would be made, and the next look is far away.
+      if (this.#options.isBusy()) this.#fillSoon();
+      else this.fill();
     }, this.#options.fillAfterMs);
   }
 
