@@ -51,7 +51,10 @@ export class GuestClient implements Guest {
       maxSettings: 16,
       maxOutstandingPings: 4,
     });
-    this.#session.on('connect', () => this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES));
+    this.#session.on('connect', () => {
+      // A session can be closed before it has begun.
+      if (!this.#session.destroyed) this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES);
+    });
     this.#socket = socket;
     const unwatch = watchForFlood({ received: () => socket.bytesRead, carried: () => this.#carriedBytes }, () =>
       this.#end(new Error('the guest floods the host')),
