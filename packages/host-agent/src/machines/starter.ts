@@ -89,11 +89,13 @@ export class Starter {
     const unclaim = vms.claim(diskPath);
     try {
       vm.moveTo(request.runDir);
-      await allDone([vms.network.assign(vm.vmId, request.spec.private_ip), rename(diskPath, request.diskPath)]);
+      await vms.network.assign(vm.vmId, request.spec.private_ip);
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // QEMU has run the command before the guest can have answered.
       await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
+      // Not before: a disk in the machine's place is one that its next start boots from, whatever its size.
+      await rename(diskPath, request.diskPath);
       return { vm, guest };
     } catch (error) {
       await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
@@ -123,18 +125,20 @@ export class Starter {
 
   async #restore(templates: Templates, template: Template, request: StartRequest): Promise<StartedMachine> {
     const { vms, patience } = this.#options;
-    const { diskPath, runDir, spec } = request;
+    const { runDir, spec } = request;
+    const diskPath = `${request.diskPath}.clone`;
     const vm = await templates.clone(template, { diskPath, runDir, privateIp: spec.private_ip });
     try {
       if (spec.rootfs_size_gb > template.shape.diskGb) await vm.growDisk(spec.rootfs_size_gb * GIB);
       const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
       const guest = await firstSession(vm, AbortSignal.any([request.abort, patienceIsOver]));
       await this.#acknowledge(guest, request);
+      await rename(diskPath, request.diskPath);
       templates.judge(template, true);
       return { vm, guest };
     } catch (error) {
       if (!request.abort.aborted) templates.judge(template, false);
-      await vms.discard(vm);
+      await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
       throw error;
     }
   }
@@ -165,9 +169,3 @@ export function shapeOf({ spec, image }: { spec: MachineSize; image: MachineImag
 }
 
 type MachineSize = Pick<MachineSpec, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
-
-/** Throws the first failure, when everything has come to its end: what is late would meet what is done because of it. */
-async function allDone(works: readonly Promise<unknown>[]): Promise<void> {
-  const failed = (await Promise.allSettled(works)).find((result) => result.status === 'rejected');
-  if (failed) throw failed.reason;
-}

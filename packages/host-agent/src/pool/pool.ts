@@ -12,6 +12,7 @@ import type { Shape } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
+import { rehearse } from '../vms/rehearsals.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 
@@ -193,8 +194,7 @@ export class Pool {
 
   async #prepare(vm: Vm): Promise<Guest> {
     vm.setBackground(true);
-    const guest = await firstSession(vm, AbortSignal.timeout(SESSION_PATIENCE_MS * this.#options.patience));
-    for (let done = 0; done < REHEARSALS; done++) await guest.rehearse();
+    const guest = await this.#greet(vm, SESSION_PATIENCE_MS, REHEARSALS);
     await vm.pause();
     return guest;
   }
@@ -206,7 +206,8 @@ export class Pool {
       // One that was running had not been through its rehearsals.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
-      const guest = await this.#greetAgain(vm);
+      // Paused in the middle of its answer to a greeting, a guest does not answer the next one: it ends what it does.
+      const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 1);
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });
     } catch {
@@ -214,12 +215,11 @@ export class Pool {
     }
   }
 
-  /** Paused in the middle of its answer to the greeting, a guest does not answer the next agent's: it ends what it does. */
-  async #greetAgain(vm: Vm): Promise<Guest> {
-    const patienceMs = ADOPTION_PATIENCE_MS * this.#options.patience;
-    const guest = await firstSession(vm, AbortSignal.timeout(patienceMs));
-    const giveUp = setTimeout(() => guest.close(), patienceMs);
-    await guest.rehearse().finally(() => clearTimeout(giveUp));
+  /** A session and some rehearsals, all in the given time. */
+  async #greet(vm: Vm, patienceMs: number, rehearsals: number): Promise<Guest> {
+    const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
+    const guest = await firstSession(vm, giveUp);
+    await rehearse(guest, rehearsals, giveUp);
     return guest;
   }
 

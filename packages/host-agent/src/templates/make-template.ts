@@ -4,6 +4,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { ensureOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
+import { rehearse } from '../vms/rehearsals.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import type { Shape } from './shape.ts';
 import { finishTemplate, type Template, unfinishedPaths } from './template-files.ts';
@@ -40,10 +41,7 @@ export async function makeTemplate(
       vm.setBackground(true);
       const signal = AbortSignal.any([place.abort, AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience)]);
       const guest = await firstSession(vm, signal);
-      for (let done = 0; done < REHEARSALS; done++) {
-        signal.throwIfAborted();
-        await guest.rehearse();
-      }
+      await rehearse(guest, REHEARSALS, signal);
       guest.close();
       await guest.closed;
       // A clone's first session then meets one that has nothing under way.

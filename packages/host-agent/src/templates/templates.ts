@@ -99,8 +99,8 @@ export class Templates {
     if (!loaded) return undefined;
     loaded.users++;
     loaded.usedAt = now();
-    touchTemplate(this.#options.dir, key, loaded.usedAt);
     try {
+      touchTemplate(this.#options.dir, key, loaded.usedAt);
       return await work(loaded.template);
     } finally {
       loaded.users--;

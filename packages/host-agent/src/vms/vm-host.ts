@@ -57,8 +57,10 @@ export class VmHost {
       await vm.end();
     } finally {
       // Whatever did not end is nobody's from here on: the audit finds it, and removes it.
-      await rm(vm.runDir, { recursive: true, force: true });
       for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
+      await rm(vm.runDir, { recursive: true, force: true }).catch((err) =>
+        this.#warn(vm.vmId, err, 'the run directory of a VM was not removed'),
+      );
       this.#vms.delete(vm.vmId);
       unclaim();
     }
