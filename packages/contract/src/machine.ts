@@ -75,7 +75,9 @@ export type Machine = Static<typeof Machine>;
 export const MachineCreate = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, default: '' })),
-    vcpus: Type.Optional(Type.Integer({ minimum: 1, maximum: MACHINE_BOUNDS.vcpusMax, default: MACHINE_DEFAULTS.vcpus })),
+    vcpus: Type.Optional(
+      Type.Integer({ minimum: 1, maximum: MACHINE_BOUNDS.vcpusMax, default: MACHINE_DEFAULTS.vcpus }),
+    ),
     memory_mb: Type.Optional(
       Type.Integer({
         minimum: MACHINE_BOUNDS.memoryMbMin,

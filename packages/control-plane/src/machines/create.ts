@@ -1,7 +1,7 @@
 // Create: admit (one transaction), make it run on its host, then say so (a second transaction). What fails in between is
 // undone here; what dies in between is found by the reconciler, which runs `finishCreate` or `discard` as well.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_BOUNDS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
 import type { TierLimits } from '@sandbar/contract/quota.ts';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
@@ -59,10 +59,10 @@ function completeRequest(body: MachineCreate): CreateRequest {
   }
   return {
     name: body.name ?? '',
-    vcpus: body.vcpus ?? 1,
-    memory_mb: body.memory_mb ?? 1024,
-    rootfs_size_gb: body.rootfs_size_gb ?? 10,
-    stack: body.stack ?? 'base',
+    vcpus: body.vcpus ?? MACHINE_DEFAULTS.vcpus,
+    memory_mb: body.memory_mb ?? MACHINE_DEFAULTS.memory_mb,
+    rootfs_size_gb: body.rootfs_size_gb ?? MACHINE_DEFAULTS.rootfs_size_gb,
+    stack: body.stack ?? MACHINE_DEFAULTS.stack,
     metadata,
   };
 }
