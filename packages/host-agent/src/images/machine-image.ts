@@ -1,15 +1,25 @@
 // Picks the files of an image for a machine, with the errors a caller of the API should see.
+import { readlinkSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { MachineImage } from '../machines/record.ts';
 import { ImageError } from './image-error.ts';
-import { type LoadedImage, listImages, loadImage } from './store.ts';
+import { imagesFolder, type LoadedImage, listImages, loadImage } from './store.ts';
+
+/** Builds that were read and checked, by the link that named them; a build never changes. */
+const checked = new Map<string, { target: string; image: MachineImage; rootfsBytes: number }>();
 
 /** The current build of a stack. Throws `host_unavailable` when it is missing or damaged on this host. */
 export async function findMachineImage(cacheDir: string, stack: string): Promise<MachineImage> {
+  const link = join(imagesFolder(cacheDir), stack, 'current');
+  const known = checked.get(link);
+  if (known && targetOf(link) === known.target && isThere(known)) return known.image;
   try {
-    const image = await loadImage(cacheDir, stack);
-    return { kernelPath: image.kernel.path, initramfsPath: image.initramfs.path, rootfsPath: image.rootfs.path };
+    const { key, kernel, initramfs, rootfs } = await loadImage(cacheDir, stack);
+    const image = { kernelPath: kernel.path, initramfsPath: initramfs.path, rootfsPath: rootfs.path };
+    checked.set(link, { target: key, image, rootfsBytes: rootfs.bytes });
+    return image;
   } catch (error) {
     if (!(error instanceof ImageError)) throw error;
     throw new ServiceError('host_unavailable', `the host cannot use the image "${stack}": ${error.message}`, {
@@ -17,6 +27,21 @@ export async function findMachineImage(cacheDir: string, stack: string): Promise
       cause: error,
     });
   }
+}
+
+function targetOf(link: string): string | undefined {
+  try {
+    return readlinkSync(link);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether somebody deleted or cut one of the files since. */
+function isThere({ image, rootfsBytes }: { image: MachineImage; rootfsBytes: number }): boolean {
+  const size = (path: string) => statSync(path, { throwIfNoEntry: false })?.size;
+  const { kernelPath, initramfsPath, rootfsPath } = image;
+  return size(rootfsPath) === rootfsBytes && [kernelPath, initramfsPath].every((path) => size(path) !== undefined);
 }
 
 /** The images of this host in their public shape. */
