@@ -1,4 +1,4 @@
-// The reconciler's tasks do not wait for each other.
+// The reconciler's tasks do not wait for each other, nor does one machine's failure keep the others from their turn.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { sql } from 'kysely';
@@ -27,5 +27,22 @@ it('CTL-3: a host call that hangs keeps no other machine from its end', async ()
   assert.equal(await stateOf(hanging), 'running', 'the call hangs still');
   host.heal();
   await bed.settled(async () => (await stateOf(hanging)) === 'stopped');
+  await checkAll(bed);
+});
+
+it('CTL-3: a machine that its host always refuses keeps no other machine from its end', async () => {
+  const lost = (await api('POST', '/v1/machines')).json.id;
+  const [refused, stray] = [uuidv7(), uuidv7()];
+  host.refused.add(refused);
+  host.plant(refused);
+  const isRefused = () => host.calls.some((call) => call.operation === 'delete' && call.machineId === refused);
+  await bed.settled(isRefused);
+  // From here on every pass has a failure in it.
+  host.plant(stray);
+  host.machines.delete(lost);
+  await bed.settled(async () => !host.machines.has(stray) && (await stateOf(lost)) === 'error');
+  assert(host.machines.has(refused));
+  host.heal();
+  await bed.settled(() => !host.machines.has(refused));
   await checkAll(bed);
 });

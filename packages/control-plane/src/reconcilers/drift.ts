@@ -7,15 +7,21 @@ import type { MachineRow } from '../db/tables.ts';
 import { claimIsFree, holdClaim, tryClaim } from '../machines/claim.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { loseMachine, observeMachine } from '../machines/observe.ts';
+import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
 
 const WIDTH = 8;
 
-/** Compares every host that answers with its rows. */
+/** Compares every host that answers with its rows; what fails of a host or a machine is logged and left to a later pass. */
 export async function compareWithHosts(app: App, unknown: Sightings): Promise<void> {
-  for (const hostId of app.hosts.connectedIds()) await compareWithHost(app, hostId, unknown);
-  unknown.endPass();
+  try {
+    for (const hostId of app.hosts.connectedIds()) {
+      await attempt(app, { host_id: hostId }, () => compareWithHost(app, hostId, unknown));
+    }
+  } finally {
+    unknown.endPass();
+  }
 }
 
 async function compareWithHost(app: App, hostId: string, unknown: Sightings): Promise<void> {
@@ -28,18 +34,21 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
     .execute();
   const rowsById = new Map(rows.map((row) => [row.id, row]));
   const reportedIds = new Set(reports.map((report) => report.machine_id));
-  await forEachBounded(reports, WIDTH, async (report) => {
+  const compare = async (report: MachineReport) => {
     const row = rowsById.get(report.machine_id);
     if (!row) {
       const isOverdue = unknown.isOverdue(`${hostId}/${report.machine_id}`, app.config.timing.unknownGraceMs);
       if (isOverdue) await removeUnknown(app, hostId, report);
     } else if (row.state === 'running') await keepObserved(app, row, report);
     else if (row.state === 'stopped') await keepStopped(app, row, report);
-  });
+  };
+  await forEachBounded(reports, WIDTH, (report) =>
+    attempt(app, { machine_id: report.machine_id }, () => compare(report)),
+  );
   const missing = rows.filter(
     (row) => !reportedIds.has(row.id) && (row.state === 'running' || row.state === 'stopped'),
   );
-  await forEachBounded(missing, WIDTH, (row) => confirmLost(app, row));
+  await forEachBounded(missing, WIDTH, (row) => attempt(app, { machine_id: row.id }, () => confirmLost(app, row)));
 }
 
 /**

@@ -4,29 +4,38 @@
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
+import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 
 export const LOST_DISK = 'The host has lost it: its disk is not there any more.';
 
-/** Compares the volumes of every host that answers with their rows. */
+/** Compares the volumes of every host that answers with their rows; what fails is logged and left to a later pass. */
 export async function compareVolumes(app: App, lost: Sightings): Promise<void> {
-  for (const hostId of app.hosts.connectedIds()) {
-    // Rows first: whatever has a row by now has a disk, unless it is marked by the time it is given up.
-    const rows = await app.db
-      .selectFrom('volumes')
-      .selectAll()
-      .where('host_id', '=', hostId)
-      .where('deleting', '=', false)
-      .execute();
-    if (rows.length === 0) continue;
-    const volumes = await app.hosts.client(hostId).listVolumes();
-    const present = new Set(volumes.map((volume) => volume.volume_id));
-    for (const row of rows) {
-      if (present.has(row.id)) await findVolumeAgain(app, row);
-      else if (row.state !== 'error' && lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
+  try {
+    for (const hostId of app.hosts.connectedIds()) {
+      await attempt(app, { host_id: hostId }, () => compareVolumesOf(app, hostId, lost));
     }
+  } finally {
+    lost.endPass();
   }
-  lost.endPass();
+}
+
+async function compareVolumesOf(app: App, hostId: string, lost: Sightings): Promise<void> {
+  // Rows first: whatever has a row by now has a disk, unless it is marked by the time it is given up.
+  const rows = await app.db
+    .selectFrom('volumes')
+    .selectAll()
+    .where('host_id', '=', hostId)
+    .where('deleting', '=', false)
+    .execute();
+  if (rows.length === 0) return;
+  const volumes = await app.hosts.client(hostId).listVolumes();
+  const present = new Set(volumes.map((volume) => volume.volume_id));
+  const compare = async (row: VolumeRow) => {
+    if (present.has(row.id)) await findVolumeAgain(app, row);
+    else if (row.state !== 'error' && lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
+  };
+  for (const row of rows) await attempt(app, { volume_id: row.id }, () => compare(row));
 }
 
 /** Records that a volume's disk is gone; false when it is being deleted, or was recorded before. */

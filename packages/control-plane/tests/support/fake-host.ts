@@ -58,6 +58,8 @@ export class FakeHost {
   readonly info: HostInfo;
   /** Events are lost while true. */
   isMute = false;
+  /** Every call about one of these fails, until `heal`. */
+  readonly refused = new Set<string>();
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
   readonly #events = new EventEmitter().setMaxListeners(0);
   readonly #changes = new EventEmitter().setMaxListeners(0);
@@ -100,6 +102,7 @@ export class FakeHost {
 
   heal(): void {
     this.#faults.clear();
+    this.refused.clear();
     this.release();
   }
 
@@ -190,7 +193,7 @@ export class FakeHost {
     const handle = async (operation: Operation, machineId: string, reply: FastifyReply, act: () => unknown) => {
       this.calls.push({ operation, machineId });
       if (operation === 'ensure' || operation === 'delete' || operation === 'deleteVolume') this.#changesMade.push(act);
-      const planned = this.#takeFault(operation);
+      const planned = this.refused.has(machineId) ? 'fail' : this.#takeFault(operation);
       if (planned === 'drop') return drop(reply);
       if (planned === 'hang' || planned === 'hangAfter' || planned === 'hangThenFail') {
         if (planned === 'hangAfter') act();
