@@ -15,6 +15,7 @@ import { networkNames, tapOf } from '../src/network/names.ts';
 import { NftSession } from '../src/network/nft-session.ts';
 import { additions, BURST_BYTES } from '../src/network/rules.ts';
 import { macOfIp, PLACEHOLDER_MAC, parseSubnet } from '../src/network/subnet.ts';
+import { until } from './support/fake-host.ts';
 import { arpFrame, ethernet, pingFrame, tagged, UDP_PORT, udpFrame } from './support/frames.ts';
 import { Ear, must, Outside, openTapAs, type Speaker, TapMachine, tcpScript, udpScript } from './support/wire.ts';
 
@@ -439,6 +440,28 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
       await session.run(many.command, many.echoes);
       assert.equal((await network.listVmIds()).length, 9);
+      session.close();
+    });
+
+    it('NET-4: an nft that was ended between two transactions is replaced, not waited for', async () => {
+      await start();
+      const { table } = networkNames(home);
+      const openNfts = () => spawnSync('pgrep', ['-P', String(process.pid), '-x', 'nft'], { encoding: 'utf8' }).stdout;
+      const before = openNfts().split('\n');
+      const session = new NftSession();
+      const first = additions(table, new Map([[tapOf(A), IP_A]]));
+      await session.run(first.command, first.echoes);
+      const own = openNfts()
+        .split('\n')
+        .filter((pid) => !before.includes(pid));
+      assert.equal(own.length, 1);
+      process.kill(Number(own[0]), 'SIGKILL');
+      await until('the nft is gone', () => !existsSync(`/proc/${own[0]}`));
+      // Other programs come and go meanwhile, so the session has heard of the end.
+      assert.deepEqual(await network.listVmIds(), [A]);
+      const second = additions(table, new Map([[tapOf(B), IP_B]]));
+      await session.run(second.command, second.echoes);
+      assert.deepEqual((await network.listVmIds()).sort(), [A, B]);
       session.close();
     });
   });

@@ -31,10 +31,6 @@ export class Firewall {
     return firewall;
   }
 
-  addressOf(tap: string): string | undefined {
-    return this.#wanted.get(tap);
-  }
-
   /**
    * Lets `tap` speak as `ip` and nobody else; resolves when the kernel has it. Returns the addresses whose connections
    * are no longer their owner's: the one that the tap had, and `ip` when another tap had it.

@@ -20,15 +20,25 @@ export class NftSession {
    * line. One at a time. Rejects when nft complains, ends or stays silent; whether it was done is then unknown.
    */
   async run(line: string, echoes: readonly string[]): Promise<void> {
-    this.#child ??= startNft();
     try {
-      await exchange(this.#child, line, echoes);
+      await exchange(this.#open(), line, echoes);
       this.#hasAnswered = true;
     } catch (error) {
       this.close();
       this.#isUsable = this.#hasAnswered;
       throw error;
     }
+  }
+
+  /** One that has ended is forgotten right then: it would be waited for in vain. */
+  #open(): ChildProcessWithoutNullStreams {
+    if (this.#child) return this.#child;
+    const child = startNft();
+    child.on('close', () => {
+      if (this.#child === child) this.#child = undefined;
+    });
+    this.#child = child;
+    return child;
   }
 
   close(): void {

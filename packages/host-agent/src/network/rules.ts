@@ -168,7 +168,8 @@ function rateChains(group: number, rateMbit: number): string {
  * What a machine sends is judged by where it goes, packet by packet, never by a connection that stood before: a range
  * that is no longer allowed ends at once. Back come only replies. A refusal is answered, so that programs fail at once
  * instead of hanging; the kernel limits the rate of ICMP, so TCP gets a reset. A QEMU that was taken over has the host's
- * network namespace, where its tap is; sockets of its own reach nothing, not even the host's loopback.
+ * network namespace, where its tap is; IP sockets of its own reach nothing, not even the host's loopback. Abstract Unix
+ * sockets of that namespace pass no filter and are not covered.
  */
 function inetTable({ table, bridge, group, subnet, gateway, vmUids, allow }: RuleOptions): string {
   return `
