@@ -114,7 +114,7 @@ async function main(log: Logger): Promise<void> {
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
   if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base }));
   const audit = new HostAuditor(vms, machines, paths);
-  const logTrim = setInterval(() => trimLogs(paths.run), LOG_TRIM_MS);
+  const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
   let currentImages: Image[] = images;
   const refresh = setInterval(() => {

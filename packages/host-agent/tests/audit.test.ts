@@ -1,9 +1,12 @@
 // What the host's audit finds: each kind of stray once, mended alone; and nothing while machines come and go.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { newVmId } from '../src/hypervisor/driver.ts';
+import { isAlive, processInfo } from '../src/hypervisor/process.ts';
 import { checkMachines, create, filled, idOf, keyOf, NOTHING, vmOf, warmHost } from './support/clones.ts';
 import { FakeHost, until } from './support/fake-host.ts';
 
@@ -64,6 +67,31 @@ describe('host audit', () => {
     Object.assign(host.hypervisor, { inventory, release });
     assert.deepEqual([findings, fixed.length], [[], 2]);
     checkMachines(host);
+  });
+
+  it('CTL-3: a stray process ends, and one that has its pid by now does not', async () => {
+    const { inventory } = host.hypervisor;
+    const child = spawn('/bin/sleep', ['1000'], { stdio: 'ignore' });
+    const exited = once(child, 'exit');
+    const info = processInfo(child.pid ?? 0) ?? assert.fail('it does not run');
+    let found = { ...info, startTicks: '1' };
+    host.hypervisor.inventory = function () {
+      const all = inventory.call(this);
+      return { ...all, processes: isAlive(info) ? [...all.processes, found] : all.processes };
+    };
+    try {
+      assert.deepEqual((await host.audit.fix()).fixed, []);
+      assert.ok(isAlive(info), 'the pid alone was believed');
+      found = info;
+      assert.deepEqual(
+        (await host.audit.fix()).fixed.map(({ subject }) => subject),
+        [`QEMU process ${info.pid}`],
+      );
+    } finally {
+      Object.assign(host.hypervisor, { inventory });
+      child.kill('SIGKILL');
+    }
+    await exited;
   });
 
   it('NET-4: a VM that runs without its tap is found, and one that is being ended is not', async () => {

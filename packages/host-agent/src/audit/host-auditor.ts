@@ -5,6 +5,7 @@ import { rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { homePaths } from '@sandbar/contract/home.ts';
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
+import { killProcess, type ProcessInfo } from '../hypervisor/process.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 
@@ -62,17 +63,17 @@ export class HostAuditor {
     ];
   }
 
-  #strayProcesses(processes: readonly { pid: number; cwd: string }[]): Found[] {
+  #strayProcesses(processes: readonly ProcessInfo[]): Found[] {
     const pids = new Set(this.#vms.running().map((vm) => vm.pid));
     const isStarting = this.#vms.knownIds().size > this.#vms.running().length;
     return processes
       .filter(({ pid }) => !pids.has(pid) && !isStarting)
-      .map(({ pid, cwd }) => ({
+      .map((info) => ({
         kind: 'process',
-        subject: `QEMU process ${pid}`,
-        detail: `It works in ${cwd}, and no machine, clone or template is its.`,
+        subject: `QEMU process ${info.pid}`,
+        detail: `It works in ${info.cwd}, and no machine, clone or template is its.`,
         fixable: true,
-        mend: async () => void process.kill(pid, 'SIGKILL'),
+        mend: () => killProcess(info),
       }));
   }
 

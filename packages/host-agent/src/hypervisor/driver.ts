@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { ProcessInfo } from './process.ts';
 
 /** Everything a VM is started with. Paths are absolute. */
 export type VmSpec = {
@@ -74,7 +75,7 @@ export interface Vm {
 
 /** `processes`: QEMUs in our run directories; the others by VM id. */
 export type HypervisorInventory = {
-  processes: { pid: number; cwd: string }[];
+  processes: ProcessInfo[];
   cgroups: string[];
   records: string[];
 };

@@ -18,6 +18,8 @@ import type { VmRecord } from './vm-record.ts';
 const QUIT_TIMEOUT_MS = 5000;
 /** How soon a guest that was paused by a full disk is tried again. */
 const RESUME_AFTER_MS = 1000;
+/** Characters of a reason that QEMU gives. */
+const MAX_REASON = 100;
 
 /** What the hypervisor does for a VM outside its process. */
 export type VmOwner = {
@@ -35,6 +37,9 @@ export class QemuVm implements Vm {
   readonly #owner: VmOwner;
   #record: VmRecord;
   #console = '';
+  #isAsking = false;
+  #mustAskAgain = false;
+  #isResumeDue = false;
 
   constructor(process: ProcessInfo, qmp: QmpClient, record: VmRecord, owner: VmOwner) {
     this.pid = process.pid;
@@ -101,7 +106,7 @@ export class QemuVm implements Vm {
 
   async readConsole(): Promise<string> {
     const text = await this.#qmp.execute('ringbuf-read', { device: 'console', size: CONSOLE_BYTES }).catch(() => '');
-    this.#console = (this.#console + String(text)).slice(-CONSOLE_BYTES);
+    this.#console = (this.#console + (typeof text === 'string' ? text : '')).slice(-CONSOLE_BYTES);
     return this.#console;
   }
 
@@ -131,12 +136,29 @@ export class QemuVm implements Vm {
   #nextEnd(): Promise<VmExit> {
     return new Promise((resolve) => {
       this.#qmp.on('event', (name, data) => {
-        if (name === 'SHUTDOWN') resolve(exitOfShutdown(String(data.reason)));
-        if (name === 'STOP') void this.#status().then((status) => status && resolve(status));
+        if (name === 'SHUTDOWN') resolve(exitOfShutdown(data.reason));
+        if (name === 'STOP') void this.#askStatus().then((status) => status && resolve(status));
       });
       this.#qmp.on('close', () => resolve({ cause: 'died', reason: this.#deathReason() }));
-      void this.#status().then((status) => status && resolve(status));
+      void this.#askStatus().then((status) => status && resolve(status));
     });
+  }
+
+  /**
+   * `#status`, one question at a time: a hostile QEMU sends events without end. What comes while QEMU is asked may be
+   * newer than its answer, so it is asked once more.
+   */
+  async #askStatus(): Promise<VmExit | undefined> {
+    this.#mustAskAgain = this.#isAsking;
+    if (this.#isAsking) return undefined;
+    this.#isAsking = true;
+    let end: VmExit | undefined;
+    do {
+      this.#mustAskAgain = false;
+      end = await this.#status();
+    } while (!end && this.#mustAskAgain);
+    this.#isAsking = false;
+    return end;
   }
 
   /** The end that QEMU's run state tells of, for what happened while no agent listened. */
@@ -158,7 +180,10 @@ export class QemuVm implements Vm {
    * pause, no error. A write that fails again pauses it again.
    */
   async #resumeWhenThereIsRoom(): Promise<void> {
+    if (this.#isResumeDue) return;
+    this.#isResumeDue = true;
     await delay(RESUME_AFTER_MS, undefined, { ref: false });
+    this.#isResumeDue = false;
     await this.#qmp.execute('cont').catch(() => {});
   }
 
@@ -169,9 +194,11 @@ export class QemuVm implements Vm {
   }
 }
 
-function exitOfShutdown(reason: string): VmExit {
+/** `reason` is what QEMU sent: anything, from one that a guest has taken over. */
+function exitOfShutdown(reason: unknown): VmExit {
   if (reason === 'guest-shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
   if (reason === 'guest-reset') return { cause: 'rebooted', reason: 'the machine rebooted' };
   if (reason === 'host-signal') return { cause: 'died', reason: 'its QEMU process was ended by a signal on the host' };
-  return { cause: 'died', reason: `the machine ended: ${reason}` };
+  const said = typeof reason === 'string' ? reason.slice(0, MAX_REASON) : 'for no reason that can be read';
+  return { cause: 'died', reason: `the machine ended: ${said}` };
 }

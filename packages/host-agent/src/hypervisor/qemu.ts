@@ -10,6 +10,7 @@ import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from './driver.ts';
 import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
+import { describeProcessor } from './processor.ts';
 import { qemuArgs, RESTORE_FDS, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import { QemuVm } from './qemu-vm.ts';
@@ -44,7 +45,14 @@ export class QemuHypervisor implements Hypervisor {
     this.#options = options;
     this.isolation = options.isolation;
     this.#records = new VmRecords(options.recordsDir);
-    this.fingerprint = JSON.stringify([buildOf(options.qemuPath), options.isolation, this.#tscKhz, argumentsOf(this)]);
+    this.fingerprint = JSON.stringify([
+      buildOf(options.qemuPath),
+      options.isolation,
+      this.#tscKhz,
+      argumentsOf(this),
+      // An emulated processor is QEMU's own.
+      ...(options.isolation === 'kvm' ? [describeProcessor()] : []),
+    ]);
   }
 
   reserveUid(vmId: string): number | undefined {
@@ -82,7 +90,7 @@ export class QemuHypervisor implements Hypervisor {
 
   inventory(): HypervisorInventory {
     return {
-      processes: findQemuBelow(this.#options.runDir).map(({ pid, cwd }) => ({ pid, cwd })),
+      processes: findQemuBelow(this.#options.runDir),
       cgroups: this.#options.jail.listVmIds(),
       records: this.#records.list().map(({ vmId }) => vmId),
     };
@@ -90,6 +98,7 @@ export class QemuHypervisor implements Hypervisor {
 
   async adopt(): Promise<Vm[]> {
     const adopted: Vm[] = [];
+    this.#records.removeBroken();
     for (const record of this.#records.list()) {
       const vm = await this.#adoptOne(record);
       if (vm) adopted.push(vm);

@@ -2,13 +2,16 @@
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 
-type QmpReply = { return?: unknown; error?: { class: string; desc: string }; id?: number };
+type QmpReply = { return?: unknown; error?: { class: string; desc: unknown }; id?: number };
 type QmpEvent = { event: string; data?: Record<string, unknown> };
 
 /** QEMU answers in milliseconds; this only ends what hangs. */
 const ANSWER_TIMEOUT_MS = 10_000;
 /** Characters of a line: the longest answer is the console's 64 KiB, each byte escaped. */
 const MAX_LINE = 1024 * 1024;
+/** Commands without an answer, and bytes of commands that QEMU has not read: with more, it is stuck or hostile. */
+const MAX_WAITING = 64;
+const MAX_UNREAD = 1024 * 1024;
 
 type Waiter = { resolve: (value: unknown) => void; reject: (error: Error) => void; timer: NodeJS.Timeout };
 
@@ -47,6 +50,10 @@ export class QmpClient extends EventEmitter<{ event: [string, Record<string, unk
     const id = this.#nextId++;
     return new Promise((resolve, reject) => {
       if (this.#socket.destroyed) return reject(new Error(`QEMU's monitor is closed (${command})`));
+      if (this.#waiting.size >= MAX_WAITING || this.#socket.writableLength > MAX_UNREAD) {
+        this.#socket.destroy();
+        return reject(new Error(`QEMU's monitor leaves too much unanswered (${command})`));
+      }
       const timer = setTimeout(() => {
         this.#waiting.delete(id);
         reject(new Error(`QEMU's monitor did not answer ${command} in time`));
@@ -79,7 +86,7 @@ export class QmpClient extends EventEmitter<{ event: [string, Record<string, unk
     if (!waiter) return;
     this.#waiting.delete(message.id);
     clearTimeout(waiter.timer);
-    if (message.error) waiter.reject(new Error(`QEMU refused: ${message.error.desc}`));
+    if (message.error) waiter.reject(new Error(`QEMU refused: ${textOf(message.error.desc)}`));
     else waiter.resolve(message.return);
   }
 
@@ -99,4 +106,9 @@ function parseLine(line: string): (QmpReply & Partial<QmpEvent>) | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** What a taken-over QEMU sends may be an object that cannot be made text. */
+function textOf(desc: unknown): string {
+  return typeof desc === 'string' ? desc : 'no reason that can be read';
 }

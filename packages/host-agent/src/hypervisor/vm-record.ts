@@ -33,17 +33,18 @@ export class VmRecords {
     rmSync(this.#path(vmId), { force: true });
   }
 
-  /**
-   * All that can be read. One that a crash of the host left empty or half-written says nothing, and its VM is gone with
-   * that boot; it is removed, like one that speaks of another VM than its name.
-   */
+  /** All that say something; changes nothing. Throws when one cannot be read now. */
   list(): VmRecord[] {
-    return readdirSync(this.#dir).flatMap((name) => {
-      const record = this.#read(name);
-      if (record) return record;
-      rmSync(join(this.#dir, name), { recursive: true, force: true });
-      return [];
-    });
+    return readdirSync(this.#dir).flatMap((name) => this.#read(name) ?? []);
+  }
+
+  /**
+   * Removes what says nothing: what a crash of the host left empty or half-written, for its VM is gone with that boot,
+   * and what speaks of another VM than its name. Throws when one cannot be read now: it may be that of a VM that runs.
+   */
+  removeBroken(): void {
+    for (const name of readdirSync(this.#dir))
+      if (!this.#read(name)) rmSync(join(this.#dir, name), { recursive: true, force: true });
   }
 
   #read(name: string): VmRecord | undefined {
@@ -51,8 +52,9 @@ export class VmRecords {
       const record = readRecord<VmRecord>(join(this.#dir, name));
       const isWhole = record && VM_ID.test(record.vmId) && typeof record.runDir === 'string';
       return isWhole && name === `${record.vmId}.json` ? record : undefined;
-    } catch {
-      return undefined;
+    } catch (error) {
+      if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'EISDIR') return undefined;
+      throw error;
     }
   }
 

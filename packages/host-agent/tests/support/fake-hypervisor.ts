@@ -89,7 +89,13 @@ export class FakeHypervisor implements Hypervisor {
   inventory(): HypervisorInventory {
     const vms = [...this.running.values()];
     const ids = vms.map(({ vmId }) => vmId);
-    return { processes: vms.map(({ pid, runDir }) => ({ pid, cwd: runDir })), cgroups: ids, records: ids };
+    const processes = vms.map(({ pid, runDir }) => ({
+      pid,
+      cwd: runDir,
+      executable: 'qemu-system-fake',
+      startTicks: '',
+    }));
+    return { processes, cgroups: ids, records: ids };
   }
 
   /** Like the real one, it ends a VM whose run directory is not where its record says. */
