@@ -21,7 +21,11 @@ const (
 	recordPath    = "/var/lib/sandbar/identity"
 )
 
-var identityFiles = [...]string{hostnamePath, hostsPath, machineIDPath, resolvPath, recordPath}
+// identityFiles are all of them, with their modes.
+var identityFiles = [...]struct {
+	path string
+	mode os.FileMode
+}{{hostnamePath, 0o644}, {hostsPath, 0o644}, {machineIDPath, 0o444}, {resolvPath, 0o644}, {recordPath, 0o600}}
 
 // writeFiles brings the files below root in line with the identity, and returns what went wrong.
 func writeFiles(root string, request *Request) (failures []error) {

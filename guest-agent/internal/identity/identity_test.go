@@ -194,6 +194,43 @@ func FuzzSuperblock(f *testing.F) {
 }
 
 // The request is an empty one, so that a check that was lost does nothing to the machine that the test runs on.
+func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
+	root := t.TempDir()
+	for _, folder := range []string{"/etc", "/var/lib/sandbar"} {
+		if err := os.MkdirAll(root+folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(root+hostsPath, []byte("127.0.0.1\tlocalhost\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	request, err := parse(t, validRequest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rehearseFiles(root, request)
+	inodes := map[string]os.FileInfo{}
+	for _, file := range identityFiles {
+		want := ""
+		if file.path == hostsPath {
+			want = "127.0.0.1\tlocalhost\n"
+		}
+		info, err := os.Stat(root + file.path)
+		if got := content(t, root+file.path); err != nil || got != want || info.Mode().Perm() != file.mode {
+			t.Errorf("%s: %q, %v, %v", file.path, got, info, err)
+		}
+		inodes[file.path] = info
+	}
+	if failures := writeFiles(root, request); len(failures) > 0 {
+		t.Fatal(failures)
+	}
+	for path, before := range inodes {
+		if after, err := os.Stat(root + path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s was made anew: %v", path, err)
+		}
+	}
+}
+
 func TestOnlyAMachineWithoutIdentityRehearses(t *testing.T) {
 	if err := Assumed("m").Rehearse(new(Request)); err != errIdentified {
 		t.Errorf("%v", err)

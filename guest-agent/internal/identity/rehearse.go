@@ -16,8 +16,8 @@ import (
 // errIdentified is the refusal of what only a machine without identity may do.
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
-// Rehearse goes through Apply and leaves no trace of the request: no identity, no address, no file, no packet. The
-// link stays down. It is refused once the machine has an identity.
+// Rehearse goes through Apply and leaves no trace of the request: no identity, no address, no word of it in
+// a file, no packet. The link is down afterwards. It is refused once the machine has an identity.
 func (i *Identity) Rehearse(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -38,7 +38,7 @@ func (i *Identity) Rehearse(request *Request) error {
 	if err != nil {
 		return err
 	}
-	rehearseFiles(request)
+	rehearseFiles("", request)
 	return nil
 }
 
@@ -62,19 +62,16 @@ func (n *network) rehearse(link *nic) error {
 	return errors.Join(changes.send(), undo.send())
 }
 
-// rehearseFiles writes the files of an identity and puts back what was there. Only secrets stay deleted: the identity to
-// come would delete them too. Like there, an odd image or a full disk is no reason to fail.
-func rehearseFiles(request *Request) {
-	var before [len(identityFiles)][]byte // nil: there was none
-	for i, path := range identityFiles {
-		before[i], _ = os.ReadFile(path)
+// rehearseFiles writes the files of an identity and puts back what was there. A file that was not there stays, empty: the
+// identity to come overwrites it where it lies, which costs far less than making it. Secrets stay deleted: that identity
+// would delete them too. Like there, an odd image or a full disk is no reason to fail.
+func rehearseFiles(root string, request *Request) {
+	var before [len(identityFiles)][]byte
+	for i, file := range identityFiles {
+		before[i], _ = os.ReadFile(root + file.path)
 	}
-	_ = writeFiles("", request)
-	for i, path := range identityFiles {
-		if before[i] == nil {
-			_ = os.Remove(path)
-			continue
-		}
-		_, _ = overwrite(path, string(before[i]), 0o644)
+	_ = writeFiles(root, request)
+	for i, file := range identityFiles {
+		_, _ = overwrite(root+file.path, string(before[i]), uint32(file.mode))
 	}
 }
