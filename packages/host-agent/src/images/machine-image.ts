@@ -8,7 +8,8 @@ import { ImageError } from './image-error.ts';
 import { imagesFolder, type LoadedImage, listImages, loadImage } from './store.ts';
 
 /** Builds that were read and checked, by the link that named them; a build never changes. */
-const checked = new Map<string, { target: string; image: MachineImage; rootfsBytes: number }>();
+type Checked = { target: string; image: MachineImage; manifestPath: string; rootfsBytes: number };
+const checked = new Map<string, Checked>();
 
 /** The current build of a stack. Throws `host_unavailable` when it is missing or damaged on this host. */
 export async function findMachineImage(cacheDir: string, stack: string): Promise<MachineImage> {
@@ -16,9 +17,9 @@ export async function findMachineImage(cacheDir: string, stack: string): Promise
   const known = checked.get(link);
   if (known && targetOf(link) === known.target && isThere(known)) return known.image;
   try {
-    const { key, kernel, initramfs, rootfs } = await loadImage(cacheDir, stack);
+    const { key, kernel, initramfs, rootfs, manifestPath } = await loadImage(cacheDir, stack);
     const image = { kernelPath: kernel.path, initramfsPath: initramfs.path, rootfsPath: rootfs.path };
-    checked.set(link, { target: key, image, rootfsBytes: rootfs.bytes });
+    checked.set(link, { target: key, image, manifestPath, rootfsBytes: rootfs.bytes });
     return image;
   } catch (error) {
     if (!(error instanceof ImageError)) throw error;
@@ -38,10 +39,10 @@ function targetOf(link: string): string | undefined {
 }
 
 /** Whether somebody deleted or cut one of the files since. */
-function isThere({ image, rootfsBytes }: { image: MachineImage; rootfsBytes: number }): boolean {
+function isThere({ image, manifestPath, rootfsBytes }: Checked): boolean {
   const size = (path: string) => statSync(path, { throwIfNoEntry: false })?.size;
-  const { kernelPath, initramfsPath, rootfsPath } = image;
-  return size(rootfsPath) === rootfsBytes && [kernelPath, initramfsPath].every((path) => size(path) !== undefined);
+  const others = [manifestPath, image.kernelPath, image.initramfsPath];
+  return size(image.rootfsPath) === rootfsBytes && others.every((path) => size(path) !== undefined);
 }
 
 /** The images of this host in their public shape. */
