@@ -17,6 +17,10 @@ export function homePaths(home: string) {
     machines: `${home}/machines`,
     /** Disks that have a life of their own: `<volumes>/<id>/`. On the file system of `machines`. */
     volumes: `${home}/volumes`,
+    /** What root disks stand on, written by nobody any more: `<layers>/<id>.qcow2`. On the file system of `machines`. */
+    layers: `${home}/layers`,
+    /** `<snapshots>/<id>/`: which layers it consists of, and the memory and devices of one that has them. */
+    snapshots: `${home}/snapshots`,
     /** Saved VMs that new ones start from: a cache. */
     templates: `${home}/templates`,
     /** Disks of VMs that wait for a machine: a cache. On the file system of `machines`. */

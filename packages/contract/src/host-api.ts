@@ -6,7 +6,8 @@ import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './e
 import { Nullable, OneOf, Uuid } from './fields.ts';
 import { Image } from './image.ts';
 import { ISOLATIONS } from './machine.ts';
-import { VOLUME_KINDS } from './volume.ts';
+import { SNAPSHOT_KINDS } from './snapshot.ts';
+import { VOLUME_BOUNDS, VOLUME_KINDS } from './volume.ts';
 
 /** What a machine is made of; fixed for its life. */
 export const MachineSpec = Type.Object(
@@ -17,16 +18,35 @@ export const MachineSpec = Type.Object(
     stack: Type.String(),
     private_ip: Type.String({ format: 'ipv4', description: "An address of the host's subnet." }),
     hostname: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' }),
+    snapshot_id: Type.Optional(Uuid('Its disk begins as this snapshot of the host.')),
+    root_volume_id: Type.Optional(Uuid('Its disk is this root volume, which is no volume any more then.')),
   },
   { additionalProperties: false },
 );
 export type MachineSpec = Static<typeof MachineSpec>;
+
+/** A data volume of the host that a machine has, and where it is mounted. */
+export const MachineVolume = Type.Object(
+  { volume_id: Uuid(), mount_path: Type.String({ minLength: 2 }) },
+  { additionalProperties: false },
+);
+export type MachineVolume = Static<typeof MachineVolume>;
 
 export const EnsureMachine = Type.Object(
   {
     generation: Type.Integer({ minimum: 1, description: 'Grows with every change of mind; an older one is a 409.' }),
     desired: OneOf(['running', 'stopped']),
     spec: MachineSpec,
+    volumes: Type.Optional(
+      Type.Array(MachineVolume, {
+        maxItems: VOLUME_BOUNDS.perMachine,
+        default: [],
+        description: 'All that it is to have: a running machine gets and loses volumes at once. A busy one is a 409.',
+      }),
+    ),
+    restore_snapshot_id: Type.Optional(
+      Uuid('The root disk goes back to this snapshot first, once a generation; what runs from it is ended.'),
+    ),
   },
   { additionalProperties: false },
 );
@@ -119,6 +139,35 @@ export const HostVolume = Type.Object({
 });
 export type HostVolume = Static<typeof HostVolume>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
+/** Makes a data volume; one that is there already is left alone. */
+export const EnsureVolume = Type.Object(
+  { size_gb: Type.Integer({ minimum: 1, maximum: VOLUME_BOUNDS.sizeGbMax }) },
+  { additionalProperties: false },
+);
+export type EnsureVolume = Static<typeof EnsureVolume>;
+
+/** Takes a snapshot; one that is there already is left alone. */
+export const TakeSnapshot = Type.Object(
+  {
+    generation: Type.Integer({ minimum: 1, description: "The machine's; an older one is a 409." }),
+    memory: Type.Boolean(),
+  },
+  { additionalProperties: false },
+);
+export type TakeSnapshot = Static<typeof TakeSnapshot>;
+
+/** A snapshot of this host, whole and durable: all of its files are there. */
+export const HostSnapshot = Type.Object({
+  snapshot_id: Uuid(),
+  machine_id: Uuid(),
+  kind: OneOf(SNAPSHOT_KINDS),
+  size_gb: Type.Integer(),
+  stored_bytes: Type.Integer(),
+});
+export type HostSnapshot = Static<typeof HostSnapshot>;
+export const HostSnapshotList = Type.Object({ snapshots: Type.Array(HostSnapshot) });
+export const HostSnapshotParams = Type.Object({ id: Uuid() });
+export const HostMachineSnapshotParams = Type.Object({ id: Uuid(), snapshot_id: Uuid() });
 export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
 
@@ -137,6 +186,7 @@ export const HostAudit = Type.Object({
   findings: Type.Array(HostFinding),
   machines: Type.Array(MachineReport),
   volumes: Type.Array(HostVolume),
+  snapshots: Type.Array(HostSnapshot),
 });
 export type HostAudit = Static<typeof HostAudit>;
 
@@ -163,6 +213,9 @@ export const HOST_PATHS = {
   job: '/v1/machines/:id/jobs/:job_id',
   jobCancel: '/v1/machines/:id/jobs/:job_id/cancel',
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',
+  machineSnapshot: '/v1/machines/:id/snapshots/:snapshot_id',
+  snapshots: '/v1/snapshots',
+  snapshot: '/v1/snapshots/:id',
   volumes: '/v1/volumes',
   volume: '/v1/volumes/:id',
   audit: '/v1/audit',

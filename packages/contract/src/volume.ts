@@ -9,15 +9,34 @@ export type VolumeKind = (typeof VOLUME_KINDS)[number];
 export const VOLUME_STATES = ['available', 'attached', 'error'] as const;
 export type VolumeState = (typeof VOLUME_STATES)[number];
 
-export const VOLUME_ACTIONS = ['delete'] as const;
+export const VOLUME_ACTIONS = ['attach', 'detach', 'delete'] as const;
 export type VolumeAction = (typeof VOLUME_ACTIONS)[number];
 
 /** What may be asked of a volume in each state. Everything not listed is a 409. */
 export const VOLUME_STATE_TABLE: Record<VolumeState, Partial<Record<VolumeAction, 'allowed'>>> = {
-  available: { delete: 'allowed' },
-  attached: {},
-  error: { delete: 'allowed' },
+  available: { attach: 'allowed', delete: 'allowed' },
+  attached: { detach: 'allowed' },
+  // One that is attached all the same has to be detached first.
+  error: { detach: 'allowed', delete: 'allowed' },
 };
+
+export const VOLUME_BOUNDS = {
+  nameLength: 255,
+  sizeGbMin: 5,
+  sizeGbMax: 1024,
+  /** Data volumes a machine. */
+  perMachine: 8,
+  mountPathLength: 255,
+} as const;
+
+/** Absolute and in its shortest form: no empty part, no `.` or `..`, no control character, no `/` at the end. */
+export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+)+$';
+
+/** Folders that a machine cannot do without as they are: nothing is mounted over them or below them. */
+export const UNMOUNTABLE = ['/proc', '/sys', '/dev', '/run'] as const;
+
+/** Where a volume is mounted that nobody gave a path. */
+export const defaultMountPath = (volumeId: string): string => `/mnt/${volumeId}`;
 
 export const Volume = Type.Object(
   {
@@ -35,6 +54,34 @@ export const Volume = Type.Object(
   { title: 'Volume' },
 );
 export type Volume = Static<typeof Volume>;
+
+export const VolumeCreate = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: VOLUME_BOUNDS.nameLength, default: '' })),
+    size_gb: Type.Integer({
+      minimum: VOLUME_BOUNDS.sizeGbMin,
+      maximum: VOLUME_BOUNDS.sizeGbMax,
+      description: 'GiB; what is never written takes no room on the host.',
+    }),
+  },
+  { title: 'VolumeCreate', additionalProperties: false },
+);
+export type VolumeCreate = Static<typeof VolumeCreate>;
+
+export const VolumeAttach = Type.Object(
+  {
+    machine_id: Uuid('A machine on the host of the volume; running or stopped.'),
+    mount_path: Type.Optional(
+      Type.String({
+        maxLength: VOLUME_BOUNDS.mountPathLength,
+        pattern: MOUNT_PATH_PATTERN,
+        description: `Default: /mnt/<volume id>. Absolute, and not at or below ${UNMOUNTABLE.join(', ')}. Made when it is not there.`,
+      }),
+    ),
+  },
+  { title: 'VolumeAttach', additionalProperties: false },
+);
+export type VolumeAttach = Static<typeof VolumeAttach>;
 
 export const VolumeParams = Type.Object({ id: Uuid('The volume.') });
 

@@ -141,11 +141,12 @@ export function buildServer({ info, bootId, machines, volumes, audit }: HostServ
     findings: await audit.look(),
     machines: machines.reports(),
     volumes: volumes.list(),
+    snapshots: [],
   }));
 
   server.post(HOST_PATHS.auditFix, { schema: { response: { 200: HostAuditFix } } }, async () => {
     const { findings, fixed } = await audit.fix();
-    return { findings, fixed, machines: machines.reports(), volumes: volumes.list() };
+    return { findings, fixed, machines: machines.reports(), volumes: volumes.list(), snapshots: [] };
   });
 
   server.get(HOST_PATHS.events, (request, reply) => {
