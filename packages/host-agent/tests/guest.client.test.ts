@@ -31,10 +31,10 @@ describe('guest client', () => {
     for (const client of clients) client.close();
     server.close();
   });
-  const open = async (requestTimeoutMs?: number) => {
+  const open = async (requestTimeoutMs?: number, flushTimeoutMs?: number) => {
     const socket = connect(path);
     await once(socket, 'connect');
-    const client = new GuestClient(socket, requestTimeoutMs);
+    const client = new GuestClient(socket, requestTimeoutMs, flushTimeoutMs);
     clients.push(client);
     return client;
   };
@@ -186,5 +186,51 @@ describe('guest client', () => {
     ]);
     left = `[${payload.toString()}]`;
     await assert.rejects(client.rehearse(), /left with a job/);
+  });
+
+  it('what writes to a disk may take longer than other requests, and is given up at its own limit', async () => {
+    const client = await open(50, 10_000);
+    const answerLate = async (call: Promise<void>) => {
+      await assert.rejects(client.listJobs(), /GET \/jobs in time/);
+      return call;
+    };
+    respond = (stream, headers) => {
+      if (headers[':path'] === '/jobs') return;
+      setTimeout(() => {
+        stream.respond({ ':status': 204 });
+        stream.end();
+      }, 200);
+    };
+    await answerLate(client.mountVolume({ volumeId: 'v', slot: 0, path: '/mnt/v' }));
+    await answerLate(client.unmountVolume('v'));
+    await answerLate(client.freeze(100));
+    respond = () => {};
+    await assert.rejects((await open(10_000, 50)).freeze(100), /did not answer POST \/freeze in time/);
+  });
+
+  it('the calls of volumes and of the freeze are what the guest expects', async () => {
+    const seen: string[] = [];
+    respond = (stream, headers) => {
+      let body = '';
+      stream.on('data', (chunk) => {
+        body += chunk;
+      });
+      stream.on('end', () => {
+        seen.push(`${headers[':method']} ${headers[':path']} ${body}`.trim());
+        stream.respond({ ':status': 204 });
+        stream.end();
+      });
+    };
+    const client = await open();
+    await client.mountVolume({ volumeId: 'v', slot: 7, path: '/mnt/v' });
+    await client.unmountVolume('v');
+    await client.freeze(900);
+    await client.thaw();
+    assert.deepEqual(seen, [
+      'PUT /mounts/v {"slot":7,"path":"/mnt/v"}',
+      'DELETE /mounts/v',
+      'POST /freeze {"timeout_ms":900}',
+      'POST /thaw',
+    ]);
   });
 });

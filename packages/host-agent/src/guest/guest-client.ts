@@ -6,13 +6,17 @@ import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
 import { watchForFlood } from './flood-watch.ts';
 import { GuestProtocolError, parseGuestJob, readFrames } from './frames.ts';
-import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from './guest.ts';
+import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMount } from './guest.ts';
 
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
 const ENTROPY_BYTES = 64;
+/** Characters of a reason: five holders of a busy mount, each with a path. */
+const MAX_DETAIL = 900;
 /** One request and its answer under emulation take about 2 ms; this only ends what hangs. */
 const REQUEST_TIMEOUT_MS = 20_000;
+/** All that a guest has not written yet goes to the disk first: a gigabyte on a slow one. */
+const FLUSH_TIMEOUT_MS = 120_000;
 /** Received but unread bytes a job's stream may hold in memory. */
 const STREAM_WINDOW_BYTES = 1024 * 1024;
 const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
@@ -37,12 +41,17 @@ export class GuestClient implements Guest {
   readonly #session: ClientHttp2Session;
   readonly #socket: Socket;
   readonly #timeoutMs: number;
+  readonly #flushTimeoutMs: number;
   /** Bytes of bodies that were read. */
   #carriedBytes = 0;
 
-  /** Takes a socket on which `openSession` has resolved. `timeoutMs`: for the head of an answer, and for its JSON body. */
-  constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS) {
+  /**
+   * Takes a socket on which `openSession` has resolved. `timeoutMs`: for the head of an answer, and for its JSON body;
+   * `flushTimeoutMs`: the same for what has to write to the guest's disks.
+   */
+  constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS, flushTimeoutMs = FLUSH_TIMEOUT_MS) {
     this.#timeoutMs = timeoutMs;
+    this.#flushTimeoutMs = flushTimeoutMs;
     this.#session = connect('http://guest', {
       createConnection: () => socket,
       settings: { enablePush: false, initialWindowSize: STREAM_WINDOW_BYTES, maxHeaderListSize: MAX_HEADER_BYTES },
@@ -112,6 +121,22 @@ export class GuestClient implements Guest {
     await this.#json('DELETE', `/jobs/${jobId}`);
   }
 
+  async mountVolume({ volumeId, slot, path }: VolumeMount): Promise<void> {
+    await this.#json('PUT', `/mounts/${volumeId}`, { slot, path }, this.#flushTimeoutMs);
+  }
+
+  async unmountVolume(volumeId: string): Promise<void> {
+    await this.#json('DELETE', `/mounts/${volumeId}`, undefined, this.#flushTimeoutMs);
+  }
+
+  async freeze(timeoutMs: number): Promise<void> {
+    await this.#json('POST', '/freeze', { timeout_ms: timeoutMs }, this.#flushTimeoutMs);
+  }
+
+  async thaw(): Promise<void> {
+    await this.#json('POST', '/thaw');
+  }
+
   async powerOff(): Promise<void> {
     await this.#json('POST', '/poweroff');
   }
@@ -140,8 +165,8 @@ export class GuestClient implements Guest {
     }
   }
 
-  async #json(method: string, path: string, body?: unknown): Promise<unknown> {
-    const { status, stream } = await this.#request(method, path, body);
+  async #json(method: string, path: string, body?: unknown, timeoutMs = this.#timeoutMs): Promise<unknown> {
+    const { status, stream } = await this.#request(method, path, body, timeoutMs);
     const text = await this.#body(stream, method, path);
     if (status >= 300) throw refusal(status, text);
     return text === '' ? undefined : JSON.parse(text);
@@ -156,7 +181,7 @@ export class GuestClient implements Guest {
     }
   }
 
-  #request(method: string, path: string, body?: unknown): Promise<Answer> {
+  #request(method: string, path: string, body?: unknown, timeoutMs = this.#timeoutMs): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.#session.closed || this.#session.destroyed)
         return reject(new Error('the session with the guest is over'));
@@ -167,7 +192,7 @@ export class GuestClient implements Guest {
       const timer = setTimeout(() => {
         stream.close(constants.NGHTTP2_CANCEL);
         reject(noAnswer(method, path));
-      }, this.#timeoutMs);
+      }, timeoutMs);
       const settle =
         <A extends unknown[]>(action: (...args: A) => void) =>
         (...args: A) => {
@@ -243,7 +268,7 @@ function refusal(status: number, text: string): Error {
 function parseRefusal(text: string): { code: unknown; detail: string } {
   try {
     const { code, detail } = Object(JSON.parse(text)) as { code?: unknown; detail?: unknown };
-    return { code, detail: String(detail).slice(0, 500) };
+    return { code, detail: String(detail).slice(0, MAX_DETAIL) };
   } catch {
     return { code: undefined, detail: 'no reason given' };
   }

@@ -36,6 +36,15 @@ export type JobFrame =
 
 export type StreamOffsets = Record<OutputStream, number>;
 
+/** A data volume that was plugged in, and where the guest mounts it. */
+export type VolumeMount = {
+  volumeId: string;
+  /** Its SCSI id, 0 to 7. */
+  slot: number;
+  /** Absolute; made when it is not there. */
+  path: string;
+};
+
 /** A session with the guest agent of one machine. */
 export interface Guest {
   /** Resolves when the session is over, for whatever reason. */
@@ -45,6 +54,10 @@ export interface Guest {
    * trace in the guest. Only for a machine without identity: rejects with `conflict` after {@link setIdentity}.
    */
   rehearse(): Promise<void>;
+  /**
+   * Makes the machine itself; resolves when it is. One that was another machine before (it came from a memory snapshot)
+   * lets that go: its connections end, its jobs are forgotten while their processes live on, its volumes are gone.
+   */
   setIdentity(identity: GuestIdentity): Promise<void>;
   /**
    * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.
@@ -59,6 +72,25 @@ export interface Guest {
   cancelJob(jobId: string): Promise<void>;
   listJobs(): Promise<GuestJob[]>;
   forgetJob(jobId: string): Promise<void>;
+  /**
+   * Waits up to 10 s for the disk, and mounts the ext4 file system on it. May be repeated. Nothing is mounted when it
+   * throws a `ServiceError`: `conflict` when the volume is mounted elsewhere, the path is another mount point or the disk
+   * does not show up; `validation_error` when its owner has to mend something (the path is a file, the file system is
+   * corrupt).
+   */
+  mountVolume(mount: VolumeMount): Promise<void>;
+  /**
+   * Writes what is dirty, unmounts, and takes the disk out of the guest's kernel; then it may be unplugged. A volume that is
+   * not mounted is left alone. `conflict` names what holds a busy one, and nothing has changed then.
+   */
+  unmountVolume(volumeId: string): Promise<void>;
+  /**
+   * Writes what is dirty, then stops all writing to the root file system until {@link thaw}, or for `timeoutMs` at most: the guest
+   * thaws by itself. `conflict` when it is frozen already. A session that breaks before the answer leaves it to the time limit.
+   */
+  freeze(timeoutMs: number): Promise<void>;
+  /** `conflict` when it was not frozen any more: the time ran out, and what was taken meanwhile may not be consistent. */
+  thaw(): Promise<void>;
   powerOff(): Promise<void>;
   close(): void;
 }

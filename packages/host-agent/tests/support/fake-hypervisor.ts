@@ -15,7 +15,7 @@ import {
 import { basename, dirname } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
-import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets } from '../../src/guest/guest.ts';
+import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMount } from '../../src/guest/guest.ts';
 import type { Hypervisor, HypervisorInventory, Restore, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 import { never } from './mortal.ts';
 
@@ -26,6 +26,10 @@ export type FaultPoint =
   | 'setIdentity'
   | 'startJob'
   | 'listJobs'
+  | 'mountVolume'
+  | 'unmountVolume'
+  | 'freeze'
+  | 'thaw'
   | 'saveDevices'
   | 'pause'
   | 'resume'
@@ -158,6 +162,11 @@ export class FakeVm implements Vm {
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
   readonly jobs = new Map<string, FakeJob>();
+  /** What the guest has mounted, by volume. */
+  readonly mounts = new Map<string, VolumeMount>();
+  /** What holds a mounted volume, by volume: its unmount is refused with this. */
+  readonly holders = new Map<string, string>();
+  isFrozen = false;
   runDir: string;
   isHeld = false;
   isInBackground = false;
@@ -330,7 +339,58 @@ export class FakeGuest implements Guest {
       this.#vm.step('setIdentity', () => {
         this.#over.signal.throwIfAborted();
         this.#vm.checkAddress('setIdentity');
+        if (this.#vm.identity && this.#vm.identity.machineId !== identity.machineId) {
+          this.#vm.jobs.clear();
+          this.#vm.mounts.clear();
+        }
         this.#vm.identity = identity;
+      }),
+    );
+  }
+
+  mountVolume(mount: VolumeMount): Promise<void> {
+    return this.#inGuest('mountVolume', () => {
+      const { mounts } = this.#vm;
+      const own = mounts.get(mount.volumeId);
+      if (own && (own.path !== mount.path || own.slot !== mount.slot))
+        throw new ServiceError('conflict', `the volume is mounted at ${own.path}`);
+      const isTaken = [...mounts.values()].some(
+        ({ volumeId, path, slot }) => volumeId !== mount.volumeId && (path === mount.path || slot === mount.slot),
+      );
+      if (isTaken) throw new ServiceError('conflict', 'another volume is there');
+      mounts.set(mount.volumeId, mount);
+    });
+  }
+
+  unmountVolume(volumeId: string): Promise<void> {
+    return this.#inGuest('unmountVolume', () => {
+      const holder = this.#vm.holders.get(volumeId);
+      if (holder !== undefined) throw new ServiceError('conflict', `the volume is busy: ${holder}`);
+      this.#vm.mounts.delete(volumeId);
+    });
+  }
+
+  /** It thaws when the test says so, not by itself. */
+  freeze(): Promise<void> {
+    return this.#inGuest('freeze', () => {
+      if (this.#vm.isFrozen) throw new ServiceError('conflict', 'the root file system is frozen already');
+      this.#vm.isFrozen = true;
+    });
+  }
+
+  thaw(): Promise<void> {
+    return this.#inGuest('thaw', () => {
+      if (!this.#vm.isFrozen) throw new ServiceError('conflict', 'the root file system is not frozen');
+      this.#vm.isFrozen = false;
+    });
+  }
+
+  /** A step that a guest without session does not take, and whose answer a session that ends does not bring. */
+  #inGuest(point: FaultPoint, effect: () => void): Promise<void> {
+    return this.#whileOpen(
+      this.#vm.step(point, () => {
+        this.#over.signal.throwIfAborted();
+        effect();
       }),
     );
   }
