@@ -25,6 +25,11 @@ export function makeRunDirectory(home: string, runDir: string, owner: Owner): vo
   }
 }
 
+/** A descriptor of a run directory that is there. Throws when a symlink or a file is in its place. */
+export function openRunDirectory(runDir: string): number {
+  return openFolder(runDir, runDir);
+}
+
 /** Gives a regular file to a VM. Throws when it is something else, or has a second name that would be given away too. */
 export function giveFile(path: string, owner: { uid: number; gid: number }): void {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
