@@ -1,19 +1,21 @@
-// The volumes of this host: `volumes/<id>/` holds a disk and a record that says what it is. A volume exists from the
-// moment its disk is there: the record is written and made durable before the disk is moved in, and outlives it in a
-// delete, so that a crash at any point leaves the disk in exactly one place and never without its record.
+// Kept root disks, beside the data volumes (data-volumes.ts): `volumes/<id>/` holds a disk and a record that says what it
+// is. A volume exists from the moment its disk is there: the record is written and made durable before the disk is moved
+// in, and outlives it in a delete, so that a crash at any point leaves the disk in exactly one place and never without
+// its record.
 //
 //   record durable ──▶ disk renamed in ──▶ (the machine's folder goes)      a crash before the rename: not a volume yet,
 //                                                                           the disk is still the machine's
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
-import { mkdir, open, rename, rm } from 'node:fs/promises';
+import { mkdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostVolume } from '@sandbar/contract/host-api.ts';
 import type { MachineImage } from '../machines/record.ts';
+import { DATA_DISK, ROOT_DISK } from './data-volumes.ts';
+import { syncPath } from './durable.ts';
 import { readRecord, writeRecord } from './record-file.ts';
 
 const RECORD = 'volume.json';
-const DISK = 'disk.qcow2';
 
 /** What a later boot from the disk needs to know. */
 export type VolumeRecord = {
@@ -25,6 +27,8 @@ export type VolumeRecord = {
   stack: string | null;
   /** The build that the disk is an overlay of. Builds that a record names must stay, like those of machines. */
   image: MachineImage | null;
+  /** Ids of the layers between the image and the disk, bottom to top; null like the image. */
+  layers: readonly string[] | null;
 };
 
 type VolumeLog = { error(details: object, message: string): void };
@@ -38,13 +42,14 @@ export class VolumeStore {
     this.#log = log;
     mkdirSync(volumesDir, { recursive: true, mode: 0o700 });
     for (const id of readdirSync(volumesDir)) {
-      // A keep or a delete that a crash cut short; the one is repeated, the other was done but for this.
-      if (!this.has(id)) rmSync(join(volumesDir, id), { recursive: true, force: true });
+      // A keep, a create or a delete that a crash cut short; they are repeated, or were done but for this.
+      if (!this.has(id) && !existsSync(join(volumesDir, id, DATA_DISK)))
+        rmSync(join(volumesDir, id), { recursive: true, force: true });
     }
   }
 
   has(id: string): boolean {
-    return existsSync(join(this.#dir, id, DISK));
+    return existsSync(join(this.#dir, id, ROOT_DISK));
   }
 
   list(): HostVolume[] {
@@ -63,15 +68,15 @@ export class VolumeStore {
     const dir = join(this.#dir, id);
     await mkdir(dir, { recursive: true, mode: 0o700 });
     writeRecord(join(dir, RECORD), record);
-    for (const path of [join(dir, RECORD), dir, this.#dir, diskPath]) await sync(path);
-    await rename(diskPath, join(dir, DISK));
+    for (const path of [join(dir, RECORD), dir, this.#dir, diskPath]) await syncPath(path);
+    await rename(diskPath, join(dir, ROOT_DISK));
     await this.#syncMove(dir, diskPath);
   }
 
   /** Removes a volume; one that is not there is removed already. */
   async remove(id: string): Promise<void> {
     const dir = join(this.#dir, id);
-    await rm(join(dir, DISK), { force: true });
+    await rm(join(dir, ROOT_DISK), { force: true });
     await rm(dir, { recursive: true, force: true });
   }
 
@@ -84,8 +89,8 @@ export class VolumeStore {
   }
 
   async #syncMove(dir: string, diskPath: string): Promise<void> {
-    await sync(dir);
-    await sync(dirname(diskPath));
+    await syncPath(dir);
+    await syncPath(dirname(diskPath));
   }
 
   /** Undefined when it cannot be read: one damaged record must not hide the other volumes. */
@@ -97,13 +102,4 @@ export class VolumeStore {
       return undefined;
     }
   }
-}
-
-/** Makes a file's content or a folder's entries survive a power cut. A folder that is gone has none to lose. */
-async function sync(path: string): Promise<void> {
-  const file = await open(path, 'r').catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return undefined;
-    throw error;
-  });
-  await file?.sync().finally(() => file.close());
 }

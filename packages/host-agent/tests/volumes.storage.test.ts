@@ -1,0 +1,206 @@
+// Data volumes as files of the host: what exists, what a crash leaves, who has one.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { chown, open } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { DataVolumes } from '../src/storage/data-volumes.ts';
+import { VolumeStore } from '../src/storage/volume-store.ts';
+
+const ID = '019a0000-0000-7000-8000-0000000000d1';
+const OTHER = '019a0000-0000-7000-8000-0000000000d2';
+const MACHINE = '019a0000-0000-7000-8000-00000000000a';
+const NEIGHBOUR = '019a0000-0000-7000-8000-00000000000b';
+const GIB = 1024 ** 3;
+
+describe('data volumes', () => {
+  let dir: string;
+  let volumes: DataVolumes;
+  let roots: VolumeStore;
+  const log = { error() {} };
+  const disk = (id = ID) => join(dir, id, 'data.raw');
+  const record = (id = ID) => JSON.parse(readFileSync(join(dir, id, 'volume.json'), 'utf8'));
+  /** As a new agent does at its start. */
+  const start = () => {
+    roots = new VolumeStore(dir, log);
+    volumes = new DataVolumes(dir, log);
+  };
+  const listed = () => volumes.list().map(({ volume_id }) => volume_id);
+  const conflict = (text: RegExp) => (error: { code?: string; message: string }) =>
+    error.code === 'conflict' && text.test(error.message);
+  beforeEach(() => {
+    dir = mkdtempSync(join(tmpdir(), 'sandbar-volumes-'));
+    start();
+  });
+  afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+  it('are made whole and sparse, and only once however often they are asked for', async () => {
+    await Promise.all([volumes.ensure(ID, 5), volumes.ensure(ID, 5)]);
+    const { ino } = statSync(disk());
+    await volumes.ensure(ID, 5);
+    assert.deepEqual(volumes.list(), [{ volume_id: ID, size_gb: 5, kind: 'data' }]);
+    assert.equal(statSync(disk()).ino, ino);
+    assert.equal(statSync(disk()).size, 5 * GIB);
+    assert.ok(statSync(disk()).blocks < 100, 'what is never written takes no room');
+    assert.equal(statSync(disk()).mode & 0o777, 0o600);
+    assert.deepEqual(record(), { kind: 'data', size_gb: 5, formatted: false });
+  });
+
+  it('are refused in another size, and where a root disk was kept', async () => {
+    await volumes.ensure(ID, 5);
+    await assert.rejects(volumes.ensure(ID, 6), conflict(/has 5 GB, not 6/));
+    const machineDisk = join(dir, '..', `${OTHER}.qcow2`);
+    writeFileSync(machineDisk, 'root disk');
+    await roots.keep(OTHER, machineDisk, { kind: 'root', size_gb: 5, machine_id: MACHINE, stack: null, image: null });
+    await assert.rejects(volumes.ensure(OTHER, 5), conflict(/kept root disk/));
+    assert.deepEqual(listed(), [ID]);
+    assert.deepEqual(
+      roots.list().map(({ volume_id }) => volume_id),
+      [OTHER],
+    );
+    await volumes.remove(OTHER);
+    assert.ok(roots.has(OTHER), 'a kept root disk is not a data volume to remove');
+  });
+
+  it('outlive the agent, and what a crash left half-made or half-removed does not', async () => {
+    await volumes.ensure(ID, 5);
+    mkdirSync(join(dir, OTHER));
+    writeFileSync(join(dir, OTHER, 'volume.json'), '{"kind":"data","size_gb":5,"formatted":true}');
+    start();
+    assert.deepEqual(readdirSync(dir), [ID]);
+    assert.deepEqual(listed(), [ID]);
+    await volumes.remove(ID);
+    await volumes.remove(ID);
+    assert.deepEqual(readdirSync(dir), []);
+  });
+
+  it('are formatted when a machine takes them for the first time, with nothing left to write for the guest', async () => {
+    await volumes.ensure(ID, 5);
+    assert.equal(await volumes.take(ID, MACHINE), disk());
+    const facts = execFileSync('dumpe2fs', [disk()], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    assert.match(facts, new RegExp(`Filesystem UUID: +${ID}`));
+    assert.match(facts, /Reserved block count: +0\n/);
+    const groups = facts.match(/^Group \d+:.*$/gm) ?? [];
+    assert.equal(groups.length, 40);
+    assert.deepEqual(
+      groups.filter((line) => !line.includes('ITABLE_ZEROED')),
+      [],
+      'the inode tables count as written: the kernel has nothing to do in the background',
+    );
+    assert.equal(execFileSync('e2fsck', ['-fn', disk()], { stdio: 'pipe' }).length > 0, true);
+    assert.ok(statSync(disk()).blocks * 512 < 8 * 1024 * 1024);
+    assert.equal(record().formatted, true);
+  });
+
+  it('are formatted once: a second machine finds what the first one wrote', async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.take(ID, MACHINE);
+    const file = await open(disk(), 'r+');
+    await file.write('what the machine wrote', 3 * GIB);
+    await file.close();
+    volumes.giveBack(ID, MACHINE);
+    await volumes.take(ID, NEIGHBOUR);
+    const again = await open(disk());
+    const { buffer } = await again.read(Buffer.alloc(22), 0, 22, 3 * GIB);
+    await again.close();
+    assert.equal(buffer.toString(), 'what the machine wrote');
+  });
+
+  it('are formatted again, over nothing, when a crash came before that was recorded', async () => {
+    await volumes.ensure(ID, 5);
+    const file = await open(disk(), 'r+');
+    await file.write(
+      Buffer.alloc(1024 * 1024, 'left by a formatting that was cut short'),
+      0,
+      1024 * 1024,
+      200 * 1024 * 1024,
+    );
+    await file.close();
+    start();
+    await volumes.take(ID, MACHINE);
+    execFileSync('e2fsck', ['-fn', disk()], { stdio: 'pipe' });
+    const again = await open(disk());
+    const { buffer } = await again.read(Buffer.alloc(1024 * 1024), 0, 1024 * 1024, 200 * 1024 * 1024);
+    await again.close();
+    assert.ok(!buffer.includes('left by'), 'nothing of it shows through');
+  });
+
+  it('belong to one machine at a time, and cannot be removed then', async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.take(ID, MACHINE);
+    await volumes.take(ID, MACHINE);
+    await assert.rejects(volumes.take(ID, NEIGHBOUR), conflict(new RegExp(`in use by machine ${MACHINE}`)));
+    await assert.rejects(volumes.remove(ID), conflict(new RegExp(`attached to machine ${MACHINE}`)));
+    volumes.giveBack(ID, NEIGHBOUR);
+    assert.equal(volumes.userOf(ID), MACHINE);
+    volumes.giveBack(ID, MACHINE);
+    await volumes.take(ID, NEIGHBOUR);
+    volumes.giveBack(ID, NEIGHBOUR);
+    await volumes.remove(ID);
+    await assert.rejects(volumes.take(ID, MACHINE), conflict(/not on this host/));
+    assert.equal(volumes.userOf(ID), undefined);
+  });
+
+  it('that are taken and removed at once end with one of the two', async () => {
+    await volumes.ensure(ID, 5);
+    const results = await Promise.allSettled([volumes.remove(ID), volumes.take(ID, MACHINE)]);
+    assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
+    assert.equal(volumes.userOf(ID) !== undefined, existsSync(disk()));
+  });
+
+  it('whose record cannot be read are not given out, and hide no others', async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.ensure(OTHER, 5);
+    writeFileSync(join(dir, ID, 'volume.json'), '');
+    start();
+    assert.deepEqual(listed(), [OTHER]);
+    await assert.rejects(volumes.take(ID, MACHINE), conflict(/cannot be read/));
+    assert.ok(existsSync(disk()), 'its data stays');
+  });
+
+  it('on a full disk: nothing is left of one that was not made, nor is one half-formatted', {
+    skip: process.getuid?.() !== 0,
+  }, async () => {
+    const full = (error: { code?: string }) => error.code === 'fleet_capacity';
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m,nr_inodes=9', 'tmpfs', dir]);
+    try {
+      await volumes.ensure(ID, 5);
+      await assert.rejects(volumes.take(ID, MACHINE), full);
+      assert.equal(volumes.userOf(ID), undefined);
+      assert.equal(record().formatted, false);
+      for (let n = 0; n < 3; n++) writeFileSync(join(dir, `fills ${n}`), '');
+      await assert.rejects(volumes.ensure(OTHER, 5), full);
+      assert.ok(!existsSync(join(dir, OTHER)));
+      execFileSync('mount', ['-o', 'remount,size=64m,nr_inodes=100', dir]);
+      await volumes.take(ID, MACHINE);
+      execFileSync('e2fsck', ['-fn', disk()], { stdio: 'pipe' });
+    } finally {
+      execFileSync('umount', [dir]);
+    }
+  });
+
+  it('that a VM’s uid was left with are found and taken back', { skip: process.getuid?.() !== 0 }, async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.ensure(OTHER, 5);
+    await volumes.take(OTHER, MACHINE);
+    for (const id of [ID, OTHER]) await chown(disk(id), 0x7000_0001, 0x7000_0001);
+    assert.deepEqual(volumes.strays(), [disk()]);
+    volumes.takeStraysBack();
+    assert.deepEqual(volumes.strays(), []);
+    assert.equal(statSync(disk()).uid, 0);
+    assert.equal(statSync(disk(OTHER)).uid, 0x7000_0001, 'a machine has that one');
+    volumes.giveBack(OTHER, MACHINE);
+    assert.equal(statSync(disk(OTHER)).uid, 0);
+  });
+});
