@@ -30,6 +30,7 @@ import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
 import { Pool } from './pool/pool.ts';
+import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { Templates } from './templates/templates.ts';
 import { VmHost } from './vms/vm-host.ts';
@@ -93,6 +94,7 @@ async function main(log: Logger): Promise<void> {
   const vms = new VmHost(hypervisor, network, log);
   await vms.adopt(found);
   const volumes = new VolumeStore(paths.volumes, log);
+  const layers = new LayerStore(paths.layers);
   const { starter, templates, pool } = makeStarter(config, vms, log);
   const machines = new MachineRegistry(
     {
@@ -102,6 +104,7 @@ async function main(log: Logger): Promise<void> {
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,
       volumes,
+      layers,
       outputLimitBytes: config.outputLimitBytes,
       log,
     },
@@ -112,7 +115,7 @@ async function main(log: Logger): Promise<void> {
   await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
   await machines.load(found);
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
-  if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base }));
+  if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
   const audit = new HostAuditor(vms, machines, paths);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 

@@ -142,7 +142,7 @@ describe('adoption after kill -9', () => {
     assert.deepEqual(clones(), before);
     assert.equal(host.pool?.status().ready, 2);
     for (const vm of host.hypervisor.running.values()) assert.equal(vm.isHeld, before.includes(vm.vmId));
-    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
     await create(host, 4);
     assert.equal(wayOf(host, 4), 'ready clone');
     assert.ok(before.includes(vmOf(host, 4).vmId));

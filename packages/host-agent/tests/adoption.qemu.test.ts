@@ -99,7 +99,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     await newAgent();
     const image = await findMachineImage(defaultCache(process.env, true), 'base');
     const diskGb = Math.ceil(statSync(image.rootfsPath).size / 2 ** 30);
-    const shape: Shape = { image, vcpus: 1, memoryMb: MEMORY_MB, diskGb };
+    const shape: Shape = { image, layerPaths: [], vcpus: 1, memoryMb: MEMORY_MB, diskGb };
     const name = newVmId();
     const place = {
       templatesDir: paths.templates,

@@ -145,7 +145,13 @@ describe('host audit', () => {
     for (const point of ['attach', 'launch', 'connectGuest', 'rehearse', 'saveDevices', 'end', 'detach'] as const) {
       const release = one.hypervisor.hold(point);
       const seen = one.hypervisor.passed.filter((passed) => passed === point).length;
-      one.templates?.want({ image: imageFor(one), vcpus: seen + 2 + point.length, memoryMb: 8, diskGb: 1 });
+      one.templates?.want({
+        image: imageFor(one),
+        layerPaths: [],
+        vcpus: seen + 2 + point.length,
+        memoryMb: 8,
+        diskGb: 1,
+      });
       await until(point, () => one.hypervisor.passed.filter((passed) => passed === point).length > seen);
       assert.deepEqual((await one.audit.fix()).fixed, [], point);
       release();

@@ -11,6 +11,7 @@ const SPEC: VmSpec = {
   memoryMb: 512,
   diskPath: '/disk,with=comma.qcow2',
   imagePath: '/image.raw',
+  layerPaths: [],
   runDir: '/run/m1',
   nic: { kind: 'tap', mac: '02:5b:0a:00:00:04', tapName: 'sbt1' },
   start: { kind: 'boot', kernelPath: '/k', initramfsPath: '/i' },
@@ -43,6 +44,23 @@ describe('QEMU command line', () => {
       ],
     );
     assert.ok(!args.includes('-drive'));
+  });
+
+  it('ISO-8: layers lie between image and disk, bottom to top, read-only, and what is below each is said', () => {
+    const layered = qemuArgs({ ...SPEC, layerPaths: ['/a', '/b'] }, '', { isolation: 'emulated', tscKhz: 1 });
+    assert.deepEqual(
+      valuesOf(layered, '-blockdev')
+        .map((json) => JSON.parse(json))
+        .slice(2),
+      [
+        { driver: 'file', 'node-name': 'layer0-file', filename: '/a', 'read-only': true },
+        { driver: 'qcow2', 'node-name': 'layer0', file: 'layer0-file', backing: 'image', 'read-only': true },
+        { driver: 'file', 'node-name': 'layer1-file', filename: '/b', 'read-only': true },
+        { driver: 'qcow2', 'node-name': 'layer1', file: 'layer1-file', backing: 'layer0', 'read-only': true },
+        { driver: 'file', 'node-name': 'root-file', filename: '/disk,with=comma.qcow2' },
+        { driver: 'qcow2', 'node-name': 'root', file: 'root-file', backing: 'layer1', discard: 'unmap' },
+      ],
+    );
   });
 
   it('ISO-3, ISO-4: a clone gets memory and state as descriptors, its memory private, and no kernel', () => {

@@ -16,6 +16,7 @@ const SPEC: VmSpec = {
   memoryMb: 128,
   diskPath: '',
   imagePath: '',
+  layerPaths: [],
   runDir: tmpdir(),
   nic: { kind: 'user', mac: '', subnet: '', gateway: '', nameServer: '' },
   start: { kind: 'boot', kernelPath: '', initramfsPath: '' },

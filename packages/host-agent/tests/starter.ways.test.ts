@@ -190,7 +190,7 @@ describe('starter', () => {
   for (const point of ['launch', 'connectGuest', 'setIdentity', 'rehearse', 'pause'] as const) {
     it(`when ${point} fails for every clone, machines run all the same, and nothing goes round in a loop`, async () => {
       const host = await warmHost(newHost({ size: 2, baseline: 2 }));
-      host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+      host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
       await filled(host);
       let faults = 0;
       host.hypervisor.isFaulty = (one, isClone) => isClone && one === point && ++faults > 0;
@@ -213,7 +213,7 @@ describe('starter', () => {
     let faults = 0;
     host.hypervisor.newFault = () => new CommandError('ip failed');
     host.hypervisor.isFaulty = (point) => point === 'attach' && ++faults > 0;
-    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
     await until('a fault', () => faults > 0);
     for (let turn = 0; turn < 1000; turn++) await new Promise((resolve) => setImmediate(resolve));
     assert.equal(faults, 1);
@@ -279,7 +279,7 @@ describe('starter', () => {
 
   it('the pool may lose any of its clones at any moment', async () => {
     const host = await warmHost(newHost({ size: 2, baseline: 2 }));
-    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host) }));
+    host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
     for (const point of ['launch', 'connectGuest', 'rehearse', 'pause'] as const) {
       await filled(host);
       const clones = () =>

@@ -53,6 +53,7 @@ describe('a delete that keeps the root disk', () => {
       machine_id: ID,
       stack: 'base',
       image: { kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath },
+      layers: [],
     });
     await host.start();
     assertKept(bytes);

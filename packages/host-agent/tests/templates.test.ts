@@ -131,18 +131,21 @@ describe('templates', () => {
   });
 
   it('CLN-5: whatever a clone depends on is in the key', () => {
-    const shape = { image: { kernelPath: 'k', initramfsPath: 'i', rootfsPath: 'r' }, vcpus: 1, memoryMb: 8, diskGb: 1 };
+    const image = { kernelPath: 'k', initramfsPath: 'i', rootfsPath: 'r' };
+    const shape = { image, layerPaths: ['a'], vcpus: 1, memoryMb: 8, diskGb: 1 };
     const others = [
       { ...shape, vcpus: 2 },
       { ...shape, memoryMb: 9 },
       { ...shape, diskGb: 2 },
+      { ...shape, layerPaths: [] },
+      { ...shape, layerPaths: ['a', 'b'] },
       ...(['kernelPath', 'initramfsPath', 'rootfsPath'] as const).map((path) => ({
         ...shape,
         image: { ...shape.image, [path]: 'another' },
       })),
     ];
     const keys = [templateKey(shape, 'f'), templateKey(shape, 'g'), ...others.map((one) => templateKey(one, 'f'))];
-    assert.equal(new Set(keys).size, 8);
+    assert.equal(new Set(keys).size, 10);
     assert.equal(templateKey({ ...shape }, 'f'), keys[0]);
   });
 
@@ -243,7 +246,7 @@ describe('templates', () => {
     const creating = create(host, 2, ONE);
     const passed = host.hypervisor.passed.length;
     await until('attach', () => host.hypervisor.passed.slice(passed - 1).includes('attach'));
-    host.templates?.want({ image: imageOf(host), ...TWO, memoryMb: 8, diskGb: 1 });
+    host.templates?.want({ image: imageOf(host), layerPaths: [], ...TWO, memoryMb: 8, diskGb: 1 });
     release();
     await creating;
     await until('the other', () => host.templates?.has(keyOf(host, TWO)) === true);

@@ -10,9 +10,10 @@ export type VmSpec = {
   vmId: string;
   vcpus: number;
   memoryMb: number;
-  /** The VM's own qcow2, and the raw image below it, which is only read. */
+  /** The VM's own qcow2, and what is below it, which is only read: the raw image and, bottom to top, layers on it. */
   diskPath: string;
   imagePath: string;
+  layerPaths: readonly string[];
   /** Made by the hypervisor; the VM's working directory. */
   runDir: string;
   nic: Nic;

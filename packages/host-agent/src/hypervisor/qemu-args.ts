@@ -17,6 +17,14 @@ export const GUEST_PORT = 'org.sandbar.agent';
 /** Bytes of console output that QEMU keeps in memory; the guest can print without end and fills nothing. */
 export const CONSOLE_BYTES = 64 * 1024;
 
+/** Block nodes: the image, the disk that a VM starts with, the device that the guest sees. */
+export const IMAGE_NODE = 'image';
+export const ROOT_NODE = 'root';
+export const ROOT_DEVICE = 'root-disk';
+const layerNode = (index: number) => `layer${index}`;
+/** The node of the file below a node that has a format. */
+export const fileNode = (node: string) => `${node}-file`;
+
 export type QemuHost = {
   isolation: Isolation;
   /** The host's time stamp counter in kHz; under emulation the guest is told, because calibrating hangs 3 % of boots. */
@@ -52,18 +60,8 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     ['-device', 'virtio-serial-device,max_ports=2'],
     ['-chardev', `socket,id=guest,path=${RUN_FILES.guest},server=on,wait=off`],
     ['-device', `virtserialport,chardev=guest,name=${GUEST_PORT}`],
-    [
-      '-blockdev',
-      JSON.stringify({ driver: 'file', 'node-name': 'image-file', filename: spec.imagePath, 'read-only': true }),
-    ],
-    ['-blockdev', JSON.stringify({ driver: 'raw', 'node-name': 'image', file: 'image-file', 'read-only': true })],
-    ['-blockdev', JSON.stringify({ driver: 'file', 'node-name': 'root-file', filename: spec.diskPath })],
-    // What is below the disk is said here, not read from the disk, which the guest has written.
-    [
-      '-blockdev',
-      JSON.stringify({ driver: 'qcow2', 'node-name': 'root', file: 'root-file', backing: 'image', discard: 'unmap' }),
-    ],
-    ['-device', 'virtio-blk-device,drive=root,id=root-disk'],
+    ...diskNodes(spec).map((node) => ['-blockdev', JSON.stringify(node)]),
+    ['-device', `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}`],
     ['-device', 'virtio-scsi-device,id=scsi0'],
     ['-netdev', netdev(spec)],
     // A clone has nothing to announce; and after a restore without announcements QEMU 7.2 dies of the next reset of the
@@ -75,6 +73,36 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     ['-action', 'reboot=shutdown,shutdown=pause'],
     ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
   ].flat();
+}
+
+/**
+ * The disk and every file below it, each a node of its own. What is below a file is said here, not read from its header:
+ * a guest has written that.
+ */
+function diskNodes({ diskPath, imagePath, layerPaths }: VmSpec): object[] {
+  const file = (node: string, filename: string, more: object = {}) => ({
+    driver: 'file',
+    'node-name': fileNode(node),
+    filename,
+    ...more,
+  });
+  const readOnly = { 'read-only': true };
+  const layers = layerPaths.flatMap((path, index) => {
+    const node = layerNode(index);
+    const backing = index === 0 ? IMAGE_NODE : layerNode(index - 1);
+    return [
+      file(node, path, readOnly),
+      { driver: 'qcow2', 'node-name': node, file: fileNode(node), backing, ...readOnly },
+    ];
+  });
+  const below = layerPaths.length === 0 ? IMAGE_NODE : layerNode(layerPaths.length - 1);
+  return [
+    file(IMAGE_NODE, imagePath, readOnly),
+    { driver: 'raw', 'node-name': IMAGE_NODE, file: fileNode(IMAGE_NODE), ...readOnly },
+    ...layers,
+    file(ROOT_NODE, diskPath),
+    { driver: 'qcow2', 'node-name': ROOT_NODE, file: fileNode(ROOT_NODE), backing: below, discard: 'unmap' },
+  ];
 }
 
 /** A restored VM needs neither kernel nor initramfs, and reading them takes 10 ms and 13 MB. */

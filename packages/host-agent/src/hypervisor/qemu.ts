@@ -120,7 +120,7 @@ export class QemuHypervisor implements Hypervisor {
       runDir: spec.runDir,
       program: this.#options.qemuPath,
       args: qemuArgs(spec, channelToken, host),
-      readOnlyFiles: [spec.imagePath, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
+      readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
       devices: [
         ...(spec.nic.kind === 'tap' ? ['/dev/net/tun'] : []),
@@ -266,6 +266,7 @@ function argumentsOf({ isolation }: Hypervisor): string[] {
     memoryMb: 1,
     diskPath: '',
     imagePath: '',
+    layerPaths: [],
     runDir: '',
     nic: { kind: 'tap', mac: '', tapName: '' },
     start: { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' },

@@ -20,14 +20,15 @@ import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
 import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
+import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import { readRecord, writeRecord } from '../storage/record-file.ts';
+import { writeRecord } from '../storage/record-file.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import type { BootLog } from './boot.ts';
 import { GuestLink } from './guest-link.ts';
 import { DISK, keepDisk } from './keep-disk.ts';
-import { type MachineImage, type MachineRecord, RECORD, statusWithoutVm } from './record.ts';
+import { type MachineImage, type MachineRecord, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
 import type { Starter } from './starter.ts';
 
 /** How long a guest may take to sync and power off before it is ended. */
@@ -43,6 +44,7 @@ export type MachineHost = {
   machinesDir: string;
   runMachinesDir: string;
   volumes: VolumeStore;
+  layers: LayerStore;
   outputLimitBytes: number;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   onMachineChange(report: MachineReport): void;
@@ -87,6 +89,7 @@ export class Machine {
       desired: wanted.desired,
       spec: wanted.spec,
       image,
+      layers: [],
       status: 'stopped',
       reason: null,
       bootId: host.bootId,
@@ -105,7 +108,7 @@ export class Machine {
 
   /** A machine of an earlier agent, with its VM when that still runs; undefined when its record was never written. */
   static async load(id: string, host: MachineHost, vm: Vm | undefined): Promise<Machine | undefined> {
-    const record = readRecord<MachineRecord>(join(host.machinesDir, id, RECORD));
+    const record = readMachineRecord(join(host.machinesDir, id));
     if (!record) return undefined;
     const machine = new Machine(id, host, record);
     await machine.#jobs.load();
@@ -220,11 +223,12 @@ export class Machine {
   }
 
   async #boot(): Promise<void> {
-    const { spec, image } = this.#record;
+    const { spec, image, layers } = this.#record;
     const { network } = this.#host.vms;
     const { vm, guest } = await this.#host.starter.start({
       spec,
       image,
+      layerPaths: this.#host.layers.pathsOf(layers),
       diskPath: join(this.#dir, DISK),
       runDir: this.#runDir,
       identity: {
@@ -324,7 +328,7 @@ export class Machine {
   /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
-    await keepDisk(this.#host.volumes, volumeId, { id: this.id, dir: this.#dir }, this.#record);
+    await keepDisk(this.#host, volumeId, { id: this.id, dir: this.#dir }, this.#record);
   }
 
   /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */

@@ -1,5 +1,7 @@
 // What a machine is, on disk: enough for a new agent to go on where the old one ended.
+import { join } from 'node:path';
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
+import { readRecord } from '../storage/record-file.ts';
 
 /** The record's file in a machine's folder. */
 export const RECORD = 'machine.json';
@@ -14,12 +16,21 @@ export type MachineRecord = {
   desired: 'running' | 'stopped';
   spec: MachineSpec;
   image: MachineImage;
+  /** Ids of the layers between the image and the disk, bottom to top. */
+  layers: readonly string[];
   status: HostMachineStatus;
   /** Why it failed, or why it stopped without being asked. */
   reason: string | null;
   /** The boot of the host that `status` was true in: a VM never outlives it. */
   bootId: string;
 };
+
+/** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */
+export function readMachineRecord(dir: string): MachineRecord | undefined {
+  const record = readRecord<MachineRecord>(join(dir, RECORD));
+  // One of an earlier version knows of no layers.
+  return record && { ...record, layers: record.layers ?? [] };
+}
 
 /** What is true of a machine whose record is found but whose VM is not. Pure. */
 export function statusWithoutVm(record: MachineRecord, bootId: string): Pick<MachineRecord, 'status' | 'reason'> {

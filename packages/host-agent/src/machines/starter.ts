@@ -23,6 +23,8 @@ const CLONE_PATIENCE_MS = 5_000;
 export type StartRequest = {
   spec: MachineSpec;
   image: MachineImage;
+  /** What lies on the image below the disk, bottom to top; absolute paths. */
+  layerPaths: readonly string[];
   diskPath: string;
   runDir: string;
   identity: GuestIdentity;
@@ -54,8 +56,9 @@ export class Starter {
   async start(request: StartRequest): Promise<StartedMachine> {
     const { templates, pool, window } = this.#options;
     const shape = shapeOf(request);
+    const isFresh = !existsSync(request.diskPath);
     // A disk that is there has seen another boot: no saved memory fits it.
-    if (templates && !existsSync(request.diskPath)) {
+    if (templates && isFresh) {
       const ready = pool?.take(shape);
       const started =
         (ready && (await this.#tryClone(request, () => this.#name(ready, shape, request)))) ??
@@ -64,18 +67,21 @@ export class Starter {
     }
     throwIfDestroyed(request.abort);
     const booted = await window.add(() => this.#boot(request));
-    templates?.want(shape);
+    // The layers of a disk with a past are nobody else's, as a rule.
+    if (isFresh || shape.layerPaths.length === 0) templates?.want(shape);
     return booted;
   }
 
-  async #boot({ spec, image, diskPath, runDir, identity, abort }: StartRequest): Promise<StartedMachine> {
+  async #boot(request: StartRequest): Promise<StartedMachine> {
+    const { spec, image, layerPaths, diskPath, runDir, identity, abort } = request;
     const { vms, patience, log } = this.#options;
-    await ensureOverlay(diskPath, image.rootfsPath, spec.rootfs_size_gb);
+    const base = { imagePath: image.rootfsPath, layerPaths };
+    await ensureOverlay(diskPath, base, spec.rootfs_size_gb);
     const plan = {
       vcpus: spec.vcpus,
       memoryMb: spec.memory_mb,
       diskPath,
-      imagePath: image.rootfsPath,
+      ...base,
       runDir,
       privateIp: spec.private_ip,
       start: { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const,
@@ -158,14 +164,16 @@ export class Starter {
 }
 
 /** What a machine of this specification is cloned from. */
-export function shapeOf({ spec, image }: { spec: MachineSize; image: MachineImage }): Shape {
+export function shapeOf({ spec, image, layerPaths }: MachineBase): Shape {
+  const { vcpus, memory_mb: memoryMb, rootfs_size_gb: sizeGb } = spec;
   const imageGb = Math.ceil(statSync(image.rootfsPath).size / GIB);
-  return {
-    image,
-    vcpus: spec.vcpus,
-    memoryMb: spec.memory_mb,
-    diskGb: templateDiskGb(spec.rootfs_size_gb, imageGb),
-  };
+  // A disk must not be smaller than what its layers hold, and most machines of a snapshot have the size of the first.
+  const diskGb = layerPaths.length === 0 ? templateDiskGb(sizeGb, imageGb) : sizeGb;
+  return { image, layerPaths, vcpus, memoryMb, diskGb };
 }
 
-type MachineSize = Pick<MachineSpec, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
+type MachineBase = {
+  spec: Pick<MachineSpec, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
+  image: MachineImage;
+  layerPaths: readonly string[];
+};

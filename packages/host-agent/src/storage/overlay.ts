@@ -1,23 +1,47 @@
-// A machine's root disk: a qcow2 overlay on its image. The image is never written, the overlay holds what differs.
-import { existsSync, renameSync, rmSync } from 'node:fs';
+// A root disk: a qcow2 overlay on its image, or on the layers that lie on the image. What is below is never written, the
+// overlay holds what differs.
+import { closeSync, existsSync, fsyncSync, ftruncateSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { CommandError, runCommand } from '../run-command.ts';
+import { emptyOverlay } from './empty-overlay.ts';
+
+const GIB = 1024 ** 3;
+
+/** What a disk stands on: a raw image and, bottom to top, layers on it; absolute paths. */
+export type DiskBase = { imagePath: string; layerPaths: readonly string[] };
+
+/** Makes the overlay unless it is there. Throws like {@link makeOverlay}. */
+export async function ensureOverlay(diskPath: string, base: DiskBase, sizeGb: number): Promise<void> {
+  if (!existsSync(diskPath)) makeOverlay(diskPath, base, sizeGb);
+}
 
 /**
- * Makes the overlay unless it is there. Made under another name and renamed, so that a half-made one is never booted.
- * Formats are explicit: what a guest writes is never taken for a header. Throws `fleet_capacity` on a full disk.
+ * Makes an empty overlay, durably, in the place of what is there. Made under another name and renamed, so that a
+ * half-made one is never used. Throws `fleet_capacity` on a full disk.
  */
-export async function ensureOverlay(diskPath: string, imagePath: string, sizeGb: number): Promise<void> {
-  if (existsSync(diskPath)) return;
+export function makeOverlay(diskPath: string, { imagePath, layerPaths }: DiskBase, sizeGb: number): void {
+  const top = layerPaths.at(-1);
+  const below =
+    top === undefined ? { path: imagePath, format: 'raw' as const } : { path: top, format: 'qcow2' as const };
   const partial = `${diskPath}.partial`;
   rmSync(partial, { force: true });
   try {
-    await runCommand('qemu-img', ['create', '-q', '-f', 'qcow2', '-F', 'raw', '-b', imagePath, partial, `${sizeGb}G`]);
+    writeFile(partial, sizeGb * GIB, below);
     renameSync(partial, diskPath);
   } catch (error) {
     rmSync(partial, { force: true });
-    if (error instanceof CommandError && /No space left/.test(error.message)) throw diskFull(error);
-    throw error;
+    throw isDiskFull(error) ? diskFull(error) : error;
+  }
+}
+
+function writeFile(path: string, diskBytes: number, below: { path: string; format: 'raw' | 'qcow2' }): void {
+  const { fileBytes, pages } = emptyOverlay(diskBytes, below);
+  const fd = openSync(path, 'wx', 0o600);
+  try {
+    for (const { bytes, offset } of pages) writeSync(fd, bytes, 0, bytes.length, offset);
+    ftruncateSync(fd, fileBytes);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
   }
 }
 

@@ -12,12 +12,13 @@ export type ClonePlace = { diskPath: string; runDir: string; privateIp?: string 
 
 /** Throws `fleet_capacity` on a full disk, and like a launch; neither disk nor VM is left then. */
 export async function launchClone(vms: VmHost, template: Template, place: ClonePlace): Promise<Vm> {
-  const { vcpus, memoryMb, image } = template.shape;
+  const { vcpus, memoryMb, image, layerPaths } = template.shape;
   try {
     const partial = `${place.diskPath}.partial`;
     await copyFile(template.diskPath, partial, constants.COPYFILE_FICLONE);
     await rename(partial, place.diskPath);
-    return await vms.launch({ ...place, vcpus, memoryMb, imagePath: image.rootfsPath, start: template.restore });
+    const base = { imagePath: image.rootfsPath, layerPaths };
+    return await vms.launch({ ...place, ...base, vcpus, memoryMb, start: template.restore });
   } catch (error) {
     for (const path of [place.diskPath, `${place.diskPath}.partial`]) await rm(path, { force: true });
     throw isDiskFull(error) ? diskFull(error) : error;

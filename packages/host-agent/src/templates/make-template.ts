@@ -21,11 +21,13 @@ export async function makeTemplate(
   key: string,
   shape: Shape,
 ): Promise<Template> {
+  const { image, layerPaths } = shape;
+  const base = { imagePath: image.rootfsPath, layerPaths };
   const paths = unfinishedPaths(place.templatesDir, place.name);
   const unclaim = vms.claim(paths.dir);
   try {
     mkdirSync(paths.dir, { recursive: true, mode: 0o700 });
-    await ensureOverlay(paths.disk, shape.image.rootfsPath, shape.diskGb);
+    await ensureOverlay(paths.disk, base, shape.diskGb);
     writeFileSync(paths.memory, '', { mode: 0o600 });
     const memory = await open(paths.memory, 'r+');
     await memory.truncate(shape.memoryMb * 1024 * 1024).finally(() => memory.close());
@@ -33,9 +35,9 @@ export async function makeTemplate(
       vcpus: shape.vcpus,
       memoryMb: shape.memoryMb,
       diskPath: paths.disk,
-      imagePath: shape.image.rootfsPath,
+      ...base,
       runDir: place.runDir,
-      start: { kind: 'boot', ...shape.image, memoryPath: paths.memory },
+      start: { kind: 'boot', ...image, memoryPath: paths.memory },
     });
     try {
       vm.setBackground(true);

@@ -4,10 +4,12 @@ import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
 import type { MachineImage } from '../machines/record.ts';
 
 /** Changes with what a template's folder holds. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 export type Shape = {
   image: MachineImage;
+  /** What lies on the image below the disk, bottom to top; absolute paths, which name their content too. */
+  layerPaths: readonly string[];
   vcpus: number;
   memoryMb: number;
   /** Of the template's disk; a machine's disk may be larger and grows while it runs. */
@@ -21,13 +23,14 @@ export function templateDiskGb(rootfsSizeGb: number, imageGb: number): number {
 
 /** 24 hex digits; `fingerprint` is the hypervisor's. The paths of an image's files name their content. */
 export function templateKey(shape: Shape, fingerprint: string): string {
-  const { image, vcpus, memoryMb, diskGb } = shape;
+  const { image, layerPaths, vcpus, memoryMb, diskGb } = shape;
   const inputs = [
     FORMAT,
     fingerprint,
     image.kernelPath,
     image.initramfsPath,
     image.rootfsPath,
+    layerPaths,
     vcpus,
     memoryMb,
     diskGb,

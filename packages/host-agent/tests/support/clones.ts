@@ -34,7 +34,7 @@ export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'r
 }
 
 export function keyOf(host: FakeHost, more: Partial<typeof SPEC> = {}): string {
-  const shape = shapeOf({ spec: specOf(0, more), image: imageOf(host) });
+  const shape = shapeOf({ spec: specOf(0, more), image: imageOf(host), layerPaths: [] });
   return host.templates?.keyOf(shape) ?? assert.fail('no templates');
 }
 

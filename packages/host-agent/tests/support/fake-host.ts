@@ -10,6 +10,7 @@ import { MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { Pool } from '../../src/pool/pool.ts';
+import { LayerStore } from '../../src/storage/layers.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { Templates } from '../../src/templates/templates.ts';
 import { VmHost } from '../../src/vms/vm-host.ts';
@@ -62,6 +63,7 @@ export class FakeHost {
   #life = new Life();
   registry!: MachineRegistry;
   volumes!: VolumeStore;
+  layers!: LayerStore;
   audit!: HostAuditor;
 
   constructor(cloning?: Partial<Cloning>) {
@@ -89,6 +91,7 @@ export class FakeHost {
     writeFileSync(imagePath, Buffer.alloc(1024 * 1024));
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
+    this.layers = new LayerStore(this.paths.layers);
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     const hypervisor = mortal(this.hypervisor, this.#life, isPart);
     const log = { ...silent, warn: (_: object, message: string) => void this.warnings.push(message) };
@@ -106,6 +109,7 @@ export class FakeHost {
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
         volumes: this.volumes,
+        layers: this.layers,
         outputLimitBytes,
         log: silent,
       },
