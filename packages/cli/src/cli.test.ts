@@ -53,7 +53,7 @@ before(async () => {
       if (!isRunning) response.end();
       return;
     }
-    if (path === '/v1/volumes') {
+    if (path.startsWith('/v1/volumes') && request.method !== 'DELETE') {
       const volume = {
         id: 'v1',
         name: '',
@@ -61,9 +61,12 @@ before(async () => {
         size_gb: 10,
         state: 'error',
         machine_id: null,
+        mount_path: null,
+        error: 'The host has lost it.',
         created_at: 't',
       };
-      return answer(200, { volumes: [{ ...volume, error: 'The host has lost it.' }] });
+      if (path === '/v1/volumes' && request.method === 'GET') return answer(200, { volumes: [volume] });
+      return answer(path === '/v1/volumes' ? 201 : 200, volume);
     }
     if (path.startsWith('/v1/volumes/') && request.method === 'DELETE') return response.writeHead(204).end();
     if (path === '/v1/machines' && request.method === 'GET') return answer(200, { machines: [machine] });
@@ -191,8 +194,40 @@ describe('sandbar', () => {
     const { code, stdout } = await sandbar(['volumes', 'delete', 'v1', 'v2']);
     assert.deepEqual([code, stdout.toString()], [0, 'v1: deleted\nv2: deleted\n']);
     assert.deepEqual(calls.slice(-2), ['DELETE /v1/volumes/v1', 'DELETE /v1/volumes/v2']);
-    for (const wrong of [['delete'], ['attach', 'v1'], ['list', 'v1']])
-      assert.equal((await sandbar(['volumes', ...wrong])).code, 2, wrong.join(' '));
+  });
+
+  it('volumes create, attach and detach send what was given and print what the API said', async () => {
+    const json = async (...args: string[]) =>
+      JSON.parse((await sandbar(['volumes', ...args, '--json'])).stdout.toString());
+    assert.equal((await json('create', '--size', '5', '--name', 'x')).id, 'v1');
+    assert.equal((await json('create', '--size', '6')).id, 'v1');
+    assert.equal((await json('attach', 'v1', 'm1', '--path', '/data')).id, 'v1');
+    assert.equal((await json('attach', 'v1', 'm1')).id, 'v1');
+    assert.equal((await json('detach', 'v1')).id, 'v1');
+    assert.deepEqual(
+      calls.map((call, index) => [call, bodies[index]]),
+      [
+        ['POST /v1/volumes', '{"size_gb":5,"name":"x"}'],
+        ['POST /v1/volumes', '{"size_gb":6}'],
+        ['POST /v1/volumes/v1/attach', '{"machine_id":"m1","mount_path":"/data"}'],
+        ['POST /v1/volumes/v1/attach', '{"machine_id":"m1"}'],
+        ['POST /v1/volumes/v1/detach', ''],
+      ],
+    );
+    assert.match((await sandbar(['volumes', 'detach', 'v1', 'v2'])).stdout.toString(), /^ID .*\nv1 .*\nv1 /);
+  });
+
+  it('volumes: what does not go together is exit code 2 and asks nothing', async () => {
+    const wrong = ['delete', 'detach', 'get', 'attach v1', 'attach v1 m1 m2', 'list v1', 'create', 'create --size big'];
+    wrong.push(
+      'create --size 5 v1',
+      'list --size 5',
+      'attach v1 m1 --name x',
+      'create --size 5 --path /x',
+      'format v1',
+    );
+    for (const line of wrong) assert.equal((await sandbar(['volumes', ...line.split(' ')])).code, 2, line);
+    assert.deepEqual(calls, []);
   });
 
   it('an error is one line with its code, exit code 1', async () => {

@@ -76,6 +76,21 @@ describe('client', () => {
     assert.equal(requests[1]?.url, '/v1/machines/m?preserve_storage=true');
   });
 
+  it('volumes are made, attached and detached at their paths', async () => {
+    handle = (request, response) => answer(response, request.url === '/v1/volumes' ? 201 : 200, { id: 'v' });
+    assert.equal((await sandbar.volumes.create({ name: 'x', size_gb: 5 })).id, 'v');
+    await sandbar.volumes.attach('v', { machine_id: 'm', mount_path: '/data' });
+    await sandbar.volumes.detach('v/w');
+    assert.deepEqual(
+      requests.map(({ method, url, body }) => [method, url, body]),
+      [
+        ['POST', '/v1/volumes', '{"name":"x","size_gb":5}'],
+        ['POST', '/v1/volumes/v/attach', '{"machine_id":"m","mount_path":"/data"}'],
+        ['POST', '/v1/volumes/v%2Fw/detach', ''],
+      ],
+    );
+  });
+
   it('the refusals that callers tell apart have classes of their own', async () => {
     for (const [status, code, name] of [
       [401, 'unauthenticated', 'AuthenticationError'],

@@ -1,5 +1,5 @@
-// Volumes: find and delete disks that outlived their machines.
-import type { Volume, VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
+// Volumes: disks with a life of their own. Make and find them, attach them to machines, delete them.
+import type { Volume, VolumeAttach, VolumeCreate, VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';
 
@@ -12,6 +12,11 @@ export class Volumes {
     this.#transport = transport;
   }
 
+  /** Makes an empty data volume; `size_gb` is in GiB. */
+  create(spec: VolumeCreate, { signal }: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('POST', '/v1/volumes', { body: spec, signal });
+  }
+
   /** All volumes, or those that the filter names; newest first. */
   async list(filter: VolumeFilter = {}, { signal }: CallOptions = {}): Promise<Volume[]> {
     const query = { ...filter };
@@ -20,6 +25,19 @@ export class Volumes {
 
   get(id: string, { signal }: CallOptions = {}): Promise<Volume> {
     return this.#transport.json('GET', volumePath(id), { signal });
+  }
+
+  /**
+   * Attaches it to a machine of its host, and resolves when a running one has it mounted; `mount_path` is
+   * `/mnt/<volume id>` unless given.
+   */
+  attach(id: string, target: VolumeAttach, { signal }: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('POST', `${volumePath(id)}/attach`, { body: target, signal });
+  }
+
+  /** Unmounts and detaches it. One that is in use is a `conflict` that names what holds it. */
+  detach(id: string, { signal }: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('POST', `${volumePath(id)}/detach`, { signal });
   }
 
   /** Its data is gone for good. */
