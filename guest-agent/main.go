@@ -11,10 +11,12 @@ import (
 	"sandbar/guest-agent/internal/boot"
 	"sandbar/guest-agent/internal/channel"
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/power"
 	"sandbar/guest-agent/internal/reaper"
+	"sandbar/guest-agent/internal/volumes"
 )
 
 // version is set by the linker.
@@ -41,17 +43,21 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	gate := new(freeze.Gate)
 	registry, err := jobs.NewRegistry(jobs.Config{
 		CgroupDirectory: "/sys/fs/cgroup/sandbar",
 		SpillDirectory:  "/var/lib/sandbar/spill",
 		Reaper:          reaper.New(),
+		Gate:            gate,
 	})
 	if err != nil {
 		return err
 	}
 	raiseFileLimit()
+	freezer := freeze.New(gate)
 	powerOff := func() {
 		registry.Abandon()
+		freezer.Release()
 		power.Off(registry.Close)
 	}
 	power.HandleSignals(powerOff)
@@ -60,8 +66,15 @@ func run() error {
 		return err
 	}
 	host := channel.New(port, system.Token)
-	machine := api.Machine{Version: version, PowerOff: powerOff}
-	handler := api.NewHandler(machine, identity.New(system.RootDevice), registry)
+	handler := api.NewHandler(api.Machine{
+		Version:  version,
+		PowerOff: powerOff,
+		Identity: identity.New(system.RootDevice),
+		Jobs:     registry,
+		Volumes:  volumes.New(),
+		Freezer:  freezer,
+		Gate:     gate,
+	})
 	go func() { power.Fail(api.Serve(host, handler)) }()
 	console.Log("ready, version ", version)
 	return host.Run()

@@ -54,6 +54,15 @@ func answerError(w http.ResponseWriter, err error) {
 	answer(w, statusOf(known.Code), errorBody{known.Code, known.Detail})
 }
 
+// answerDone answers what has nothing to say but whether it went well.
+func answerDone(w http.ResponseWriter, err error) {
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {

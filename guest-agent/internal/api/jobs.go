@@ -36,6 +36,10 @@ func (s *server) putJob(w http.ResponseWriter, r *http.Request) {
 		answerError(w, err)
 		return
 	}
+	if err := s.Gate.Await(r.Context()); err != nil {
+		answerError(w, err)
+		return
+	}
 	job, created, err := s.startJob(r.PathValue("id"), body)
 	if err != nil {
 		answerError(w, err)
@@ -56,13 +60,13 @@ func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if s.identity.MachineID() == "" {
+	if s.Identity.MachineID() == "" {
 		if id != rehearsalID {
 			return nil, false, fault.New(fault.Conflict, "the machine has no identity yet")
 		}
 		request = rehearsal()
 	}
-	return s.jobs.Put(id, request)
+	return s.Jobs.Put(id, request)
 }
 
 func (s *server) streamJob(w http.ResponseWriter, r *http.Request) {
@@ -91,11 +95,7 @@ func (s *server) acknowledgeJob(w http.ResponseWriter, r *http.Request) {
 		answerError(w, fault.New(fault.Validation, "the body is not a pair of offsets"))
 		return
 	}
-	if err := job.Acknowledge(to.Stdout, to.Stderr); err != nil {
-		answerError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	answerDone(w, job.Acknowledge(to.Stdout, to.Stderr))
 }
 
 func (s *server) cancelJob(w http.ResponseWriter, r *http.Request) {
@@ -112,11 +112,7 @@ func (s *server) getJob(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) deleteJob(w http.ResponseWriter, r *http.Request) {
-	if err := s.jobs.Delete(r.PathValue("id")); err != nil {
-		answerError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	answerDone(w, s.Jobs.Delete(r.PathValue("id")))
 }
 
 type jobsBody struct {
@@ -125,7 +121,7 @@ type jobsBody struct {
 
 func (s *server) listJobs(w http.ResponseWriter, _ *http.Request) {
 	body := jobsBody{Jobs: []jobs.Status{}}
-	for _, job := range s.jobs.List() {
+	for _, job := range s.Jobs.List() {
 		body.Jobs = append(body.Jobs, job.Status())
 	}
 	answer(w, http.StatusOK, body)
@@ -133,7 +129,7 @@ func (s *server) listJobs(w http.ResponseWriter, _ *http.Request) {
 
 // findJob answers 404 itself if there is no such job.
 func (s *server) findJob(w http.ResponseWriter, r *http.Request) (*jobs.Job, bool) {
-	job, err := s.jobs.Get(r.PathValue("id"))
+	job, err := s.Jobs.Get(r.PathValue("id"))
 	if err != nil {
 		answerError(w, err)
 		return nil, false

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 )
 
@@ -24,17 +25,17 @@ type healthBody struct {
 
 func (s *server) getHealth(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, healthBody{
-		Version:  s.machine.Version,
+		Version:  s.Version,
 		BootID:   s.bootID(),
 		UptimeMs: uptime().Milliseconds(),
-		Identity: s.identity.MachineID(),
+		Identity: s.Identity.MachineID(),
 	})
 }
 
 // bootID is read only once the machine is itself: the kernel makes it up at the first read, and a template that had read
 // it would give the same one to all its clones.
 func (s *server) bootID() string {
-	if s.identity.MachineID() == "" {
+	if s.Identity.MachineID() == "" {
 		return ""
 	}
 	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -54,18 +55,26 @@ func uptime() time.Duration {
 
 func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	s.identify(w, r, func(request *identity.Request) error {
-		if s.identity.MachineID() == "" {
-			if err := s.jobs.DeleteAll(); err != nil { // of a rehearsal that the host did not see to its end
+		switch {
+		case s.Identity.MachineID() == "":
+			if err := s.Jobs.DeleteAll(); err != nil { // of a rehearsal that the host did not see to its end
 				return err
 			}
+		case s.Identity.IsAnother(request):
+			s.Freezer.Release()
+			s.Jobs.LetGo()
+			s.Volumes.LetGo()
 		}
-		return s.identity.Apply(request)
+		if err := s.Gate.Await(r.Context()); err != nil {
+			return err
+		}
+		return s.Identity.Apply(request)
 	})
 }
 
 // rehearse takes what PUT /identity takes, and leaves nothing of it.
 func (s *server) rehearse(w http.ResponseWriter, r *http.Request) {
-	s.identify(w, r, s.identity.Rehearse)
+	s.identify(w, r, s.Identity.Rehearse)
 }
 
 func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*identity.Request) error) {
@@ -86,10 +95,26 @@ func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*id
 	answer(w, http.StatusOK, struct{}{})
 }
 
+func (s *server) freeze(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r)
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	timeout, err := freeze.ParseTimeout(body)
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	answerDone(w, s.Freezer.Freeze(r.Context(), timeout))
+}
+
+func (s *server) thaw(w http.ResponseWriter, _ *http.Request) { answerDone(w, s.Freezer.Thaw()) }
+
 func (s *server) powerOff(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusAccepted, struct{}{})
 	go func() {
 		time.Sleep(answerGrace)
-		s.machine.PowerOff()
+		s.PowerOff()
 	}()
 }

@@ -8,25 +8,28 @@ import (
 	"net/http"
 	"os"
 
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/volumes"
 )
 
-// Machine is the part of the machine that has no package of its own.
+// Machine is all that a request can be about.
 type Machine struct {
 	Version  string
 	PowerOff func() // does not return
+	Identity *identity.Identity
+	Jobs     *jobs.Registry
+	Volumes  *volumes.Table
+	Freezer  *freeze.Freezer
+	Gate     *freeze.Gate // shut while the root file system is frozen
 }
 
-type server struct {
-	machine  Machine
-	identity *identity.Identity
-	jobs     *jobs.Registry
-}
+type server struct{ Machine }
 
 // NewHandler returns the handler of all requests.
-func NewHandler(machine Machine, self *identity.Identity, registry *jobs.Registry) http.Handler {
-	s := &server{machine: machine, identity: self, jobs: registry}
+func NewHandler(machine Machine) http.Handler {
+	s := &server{machine}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.getHealth)
 	mux.HandleFunc("PUT /identity", s.putIdentity)
@@ -38,6 +41,10 @@ func NewHandler(machine Machine, self *identity.Identity, registry *jobs.Registr
 	mux.HandleFunc("GET /jobs/{id}/stream", s.streamJob)
 	mux.HandleFunc("POST /jobs/{id}/ack", s.acknowledgeJob)
 	mux.HandleFunc("POST /jobs/{id}/cancel", s.cancelJob)
+	mux.HandleFunc("PUT /mounts/{id}", s.putMount)
+	mux.HandleFunc("DELETE /mounts/{id}", s.deleteMount)
+	mux.HandleFunc("POST /freeze", s.freeze)
+	mux.HandleFunc("POST /thaw", s.thaw)
 	mux.HandleFunc("POST /poweroff", s.powerOff)
 	return mux
 }

@@ -101,6 +101,8 @@ func (s *outputStream) run(gone <-chan struct{}) bool {
 		case <-changed:
 		case <-gone:
 			return false
+		case <-s.job.LetGo():
+			return false
 		}
 	}
 }

@@ -12,9 +12,11 @@ import (
 
 	"sandbar/guest-agent/internal/api"
 	"sandbar/guest-agent/internal/channel"
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/reaper"
+	"sandbar/guest-agent/internal/volumes"
 )
 
 var (
@@ -28,6 +30,7 @@ type agent struct {
 	port     *port
 	cgroups  string
 	registry *jobs.Registry
+	gate     *freeze.Gate
 }
 
 // startAgent gives the agent an identity without touching the machine that the test runs on.
@@ -43,10 +46,12 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		theReaper = reaper.New()
 	})
 	cgroups := makeCgroups(t)
+	gate := new(freeze.Gate)
 	registry, err := jobs.NewRegistry(jobs.Config{
 		CgroupDirectory: cgroups,
 		SpillDirectory:  filepath.Join(t.TempDir(), "spill"),
 		Reaper:          theReaper,
+		Gate:            gate,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +59,16 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 	guest, port := socketPair(t)
 	sessions := channel.New(guest, testToken)
 	go func() { _ = sessions.Run() }()
-	handler := api.NewHandler(api.Machine{Version: "test"}, self, registry)
+	handler := api.NewHandler(api.Machine{
+		Version:  "test",
+		Identity: self,
+		Jobs:     registry,
+		Volumes:  volumes.New(),
+		Freezer:  freeze.Pretended(gate),
+		Gate:     gate,
+	})
 	go func() { _ = api.Serve(sessions, handler) }()
-	return &agent{port: newPort(port), cgroups: cgroups, registry: registry}
+	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate}
 }
 
 func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }

@@ -109,9 +109,7 @@ func (i *Identity) Apply(request *Request) error {
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", func() error { return setHostname(request.Hostname) }},
-		{"network", func() error {
-			return i.withLink(func(link *nic) error { return network.apply(link, i.MachineID() == "") })
-		}},
+		{"network", func() error { return i.withLink(i.networkStep(request, network)) }},
 		{"resize", func() error { return growRoot(i.rootDevice, request.DiskBytes) }},
 	})
 	if err != nil {
@@ -122,6 +120,22 @@ func (i *Identity) Apply(request *Request) error {
 	}
 	i.current.store(request.MachineID)
 	return nil
+}
+
+// IsAnother reports whether the request makes the machine another one than it is: it came from a snapshot of that one's memory.
+func (i *Identity) IsAnother(request *Request) bool {
+	current := i.MachineID()
+	return current != "" && current != request.MachineID
+}
+
+func (i *Identity) networkStep(request *Request, network *network) func(*nic) error {
+	switch {
+	case i.MachineID() == "":
+		return network.begin
+	case i.IsAnother(request):
+		return network.replace
+	}
+	return network.keep
 }
 
 // withLink finds the machine's interface the first time, and readies it.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/console"
 )
 
 // network is the checked network part of a request.
@@ -45,14 +47,49 @@ func (r *Request) network() (*network, error) {
 	return found, nil
 }
 
-// apply configures the interface. What is right already stays as it is, so that giving a running machine the identity
-// that it has cuts no connection. fresh: the machine never had a network, so that there is nothing to remove.
-func (n *network) apply(link *nic, fresh bool) error {
+// begin configures the interface of a machine that never had a network.
+func (n *network) begin(link *nic) error {
 	var changes batch
-	if !fresh {
-		if err := n.removeOthers(&changes, link); err != nil {
-			return err
+	n.configure(&changes, link)
+	return changes.send()
+}
+
+// keep configures the interface of a machine that has a network. What is right already stays as it is, so that giving a
+// machine the identity that it has cuts no connection.
+func (n *network) keep(link *nic) error {
+	addresses, err := link.addresses()
+	if err != nil {
+		return err
+	}
+	var changes batch
+	for _, address := range addresses {
+		if !address.IP.Equal(n.address.IP) || !bytes.Equal(address.Mask, n.address.Mask) {
+			changes.address(unix.RTM_DELADDR, link.index, address)
 		}
+	}
+	n.configure(&changes, link)
+	return changes.send()
+}
+
+// replace configures the interface of a machine that was another one. The link goes down first, which takes all routes and
+// neighbours with it and keeps what still runs from being heard as the other machine; nothing of its connections stays,
+// even if the address is the same.
+func (n *network) replace(link *nic) error {
+	var down batch
+	down.setLink(link.index, false, nil, 0)
+	if err := down.send(); err != nil {
+		return err
+	}
+	addresses, err := link.addresses()
+	if err != nil {
+		return err
+	}
+	if err := endConnections(addresses); err != nil { // they then end by their own time-outs
+		console.Log("connections: ", err.Error())
+	}
+	var changes batch
+	for _, address := range addresses {
+		changes.address(unix.RTM_DELADDR, link.index, address)
 	}
 	n.configure(&changes, link)
 	return changes.send()
@@ -64,18 +101,4 @@ func (n *network) configure(changes *batch, link *nic) {
 	if n.gateway != nil {
 		changes.defaultRoute(link.index, n.gateway)
 	}
-}
-
-// removeOthers removes the addresses of the same family that the interface has beside the wanted one.
-func (n *network) removeOthers(changes *batch, link *nic) error {
-	addresses, err := link.addresses()
-	if err != nil {
-		return err
-	}
-	for _, address := range addresses {
-		if !address.IP.Equal(n.address.IP) || !bytes.Equal(address.Mask, n.address.Mask) {
-			changes.address(unix.RTM_DELADDR, link.index, address)
-		}
-	}
-	return nil
 }

@@ -72,7 +72,11 @@ func wanted(t *testing.T, fields map[string]any) *network {
 func TestNetworkIsAppliedAndReplaced(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
 		for round := range 2 { // the second changes nothing
-			if err := wanted(t, validRequest()).apply(link, round == 0); err != nil {
+			apply := wanted(t, validRequest()).begin
+			if round > 0 {
+				apply = wanted(t, validRequest()).keep
+			}
+			if err := apply(link); err != nil {
 				t.Fatal(err)
 			}
 			if got := ip(t, "addr show dev eth0"); !strings.Contains(got, "52:54:00:00:00:01") ||
@@ -85,7 +89,7 @@ func TestNetworkIsAppliedAndReplaced(t *testing.T) {
 		}
 		fields := validRequest()
 		fields["address"], fields["gateway"], fields["mtu"] = "10.9.0.7/24", "10.9.0.1", 1400
-		if err := wanted(t, fields).apply(link, false); err != nil {
+		if err := wanted(t, fields).keep(link); err != nil {
 			t.Fatal(err)
 		}
 		if got := ip(t, "-4 addr show dev eth0"); strings.Contains(got, "10.1.2.3") || !strings.Contains(got, "10.9.0.7/24") ||
@@ -99,10 +103,10 @@ func TestNetworkThatTheKernelRefusesIsAnError(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
 		fields := validRequest()
 		fields["gateway"] = "172.16.0.1" // not reachable from the address
-		if err := wanted(t, fields).apply(link, true); err != unix.ENETUNREACH {
+		if err := wanted(t, fields).begin(link); err != unix.ENETUNREACH {
 			t.Errorf("%v", err)
 		}
-		if err := wanted(t, validRequest()).apply(&nic{index: 999}, true); err != unix.ENODEV {
+		if err := wanted(t, validRequest()).begin(&nic{index: 999}); err != unix.ENODEV {
 			t.Errorf("%v", err)
 		}
 	})

@@ -19,9 +19,16 @@ const maxPasses = 50
 
 type cgroup struct{ path string }
 
-// makeCgroup makes an empty group and opens it for a process to start in.
+// makeCgroup makes an empty group and opens it for a process to start in. A name may be taken by a job of that id which
+// the machine let go when it became another: then one with a number is made.
 func makeCgroup(path string) (cgroup, *os.File, error) {
-	if err := os.Mkdir(path, 0o755); err != nil {
+	taken := path
+	err := os.Mkdir(path, 0o755)
+	for n := 1; os.IsExist(err); n++ {
+		path = taken + "." + strconv.Itoa(n)
+		err = os.Mkdir(path, 0o755)
+	}
+	if err != nil {
 		return cgroup{}, nil, err
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -3,6 +3,8 @@
 //	running --main process exits--> drain pipes -----------------------------> exited
 //	   |---cancel----> TERM to all, 5 s, KILL, group empty, drain pipes ------> canceled
 //	   '---time-out--> the same ----------------------------------------------> timed_out
+//
+// A machine that becomes another lets its running jobs go: nobody owns their processes then, and what they say is dropped.
 
 package jobs
 
@@ -56,6 +58,7 @@ type Job struct {
 
 	cancelOnce sync.Once
 	canceled   chan struct{}
+	letGo      chan struct{} // closed when the job is not the machine's any more
 
 	mu       sync.Mutex
 	state    State
@@ -64,13 +67,14 @@ type Job struct {
 	finished time.Time
 }
 
-func newJob(id string, limit int64, spillDirectory string) *Job {
+func newJob(id string, limit int64, config *Config) *Job {
 	return &Job{
 		id:       id,
 		started:  time.Now(),
-		stdout:   output.NewBuffer(limit, spillDirectory),
-		stderr:   output.NewBuffer(limit, spillDirectory),
+		stdout:   output.NewBuffer(limit, config.SpillDirectory, config.Gate),
+		stderr:   output.NewBuffer(limit, config.SpillDirectory, config.Gate),
 		canceled: make(chan struct{}),
+		letGo:    make(chan struct{}),
 		state:    Running,
 	}
 }
@@ -86,6 +90,17 @@ func (j *Job) Stderr() *output.Buffer { return j.stderr }
 
 // Cancel asks for the end of every process of the job. It does not wait, and does nothing to an ended job.
 func (j *Job) Cancel() { j.cancelOnce.Do(func() { close(j.canceled) }) }
+
+// LetGo returns a channel that is closed when the job is not the machine's any more.
+func (j *Job) LetGo() <-chan struct{} { return j.letGo }
+
+// release lets go of the job. Its pumps read on, so that its processes neither block nor die of their output.
+func (j *Job) release() {
+	close(j.letGo)
+	j.stdout.Drop()
+	j.stderr.Drop()
+	j.freed.fire()
+}
 
 // Acknowledge gives up the output below the offsets.
 func (j *Job) Acknowledge(stdout, stderr int64) error {
@@ -144,11 +159,16 @@ type processOwner interface {
 	Signal(pid int, sig syscall.Signal) error
 }
 
-// supervise follows the job to its end, which is not told once the jobs are abandoned.
+// supervise follows the job to its end, which is not told once the jobs are abandoned. One that is let go keeps its group
+// for as long as somebody is in it.
 func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	state, status := r.awaitEnd()
 	select {
 	case <-abandoned:
+		return
+	case <-r.letGo:
+		r.group.awaitEmpty(-1)
+		r.group.remove()
 		return
 	default:
 	}
@@ -176,6 +196,8 @@ func (r *running) awaitEnd() (State, syscall.WaitStatus) {
 		return Canceled, r.terminate()
 	case <-expired:
 		return TimedOut, r.terminate()
+	case <-r.letGo:
+		return Running, 0
 	}
 }
 

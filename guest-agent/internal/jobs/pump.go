@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/output"
 )
 
@@ -30,13 +31,14 @@ type pump struct {
 	pipe    *os.File // its reading end, in non-blocking mode
 	raw     syscall.RawConn
 	buffer  *output.Buffer
+	gate    *freeze.Gate
 	grown   *event // fired after bytes were added to the buffer
 	freed   *event // fired by others after bytes were acknowledged
 	drained chan struct{}
 }
 
 // newPump makes a pipe and returns its pump and its writing end.
-func newPump(buffer *output.Buffer, grown, freed *event) (*pump, *os.File, error) {
+func newPump(buffer *output.Buffer, gate *freeze.Gate, grown, freed *event) (*pump, *os.File, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, err
@@ -50,8 +52,9 @@ func newPump(buffer *output.Buffer, grown, freed *event) (*pump, *os.File, error
 	if err != nil {
 		return nil, nil, errors.Join(err, reader.Close(), writer.Close())
 	}
-	p := &pump{pipe: reader, raw: raw, buffer: buffer, grown: grown, freed: freed, drained: make(chan struct{})}
-	return p, writer, nil
+	return &pump{
+		pipe: reader, raw: raw, buffer: buffer, gate: gate, grown: grown, freed: freed, drained: make(chan struct{}),
+	}, writer, nil
 }
 
 // run does the pump's whole life. What arrives before stop, and what is in the pipe then, goes to the buffer.
@@ -151,7 +154,7 @@ func (p *pump) transfer(fd, limit int, use func([]byte)) error {
 // keep puts data into the buffer, and waits where there is no room: the pipe then fills up and holds the job back.
 func (p *pump) keep(data []byte) {
 	for {
-		freed := p.freed.wait()
+		freed, thawed := p.freed.wait(), p.gate.Opened()
 		n, err := p.buffer.Append(data)
 		p.grown.fire()
 		if data = data[n:]; err == nil {
@@ -159,6 +162,7 @@ func (p *pump) keep(data []byte) {
 		}
 		select {
 		case <-freed:
+		case <-thawed:
 		case <-time.After(fullRetry):
 		}
 	}

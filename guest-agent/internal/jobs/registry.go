@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/reaper"
 )
 
@@ -19,6 +20,7 @@ type Config struct {
 	CgroupDirectory string // on a cgroup2 file system; made if missing
 	SpillDirectory  string // made at need
 	Reaper          *reaper.Reaper
+	Gate            *freeze.Gate // of the file system that the spill directory is on
 }
 
 // Registry holds all jobs that the host has not deleted.
@@ -115,6 +117,19 @@ func (r *Registry) DeleteAll() error {
 	return nil
 }
 
+// LetGo forgets every job and leaves its processes to themselves: they live on in what is another machine now, their time
+// limit does not count any more, and what they print is dropped. Their ids are free.
+func (r *Registry) LetGo() {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, job := range r.jobs {
+		job.release()
+	}
+	clear(r.jobs)
+}
+
 // Abandon says that the machine ends under its jobs: from now on none of them ends of itself, so none is told to
 // have. To the host they are lost.
 func (r *Registry) Abandon() { r.abandonOnce.Do(func() { close(r.abandoned) }) }
@@ -132,7 +147,7 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	job := newJob(id, request.outputLimit(), r.config.SpillDirectory)
+	job := newJob(id, request.outputLimit(), &r.config)
 	if program.failure != 0 {
 		job.fail(program.argv[0], program.failure, failureText(program.failure))
 		return job, nil
@@ -164,7 +179,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 	defer directory.Close()
 	var files stdio
 	defer files.close()
-	pumps, err := openStdio(job, &files, stdin)
+	pumps, err := r.openStdio(job, &files, stdin)
 	if err == nil {
 		run := &running{Job: job, process: r.config.Reaper, group: group, pumps: pumps, timeout: timeout}
 		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
@@ -183,13 +198,13 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 	return err
 }
 
-func openStdio(job *Job, files *stdio, stdin []byte) (pumps [2]*pump, err error) {
+func (r *Registry) openStdio(job *Job, files *stdio, stdin []byte) (pumps [2]*pump, err error) {
 	if files[0], err = openInput(stdin); err != nil {
 		return pumps, err
 	}
-	if pumps[0], files[1], err = newPump(job.stdout, &job.changed, &job.freed); err != nil {
+	if pumps[0], files[1], err = newPump(job.stdout, r.config.Gate, &job.changed, &job.freed); err != nil {
 		return pumps, err
 	}
-	pumps[1], files[2], err = newPump(job.stderr, &job.changed, &job.freed)
+	pumps[1], files[2], err = newPump(job.stderr, r.config.Gate, &job.changed, &job.freed)
 	return pumps, err
 }

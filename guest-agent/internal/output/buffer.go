@@ -5,6 +5,8 @@ package output
 import (
 	"errors"
 	"sync"
+
+	"sandbar/guest-agent/internal/freeze"
 )
 
 // memoryLimit is what the unacknowledged bytes of one stream may take in memory.
@@ -40,9 +42,9 @@ type Buffer struct {
 	spill     spillFile
 }
 
-// NewBuffer returns an empty stream that keeps limit bytes, and spills to unnamed files in directory.
-func NewBuffer(limit int64, directory string) *Buffer {
-	return &Buffer{limit: limit, spill: spillFile{directory: directory}}
+// NewBuffer returns an empty stream that keeps limit bytes, and spills to unnamed files in directory if the gate allows.
+func NewBuffer(limit int64, directory string, gate *freeze.Gate) *Buffer {
+	return &Buffer{limit: limit, spill: spillFile{directory: directory, gate: gate}}
 }
 
 // Append takes bytes at the end of the stream and returns how many it is done with. The error is ErrFull or nil.
@@ -202,10 +204,22 @@ func (b *Buffer) Seal() {
 	}
 }
 
+// Drop gives up all bytes, and those to come.
+func (b *Buffer) Drop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit = b.end
+	b.giveUp()
+}
+
 // Close gives up all bytes.
 func (b *Buffer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.giveUp()
+}
+
+func (b *Buffer) giveUp() {
 	b.segments, b.inMemory, b.base = nil, 0, b.end
 	b.spill.close()
 }

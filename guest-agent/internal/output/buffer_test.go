@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/freeze"
 )
 
 func randomBytes(n int) []byte {
@@ -45,7 +47,7 @@ func readAll(t *testing.T, b *Buffer, offset int64) []byte {
 }
 
 func TestEveryByteIsKeptAcrossMemoryAndDisk(t *testing.T) {
-	b := NewBuffer(1<<30, t.TempDir())
+	b := NewBuffer(1<<30, t.TempDir(), new(freeze.Gate))
 	want := randomBytes(9<<20 + 123)
 	for rest := want; len(rest) > 0; {
 		n := min(len(rest), 1+rand.IntN(100_000))
@@ -63,7 +65,7 @@ func TestEveryByteIsKeptAcrossMemoryAndDisk(t *testing.T) {
 }
 
 func TestAcknowledgedSpaceIsUsedAgain(t *testing.T) {
-	b := NewBuffer(1<<30, t.TempDir())
+	b := NewBuffer(1<<30, t.TempDir(), new(freeze.Gate))
 	want := randomBytes(12 << 20)
 	var acknowledged int64
 	for written := 0; written < len(want); written += 100_000 {
@@ -96,7 +98,7 @@ func TestAcknowledgedSpaceIsUsedAgain(t *testing.T) {
 }
 
 func TestAcknowledge(t *testing.T) {
-	b := NewBuffer(1<<20, t.TempDir())
+	b := NewBuffer(1<<20, t.TempDir(), new(freeze.Gate))
 	appendAll(t, b, []byte("hello"))
 	if err := b.Acknowledge(6); !errors.Is(err, ErrAhead) {
 		t.Errorf("ahead of the end: %v", err)
@@ -113,7 +115,7 @@ func TestAcknowledge(t *testing.T) {
 }
 
 func TestBytesPastTheLimitAreDropped(t *testing.T) {
-	b := NewBuffer(3, t.TempDir())
+	b := NewBuffer(3, t.TempDir(), new(freeze.Gate))
 	appendAll(t, b, []byte("abc"))
 	if _, _, truncated := b.Extent(); truncated {
 		t.Error("truncated at exactly the limit")
@@ -129,7 +131,7 @@ func TestUnwritableSpillPushesBack(t *testing.T) {
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := NewBuffer(1<<30, blocked)
+	b := NewBuffer(1<<30, blocked, new(freeze.Gate))
 	data := randomBytes(2 << 20)
 	n, err := b.Append(data)
 	if !errors.Is(err, ErrFull) || n == 0 || n > memoryLimit {
@@ -148,7 +150,7 @@ func TestUnwritableSpillPushesBack(t *testing.T) {
 }
 
 func TestSealKeepsTheBytes(t *testing.T) {
-	b := NewBuffer(1<<20, t.TempDir())
+	b := NewBuffer(1<<20, t.TempDir(), new(freeze.Gate))
 	want := randomBytes(5000)
 	appendAll(t, b, want)
 	b.Seal()

@@ -5,20 +5,28 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/freeze"
 )
 
 // blockSize is the granularity at which holes free disk space, in bytes.
 const blockSize = 4 << 10
 
 // spillFile is a nameless file that holds a byte of the stream at the byte's own offset; what is not in it is a
-// hole. It is made at the first write and vanishes with the process whatever happens.
+// hole. It is made at the first write and vanishes with the process whatever happens. While the root file system is frozen
+// it takes and frees nothing; what it has can be read.
 type spillFile struct {
 	directory string
+	gate      *freeze.Gate
 	file      *os.File
 	punched   int64 // everything below is a hole
 }
 
 func (s *spillFile) write(data []byte, offset int64) (int, error) {
+	if !s.gate.Enter() {
+		return 0, ErrFull
+	}
+	defer s.gate.Leave()
 	if s.file == nil {
 		file, err := openNameless(s.directory)
 		if err != nil {
@@ -37,12 +45,13 @@ func (s *spillFile) read(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// punch frees the blocks below end. On a file system that cannot do it the space comes back with close.
+// punch frees the blocks below end. What cannot be freed now is with the next punch, or with close.
 func (s *spillFile) punch(end int64) {
 	end -= end % blockSize
-	if end <= s.punched {
+	if end <= s.punched || !s.gate.Enter() {
 		return
 	}
+	defer s.gate.Leave()
 	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	if unix.Fallocate(int(s.file.Fd()), mode, s.punched, end-s.punched) == nil {
 		s.punched = end
@@ -51,7 +60,8 @@ func (s *spillFile) punch(end int64) {
 
 func (s *spillFile) close() {
 	if s.file != nil {
-		_ = s.file.Close() // the content is not wanted any more
+		file := s.file
+		s.gate.Later(func() { _ = file.Close() }) // the content is not wanted any more
 		s.file, s.punched = nil, 0
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/mounttable"
 	"sandbar/guest-agent/internal/reaper"
 )
 
@@ -71,11 +72,11 @@ func awaitNone(patience time.Duration) bool {
 // cleanFilesystems unmounts what is on a disk, last mounted first, and leaves the root read-only.
 func cleanFilesystems() {
 	unix.Sync()
-	table, err := os.ReadFile("/proc/self/mounts")
+	mounts, err := mounttable.Own()
 	if err != nil {
 		console.Log(err.Error())
 	}
-	targets := diskMounts(string(table))
+	targets := diskMounts(mounts)
 	for i := len(targets) - 1; i >= 0; i-- {
 		if err := unix.Unmount(targets[i], 0); err != nil {
 			console.Log("unmount ", targets[i], ": ", err.Error())
@@ -87,18 +88,13 @@ func cleanFilesystems() {
 	}
 }
 
-// diskMounts lists the mount points of block devices other than the root, from the text of a mount table.
-func diskMounts(table string) []string {
+// diskMounts lists the mount points of block devices other than the root.
+func diskMounts(mounts []mounttable.Mount) []string {
 	var targets []string
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[1] == "/" || !strings.HasPrefix(fields[0], "/dev/") {
-			continue
+	for _, m := range mounts {
+		if m.Path != "/" && strings.HasPrefix(m.Source, "/dev/") {
+			targets = append(targets, m.Path)
 		}
-		targets = append(targets, unescape.Replace(fields[1]))
 	}
 	return targets
 }
-
-// unescape undoes the octal escapes of the kernel's mount table.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

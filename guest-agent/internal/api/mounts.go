@@ -1,0 +1,30 @@
+package api
+
+import (
+	"net/http"
+
+	"sandbar/guest-agent/internal/volumes"
+)
+
+// putMount waits for a frozen root file system: the mount point may have to be made on it.
+func (s *server) putMount(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r)
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	request, err := volumes.ParseRequest(body)
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	if err := s.Gate.Await(r.Context()); err != nil {
+		answerError(w, err)
+		return
+	}
+	answerDone(w, s.Volumes.Mount(r.Context(), r.PathValue("id"), request))
+}
+
+func (s *server) deleteMount(w http.ResponseWriter, r *http.Request) {
+	answerDone(w, s.Volumes.Unmount(r.PathValue("id")))
+}

@@ -1,0 +1,148 @@
+// A machine that becomes another may have connections of the address that it had: their programs would wait for minutes for
+// a peer that hears nothing any more. The kernel ends them when asked (sock_diag(7), SOCK_DESTROY).
+
+package identity
+
+import (
+	"net"
+	"os"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	sockDiagByFamily = 20 // SOCK_DIAG_BY_FAMILY
+	sockDestroy      = 21 // SOCK_DESTROY
+
+	// Sizes of struct inet_diag_req_v2 and struct inet_diag_sockid, and the place of the latter in the former and in
+	// struct inet_diag_msg, in bytes.
+	diagRequestSize = 56
+	socketIDSize    = 48
+	idInRequest     = 8
+	idInMessage     = 4
+	localAddress    = 4 // in the id: 16 bytes after the two ports
+
+	stateEstablished = 1 // also of a UDP socket that has one peer
+	stateListen      = 10
+)
+
+// socketKinds are whose connections are ended, with the states that count as one.
+var socketKinds = [...]struct {
+	protocol byte
+	states   uint32
+}{
+	{unix.IPPROTO_TCP, 0xfff &^ (1 << stateListen)},
+	{unix.IPPROTO_UDP, 1 << stateEstablished},
+}
+
+// endConnections ends every connection whose own end is one of the addresses: their programs get ECONNABORTED.
+func endConnections(addresses []*net.IPNet) error {
+	if len(addresses) == 0 {
+		return nil
+	}
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(socket)
+	var failure error
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // the latter also talks IPv4
+		for _, kind := range socketKinds {
+			ids, err := connectionsOf(socket, family, kind.protocol, kind.states, addresses)
+			if err != nil {
+				failure = err
+			}
+			for _, id := range ids {
+				if err := destroySocket(socket, family, kind.protocol, id); err != nil && err != unix.ENOENT {
+					failure = err
+				}
+			}
+		}
+	}
+	return failure
+}
+
+// connectionsOf lists the ids of sockets with one of the addresses.
+func connectionsOf(socket int, family, protocol byte, states uint32, addresses []*net.IPNet) (ids [][]byte, err error) {
+	request := diagRequest(sockDiagByFamily, unix.NLM_F_DUMP, family, protocol)
+	native.PutUint32(request[unix.SizeofNlMsghdr+4:], states)
+	if err := unix.Sendto(socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, os.NewSyscallError("send", err)
+	}
+	answer := make([]byte, 32<<10)
+	for {
+		messages, err := receive(socket, answer)
+		if err != nil {
+			return nil, err
+		}
+		for _, message := range messages {
+			switch message.Header.Type {
+			case unix.NLMSG_DONE:
+				return ids, nil
+			case unix.NLMSG_ERROR:
+				return nil, errnoOf(message)
+			}
+			if id := message.Data[idInMessage:]; len(id) >= socketIDSize && hasAddress(id, addresses) {
+				ids = append(ids, slices.Clone(id[:socketIDSize]))
+			}
+		}
+	}
+}
+
+// hasAddress compares the local address of a socket. One of IPv6 has an IPv4 address in its last four bytes.
+func hasAddress(id []byte, addresses []*net.IPNet) bool {
+	local := id[localAddress : localAddress+16]
+	return slices.ContainsFunc(addresses, func(address *net.IPNet) bool {
+		ip := address.IP.To4()
+		return net.IP(local[:4]).Equal(ip) || net.IP(local).Equal(ip)
+	})
+}
+
+func destroySocket(socket int, family, protocol byte, id []byte) error {
+	request := diagRequest(sockDestroy, unix.NLM_F_ACK, family, protocol)
+	copy(request[unix.SizeofNlMsghdr+idInRequest:], id)
+	if err := unix.Sendto(socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("send", err)
+	}
+	messages, err := receive(socket, make([]byte, 4096))
+	if err != nil || len(messages) == 0 {
+		return err
+	}
+	return errnoOf(messages[0])
+}
+
+func diagRequest(kind, flags uint16, family, protocol byte) []byte {
+	request := make([]byte, unix.SizeofNlMsghdr+diagRequestSize)
+	native.PutUint32(request, uint32(len(request)))
+	native.PutUint16(request[4:], kind)
+	native.PutUint16(request[6:], unix.NLM_F_REQUEST|flags)
+	request[unix.SizeofNlMsghdr] = family
+	request[unix.SizeofNlMsghdr+1] = protocol
+	return request
+}
+
+func receive(socket int, space []byte) ([]syscall.NetlinkMessage, error) {
+	for {
+		n, _, err := unix.Recvfrom(socket, space, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, os.NewSyscallError("receive", err)
+		}
+		return syscall.ParseNetlinkMessage(space[:n])
+	}
+}
+
+// errnoOf returns the error of an acknowledgement, or nil.
+func errnoOf(message syscall.NetlinkMessage) error {
+	if message.Header.Type != unix.NLMSG_ERROR || len(message.Data) < 4 {
+		return nil
+	}
+	if errno := syscall.Errno(-int32(native.Uint32(message.Data))); errno != 0 {
+		return errno
+	}
+	return nil
+}

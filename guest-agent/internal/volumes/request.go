@@ -1,0 +1,38 @@
+package volumes
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"sandbar/guest-agent/internal/fault"
+)
+
+// slots is how many disks a machine may have beside its root.
+const slots = 8
+
+// Request is where a volume is, and where it is to be mounted.
+type Request struct {
+	Slot int    `json:"slot"` // its SCSI id
+	Path string `json:"path"`
+}
+
+// ParseRequest reads the JSON of a request and checks it.
+func ParseRequest(body []byte) (Request, error) {
+	request := Request{Slot: -1}
+	if err := json.Unmarshal(body, &request); err != nil {
+		return request, invalid("the body is not a mount: " + err.Error())
+	}
+	if request.Slot < 0 || request.Slot >= slots {
+		return request, invalid("slot is not within 0 and 7")
+	}
+	if request.Path == "/" || !filepath.IsAbs(request.Path) || filepath.Clean(request.Path) != request.Path ||
+		strings.ContainsRune(request.Path, 0) {
+		return request, invalid("path is not an absolute path in its shortest form, or is the root")
+	}
+	return request, nil
+}
+
+func invalid(detail string) error  { return fault.New(fault.Validation, detail) }
+func conflict(detail string) error { return fault.New(fault.Conflict, detail) }
+func internal(detail string) error { return fault.New(fault.Internal, detail) }
