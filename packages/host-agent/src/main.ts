@@ -30,6 +30,7 @@ import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
 import { Pool } from './pool/pool.ts';
+import { DataVolumes } from './storage/data-volumes.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { Templates } from './templates/templates.ts';
@@ -94,6 +95,7 @@ async function main(log: Logger): Promise<void> {
   const vms = new VmHost(hypervisor, network, log);
   await vms.adopt(found);
   const volumes = new VolumeStore(paths.volumes, log);
+  const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
   const { starter, templates, pool } = makeStarter(config, vms, log);
   const machines = new MachineRegistry(
@@ -104,6 +106,7 @@ async function main(log: Logger): Promise<void> {
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,
       volumes,
+      dataVolumes,
       layers,
       outputLimitBytes: config.outputLimitBytes,
       log,
@@ -114,6 +117,7 @@ async function main(log: Logger): Promise<void> {
   templates?.open();
   await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
   await machines.load(found);
+  dataVolumes.takeStraysBack();
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
   if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
   const audit = new HostAuditor(vms, machines, paths);
@@ -142,7 +146,7 @@ async function main(log: Logger): Promise<void> {
     lacks: [...jail.lacks],
     pool: pool.status(),
   });
-  const server = buildServer({ info, bootId, machines, volumes, audit }, log);
+  const server = buildServer({ info, bootId, machines, volumes, dataVolumes, audit }, log);
   rmSync(paths.hostAgentSocket, { force: true });
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);

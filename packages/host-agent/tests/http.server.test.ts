@@ -16,7 +16,7 @@ describe('host API', () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
     server = buildServer(
-      { info, bootId: 'boot-1', machines, volumes: host.volumes, audit: host.audit },
+      { info, bootId: 'boot-1', machines, volumes: host.volumes, dataVolumes: host.dataVolumes, audit: host.audit },
       pino({ level: 'silent' }),
     );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });

@@ -62,7 +62,14 @@ describe('data volumes', () => {
     await assert.rejects(volumes.ensure(ID, 6), conflict(/has 5 GB, not 6/));
     const machineDisk = join(dir, '..', `${OTHER}.qcow2`);
     writeFileSync(machineDisk, 'root disk');
-    await roots.keep(OTHER, machineDisk, { kind: 'root', size_gb: 5, machine_id: MACHINE, stack: null, image: null });
+    await roots.keep(OTHER, machineDisk, {
+      kind: 'root',
+      size_gb: 5,
+      machine_id: MACHINE,
+      stack: null,
+      image: null,
+      layers: null,
+    });
     await assert.rejects(volumes.ensure(OTHER, 5), conflict(/kept root disk/));
     assert.deepEqual(listed(), [ID]);
     assert.deepEqual(

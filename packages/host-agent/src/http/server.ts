@@ -3,6 +3,7 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import {
   EnsureMachine,
+  EnsureVolume,
   HOST_PATHS,
   HostAudit,
   HostAuditFix,
@@ -14,6 +15,7 @@ import {
   HostMachineList,
   HostMachineParams,
   HostOutputQuery,
+  HostVolume,
   HostVolumeList,
   HostVolumeParams,
   HostWaitQuery,
@@ -25,6 +27,7 @@ import {
 import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
 import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
+import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 
 /** A stdin of 512 KiB in base64, and the rest of a job. */
@@ -36,10 +39,13 @@ export type HostServices = {
   bootId: string;
   machines: MachineRegistry;
   volumes: VolumeStore;
+  dataVolumes: DataVolumes;
   audit: HostAuditor;
 };
 
-export function buildServer({ info, bootId, machines, volumes, audit }: HostServices, log: FastifyBaseLogger) {
+export function buildServer(services: HostServices, log: FastifyBaseLogger) {
+  const { info, bootId, machines, volumes, dataVolumes, audit } = services;
+  const allVolumes = () => [...volumes.list(), ...dataVolumes.list()];
   const server = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
@@ -129,10 +135,21 @@ export function buildServer({ info, bootId, machines, volumes, audit }: HostServ
   );
 
   server.get(HOST_PATHS.volumes, { schema: { response: { 200: HostVolumeList } } }, () => ({
-    volumes: volumes.list(),
+    volumes: allVolumes(),
   }));
 
+  server.put(
+    HOST_PATHS.volume,
+    { schema: { params: HostVolumeParams, body: EnsureVolume, response: { 200: HostVolume } } },
+    async (request) => {
+      const { id } = request.params;
+      await dataVolumes.ensure(id, request.body.size_gb);
+      return { volume_id: id, size_gb: request.body.size_gb, kind: 'data' as const };
+    },
+  );
+
   server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
+    await dataVolumes.remove(request.params.id);
     await volumes.remove(request.params.id);
     return reply.status(204).send();
   });
@@ -140,13 +157,13 @@ export function buildServer({ info, bootId, machines, volumes, audit }: HostServ
   server.get(HOST_PATHS.audit, { schema: { response: { 200: HostAudit } } }, async () => ({
     findings: await audit.look(),
     machines: machines.reports(),
-    volumes: volumes.list(),
+    volumes: allVolumes(),
     snapshots: [],
   }));
 
   server.post(HOST_PATHS.auditFix, { schema: { response: { 200: HostAuditFix } } }, async () => {
     const { findings, fixed } = await audit.fix();
-    return { findings, fixed, machines: machines.reports(), volumes: volumes.list(), snapshots: [] };
+    return { findings, fixed, machines: machines.reports(), volumes: allVolumes(), snapshots: [] };
   });
 
   server.get(HOST_PATHS.events, (request, reply) => {

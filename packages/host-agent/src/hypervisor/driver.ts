@@ -40,6 +40,9 @@ export type Nic =
   | { kind: 'tap'; mac: string; tapName: string }
   | { kind: 'user'; mac: string; subnet: string; gateway: string; nameServer: string };
 
+/** A file of the agent's own that becomes the VM's and a SCSI disk of its guest. `serial`: 36 characters at most. */
+export type PluggedFile = { slot: number; serial: string; file: string };
+
 /** How a VM came to its end. `powered-off` and `rebooted` are the guest's own doing. */
 export type VmExit = { cause: 'powered-off' | 'rebooted' | 'died'; reason: string };
 
@@ -66,6 +69,15 @@ export interface Vm {
   growDisk(bytes: number): Promise<void>;
   /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
   saveDevices(path: string): Promise<void>;
+  /**
+   * Makes a file a disk of the running guest. When it fails, part of it may be done: {@link unplugDisk} undoes it, and only then
+   * is the file nobody's.
+   */
+  plugDisk(disk: PluggedFile): Promise<void>;
+  /** Resolves when the VM has neither the disk of that slot nor its file; the guest should not use it any more. */
+  unplugDisk(slot: number): Promise<void>;
+  /** Serials of the disks that were plugged in, by slot; empty for half a disk, which {@link unplugDisk} takes out. */
+  pluggedDisks(): Promise<Map<number, string>>;
   /** Renames the run directory. */
   moveTo(runDir: string): void;
   /** Low priority on the host's processors, or the usual one. */

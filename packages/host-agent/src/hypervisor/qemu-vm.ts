@@ -5,7 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
 import type { Guest } from '../guest/guest.ts';
 import { GuestClient } from '../guest/guest-client.ts';
-import type { Vm, VmExit } from './driver.ts';
+import { linkIntoRunDirectory } from '../jail/run-links.ts';
+import type { PluggedFile, Vm, VmExit } from './driver.ts';
+import { plugDisk, pluggedDisks, unplugDisk } from './plug-disk.ts';
 import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
@@ -90,6 +92,20 @@ export class QemuVm implements Vm {
 
   async saveDevices(path: string): Promise<void> {
     await saveDevices(this.#qmp, this.runDir, path);
+  }
+
+  async plugDisk({ slot, serial, file }: PluggedFile): Promise<void> {
+    const { uid, runDir } = this.#record;
+    const link = linkIntoRunDirectory(runDir, file, uid === null ? undefined : { uid, gid: uid });
+    await plugDisk(this.#qmp, { slot, serial, path: link.name }, () => link.remove());
+  }
+
+  async unplugDisk(slot: number): Promise<void> {
+    await unplugDisk(this.#qmp, slot);
+  }
+
+  async pluggedDisks(): Promise<Map<number, string>> {
+    return pluggedDisks(this.#qmp);
   }
 
   moveTo(runDir: string): void {

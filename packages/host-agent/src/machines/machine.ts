@@ -20,6 +20,7 @@ import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
 import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
+import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { writeRecord } from '../storage/record-file.ts';
@@ -28,6 +29,7 @@ import type { VmHost } from '../vms/vm-host.ts';
 import type { BootLog } from './boot.ts';
 import { GuestLink } from './guest-link.ts';
 import { DISK, keepDisk } from './keep-disk.ts';
+import { checkVolumes, MachineVolumes, type VolumeBook } from './machine-volumes.ts';
 import { type MachineImage, type MachineRecord, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
 import type { Starter } from './starter.ts';
 
@@ -44,6 +46,7 @@ export type MachineHost = {
   machinesDir: string;
   runMachinesDir: string;
   volumes: VolumeStore;
+  dataVolumes: DataVolumes;
   layers: LayerStore;
   outputLimitBytes: number;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
@@ -57,6 +60,7 @@ export class Machine {
   readonly #dir: string;
   readonly #runDir: string;
   readonly #jobs: JobTable;
+  readonly #volumes: MachineVolumes;
   #record: MachineRecord;
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
@@ -80,6 +84,12 @@ export class Machine {
       onDoubt: () => this.#link?.renew(),
       onError: (err, jobId) => host.log.warn({ machine_id: id, job_id: jobId, err }, 'a job could not be followed'),
     });
+    const book: VolumeBook = {
+      read: () => this.#record.volumes,
+      save: (volumes) => this.#save({ volumes }),
+      note: (volumes) => this.#note({ volumes }),
+    };
+    this.#volumes = new MachineVolumes(id, host.dataVolumes, book, host.log);
   }
 
   /** A machine that this host has not seen before; nothing of it runs yet. */
@@ -90,6 +100,7 @@ export class Machine {
       spec: wanted.spec,
       image,
       layers: [],
+      volumes: [],
       status: 'stopped',
       reason: null,
       bootId: host.bootId,
@@ -127,37 +138,43 @@ export class Machine {
 
   /**
    * Brings the machine to what is wanted and resolves when it is there. Throws `conflict` for a generation that is
-   * behind, `fleet_capacity` on a full disk and `host_unavailable` when it cannot start.
+   * behind, `fleet_capacity` on a full disk, `host_unavailable` when it cannot start, and what {@link MachineVolumes} throws
+   * for volumes that it cannot have or does not let go.
    */
-  ensure(wanted: EnsureMachine): Promise<MachineReport> {
+  async ensure(wanted: EnsureMachine): Promise<MachineReport> {
     this.#refuseStale(wanted.generation);
+    const { generation, desired, volumes = [] } = wanted;
+    checkVolumes(volumes);
     return this.#enqueue(async () => {
-      this.#refuseStale(wanted.generation);
-      const { generation, desired } = wanted;
+      this.#refuseStale(generation);
       if (desired === 'running') {
         this.#save({ generation, desired });
+        if (this.#vm) await this.#volumes.bringTo(volumes, this.#vm, this.#findGuest);
+        else this.#volumes.assign(volumes);
         await this.#start();
       } else {
         this.#note({ generation, desired });
         await this.#stop();
+        this.#volumes.assign(volumes);
       }
       return this.report();
     });
   }
 
   /**
-   * Removes all that the host has of the machine, its VM at once. With `keepVolumeId` the guest powers off first (10 s at
-   * most), so that what it wrote is on its disk, and the disk becomes that volume. Throws what keeping the disk throws;
-   * the disk is the machine's then.
+   * Removes all that the host has of the machine, its VM at once. The guest of one that has volumes, or whose disk is kept
+   * as `keepVolumeId`, powers off first (10 s at most), so that what it wrote is there. The disk becomes that volume;
+   * throws what keeping it throws, and it is the machine's then.
    */
   destroy(generation: number, keepVolumeId?: string): Promise<void> {
     this.#refuseStale(generation);
     this.#record.generation = generation;
     // A boot or a graceful stop under way would hold the queue for its whole length.
     this.#destroying.abort();
-    if (keepVolumeId === undefined) this.#discarding.abort();
+    const isOutlived = () => keepVolumeId !== undefined || !this.#volumes.isEmpty;
+    if (!isOutlived()) this.#discarding.abort();
     return this.#enqueue(async () => {
-      if (this.#vm && keepVolumeId !== undefined) await this.#powerOff(this.#vm);
+      if (this.#vm && isOutlived()) await this.#powerOff(this.#vm);
       await this.#tearDown();
       if (keepVolumeId !== undefined) await this.#keepDisk(keepVolumeId);
       await rm(this.#dir, { recursive: true, force: true });
@@ -202,6 +219,8 @@ export class Machine {
     return this.#link;
   }
 
+  readonly #findGuest = (): Promise<Guest> => this.#runningLink().guest();
+
   #notRunning(): ServiceError {
     return new ServiceError('conflict', `the machine is ${this.#record.status}, not running`);
   }
@@ -211,7 +230,8 @@ export class Machine {
     try {
       this.#save({ status: 'starting', reason: null });
       this.#host.onMachineChange(this.report());
-      await this.#boot();
+      const vm = await this.#boot();
+      await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
       this.#save({ status: 'running', reason: null });
     } catch (error) {
       const failure = startFailure(error);
@@ -222,7 +242,7 @@ export class Machine {
     this.#host.onMachineChange(this.report());
   }
 
-  async #boot(): Promise<void> {
+  async #boot(): Promise<Vm> {
     const { spec, image, layers } = this.#record;
     const { network } = this.#host.vms;
     const { vm, guest } = await this.#host.starter.start({
@@ -243,10 +263,12 @@ export class Machine {
       abort: this.#destroying.signal,
     });
     this.#hold(vm, guest);
+    return vm;
   }
 
   async #takeUp(vm: Vm | undefined): Promise<void> {
     if (vm && this.#record.status === 'running') {
+      await this.#volumes.takeUp(vm);
       this.#hold(vm);
       return;
     }
@@ -320,7 +342,10 @@ export class Machine {
     this.#vm = undefined;
     this.#link?.close();
     this.#link = undefined;
-    if (vm) await this.#host.vms.discard(vm);
+    if (vm) {
+      await this.#host.vms.discard(vm);
+      this.#volumes.letGo();
+    }
     await this.#jobs.loseAll();
     await rm(this.#runDir, { recursive: true, force: true });
   }

@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
 import { readRecord } from '../storage/record-file.ts';
+import type { AttachedVolume } from './machine-volumes.ts';
 
 /** The record's file in a machine's folder. */
 export const RECORD = 'machine.json';
@@ -18,6 +19,8 @@ export type MachineRecord = {
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
+  /** Data volumes: of a machine that runs, all that its VM may have. */
+  volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
   /** Why it failed, or why it stopped without being asked. */
   reason: string | null;
@@ -28,8 +31,8 @@ export type MachineRecord = {
 /** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
   const record = readRecord<MachineRecord>(join(dir, RECORD));
-  // One of an earlier version knows of no layers.
-  return record && { ...record, layers: record.layers ?? [] };
+  // One of an earlier version knows of no layers and no volumes.
+  return record && { ...record, layers: record.layers ?? [], volumes: record.volumes ?? [] };
 }
 
 /** What is true of a machine whose record is found but whose VM is not. Pure. */

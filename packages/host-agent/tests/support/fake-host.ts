@@ -10,6 +10,7 @@ import { MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { Pool } from '../../src/pool/pool.ts';
+import { DataVolumes } from '../../src/storage/data-volumes.ts';
 import { LayerStore } from '../../src/storage/layers.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { Templates } from '../../src/templates/templates.ts';
@@ -63,6 +64,7 @@ export class FakeHost {
   #life = new Life();
   registry!: MachineRegistry;
   volumes!: VolumeStore;
+  dataVolumes!: DataVolumes;
   layers!: LayerStore;
   audit!: HostAuditor;
 
@@ -93,6 +95,7 @@ export class FakeHost {
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
     this.layers = new LayerStore(this.paths.layers);
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
+    this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
     const hypervisor = mortal(this.hypervisor, this.#life, isPart);
     const log = { ...silent, warn: (_: object, message: string) => void this.warnings.push(message) };
     const vms = new VmHost(hypervisor, mortal(this.network, this.#life, isPart), log);
@@ -109,6 +112,7 @@ export class FakeHost {
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
         volumes: this.volumes,
+        dataVolumes: this.dataVolumes,
         layers: this.layers,
         outputLimitBytes,
         log: silent,
@@ -123,6 +127,7 @@ export class FakeHost {
     templates?.open();
     await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
     await this.registry.load(found);
+    this.dataVolumes.takeStraysBack();
     return this.registry;
   }
 

@@ -16,7 +16,15 @@ import { basename, dirname } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMount } from '../../src/guest/guest.ts';
-import type { Hypervisor, HypervisorInventory, Restore, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import type {
+  Hypervisor,
+  HypervisorInventory,
+  PluggedFile,
+  Restore,
+  Vm,
+  VmExit,
+  VmSpec,
+} from '../../src/hypervisor/driver.ts';
 import { never } from './mortal.ts';
 
 export type FaultPoint =
@@ -28,6 +36,8 @@ export type FaultPoint =
   | 'listJobs'
   | 'mountVolume'
   | 'unmountVolume'
+  | 'plugDisk'
+  | 'unplugDisk'
   | 'freeze'
   | 'thaw'
   | 'saveDevices'
@@ -49,6 +59,7 @@ const FIRST_PID = 100_000_000;
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
   fingerprint = 'fake';
+  resumeFingerprint = 'fake';
   /** VMs that run now, by the name of their run directory: a machine's id, or what the pool calls its clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
@@ -162,6 +173,8 @@ export class FakeVm implements Vm {
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
   readonly jobs = new Map<string, FakeJob>();
+  /** Disks that were plugged in, by slot. */
+  readonly plugged = new Map<number, PluggedFile>();
   /** What the guest has mounted, by volume. */
   readonly mounts = new Map<string, VolumeMount>();
   /** What holds a mounted volume, by volume: its unmount is refused with this. */
@@ -250,6 +263,28 @@ export class FakeVm implements Vm {
 
   saveDevices(path: string): Promise<void> {
     return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
+  }
+
+  plugDisk(disk: PluggedFile): Promise<void> {
+    return this.step('plugDisk', () => {
+      for (const vm of this.#hypervisor.running.values())
+        for (const { file } of vm.plugged.values())
+          if (file === disk.file) this.#hypervisor.violations.push(`${file} was plugged in twice`);
+      if (!existsSync(disk.file)) throw new Error('no such file');
+      this.plugged.set(disk.slot, disk);
+    });
+  }
+
+  unplugDisk(slot: number): Promise<void> {
+    return this.step('unplugDisk', () => {
+      if ([...this.mounts.values()].some((mount) => mount.slot === slot))
+        this.#hypervisor.violations.push('a mounted volume was unplugged');
+      this.plugged.delete(slot);
+    });
+  }
+
+  async pluggedDisks(): Promise<Map<number, string>> {
+    return new Map([...this.plugged].map(([slot, { serial }]) => [slot, serial]));
   }
 
   /** An agent that dies here is one whose calls have no effect any more; the failure only ends what it was doing. */
@@ -354,6 +389,8 @@ export class FakeGuest implements Guest {
       const own = mounts.get(mount.volumeId);
       if (own && (own.path !== mount.path || own.slot !== mount.slot))
         throw new ServiceError('conflict', `the volume is mounted at ${own.path}`);
+      if (this.#vm.plugged.get(mount.slot)?.serial !== mount.volumeId)
+        throw new ServiceError('conflict', 'the disk does not show up');
       const isTaken = [...mounts.values()].some(
         ({ volumeId, path, slot }) => volumeId !== mount.volumeId && (path === mount.path || slot === mount.slot),
       );
