@@ -23,7 +23,8 @@ type account struct {
 	shell  string
 }
 
-// findAccount resolves a name, a uid or uid:gid below the root directory; an empty spec is root.
+// findAccount resolves a name or a uid, or one with a group behind a colon, below the root directory; an empty spec is
+// root.
 func findAccount(root, spec string) (account, error) {
 	if spec == "" {
 		spec = "root"
@@ -32,7 +33,7 @@ func findAccount(root, spec string) (account, error) {
 	found, ok := searchPasswd(passwd, spec)
 	if !ok {
 		var err error
-		if found, err = accountWithoutEntry(passwd, spec); err != nil {
+		if found, err = accountWithoutEntry(root, passwd, spec); err != nil {
 			return account{}, err
 		}
 	}
@@ -42,27 +43,45 @@ func findAccount(root, spec string) (account, error) {
 	return found, nil
 }
 
-func accountWithoutEntry(passwd, spec string) (account, error) {
-	if spec == "root" {
-		return account{name: "root", home: "/root", shell: "/bin/sh"}, nil
-	}
+// accountWithoutEntry resolves what is not simply the name or uid of an entry: user:group, each by name or by id.
+func accountWithoutEntry(root, passwd, spec string) (account, error) {
 	user, group, hasGroup := strings.Cut(spec, ":")
-	uid, err := strconv.ParseUint(user, 10, 32)
-	if err != nil {
-		return account{}, invalid("no such user: " + spec)
-	}
 	found, ok := searchPasswd(passwd, user)
 	if !ok {
-		found = account{uid: uint32(uid), home: "/", shell: "/bin/sh"}
-	}
-	if hasGroup {
-		gid, err := strconv.ParseUint(group, 10, 32)
-		if err != nil {
-			return account{}, invalid("no such group: " + group)
+		uid, err := strconv.ParseUint(user, 10, 32)
+		switch {
+		case user == "root":
+			found = account{name: "root", home: "/root", shell: "/bin/sh"}
+		case err != nil:
+			return account{}, invalid("no such user: " + spec)
+		default:
+			found = account{uid: uint32(uid), home: "/", shell: "/bin/sh"}
 		}
-		found.gid = uint32(gid)
 	}
+	if !hasGroup {
+		return found, nil
+	}
+	gid, ok := searchGroup(readDatabase(root+"/etc/group"), group)
+	if !ok {
+		return account{}, invalid("no such group: " + group)
+	}
+	found.gid = gid
 	return found, nil
+}
+
+// searchGroup finds the group of that name or, failing that, takes the name for its id.
+func searchGroup(groups, wanted string) (uint32, bool) {
+	for line := range strings.Lines(groups) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if len(fields) < 4 || fields[0] != wanted || wanted == "" {
+			continue
+		}
+		if gid, err := strconv.ParseUint(fields[2], 10, 32); err == nil {
+			return uint32(gid), true
+		}
+	}
+	gid, err := strconv.ParseUint(wanted, 10, 32)
+	return uint32(gid), err == nil
 }
 
 // searchPasswd finds the entry whose name or, failing that, uid is wanted.

@@ -33,13 +33,17 @@ func TestFindAccount(t *testing.T) {
 		"1000":  {name: "1000", uid: 5, gid: 5, home: "/five", shell: "/bin/sh"},
 		"7:9":   {name: "bob", uid: 7, gid: 9, groups: []uint32{4, 27}, home: "/", shell: "/bin/sh"},
 		"99:98": {uid: 99, gid: 98, home: "/", shell: "/bin/sh"},
-		"99":    {uid: 99, home: "/", shell: "/bin/sh"},
+
+		"99:adm":   {uid: 99, gid: 4, home: "/", shell: "/bin/sh"},
+		"ann:sudo": {name: "ann", uid: 1000, gid: 27, groups: []uint32{4}, home: "/home/ann", shell: "/bin/sh"},
+		"root:0":   {name: "root", home: "/root", shell: "/bin/bash"},
+		"99":       {uid: 99, home: "/", shell: "/bin/sh"},
 	} {
 		if got, err := findAccount(root, spec); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v", spec, got, err)
 		}
 	}
-	for _, spec := range []string{"eve", "bad", "-1", "99:x", "ann:x", "4294967296", ":", "root:0"} {
+	for _, spec := range []string{"eve", "bad", "-1", "99:x", "ann:x", "4294967296", ":", "root:", "eve:adm", "ann:"} {
 		if got, err := findAccount(root, spec); err == nil {
 			t.Errorf("%q: %+v", spec, got)
 		}
