@@ -8,6 +8,7 @@ import koffi from 'koffi';
 const MFD_CLOEXEC = 1;
 const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
+const F_GET_SEALS = 1034;
 const SEALS = { shrink: 2, grow: 4, write: 8 } as const;
 const PR_SET_THP_DISABLE = 41;
 
@@ -40,6 +41,13 @@ export async function makeSealedMemory(
     closeSync(fd);
     throw error;
   }
+}
+
+/** Whether nobody can change the content of a file any more. */
+export function isSealed(fd: number): boolean {
+  const seals: number = fcntl(fd, F_GET_SEALS, 0);
+  const wanted = SEALS.shrink | SEALS.grow | SEALS.write;
+  return seals >= 0 && (seals & wanted) === wanted;
 }
 
 /**

@@ -1,0 +1,198 @@
+// The memory of a running VM's guest, seen from outside its process: which pages the VM has of its own, and what is in
+// them. Of a clone most pages are those of the sealed memory that it started from, which nobody has to hold still.
+import { closeSync, constants, fstatSync, openSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import koffi from 'koffi';
+import { BLOCK_BYTES, PAGE_BYTES, usedBlocks, writeUsed } from '../storage/sparse-file.ts';
+import { isAlive, type ProcessInfo } from './process.ts';
+import { RESTORE_FDS } from './qemu-args.ts';
+import type { QmpClient } from './qmp.ts';
+import { isSealed } from './sealed-memory.ts';
+
+/** What is asked of /proc/PID/pagemap at once: of 64 MiB, 128 KiB. */
+const MAP_WINDOW_BYTES = 64 * BLOCK_BYTES;
+const MAP_ENTRY_BYTES = 8;
+/** The highest byte of an entry (Linux, admin-guide/mm/pagemap.rst): present or swapped, and not of a file. */
+const PRESENT_OR_SWAPPED = 0xc0;
+const OF_FILE = 0x20;
+const IOVEC_BYTES = 16;
+const MAX_RUNS = BLOCK_BYTES / PAGE_BYTES;
+/** Blocks that are read and written at the same time. */
+const LANES = 2;
+
+const libc = koffi.load('libc.so.6');
+const processVmReadv = libc.func(
+  'int64_t process_vm_readv(int pid, void *local, unsigned long nlocal, void *remote, unsigned long nremote, unsigned long flags)',
+);
+
+/** Where it is. `base`: the sealed memory under a clone's; undefined: all pages are the VM's own. */
+export type GuestMemory = { process: ProcessInfo; address: number; bytes: number; base: FileHandle | undefined };
+
+/**
+ * Finds the memory of a VM. Whoever has taken over a QEMU can name any place in it, and gets what it had already.
+ * Throws `conflict` when the kernel lets this agent not read other processes. `base` has to be closed.
+ */
+export async function findGuestMemory(
+  qmp: QmpClient,
+  process: ProcessInfo,
+  bytes: number,
+  isClone: boolean,
+): Promise<GuestMemory> {
+  refuseUnreadable(process.pid);
+  const answer = await qmp.execute('human-monitor-command', { 'command-line': 'gpa2hva 0' });
+  const address = Number(/is (0x[0-9a-f]+)/.exec(typeof answer === 'string' ? answer : '')?.[1]);
+  if (!Number.isSafeInteger(address) || address % PAGE_BYTES !== 0)
+    throw new Error('QEMU does not say where the memory of its guest is');
+  return { process, address, bytes, base: isClone ? await openBase(process.pid, bytes) : undefined };
+}
+
+/**
+ * Copies every block in which the VM has pages of its own to the same place of `target`, which holds zeros. The VM has to
+ * stand still. Returns which blocks those were, one byte each.
+ */
+export async function copyOwnBlocks(memory: GuestMemory, target: FileHandle): Promise<Uint8Array> {
+  const copied = new Uint8Array(Math.ceil(memory.bytes / BLOCK_BYTES));
+  const map = await open(`/proc/${memory.process.pid}/pagemap`, 'r');
+  const blocks = ownBlocks(map, memory);
+  try {
+    const lanes = Array.from({ length: LANES }, () => new Lane(memory, target).copy(blocks, copied));
+    // All have to have ended: one that still wrote would write to whatever is opened next.
+    for (const result of await Promise.allSettled(lanes)) if (result.status === 'rejected') throw result.reason;
+  } finally {
+    await map.close();
+  }
+  // A process that has its number now would have been read instead of one that is gone.
+  if (!isAlive(memory.process)) throw new Error('QEMU ended while its memory was read');
+  return copied;
+}
+
+/** Copies what the VM shares with others, all but the blocks that were copied; it may run. */
+export async function copyBaseBlocks(memory: GuestMemory, copied: Uint8Array, target: FileHandle): Promise<void> {
+  if (!memory.base) return;
+  for await (const { offset, bytes } of usedBlocks(memory.base, memory.bytes))
+    if (copied[offset / BLOCK_BYTES] === 0) await writeUsed(target.fd, bytes, offset);
+}
+
+/** Runs of pages in one block. */
+type OwnBlock = { offset: number; length: number; runs: { from: number; to: number }[] };
+
+/** Reads and writes one block after the other; some of them take turns on one list. */
+class Lane {
+  readonly #memory: GuestMemory;
+  readonly #target: FileHandle;
+  readonly #buffer = Buffer.allocUnsafe(BLOCK_BYTES);
+  readonly #local = Buffer.allocUnsafe(MAX_RUNS * IOVEC_BYTES);
+  readonly #remote = Buffer.allocUnsafe(MAX_RUNS * IOVEC_BYTES);
+
+  constructor(memory: GuestMemory, target: FileHandle) {
+    this.#memory = memory;
+    this.#target = target;
+  }
+
+  async copy(blocks: AsyncGenerator<OwnBlock>, copied: Uint8Array): Promise<void> {
+    try {
+      for (;;) {
+        const { value: block, done } = await blocks.next();
+        if (done) return;
+        await writeUsed(this.#target.fd, await this.#read(block), block.offset);
+        copied[block.offset / BLOCK_BYTES] = 1;
+      }
+    } finally {
+      // The other lanes need not go on after a failure.
+      await blocks.return(undefined);
+    }
+  }
+
+  /** The block as the guest sees it: what is below, with the VM's own pages over it. */
+  async #read({ offset, length, runs }: OwnBlock): Promise<Buffer> {
+    const bytes = this.#buffer.subarray(0, length);
+    const isWhole = runs[0]?.from === 0 && runs[0].to === length;
+    const { base } = this.#memory;
+    if (!isWhole && !base) bytes.fill(0);
+    if (!isWhole && base && (await base.read(bytes, 0, length, offset)).bytesRead < length)
+      throw new Error('the memory below that of a clone is too short');
+    await this.#readRuns(this.#memory.address + offset, runs);
+    return bytes;
+  }
+
+  /** One call for all runs. Throws when a page cannot be read. */
+  async #readRuns(address: number, runs: OwnBlock['runs']): Promise<void> {
+    const buffer = BigInt(koffi.address(this.#buffer));
+    let wanted = 0;
+    for (const [index, { from, to }] of runs.entries()) {
+      const at = index * IOVEC_BYTES;
+      this.#local.writeBigUInt64LE(buffer + BigInt(from), at);
+      this.#remote.writeBigUInt64LE(BigInt(address + from), at);
+      for (const vectors of [this.#local, this.#remote]) vectors.writeBigUInt64LE(BigInt(to - from), at + 8);
+      wanted += to - from;
+    }
+    const read = await readProcess(this.#memory.process.pid, this.#local, this.#remote, runs.length);
+    if (read !== wanted) throw new Error('a part of the memory of QEMU cannot be read');
+  }
+}
+
+/** Bytes read, or -1. */
+function readProcess(pid: number, local: Buffer, remote: Buffer, count: number): Promise<number> {
+  return new Promise((resolve, reject) =>
+    processVmReadv.async(pid, local, count, remote, count, 0, (error: Error | null, bytes: number) =>
+      error ? reject(error) : resolve(Number(bytes)),
+    ),
+  );
+}
+
+async function* ownBlocks(map: FileHandle, { address, bytes }: GuestMemory): AsyncGenerator<OwnBlock> {
+  const entries = Buffer.allocUnsafe((MAP_WINDOW_BYTES / PAGE_BYTES) * MAP_ENTRY_BYTES);
+  for (let window = 0; window < bytes; window += MAP_WINDOW_BYTES) {
+    const windowBytes = Math.min(MAP_WINDOW_BYTES, bytes - window);
+    const length = (windowBytes / PAGE_BYTES) * MAP_ENTRY_BYTES;
+    const at = ((address + window) / PAGE_BYTES) * MAP_ENTRY_BYTES;
+    const { bytesRead } = await map.read(entries, 0, length, at);
+    if (bytesRead < length) throw new Error('the kernel does not tell which pages QEMU has');
+    for (let from = 0; from < windowBytes; from += BLOCK_BYTES) {
+      const blockBytes = Math.min(BLOCK_BYTES, windowBytes - from);
+      const runs = ownRuns(entries, from, blockBytes);
+      if (runs.length > 0) yield { offset: window + from, length: blockBytes, runs };
+    }
+  }
+}
+
+/** The pages of a block that are the VM's own, with places in the block; `from`: of the block in the entries' window. */
+function ownRuns(entries: Buffer, from: number, length: number): OwnBlock['runs'] {
+  const runs: OwnBlock['runs'] = [];
+  let last: OwnBlock['runs'][number] | undefined;
+  for (let at = 0; at < length; at += PAGE_BYTES) {
+    const flags = entries[((from + at) / PAGE_BYTES) * MAP_ENTRY_BYTES + MAP_ENTRY_BYTES - 1] ?? 0;
+    if ((flags & PRESENT_OR_SWAPPED) === 0 || (flags & OF_FILE) !== 0) continue;
+    if (last?.to === at) last.to += PAGE_BYTES;
+    else {
+      last = { from: at, to: at + PAGE_BYTES };
+      runs.push(last);
+    }
+  }
+  return runs;
+}
+
+/** The descriptor that it was started with. Sealed, or it would not be what it was while it is copied. */
+async function openBase(pid: number, bytes: number): Promise<FileHandle> {
+  const flags = constants.O_RDONLY | constants.O_NONBLOCK;
+  const base = await open(`/proc/${pid}/fd/${RESTORE_FDS.memory}`, flags);
+  const facts = fstatSync(base.fd);
+  if (facts.isFile() && facts.size === bytes && isSealed(base.fd)) return base;
+  await base.close();
+  throw new Error('QEMU does not have the memory any more that it was started with');
+}
+
+/** Root of a container, or an account after its agent was started again (Yama), may start processes and not read them. */
+function refuseUnreadable(pid: number): void {
+  try {
+    closeSync(openSync(`/proc/${pid}/mem`, constants.O_RDONLY));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw error;
+    throw new ServiceError(
+      'conflict',
+      "this host does not let its agent read the memory of its machines, so it cannot be saved: run it as root (in a container, with CAP_SYS_PTRACE), or with kernel.yama.ptrace_scope=0; snapshots of the disk alone don't need it",
+      { cause: error },
+    );
+  }
+}
