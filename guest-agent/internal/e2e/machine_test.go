@@ -20,6 +20,8 @@ import (
 type machine struct {
 	port    *port
 	socket  string
+	qmp     string // path of the monitor's socket
+	disk    string
 	console string // path of its log
 	ended   chan struct{}
 }
@@ -37,17 +39,27 @@ func bootMachine(t *testing.T) *machine {
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-b", rootfs, "-F", "raw", disk, "10G").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
-	m := &machine{socket: filepath.Join(directory, "port"), console: filepath.Join(directory, "console"), ended: make(chan struct{})}
-	token := testToken
-	qemu := exec.Command("qemu-system-x86_64", "-M", "microvm,acpi=on", "-accel", "tcg", "-cpu", "qemu64", "-m", "1024",
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "file:"+m.console,
-		"-kernel", kernel, "-initrd", initramfs,
-		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda sandbar.channel="+hex.EncodeToString(token[:])+
-			" "+os.Getenv("SANDBAR_TEST_APPEND"),
-		"-drive", "if=none,id=d0,format=qcow2,file="+disk, "-device", "virtio-blk-device,drive=d0",
+	return startMachine(t, disk, "-kernel", kernel, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda sandbar.channel="+hex.EncodeToString(testToken[:])+
+			" "+os.Getenv("SANDBAR_TEST_APPEND"))
+}
+
+// startMachine starts a QEMU on the disk and connects to its guest. more: what it boots, or is restored from.
+func startMachine(t *testing.T, disk string, more ...string) *machine {
+	t.Helper()
+	directory := t.TempDir()
+	m := &machine{
+		disk: disk, socket: filepath.Join(directory, "port"), qmp: filepath.Join(directory, "qmp"),
+		console: filepath.Join(directory, "console"), ended: make(chan struct{}),
+	}
+	qemu := exec.Command("qemu-system-x86_64", append([]string{"-M", "microvm,acpi=on", "-accel", "tcg", "-cpu", "qemu64", "-m", "1024",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "file:" + m.console,
+		"-qmp", "unix:" + m.qmp + ",server=on,wait=off",
+		"-blockdev", "file,node-name=root-file,filename=" + disk, "-blockdev", "qcow2,node-name=root,file=root-file",
+		"-device", "virtio-blk-device,drive=root", "-device", "virtio-scsi-device,id=scsi0",
 		"-netdev", "user,id=n0", "-device", "virtio-net-device,netdev=n0", "-device", "virtio-serial-device",
-		"-chardev", "socket,id=c0,server=on,wait=off,path="+m.socket,
-		"-device", "virtserialport,chardev=c0,name=org.sandbar.agent")
+		"-chardev", "socket,id=c0,server=on,wait=off,path=" + m.socket,
+		"-device", "virtserialport,chardev=c0,name=org.sandbar.agent"}, more...)...)
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
