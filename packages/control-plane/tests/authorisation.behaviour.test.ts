@@ -67,6 +67,7 @@ function fill(path: string, resources: Resources): string {
 const BODIES: Record<string, object> = {
   createExec: { command: 'true' },
   createApiKey: { name: 'x', scope: 'read' },
+  attachVolume: { machine_id: randomUUID() },
   changePassword: { current_password: 'not this one', new_password: 'another password' },
 };
 const bodyOf = (operationId: string): CallOptions =>

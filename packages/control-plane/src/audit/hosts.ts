@@ -6,13 +6,13 @@ import type { HostRow } from '../db/tables.ts';
 import { claimIsFree } from '../machines/claim.ts';
 import type { Finding } from './finding.ts';
 import { type AuditedMachine, compareMachines } from './machines.ts';
-import { compareVolumes } from './volumes.ts';
+import { type AuditedVolume, compareVolumes } from './volumes.ts';
 
 export type HostLook = { findings: Finding[]; machines: number; volumes: number };
 
 /** Throws what the host refuses with. */
 export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
-  const volumeRows = await app.db.selectFrom('volumes').selectAll().where('host_id', '=', host.id).execute();
+  const volumeRows = await listAuditedVolumes(app, host.id);
   const { findings, machines, volumes } = await app.hosts.client(host.id).audit();
   const reportedIds = machines.map((report) => report.machine_id);
   const rows: AuditedMachine[] = await app.db
@@ -34,6 +34,17 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
     machines: rows.filter((row) => row.state !== 'destroyed').length,
     volumes: volumeRows.length,
   };
+}
+
+function listAuditedVolumes(app: App, hostId: string): Promise<AuditedVolume[]> {
+  const isMachineBusy = sql<boolean>`exists (
+    select from machines where machines.id = volumes.machine_id and claim_expires_at >= now())`;
+  return app.db
+    .selectFrom('volumes')
+    .selectAll()
+    .select(sql<boolean>`not ${claimIsFree} or ${isMachineBusy}`.as('isBusy'))
+    .where('host_id', '=', hostId)
+    .execute();
 }
 
 /** Mending is the host's own work, of everything at once. */

@@ -2,9 +2,12 @@
 import type { HostVolume } from '@sandbar/contract/host-api.ts';
 import type { HostRow, VolumeRow } from '../db/tables.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
-import { findVolumeAgain, LOST_DISK, loseVolume } from '../reconcilers/volumes.ts';
+import { finishVolume } from '../reconcilers/volume-changes.ts';
+import { findVolumeAgain, LOST_DISK, loseVolume, removeUnknownVolume } from '../reconcilers/volumes.ts';
 import type { Finding, Mend } from './finding.ts';
-import { removeUnknownVolume } from './mend.ts';
+
+/** A row with whether an operation works on it, by the database's clock. */
+export type AuditedVolume = VolumeRow & { isBusy: boolean };
 
 /**
  * `rows`: all of the host, read before the host was asked. `beingKept`: volumes that the deletes under way make of their
@@ -12,7 +15,7 @@ import { removeUnknownVolume } from './mend.ts';
  */
 export function compareVolumes(
   host: Pick<HostRow, 'id' | 'created_at'>,
-  rows: readonly VolumeRow[],
+  rows: readonly AuditedVolume[],
   beingKept: ReadonlySet<string>,
   volumes: readonly HostVolume[],
 ): Finding[] {
@@ -42,12 +45,18 @@ function unknownOnHost(host: Pick<HostRow, 'id' | 'created_at'>, { volume_id: id
   };
 }
 
-function differenceOf(row: VolumeRow, volume: HostVolume | undefined): Finding[] {
+function differenceOf(row: AuditedVolume, volume: HostVolume | undefined): Finding[] {
   const about = { area: 'volume', hostId: row.host_id, subject: row.id } as const;
   const key = (what: string) => `volume/${row.id}/${row.state}/${what}`;
   if (row.deleting) {
     // The reconciler finishes it; it is a finding when it cannot.
     return [{ ...about, key: key('deleting'), detail: 'Its delete was accepted and is not finished.' }];
+  }
+  if (row.change !== null) {
+    // A machine's create ends what takes a volume.
+    if (row.isBusy || row.change === 'taking') return [];
+    const mend: Mend = { fix: 'finish it', did: 'finished it', run: (app) => finishVolume(app, row) };
+    return [{ ...about, key: key(row.change), detail: `It is ${row.change}, and nobody works on it.`, mend }];
   }
   if (!volume && row.state !== 'error') {
     const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseVolume(app, row.id) };

@@ -10,6 +10,7 @@ import * as sessions from './migrations/003-sessions.ts';
 import * as draining from './migrations/004-draining.ts';
 import * as volumes from './migrations/005-volumes.ts';
 import * as volumeError from './migrations/006-volume-error.ts';
+import * as volumeChanges from './migrations/007-volume-changes.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
@@ -20,6 +21,7 @@ export const MIGRATIONS = {
   '004-draining': draining,
   '005-volumes': volumes,
   '006-volume-error': volumeError,
+  '007-volume-changes': volumeChanges,
 };
 
 /** Any constant; it only has to be the same in every replica. */

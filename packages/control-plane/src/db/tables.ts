@@ -176,6 +176,13 @@ export type MachineTable = {
   claim_expires_at: ColumnType<Date | null, Date | null, Date | null>;
 };
 
+/**
+ * What is being done to a volume. `creating`: its row is there, its disk may be. `attaching`, `detaching`: to or from
+ * `machine_id`, under that machine's claim; one whose state says that it is there already is being undone. `taking`: a
+ * machine's create makes a root disk of it.
+ */
+export type VolumeChange = 'creating' | 'attaching' | 'detaching' | 'taking';
+
 export type VolumeTable = {
   id: string;
   account_id: string;
@@ -185,9 +192,13 @@ export type VolumeTable = {
   kind: VolumeKind;
   size_gb: number;
   state: VolumeState;
-  /** Set while it is attached. */
+  /** Set while it is attached, being attached or being detached. */
   machine_id: Generated<string | null>;
   mount_path: Generated<string | null>;
+  change: Generated<VolumeChange | null>;
+  /** Of the create under way, renewed while it lives. */
+  claim_token: Generated<string | null>;
+  claim_expires_at: ColumnType<Date | null, Date | null | undefined, Date | null>;
   /** The stack of the machine that a root disk comes from. */
   stack: Generated<string | null>;
   /** A delete was accepted: absent for everybody but the reconciler. */

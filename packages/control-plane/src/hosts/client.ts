@@ -34,6 +34,8 @@ export type HostClient = {
   deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
   /** The volumes whose disks are there. */
   listVolumes(): Promise<HostVolume[]>;
+  /** Makes an empty data volume; one that is there already is left alone. */
+  ensureVolume(volumeId: string, sizeGb: number): Promise<HostVolume>;
   /** Succeeds also when there is nothing to delete. */
   deleteVolume(volumeId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
@@ -116,9 +118,10 @@ export function createHostClient(socketPath: string): HostClient {
       });
       return list.volumes;
     },
+    ensureVolume: (id, sizeGb) =>
+      json({ method: 'PUT', path: volumePath(id), body: { size_gb: sizeGb }, timeoutMs: SLACK_MS }),
     deleteVolume: async (id) => {
-      const path = HOST_PATHS.volume.replace(':id', id);
-      await orAbsent(json({ method: 'DELETE', path, timeoutMs: REMOVE_MS }));
+      await orAbsent(json({ method: 'DELETE', path: volumePath(id), timeoutMs: REMOVE_MS }));
     },
     startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
     listRunningJobs: async (id) => {
@@ -172,6 +175,7 @@ const read = (answer: Answer): Promise<Buffer> =>
   });
 
 const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
+const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);
 const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
 
 /** `not_found` as undefined, for questions where absence is an answer. */

@@ -3,10 +3,11 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
+import { listWantedVolumes } from '../volumes/store.ts';
 
 /**
- * Ensures the row's machine `running` or `stopped` at its present generation. Throws what the host refused with,
- * `host_unavailable`, or `internal_error` when the machine ended up as something else.
+ * Ensures the row's machine `running` or `stopped` at its present generation, with its volumes. Throws what the host
+ * refused with, `host_unavailable`, or `internal_error` when the machine ended up as something else.
  */
 export async function ensureOnHost(app: App, row: MachineRow, desired: 'running' | 'stopped'): Promise<MachineReport> {
   const report = await app.hosts.client(row.host_id).ensureMachine(
@@ -22,6 +23,8 @@ export async function ensureOnHost(app: App, row: MachineRow, desired: 'running'
         private_ip: row.private_ip,
         hostname: hostnameOf(row.id),
       },
+      // One that never ran has none.
+      volumes: row.started_at === null ? [] : await listWantedVolumes(app, row.id),
     },
     app.config.timing.ensureMs,
   );

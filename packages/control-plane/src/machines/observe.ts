@@ -2,8 +2,10 @@
 // Only a running machine can change by itself; everything else is the work of whoever holds the claim.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
+import type { MachineRow } from '../db/tables.ts';
 import { settleJobsOf } from '../execs/settle.ts';
-import { changeState } from './store.ts';
+import type { Claim } from './claim.ts';
+import { type Change, changeState } from './store.ts';
 import { isLeaving } from './transition.ts';
 
 const MAX_REASON = 1000;
@@ -22,18 +24,35 @@ export async function observeMachine(app: App, hostId: string, report: MachineRe
     .executeTakeFirst();
   if (row?.state !== 'running' || isLeaving(row.desired) || row.generation > report.generation) return false;
   await settleJobsOf(app, row);
-  const reason = (report.reason ?? 'The virtual machine ended without a reason.').slice(0, MAX_REASON);
-  const changed = await changeState(
-    app,
-    row.id,
-    { observedGeneration: report.generation, from: ['running'] },
-    report.status === 'failed'
-      ? { to: 'error', error: reason }
-      : { to: 'stopped', desired: 'stopped', actor: 'system:host' },
-  );
+  const guard = { observedGeneration: report.generation, from: ['running'] } as const;
+  const changed = await changeState(app, row.id, guard, endOf(report));
   if (changed) app.log.warn({ machine_id: row.id, state: changed.state, reason: report.reason }, 'a machine ended');
   return changed !== undefined;
 }
+
+/** What becomes of a running machine whose host reports that it ended. */
+function endOf({ status, reason }: MachineReport): Change {
+  if (status === 'stopped') return { to: 'stopped', desired: 'stopped', actor: 'system:host' };
+  return { to: 'error', error: (reason ?? 'The virtual machine ended without a reason.').slice(0, MAX_REASON) };
+}
+
+/**
+ * A claimed machine as it is by now: asks its host before anything is asked of it that would bring back one that ended or
+ * was lost unseen. The claim is kept. Throws `ClaimLost`, `host_unavailable`.
+ */
+export async function noticeEnd(app: App, { machine, token }: Claim): Promise<MachineRow> {
+  if (machine.state !== 'running' && machine.state !== 'stopped') return machine;
+  const report = await app.hosts.client(machine.host_id).getMachine(machine.id);
+  const hasEnded = report && machine.state === 'running' && (report.status === 'failed' || report.status === 'stopped');
+  if (report && !hasEnded) return machine;
+  if (report) await settleJobsOf(app, machine);
+  const end: Change = report ? endOf(report) : { to: 'error', error: LOST_MACHINE };
+  const changed = await changeState(app, machine.id, { token }, { ...end, keepClaim: true });
+  app.log.warn({ machine_id: machine.id, state: changed?.state, reason: report?.reason }, 'a machine ended');
+  return changed ?? machine;
+}
+
+const LOST_MACHINE = 'The host has lost it: neither its virtual machine nor its disk is there any more.';
 
 /** Marks a running machine that its host does not know any more. */
 export async function loseMachine(app: App, id: string, generation: number): Promise<boolean> {
@@ -41,7 +60,7 @@ export async function loseMachine(app: App, id: string, generation: number): Pro
     app,
     id,
     { observedGeneration: generation, from: ['running', 'stopped'] },
-    { to: 'error', error: 'The host has lost it: neither its virtual machine nor its disk is there any more.' },
+    { to: 'error', error: LOST_MACHINE },
   );
   return changed !== undefined;
 }

@@ -1,5 +1,5 @@
 // SQL of machines. Every change of state goes through `changeState`: one transaction that also ends the jobs,
-// settles the quota, writes the feed and moves the memory reservation, so that they can never disagree.
+// sets volumes free, settles the quota, writes the feed and moves the memory reservation, so that they can never disagree.
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import { sql, type UpdateObject } from 'kysely';
@@ -12,7 +12,7 @@ import type { Database, Desired, MachineRow } from '../db/tables.ts';
 import { releaseMemory, reserveMemory } from '../hosts/store.ts';
 import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
 import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
-import { insertKeptDisk } from '../volumes/store.ts';
+import { freeVolumes, insertKeptDisk } from '../volumes/store.ts';
 import { claimIsFree } from './claim.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
@@ -51,9 +51,11 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
       .returningAll()
       .executeTakeFirstOrThrow();
     const ended = change.to === 'running' ? [] : await loseRunningJobs(tx, id);
+    const actor = change.actor ?? old.desired_by;
+    const detached = row.state === 'destroyed' ? await freeVolumes(tx, id, actor) : [];
     // Locks in the order of quotas/charge.ts.
     await settleQuota(tx, old, row);
-    await writeActivity(tx, row.account_id, [...ended, ...activityOf(old, row, change.actor ?? old.desired_by)]);
+    await writeActivity(tx, row.account_id, [...ended, ...detached, ...activityOf(old, row, actor)]);
     await moveReservation(app, tx, old, row);
     if (row.state === 'destroyed' && old.started_at === null) await freeKey(tx, id);
     return row;

@@ -10,7 +10,10 @@ import { MEMORY_HOLDERS } from '../machines/memory-holders.ts';
 type Counts = Record<`used_${QuotaDimension}` | `real_${QuotaDimension}`, number>;
 export type Miscount = { accountId: string; email: string; differences: string[] };
 
-/** What one account's rows add up to, by dimension; `a` is the account. */
+/**
+ * What one account's rows add up to, by dimension; `a` is the account. A volume that a machine takes is counted as its
+ * root disk already.
+ */
 const RECOUNT = sql`
   select machines.count as real_machines, machines.vcpus as real_vcpus, machines.memory_mb as real_memory_mb,
     machines.disk_gb + volumes.size_gb as real_storage_gb, volumes.data_count as real_volumes
@@ -19,7 +22,7 @@ const RECOUNT = sql`
        coalesce(sum(rootfs_size_gb), 0)::int as disk_gb
      from machines where account_id = a.id and state not in ('error', 'destroyed')) as machines,
     (select coalesce(sum(size_gb), 0)::int as size_gb, (count(*) filter (where kind = 'data'))::int as data_count
-     from volumes where account_id = a.id) as volumes`;
+     from volumes where account_id = a.id and change is distinct from 'taking') as volumes`;
 
 /** Accounts whose use is not what their rows add up to. */
 export async function findMiscounts(db: Db): Promise<Miscount[]> {

@@ -9,6 +9,7 @@ import { settleRunningJobs } from './jobs.ts';
 import { createSightings } from './sightings.ts';
 import { startTask, type Task } from './task.ts';
 import { finishUnfinished } from './unfinished.ts';
+import { finishVolumeChanges } from './volume-changes.ts';
 import { compareVolumes } from './volumes.ts';
 
 export type Reconciler = {
@@ -24,7 +25,7 @@ export type Reconciler = {
 export function startReconciler(app: App): Reconciler {
   const { reconcileMs, reconcileJobsMs } = app.config.timing;
   const unknownMachines = createSightings();
-  const lostVolumes = createSightings();
+  const volumes = { lost: createSightings(), unknown: createSightings() };
   let houseKeptAt = Number.NEGATIVE_INFINITY;
   const housekeeping = async () => {
     if (performance.now() - houseKeptAt < HOUSEKEEPING_MS) return;
@@ -35,8 +36,9 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'unfinished machines', reconcileMs, () => finishUnfinished(app)),
     startTask(app, 'unfinished deletes of volumes', reconcileMs, () => finishVolumeDeletes(app)),
+    startTask(app, 'unfinished changes of volumes', reconcileMs, () => finishVolumeChanges(app)),
     startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines)),
-    startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, lostVolumes)),
+    startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
     startTask(app, 'facts of the hosts', reconcileJobsMs, () => refreshHosts(app)),
   ];

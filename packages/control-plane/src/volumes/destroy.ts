@@ -7,7 +7,7 @@ import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { releaseQuota } from '../quotas/charge.ts';
-import { findVolume } from './store.ts';
+import { findVolume, isVisible, volumeAmounts } from './store.ts';
 
 const WIDTH = 8;
 const DELETABLE = VOLUME_STATES.filter((state) => VOLUME_STATE_TABLE[state].delete);
@@ -19,10 +19,7 @@ const DELETABLE = VOLUME_STATES.filter((state) => VOLUME_STATE_TABLE[state].dele
 export async function deleteVolume(app: App, accountId: string, id: string): Promise<void> {
   await findVolume(app, accountId, id);
   const volume = await markDeleting(app, id);
-  if (!volume) {
-    const { state } = await findVolume(app, accountId, id);
-    throw new ServiceError('conflict', `The volume is ${state}: detach it first.`);
-  }
+  if (!volume) throw notDeletable(await findVolume(app, accountId, id));
   await finishDelete(app, volume);
 }
 
@@ -47,14 +44,27 @@ export async function finishVolumeDeletes(app: App): Promise<void> {
   });
 }
 
+function notDeletable({ state, change, machine_id }: VolumeRow): ServiceError {
+  if (change !== null) {
+    return new ServiceError(
+      'conflict',
+      `The volume is ${change} ${change === 'attaching' ? 'to' : 'from'} machine ${machine_id}. Retry later.`,
+    );
+  }
+  const what = state === 'attached' ? 'attached' : 'in error, and still attached';
+  return new ServiceError('conflict', `The volume is ${what} to machine ${machine_id}: detach it first.`);
+}
+
 /** One statement: of several deletes at once, one gets the row. */
 function markDeleting(app: App, id: string): Promise<VolumeRow | undefined> {
   return app.db
     .updateTable('volumes')
     .set({ deleting: true })
     .where('id', '=', id)
-    .where('deleting', '=', false)
+    .where(isVisible)
+    .where('change', 'is', null)
     .where('state', 'in', DELETABLE)
+    .where('machine_id', 'is', null)
     .returningAll()
     .executeTakeFirst();
 }
@@ -70,7 +80,7 @@ async function finishDelete(app: App, volume: VolumeRow): Promise<boolean> {
       .returningAll()
       .executeTakeFirst();
     if (!row) return false;
-    await releaseQuota(tx, row.account_id, { storage_gb: row.size_gb });
+    await releaseQuota(tx, row.account_id, volumeAmounts(row));
     await writeActivity(tx, row.account_id, [
       { action: 'volume.deleted', actor: 'user', metadata: { volume_id: row.id } },
     ]);

@@ -3,6 +3,7 @@ import type { VolumeListQuery } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { fetchPage, readPage } from '../paging.ts';
+import { isVisible } from './store.ts';
 
 /** Newest first. Throws `validation_error` for a bad cursor. */
 export async function listVolumes(
@@ -13,11 +14,7 @@ export async function listVolumes(
   const { secret } = app.config;
   const key = ['volumes', accountId, query.kind, query.state];
   const page = readPage(secret, query, key);
-  let select = app.db
-    .selectFrom('volumes')
-    .selectAll()
-    .where('account_id', '=', accountId)
-    .where('deleting', '=', false);
+  let select = app.db.selectFrom('volumes').selectAll().where('account_id', '=', accountId).where(isVisible);
   if (query.kind) select = select.where('kind', '=', query.kind);
   if (query.state) select = select.where('state', '=', query.state);
   return fetchPage(secret, select, page, key);

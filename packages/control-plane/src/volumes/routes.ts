@@ -1,10 +1,19 @@
 // HTTP of volumes.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { NoContent } from '@sandbar/contract/fields.ts';
-import { Volume, VolumeList, VolumeListQuery, VolumeParams } from '@sandbar/contract/volume.ts';
+import {
+  Volume,
+  VolumeAttach,
+  VolumeCreate,
+  VolumeList,
+  VolumeListQuery,
+  VolumeParams,
+} from '@sandbar/contract/volume.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
+import { attachVolume, detachVolume } from './attach.ts';
+import { createVolume } from './create.ts';
 import { deleteVolume } from './destroy.ts';
 import { listVolumes } from './list.ts';
 import { toVolume } from './record.ts';
@@ -15,9 +24,9 @@ const tags = ['Volumes'];
 const example: Volume = {
   id: '019b7c2f-8a10-7e55-b1c3-6d2f4e8a9b07',
   account_id: '019b7c1a-0d4e-7c11-8f5a-2b6c9e0d1a34',
-  name: '',
-  kind: 'root',
-  size_gb: 10,
+  name: 'cache',
+  kind: 'data',
+  size_gb: 20,
   state: 'available',
   machine_id: null,
   mount_path: null,
@@ -25,8 +34,37 @@ const example: Volume = {
   created_at: '2026-01-02T03:14:05.006Z',
 };
 
+const attached: Volume = {
+  ...example,
+  state: 'attached',
+  machine_id: '019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65',
+  mount_path: '/var/cache/build',
+};
+
 export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+
+  server.route({
+    method: 'POST',
+    url: '/v1/volumes',
+    schema: {
+      operationId: 'createVolume',
+      summary: 'Create a volume',
+      description:
+        'An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only ' +
+        'machines of that host can have it.',
+      tags,
+      body: VolumeCreate,
+      response: { 201: Volume },
+    },
+    config: {
+      access: 'full',
+      errors: ['conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
+      examples: { request: { name: 'cache', size_gb: 20 }, response: example },
+    },
+    handler: async (request, reply) =>
+      reply.code(201).send(toVolume(await createVolume(app, callerOf(request).accountId, request.body))),
+  });
 
   server.route({
     method: 'GET',
@@ -35,7 +73,7 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       operationId: 'listVolumes',
       summary: 'List volumes',
       description:
-        'Newest first, all of them unless page_size is given. So far a volume is the root disk that a deleted machine left.',
+        'Newest first, all of them unless page_size is given: data volumes, and the root disks that deleted machines left.',
       tags,
       querystring: VolumeListQuery,
       response: { 200: VolumeList },
@@ -59,6 +97,49 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: { access: 'read', examples: { response: example } },
     handler: async (request) => toVolume(await findVolume(app, callerOf(request).accountId, request.params.id)),
+  });
+
+  server.route({
+    method: 'POST',
+    url: '/v1/volumes/:id/attach',
+    schema: {
+      operationId: 'attachVolume',
+      summary: 'Attach a volume',
+      description:
+        'A running machine has it mounted when this answers, a stopped one from its next start on; it is mounted again at ' +
+        'every start. A machine has eight at most. An attach to where it is already is answered with the volume as it is.',
+      tags,
+      params: VolumeParams,
+      body: VolumeAttach,
+      response: { 200: Volume },
+    },
+    config: {
+      access: 'full',
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      examples: {
+        request: { machine_id: attached.machine_id, mount_path: attached.mount_path },
+        response: attached,
+      },
+    },
+    handler: async (request) =>
+      toVolume(await attachVolume(app, callerOf(request).accountId, request.params.id, request.body)),
+  });
+
+  server.route({
+    method: 'POST',
+    url: '/v1/volumes/:id/detach',
+    schema: {
+      operationId: 'detachVolume',
+      summary: 'Detach a volume',
+      description:
+        'Unmounts it first. One that is in use is a 409 that names what holds it, and nothing changes. After a 503 the ' +
+        'detach is finished as soon as the host answers.',
+      tags,
+      params: VolumeParams,
+      response: { 200: Volume },
+    },
+    config: { access: 'full', errors: ['conflict', 'host_unavailable'], examples: { response: example } },
+    handler: async (request) => toVolume(await detachVolume(app, callerOf(request).accountId, request.params.id)),
   });
 
   server.route({

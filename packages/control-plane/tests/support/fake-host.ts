@@ -29,14 +29,26 @@ export type Operation =
   | 'cancel'
   | 'output'
   | 'listVolumes'
+  | 'ensureVolume'
   | 'deleteVolume'
   | 'audit'
   | 'fixAudit';
 /**
  * `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released.
- * `answerLate`: the answer of now, once released.
+ * `failAfter`: it was done, and is refused all the same. `answerLate`: the answer of now, once released.
  */
-export type Fault = 'fail' | 'drop' | 'dropAfter' | 'hang' | 'hangAfter' | 'hangThenFail' | 'answerLate' | ServiceError;
+export type Fault =
+  | 'fail'
+  | 'failAfter'
+  | 'drop'
+  | 'dropAfter'
+  | 'hang'
+  | 'hangAfter'
+  | 'hangThenFail'
+  | 'answerLate'
+  | ServiceError;
+
+const CHANGING: readonly Operation[] = ['ensure', 'delete', 'ensureVolume', 'deleteVolume'];
 
 type Job = { report: JobReport; stdout: Buffer };
 type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
@@ -47,7 +59,7 @@ export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
 
 export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
-  /** Kept disks, by volume. */
+  /** Disks with a life of their own. */
   readonly volumes = new Map<string, HostVolume>();
   /** What the host finds wrong with itself. */
   findings: HostFinding[] = [];
@@ -192,7 +204,7 @@ export class FakeHost {
     type JobRoute = { Params: { id: string; job_id: string }; Querystring: Record<string, string> };
     const handle = async (operation: Operation, machineId: string, reply: FastifyReply, act: () => unknown) => {
       this.calls.push({ operation, machineId });
-      if (operation === 'ensure' || operation === 'delete' || operation === 'deleteVolume') this.#changesMade.push(act);
+      if (CHANGING.includes(operation)) this.#changesMade.push(act);
       const planned = this.refused.has(machineId) ? 'fail' : this.#takeFault(operation);
       if (planned === 'drop') return drop(reply);
       if (planned === 'hang' || planned === 'hangAfter' || planned === 'hangThenFail') {
@@ -206,6 +218,7 @@ export class FakeHost {
       const result = await act();
       if (planned === 'answerLate') await new Promise<void>((resolve) => this.#releases.push(resolve));
       if (planned === 'dropAfter') return drop(reply);
+      if (planned === 'failAfter') throw new ServiceError('internal_error', 'The fake host failed half-way.');
       return reply.send(result);
     };
     server.get(HOST_PATHS.host, (_request, reply) => handle('info', '', reply, () => this.info));
@@ -236,8 +249,18 @@ export class FakeHost {
     server.get(HOST_PATHS.volumes, (_request, reply) =>
       handle('listVolumes', '', reply, () => ({ volumes: [...this.volumes.values()] })),
     );
+    type VolumeBody = { Body: { size_gb: number } };
+    server.put<Machine & VolumeBody>(HOST_PATHS.volume, ({ params, body }, reply) =>
+      handle('ensureVolume', params.id, reply, () => {
+        const known = this.volumes.get(params.id);
+        const volume = known ?? { volume_id: params.id, size_gb: body.size_gb, kind: 'data' as const };
+        this.volumes.set(params.id, volume);
+        return volume;
+      }),
+    );
     server.delete<Machine>(HOST_PATHS.volume, ({ params }, reply) =>
       handle('deleteVolume', params.id, reply, () => {
+        if (this.#holderOf(params.id)) throw new ServiceError('conflict', 'A machine has this volume.');
         this.volumes.delete(params.id);
         return undefined;
       }),
@@ -307,6 +330,7 @@ export class FakeHost {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation) throw new ServiceError('conflict', 'it was destroyed');
     const known = this.machines.get(id);
     if (known && wanted.generation < known.report.generation) throw new ServiceError('conflict', 'older generation');
+    for (const { volume_id } of wanted.volumes ?? []) this.#checkVolume(volume_id, id, wanted.desired);
     const report: MachineReport = {
       machine_id: id,
       generation: wanted.generation,
@@ -318,6 +342,23 @@ export class FakeHost {
     this.machines.set(id, machine);
     if (wanted.desired === 'stopped') this.#loseJobs(machine);
     return report;
+  }
+
+  /** The machine that has a volume; a VM that died has none. */
+  #holderOf(volumeId: string): string | undefined {
+    const holders = [...this.machines].filter(
+      ([, { report, wanted }]) =>
+        report.status !== 'failed' && wanted.volumes?.some(({ volume_id }) => volume_id === volumeId),
+    );
+    return holders[0]?.[0];
+  }
+
+  #checkVolume(volumeId: string, machineId: string, desired: EnsureMachine['desired']): void {
+    const holder = this.#holderOf(volumeId);
+    if (holder !== undefined && holder !== machineId)
+      throw new ServiceError('conflict', `Machine ${holder} has volume ${volumeId}.`);
+    if (desired === 'running' && this.volumes.get(volumeId)?.kind !== 'data')
+      throw new ServiceError('not_found', `The disk of volume ${volumeId} is not there.`);
   }
 
   #startJob(machineId: string, jobId: string, { command = '' }: StartJob): JobReport {

@@ -212,10 +212,15 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
   [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
   [/^\/v1\/quotas$/, Quotas],
-  [/^\/v1\/volumes\/[^/]+$/, Volume],
+  [/^\/v1\/volumes\/[^/]+(\/attach|\/detach)?$/, Volume],
   [/^\/v1\/volumes$/, VolumeList],
   [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
   [/^\/v1\/machines$/, MachineList],
+];
+
+const CREATED: [RegExp, TSchema][] = [
+  [/\/execs$/, Exec],
+  [/^\/v1\/volumes$/, Volume],
 ];
 
 /** What was answered is what the contract says, with no field more. */
@@ -226,7 +231,7 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
   if (isCreate) schema = Machine;
   else if (route === '/v1/api-keys' && status === 201) schema = NewApiKey;
   else if (route.startsWith('/v1/auth/') && status < 300) schema = Account;
-  else if (status === 201) schema = route.endsWith('/execs') ? Exec : Machine;
+  else if (status === 201) schema = CREATED.find(([pattern]) => pattern.test(route))?.[1] ?? Machine;
   if (!schema) return;
   assert(Value.Check(schema, json), `${method} ${path} answered ${status} ${JSON.stringify(json)}`);
   const allowed = Object.keys((schema as { properties?: object }).properties ?? {});
@@ -235,7 +240,8 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 }
 
 /** Invariants that hold whenever nothing is in flight: reservations equal the machines that hold them. */
-export async function checkBooks({ plane, host }: TestBed): Promise<void> {
+export async function checkBooks(bed: TestBed): Promise<void> {
+  const { plane, host } = bed;
   const { db } = plane.app;
   // One snapshot of both: the reconciler may be at work, and each of its changes moves the two together.
   const { rows, reserved } = await db
@@ -254,6 +260,7 @@ export async function checkBooks({ plane, host }: TestBed): Promise<void> {
   const alive = rows.filter((row) => row.state !== 'destroyed');
   assert.equal(new Set(alive.map((row) => row.private_ip)).size, alive.length, 'addresses are unique');
   await checkUse(plane);
+  await checkVolumes(bed);
   const known = new Set(alive.map((row) => row.id));
   assert.deepEqual(
     [...host.machines.keys()].filter((id) => !known.has(id)),
@@ -262,16 +269,34 @@ export async function checkBooks({ plane, host }: TestBed): Promise<void> {
   );
 }
 
+/** Where nothing is being changed, a machine's volumes on its host are those of the rows, and each is where one is alone. */
+async function checkVolumes({ plane, host }: TestBed): Promise<void> {
+  const volumes = await plane.app.db.selectFrom('volumes').selectAll().execute();
+  const machines = await plane.app.db.selectFrom('machines').selectAll().execute();
+  for (const { id, state } of machines) {
+    const ours = volumes.filter((row) => row.machine_id === id && row.kind === 'data');
+    if (state === 'destroyed') assert.deepEqual(ours, [], 'a destroyed machine has no volumes');
+    const isMoving = ours.some(({ change }) => change !== null);
+    if (isMoving || (state !== 'running' && state !== 'stopped')) continue;
+    assert.deepEqual(
+      (host.machines.get(id)?.wanted.volumes ?? []).map(({ volume_id, mount_path }) => [volume_id, mount_path]).sort(),
+      ours.map((row) => [row.id, row.mount_path]).sort(),
+      `the host gives ${state} machine ${id} the volumes that its rows say`,
+    );
+  }
+}
+
 /** What each account is charged for equals a recount of its machines and disks. */
 async function checkUse(plane: ControlPlane): Promise<void> {
   const { rows } = await sql`
-    select a.id, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, m.*, v.*
+    select a.id, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes, m.*, v.*
     from accounts a,
       lateral (select count(*) as machines, coalesce(sum(vcpus), 0) as vcpus, coalesce(sum(memory_mb), 0) as memory_mb,
         coalesce(sum(rootfs_size_gb), 0) as disks
         from machines where account_id = a.id and state not in ('error', 'destroyed')) m,
-      lateral (select coalesce(sum(size_gb), 0) as volumes from volumes where account_id = a.id) v
-    where (a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb)
-      <> (m.machines, m.vcpus, m.memory_mb, m.disks + v.volumes)`.execute(plane.app.db);
+      lateral (select coalesce(sum(size_gb), 0) as volumes, count(*) filter (where kind = 'data') as data_volumes
+        from volumes where account_id = a.id and change is distinct from 'taking') v
+    where (a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes)
+      <> (m.machines, m.vcpus, m.memory_mb, m.disks + v.volumes, v.data_volumes)`.execute(plane.app.db);
   assert.deepEqual(rows, [], 'the quotas equal a recount');
 }

@@ -1,0 +1,76 @@
+// Whether a volume can be attached to, or detached from, a machine: pure rules, which throw the refusal that applies first.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
+import type { MachineRow, VolumeRow } from '../db/tables.ts';
+import { checkAction, checkNotLeaving } from '../machines/transition.ts';
+
+/** Throws `validation_error` for a path that a machine cannot do without. */
+export function checkMountPath(path: string): void {
+  const taken = UNMOUNTABLE.find((folder) => path === folder || path.startsWith(`${folder}/`));
+  if (taken === undefined) return;
+  throw new ServiceError(
+    'validation_error',
+    `mount_path must not be at or below ${UNMOUNTABLE.join(', ')}: the machine needs ${taken} as it is.`,
+  );
+}
+
+export type AttachRequest = {
+  volume: VolumeRow;
+  machine: MachineRow;
+  mountPath: string;
+  /** The other data volumes that the machine has. */
+  others: readonly VolumeRow[];
+};
+
+/** `noop` when it is attached there already, at that path. Throws `conflict`. */
+export function checkAttach({ volume, machine, mountPath, others }: AttachRequest): 'allowed' | 'noop' {
+  if (volume.kind === 'root') {
+    throw conflict('It is a root disk: make a machine that boots from it, with root_volume_id. It cannot be data.');
+  }
+  if (volume.machine_id !== null) {
+    const isThere = volume.machine_id === machine.id && volume.mount_path === mountPath;
+    if (isThere && volume.state === 'attached' && volume.change === null) return 'noop';
+    throw isAttached(volume);
+  }
+  if (volume.state === 'error') throw conflict(`The volume is in error: ${volume.error ?? 'no reason is known'}`);
+  checkAction(machine.state, 'attach');
+  checkNotLeaving(machine.desired);
+  checkSettled(machine);
+  if (volume.host_id !== machine.host_id) {
+    throw conflict(
+      'The volume is on another host than the machine: both must be on one host, and a volume never moves. ' +
+        'Attach it to a machine of its host, or make a volume anew.',
+    );
+  }
+  if (others.length >= VOLUME_BOUNDS.perMachine) {
+    throw conflict(`The machine has ${VOLUME_BOUNDS.perMachine} data volumes, and no machine can have more.`);
+  }
+  if (others.some((other) => other.mount_path === mountPath)) {
+    throw conflict(`Another volume of the machine is mounted at ${mountPath}.`);
+  }
+  return 'allowed';
+}
+
+/** Throws `conflict` when the volume cannot be detached from the machine that it is attached to. */
+export function checkDetach(machine: MachineRow): void {
+  checkAction(machine.state, 'detach');
+  checkNotLeaving(machine.desired);
+  checkSettled(machine);
+}
+
+/** Something else is to become of it first, by the reconciler. A machine in error only waits for its deletion. */
+export const isSettled = ({ state, desired }: MachineRow): boolean => state === 'error' || state === desired;
+
+function checkSettled(machine: MachineRow): void {
+  if (!isSettled(machine)) {
+    throw conflict('An operation on the machine was interrupted and is being finished. Retry later.');
+  }
+}
+
+function isAttached({ machine_id, mount_path, change, state }: VolumeRow): ServiceError {
+  if (change === 'detaching') return conflict(`The volume is being detached from machine ${machine_id}. Retry later.`);
+  if (state === 'available') return conflict(`The volume is being attached to machine ${machine_id}.`);
+  return conflict(`The volume is attached to machine ${machine_id} at ${mount_path}: detach it first.`);
+}
+
+const conflict = (detail: string): ServiceError => new ServiceError('conflict', detail);
