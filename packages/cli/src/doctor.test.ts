@@ -16,7 +16,7 @@ const home = mkdtempSync(join(tmpdir(), 'sandbar-doctor-'));
 const clean: Audit = {
   findings: [],
   not_looked_at: [],
-  looked_at: { hosts: 1, machines: 2, volumes: 0, accounts: 3 },
+  looked_at: { hosts: 1, machines: 2, volumes: 0, snapshots: 0, accounts: 3 },
 };
 const stray: AuditFinding = {
   area: 'machine',
@@ -65,7 +65,8 @@ async function doctor(args: string[] = [], env: Record<string, string> = {}) {
 describe('sandbar doctor', () => {
   it('all is well: one line, exit code 0', async () => {
     const { code, stdout } = await doctor();
-    const line = 'Looked at 1 host, 2 machines, 0 volumes, 3 accounts: all is well with what was looked at.\n';
+    const line =
+      'Looked at 1 host, 2 machines, 0 volumes, 0 snapshots, 3 accounts: all is well with what was looked at.\n';
     assert.deepEqual([code, stdout, calls], [0, line, ['GET /admin/audit']]);
   });
 
@@ -76,7 +77,7 @@ describe('sandbar doctor', () => {
     assert.deepEqual(stdout.split('\n').slice(0, 3), [
       'wrong   machine m1: Its host has it, and no account does. --fix: remove it from its host.',
       'wrong   ledger e1: It is odd. Nothing can be done safely.',
-      'Looked at 1 host, 2 machines, 0 volumes, 3 accounts: 2 findings.',
+      'Looked at 1 host, 2 machines, 0 volumes, 0 snapshots, 3 accounts: 2 findings.',
     ]);
   });
 

@@ -99,6 +99,7 @@ export const AUDIT_AREAS = [
   'host',
   'machine',
   'volume',
+  'snapshot',
   'job',
   'quota',
   'reservation',
@@ -125,7 +126,7 @@ export type Audit = {
   findings: AuditFinding[];
   /** Hosts with machines or volumes that could not be asked, and why. */
   not_looked_at: { host_id: string; why: string }[];
-  looked_at: { hosts: number; machines: number; volumes: number; accounts: number };
+  looked_at: { hosts: number; machines: number; volumes: number; snapshots: number; accounts: number };
 };
 
 /** After mending: what is still wrong, and what was done. */

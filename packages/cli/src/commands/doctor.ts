@@ -8,7 +8,7 @@ import { UsageError } from '../usage-error.ts';
 const HELP = `Usage: sandbar doctor [--fix] [--json]
 
 For the owner of the data directory ($SANDBAR_HOME), on the machine where npm start runs. Looks at every process, network
-interface, rule, file, machine, volume, quota, reservation, job, claim and ledger entry, and prints a line for each that
+interface, rule, file, machine, volume, snapshot, quota, reservation, job, claim and ledger entry, and prints a line for each that
 is not as it should be. What is under way is none. --fix mends what is certainly the service's own, and never removes a
 disk that an account has. Exit code: 0 all is well, 1 something is not, 2 it could not look.`;
 
@@ -43,11 +43,12 @@ function printAudit({ findings, fixed, not_looked_at, looked_at }: Audit & Parti
     console.log(`wrong   ${describe(finding)} ${hint}`);
   }
   for (const { host_id, why } of not_looked_at) console.log(`unseen  host ${host_id}: ${why}`);
-  const { hosts, machines, volumes, accounts } = looked_at;
+  const { hosts, machines, volumes, snapshots, accounts } = looked_at;
   const seen = [
     count(hosts, 'host'),
     count(machines, 'machine'),
     count(volumes, 'volume'),
+    count(snapshots, 'snapshot'),
     count(accounts, 'account'),
   ].join(', ');
   const verdict = findings.length > 0 ? count(findings.length, 'finding') : 'all is well with what was looked at';

@@ -13,7 +13,7 @@ export function activityOf(old: MachineRow, row: MachineRow, actor: ActivityActo
       // A start that failed goes back to stopped as well, and nothing was done.
       return old.state === 'running' ? [{ ...about, action: 'machine.stopped', metadata: {} }] : [];
     case 'destroyed': {
-      const metadata = { preserve_storage: row.keep_volume_id !== null, snapshots_deleted: 0 };
+      const metadata = { preserve_storage: row.keep_volume_id !== null, snapshots_deleted: row.snapshots_deleted };
       return [{ ...about, action: 'machine.destroyed', metadata }];
     }
     default:

@@ -57,7 +57,7 @@ async function look(app: App): Promise<Look> {
   const result: Look = {
     findings: [...(await findInBooks(app)), ...(await findLeftovers(app))],
     not_looked_at: [],
-    looked_at: { hosts: 0, machines: 0, volumes: 0, accounts: await countAccounts(app) },
+    looked_at: { hosts: 0, machines: 0, volumes: 0, snapshots: 0, accounts: await countAccounts(app) },
   };
   for (const host of await listHosts(app.db)) {
     if (!connected.has(host.id)) {
@@ -65,11 +65,12 @@ async function look(app: App): Promise<Look> {
       continue;
     }
     try {
-      const { findings, machines, volumes } = await lookAtHost(app, host);
+      const { findings, machines, volumes, snapshots } = await lookAtHost(app, host);
       result.findings.push(...findings);
       result.looked_at.hosts++;
       result.looked_at.machines += machines;
       result.looked_at.volumes += volumes;
+      result.looked_at.snapshots += snapshots;
     } catch (error) {
       app.log.warn({ err: error, host_id: host.id }, 'a host could not be audited');
       result.not_looked_at.push({ host_id: host.id, why: error instanceof Error ? error.message : String(error) });

@@ -6,14 +6,16 @@ import type { HostRow } from '../db/tables.ts';
 import { claimIsFree } from '../machines/claim.ts';
 import type { Finding } from './finding.ts';
 import { type AuditedMachine, compareMachines } from './machines.ts';
+import { type AuditedSnapshot, compareSnapshots } from './snapshots.ts';
 import { type AuditedVolume, compareVolumes } from './volumes.ts';
 
-export type HostLook = { findings: Finding[]; machines: number; volumes: number };
+export type HostLook = { findings: Finding[]; machines: number; volumes: number; snapshots: number };
 
 /** Throws what the host refuses with. */
 export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   const volumeRows = await listAuditedVolumes(app, host.id);
-  const { findings, machines, volumes } = await app.hosts.client(host.id).audit();
+  const snapshotRows = await listAuditedSnapshots(app, host.id);
+  const { findings, machines, volumes, snapshots } = await app.hosts.client(host.id).audit();
   const reportedIds = machines.map((report) => report.machine_id);
   const rows: AuditedMachine[] = await app.db
     .selectFrom('machines')
@@ -30,9 +32,11 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
       ...findings.map((finding) => ofHost(host.id, finding)),
       ...compareMachines(host, rows, machines),
       ...compareVolumes(host, volumeRows, beingKept, volumes),
+      ...compareSnapshots(host, snapshotRows, snapshots),
     ],
     machines: rows.filter((row) => row.state !== 'destroyed').length,
     volumes: volumeRows.length,
+    snapshots: snapshotRows.length,
   };
 }
 
@@ -44,6 +48,16 @@ function listAuditedVolumes(app: App, hostId: string): Promise<AuditedVolume[]> 
     .selectAll()
     .select(sql<boolean>`not ${claimIsFree} or ${isMachineBusy}`.as('isBusy'))
     .where('host_id', '=', hostId)
+    .execute();
+}
+
+function listAuditedSnapshots(app: App, hostId: string): Promise<AuditedSnapshot[]> {
+  return app.db
+    .selectFrom('snapshots')
+    .innerJoin('machines', 'machines.id', 'snapshots.machine_id')
+    .selectAll('snapshots')
+    .select(sql<boolean>`not ${claimIsFree}`.as('isBusy'))
+    .where('snapshots.host_id', '=', hostId)
     .execute();
 }
 

@@ -11,6 +11,7 @@ import * as draining from './migrations/004-draining.ts';
 import * as volumes from './migrations/005-volumes.ts';
 import * as volumeError from './migrations/006-volume-error.ts';
 import * as volumeChanges from './migrations/007-volume-changes.ts';
+import * as snapshots from './migrations/008-snapshots.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
@@ -22,6 +23,7 @@ export const MIGRATIONS = {
   '005-volumes': volumes,
   '006-volume-error': volumeError,
   '007-volume-changes': volumeChanges,
+  '008-snapshots': snapshots,
 };
 
 /** Any constant; it only has to be the same in every replica. */

@@ -7,6 +7,7 @@ import type { JobStatus } from '@sandbar/contract/exec.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { Isolation, MachineState } from '@sandbar/contract/machine.ts';
 import type { QuotaDimension } from '@sandbar/contract/quota.ts';
+import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 
@@ -172,6 +173,13 @@ export type MachineTable = {
   destroyed_at: Time;
   /** Set by a delete that keeps the root disk: the volume it becomes. */
   keep_volume_id: Generated<string | null>;
+  /** What its disk began as, besides its image: a snapshot, or a root volume that became its disk. */
+  snapshot_id: Generated<string | null>;
+  root_volume_id: Generated<string | null>;
+  /** Its disk is to go back to this snapshot. */
+  restoring_snapshot_id: Generated<string | null>;
+  /** How many snapshots its deletion has removed. */
+  snapshots_deleted: Generated<number>;
   claim_token: string | null;
   claim_expires_at: ColumnType<Date | null, Date | null, Date | null>;
 };
@@ -208,6 +216,28 @@ export type VolumeTable = {
   created_at: CreatedAt;
 };
 
+export type SnapshotTable = {
+  id: string;
+  account_id: string;
+  /** Where its bytes are, and so every machine that is made from it. */
+  host_id: string;
+  machine_id: string;
+  name: Generated<string>;
+  kind: SnapshotKind;
+  size_gb: number;
+  stored_bytes: Generated<number>;
+  /** Of the machine it was taken of. */
+  stack: string;
+  vcpus: number;
+  memory_mb: number;
+  state: Generated<SnapshotState>;
+  /** Why the state is `error`. */
+  error: Generated<string | null>;
+  /** Being made under the claim of its machine, or its delete was accepted: absent for its owner either way. */
+  change: 'creating' | 'deleting' | null;
+  created_at: CreatedAt;
+};
+
 export type ExecTable = {
   machine_id: string;
   id: string;
@@ -237,6 +267,7 @@ export type Database = {
   machines: MachineTable;
   execs: ExecTable;
   volumes: VolumeTable;
+  snapshots: SnapshotTable;
 };
 
 export type AccountRow = Selectable<AccountTable>;
@@ -244,4 +275,5 @@ export type ApiKeyRow = Selectable<ApiKeyTable>;
 export type HostRow = Selectable<HostTable>;
 export type MachineRow = Selectable<MachineTable>;
 export type VolumeRow = Selectable<VolumeTable>;
+export type SnapshotRow = Selectable<SnapshotTable>;
 export type ExecRow = Selectable<ExecTable>;

@@ -9,11 +9,13 @@ import {
   type HostAuditFix,
   type HostEvent,
   type HostInfo,
+  type HostSnapshot,
   type HostVolume,
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
   type StartJob,
+  type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import { type Answer, type Call, codeOf, createTransport, readBytes } from './transport.ts';
 
@@ -38,6 +40,12 @@ export type HostClient = {
   ensureVolume(volumeId: string, sizeGb: number): Promise<HostVolume>;
   /** Succeeds also when there is nothing to delete. */
   deleteVolume(volumeId: string): Promise<void>;
+  /** The snapshots whose files are all there. */
+  listSnapshots(): Promise<HostSnapshot[]>;
+  /** Takes a snapshot of a machine; one that is there already is left alone. */
+  takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot>;
+  /** Succeeds also when there is nothing to delete. */
+  deleteSnapshot(snapshotId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
   /** The jobs that run in a machine; undefined when the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
@@ -71,6 +79,8 @@ export class HostUnavailable extends ServiceError {
 const SLACK_MS = 10_000;
 /** A graceful stop takes up to 10 s on the host, a delete a kill (or such a stop) and the removal of files. */
 const REMOVE_MS = 30_000;
+/** A disk is frozen in a moment; memory is written as fast as the disk takes it. */
+const SNAPSHOT_MS = 120_000;
 /** An audit looks at every process and file of the host. */
 const AUDIT_MS = 60_000;
 
@@ -122,6 +132,22 @@ export function createHostClient(socketPath: string): HostClient {
       json({ method: 'PUT', path: volumePath(id), body: { size_gb: sizeGb }, timeoutMs: SLACK_MS }),
     deleteVolume: async (id) => {
       await orAbsent(json({ method: 'DELETE', path: volumePath(id), timeoutMs: REMOVE_MS }));
+    },
+    listSnapshots: async () => {
+      const list = await json<{ snapshots: HostSnapshot[] }>({
+        method: 'GET',
+        path: HOST_PATHS.snapshots,
+        timeoutMs: SLACK_MS,
+      });
+      return list.snapshots;
+    },
+    takeSnapshot: (id, snapshotId, body) => {
+      const path = HOST_PATHS.machineSnapshot.replace(':id', id).replace(':snapshot_id', snapshotId);
+      return json({ method: 'PUT', path, body, timeoutMs: SNAPSHOT_MS });
+    },
+    deleteSnapshot: async (id) => {
+      const path = HOST_PATHS.snapshot.replace(':id', id);
+      await orAbsent(json({ method: 'DELETE', path, timeoutMs: REMOVE_MS }));
     },
     startJob: (id, jobId, body) => json({ method: 'PUT', path: jobPath(id, jobId), body, timeoutMs: SLACK_MS }),
     listRunningJobs: async (id) => {

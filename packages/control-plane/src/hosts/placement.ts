@@ -2,7 +2,8 @@
 // the memory decides.
 import type { HostRow } from '../db/tables.ts';
 
-export type PlacementRequest = { memoryMb: number; stack: string };
+/** `stack`: the image that the host must have; undefined when none is needed. */
+export type PlacementRequest = { memoryMb: number; stack: string | undefined };
 export type Candidate = Pick<HostRow, 'id' | 'memory_mb' | 'reserved_memory_mb' | 'images' | 'draining'>;
 
 /**
@@ -18,6 +19,6 @@ export function rankHosts<T extends Candidate>(
   return hosts
     .filter((host) => !host.draining)
     .filter((host) => request.memoryMb <= host.memory_mb && request.memoryMb <= room(host))
-    .filter((host) => host.images.some((image) => image.stack === request.stack))
+    .filter(({ images }) => request.stack === undefined || images.some((image) => image.stack === request.stack))
     .sort((a, b) => room(b) - room(a) || (a.id < b.id ? -1 : 1));
 }

@@ -15,6 +15,7 @@ import { addRequestCounter, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
+import { addSnapshotRoutes } from '../snapshots/routes.ts';
 import { addVolumeRoutes } from '../volumes/routes.ts';
 import { installAuth } from './auth.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
@@ -94,6 +95,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
   addVolumeRoutes(server, app);
+  addSnapshotRoutes(server, app);
   addImageRoutes(server, app);
   addQuotaRoutes(server, app);
   addActivityRoutes(server, app);

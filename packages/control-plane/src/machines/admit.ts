@@ -1,7 +1,7 @@
 // Whether and where a create is admitted: what forbids it at once, then one host after the other, each by the one
 // transaction of admission.ts.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { MachineCreate } from '@sandbar/contract/machine.ts';
+import type { Amounts } from '@sandbar/contract/quota.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { AccountRow, HostRow } from '../db/tables.ts';
@@ -15,10 +15,9 @@ import { checkBalance } from '../wallet/check.ts';
 import { type Admission, type Outcome, tryToAdmit } from './admission.ts';
 import { type Claim, newToken } from './claim.ts';
 import { isKeyTaken } from './idempotency.ts';
-import { fleetIsFull } from './refusals.ts';
+import { fleetIsFull, hostIsFull } from './refusals.ts';
+import type { CreateRequest } from './source.ts';
 import { admitsAccount, emulatedOnly } from './tenancy.ts';
-
-export type CreateRequest = Required<MachineCreate>;
 
 /** What an Idempotency-Key stands for: the key and the SHA-256 of the request it came with. */
 export type IdempotencyKey = { key: string; fingerprint: Buffer };
@@ -32,16 +31,18 @@ export type AdmissionRequest = {
 
 /**
  * Admits a create: the row is `provisioning`, claimed by the caller, and charged to the quotas. Undefined when another
- * request took the idempotency key first. Throws 400s, `forbidden`, `insufficient_balance`, `quota_exceeded`,
+ * request took the idempotency key or the root volume first. Throws 400s, `forbidden`, `insufficient_balance`, `quota_exceeded`,
  * `fleet_capacity`, `host_unavailable`, in this order.
  */
 export async function admitMachine(
   app: App,
   { account, hosts, request, idempotencyKey }: AdmissionRequest,
 ): Promise<Claim | undefined> {
-  checkImage(hosts, request);
-  const admitting = hosts.filter((host) => admitsAccount(app, host, account));
-  if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
+  const { source } = request;
+  if (!source) checkImage(hosts, request);
+  const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
+  const admitting = possible.filter((host) => admitsAccount(app, host, account));
+  if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
   await checkBalance(app, account);
   const token = newToken();
   const admission = { id: uuidv7(), accountId: account.id, request, token, idempotencyKey };
@@ -51,21 +52,30 @@ export async function admitMachine(
   for (const host of ranked) {
     const outcome = await admitTo(app, { ...admission, host });
     if (outcome.kind === 'admitted') return { token, machine: outcome.machine };
-    if (outcome.kind === 'key taken') return undefined;
+    if (outcome.kind === 'key taken' || outcome.kind === 'volume taken') return undefined;
     known = outcome.account;
   }
   // What is full may be full of the machine that the first request with this key made in this moment.
   if (idempotencyKey && (await isKeyTaken(app.db, account.id, idempotencyKey.key))) return undefined;
-  checkQuota(known, machineAmounts(request));
-  throw reachable.length === 0 ? new HostUnavailable(false) : fleetIsFull(request.memory_mb);
+  checkQuota(known, amountsOf(request));
+  if (reachable.length === 0) throw new HostUnavailable(false);
+  throw source ? hostIsFull(source.kind, request.memory_mb) : fleetIsFull(request.memory_mb);
+}
+
+/** What the create adds to the account's use: its root volume counts already. */
+function amountsOf(request: CreateRequest): Partial<Amounts> {
+  const { source, rootfs_size_gb } = request;
+  const amounts = machineAmounts(request);
+  return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
 }
 
 /** The hosts that answer, and those of them that may have room, best first. */
-function candidatesFor(app: App, hosts: readonly HostRow[], request: CreateRequest) {
+function candidatesFor(app: App, hosts: readonly HostRow[], { memory_mb: memoryMb, stack, source }: CreateRequest) {
   const connected = new Set(app.hosts.connectedIds());
   const reachable = hosts.filter((host) => connected.has(host.id));
   const { memoryOvercommit } = app.config;
-  const ranked = rankHosts(reachable, { memoryMb: request.memory_mb, stack: request.stack }, memoryOvercommit);
+  // What a host has a snapshot or a disk of needs no image to be made from.
+  const ranked = rankHosts(reachable, { memoryMb, stack: source ? undefined : stack }, memoryOvercommit);
   return { reachable, ranked };
 }
 

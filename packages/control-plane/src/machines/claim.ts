@@ -10,9 +10,12 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
+import { prepare, transact } from '../db/prepared.ts';
 import type { MachineRow } from '../db/tables.ts';
+import { HostUnavailable } from '../hosts/client.ts';
+import { MACHINE_COLUMNS } from './columns.ts';
 import { machineNotFound } from './refusals.ts';
-import { LEAVING } from './transition.ts';
+import { isLeaving, LEAVING } from './transition.ts';
 
 export type Claim = { token: string; machine: MachineRow };
 
@@ -42,38 +45,76 @@ export async function tryClaim(app: App, id: string): Promise<Claim | undefined>
   return machine && { token, machine };
 }
 
+const lockMachine = prepare<Pick<MachineRow, 'desired'>>(
+  'lock_machine_for_destroy',
+  'select desired from machines where id = $1 for no key update',
+);
+const wantDestroyed = prepare<MachineRow>(
+  'want_machine_destroyed',
+  `update machines
+   set claim_token = $2, claim_expires_at = now() + $3::int * interval '1 millisecond', desired = 'destroyed',
+     desired_by = 'user', generation = generation + 1,
+     keep_volume_id = case when started_at is null then coalesce(root_volume_id, $4::uuid) else $4::uuid end
+   where id = $1 and desired <> all ($5::text[])
+     and ($6::boolean or not exists (
+       select from snapshots where snapshots.machine_id = machines.id and change is distinct from 'deleting'))
+   returning ${MACHINE_COLUMNS}`,
+);
+
+/** `keepVolumeId`: the volume that the root disk becomes. `deleteSnapshots`: its snapshots go with it. */
+export type DestroyWish = { keepVolumeId: string | null; deleteSnapshots: boolean };
+
 /**
- * Takes the claim whoever holds it and wants the machine destroyed, as a new generation. Undefined when it is being
- * destroyed (or discarded) already, or is not there.
+ * Takes the claim whoever holds it and wants the machine destroyed, as a new generation; a root volume that it never ran
+ * from is kept in any case. Undefined when it is being destroyed (or discarded) already, or is not there; `has snapshots`
+ * when those are not to be deleted, and then nothing changes. A snapshot that is being made counts: its row is written
+ * under the lock that the first statement waits for.
  */
-export async function claimForDestroy(app: App, id: string, keepVolumeId: string | null): Promise<Claim | undefined> {
+export async function claimForDestroy(
+  app: App,
+  id: string,
+  { keepVolumeId, deleteSnapshots }: DestroyWish,
+): Promise<Claim | 'has snapshots' | undefined> {
+  const token = newToken();
+  const values = [id, token, app.config.timing.claimTtlMs, keepVolumeId, [...LEAVING], deleteSnapshots];
+  const [[locked], [machine]] = await transact(app.db, [lockMachine, [id]], [wantDestroyed, values]);
+  if (machine) return { token, machine };
+  return locked && !isLeaving(locked.desired) ? 'has snapshots' : undefined;
+}
+
+const POLL_MS = 25;
+
+/** Takes the claim if it is free now, and nothing is left to be finished that would come in between. */
+async function tryClaimForOperation(app: App, id: string): Promise<Claim | undefined> {
   const token = newToken();
   const machine = await app.db
     .updateTable('machines')
-    .set({
-      ...freshClaim(app, token),
-      desired: 'destroyed',
-      desired_by: 'user',
-      keep_volume_id: keepVolumeId,
-      generation: sql`generation + 1`,
-    })
+    .set(freshClaim(app, token))
     .where('id', '=', id)
-    .where('desired', 'not in', LEAVING)
+    .where(claimIsFree)
+    .where((is) => is.or([is('restoring_snapshot_id', 'is', null), is('desired', 'in', LEAVING)]))
     .returningAll()
     .executeTakeFirst();
   return machine && { token, machine };
 }
 
-const POLL_MS = 25;
-
-/** Waits for the claim. Throws `not_found` when the machine went, `conflict` when it stays busy (60 s). */
+/**
+ * Waits for the claim, and for the end of a restore that was left half done. Throws `not_found` when the machine went,
+ * `conflict` when it stays busy (60 s), `host_unavailable` when only its host could end what is half done.
+ */
 export async function waitForClaim(app: App, id: string): Promise<Claim> {
   const deadline = performance.now() + app.config.timing.claimWaitMs;
   for (let pauseMs = POLL_MS; ; pauseMs = Math.min(pauseMs * 2, 250)) {
-    const claim = await tryClaim(app, id);
+    const claim = await tryClaimForOperation(app, id);
     if (claim) return claim;
-    const row = await app.db.selectFrom('machines').select('id').where('id', '=', id).executeTakeFirst();
+    const row = await app.db
+      .selectFrom('machines')
+      .select(['host_id', 'restoring_snapshot_id'])
+      .where('id', '=', id)
+      .executeTakeFirst();
     if (!row) throw machineNotFound();
+    const isAway = row.restoring_snapshot_id !== null && !app.hosts.connectedIds().includes(row.host_id);
+    if (isAway) throw new HostUnavailable(false);
     if (performance.now() > deadline || app.closing.aborted) {
       throw new ServiceError('conflict', 'The machine is busy with another operation. Retry later.');
     }

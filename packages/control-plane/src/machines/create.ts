@@ -1,43 +1,67 @@
 // Create: admit (one transaction), make it run on its host, then say so (a second transaction). What fails in between is
 // undone here; what dies in between is found by the reconciler, which runs `finishCreate` or `discard` as well.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import type { TierLimits } from '@sandbar/contract/quota.ts';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { listHosts } from '../hosts/store.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
-import { admitMachine, type CreateRequest } from './admit.ts';
+import { admitMachine, type IdempotencyKey } from './admit.ts';
 import { type Claim, holdClaim } from './claim.ts';
 import { ensureOnHost } from './ensure.ts';
-import { findFirst, fingerprintOf } from './idempotency.ts';
+import { findFirst, fingerprintOf, isKeyTaken } from './idempotency.ts';
 import { ClaimLost } from './refusals.ts';
+import { hasRootVolumeToReturn } from './root-volume.ts';
 import { recordRunning } from './running.ts';
+import { type AskedCreate, completeRequest, type DiskSource, findSource, identityOf, readCreate } from './source.ts';
 import { deleteRow, setDesired } from './store.ts';
 
 export type Created = { row: MachineRow; isReplay: boolean };
 
 /**
  * Makes a machine and waits until it runs, or finds the one that an earlier request with the same key made. Throws
- * `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what
- * the host refused with, or `conflict` when it was deleted meanwhile; after a throw nothing of it is left, or soon will be.
+ * `validation_error`, `not_found` or `conflict` of its snapshot or root volume, `forbidden`, `insufficient_balance`,
+ * `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what the host refused with, or `conflict` when it was deleted
+ * meanwhile; after a throw nothing of it is left, or soon will be, and its root volume is a volume again.
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
-  const request = completeRequest(body);
+  const asked = readCreate(body);
   const [account, knownHosts] = await Promise.all([getAccount(app.db, accountId), listHosts(app.db)]);
-  checkMachineSize(effectiveLimits(account), request);
-  const idempotencyKey = key === undefined ? undefined : { key, fingerprint: fingerprintOf(request) };
+  const limits = effectiveLimits(account);
+  const identity = identityOf(asked);
+  checkMachineSize(limits, identity);
+  const idempotencyKey = key === undefined ? undefined : { key, fingerprint: fingerprintOf(identity) };
   for (let hosts = knownHosts; ; hosts = await listHosts(app.db)) {
     const first = idempotencyKey && (await findFirst(app, accountId, idempotencyKey));
     if (first) return { row: first, isReplay: true };
+    const source = await findSourceUnlessReplay(app, accountId, asked, idempotencyKey);
+    if (source === 'replay') continue;
+    const request = completeRequest(asked, source);
+    if (source) checkMachineSize(limits, request);
     const claim = await admitMachine(app, { account, hosts, request, idempotencyKey });
     if (claim) return { row: await holdClaim(app, claim, (held) => finishCreate(app, held)), isReplay: false };
   }
 }
 
+/** A root volume is no volume any more once the first request with this key has taken it. */
+async function findSourceUnlessReplay(
+  app: App,
+  accountId: string,
+  asked: AskedCreate,
+  idempotencyKey: IdempotencyKey | undefined,
+): Promise<DiskSource | undefined | 'replay'> {
+  try {
+    return await findSource(app, accountId, asked);
+  } catch (error) {
+    if (idempotencyKey && (await isKeyTaken(app.db, accountId, idempotencyKey.key))) return 'replay';
+    throw error;
+  }
+}
+
 /** The per-machine maximum of the tier or the account. Throws `validation_error`: it is no quota. */
-function checkMachineSize(limits: TierLimits, { vcpus, memory_mb }: CreateRequest): void {
+function checkMachineSize(limits: TierLimits, { vcpus = 0, memory_mb = 0 }: Partial<MachineCreate>): void {
   if (vcpus > limits.vcpus_per_machine) {
     throw new ServiceError('validation_error', `vcpus must be at most ${limits.vcpus_per_machine} for this account.`);
   }
@@ -47,24 +71,6 @@ function checkMachineSize(limits: TierLimits, { vcpus, memory_mb }: CreateReques
       `memory_mb must be at most ${limits.memory_mb_per_machine} for this account.`,
     );
   }
-}
-
-function completeRequest(body: MachineCreate): CreateRequest {
-  const metadata = body.metadata ?? {};
-  if (Buffer.byteLength(JSON.stringify(metadata)) > MACHINE_BOUNDS.metadataBytes) {
-    throw new ServiceError(
-      'validation_error',
-      `metadata must be at most ${MACHINE_BOUNDS.metadataBytes} bytes as JSON.`,
-    );
-  }
-  return {
-    name: body.name ?? '',
-    vcpus: body.vcpus ?? MACHINE_DEFAULTS.vcpus,
-    memory_mb: body.memory_mb ?? MACHINE_DEFAULTS.memory_mb,
-    rootfs_size_gb: body.rootfs_size_gb ?? MACHINE_DEFAULTS.rootfs_size_gb,
-    stack: body.stack ?? MACHINE_DEFAULTS.stack,
-    metadata,
-  };
 }
 
 /** From `provisioning` to `running`, or to nothing: the second half of a create, also after a crash. */
@@ -97,8 +103,18 @@ async function undoCreate(app: App, { machine, token }: Claim): Promise<void> {
   }
 }
 
-/** Removes a discarded machine from its host, then its row and its reservation. */
+/**
+ * Removes a discarded machine from its host, then its row and its reservation. A root volume that it was to be made from
+ * is given back; one whose disk is lost is found as such by the reconciler.
+ */
 export async function discard(app: App, { machine, token }: Claim): Promise<void> {
-  await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation);
+  const client = app.hosts.client(machine.host_id);
+  const keep = hasRootVolumeToReturn(machine) ? machine.root_volume_id : undefined;
+  try {
+    await client.deleteMachine(machine.id, machine.generation, keep);
+  } catch (error) {
+    const isLost = keep !== undefined && error instanceof ServiceError && error.code === 'not_found';
+    if (!isLost) throw error;
+  }
   await deleteRow(app, machine.id, token);
 }

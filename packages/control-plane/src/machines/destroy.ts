@@ -4,24 +4,27 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { Desired, MachineRow } from '../db/tables.ts';
+import { deleteSnapshotsOf } from '../snapshots/destroy.ts';
 import { type Claim, claimForDestroy, holdClaim, withMachineClaim } from './claim.ts';
 import { discard } from './create.ts';
 import { machineNotFound } from './refusals.ts';
 import { changeState, findMachine } from './store.ts';
 
 /**
- * Destroys a machine of the account. Throws `not_found` when it is destroyed already; `host_unavailable` when its host
- * does not answer, and then the reconciler finishes it. With `preserveStorage` its root disk becomes a detached volume.
+ * Destroys a machine of the account. Throws `not_found` when it is destroyed already; `conflict` when it has snapshots,
+ * unless `deleteSnapshots` takes them along; `host_unavailable` when its host does not answer, and then the reconciler
+ * finishes it. With `preserveStorage` its root disk becomes a detached volume.
  */
 export async function destroyMachine(
   app: App,
   accountId: string,
   id: string,
-  { preserveStorage = false } = {},
+  { preserveStorage = false, deleteSnapshots = false } = {},
 ): Promise<MachineRow> {
   const found = await findMachine(app, accountId, id);
   if (found.state === 'destroyed') throw machineNotFound();
-  const claim = await claimForDestroy(app, id, preserveStorage ? uuidv7() : null);
+  const claim = await claimForDestroy(app, id, { keepVolumeId: preserveStorage ? uuidv7() : null, deleteSnapshots });
+  if (claim === 'has snapshots') throw hasSnapshots();
   if (claim) return holdClaim(app, claim, (held) => finishDestroy(app, held));
   // It is being destroyed by somebody else: wait for the outcome, and finish it if that one gave up.
   return withMachineClaim(app, id, async (held) => {
@@ -33,11 +36,13 @@ export async function destroyMachine(
 }
 
 /**
- * Removes a claimed machine that is desired destroyed from its host, then records it. Throws `conflict` when its disk was
+ * Removes a claimed machine that is desired destroyed from its host, its snapshots first, then records it: whoever asked
+ * for it has agreed to what is left of them. Throws `conflict` when its disk was
  * to be kept and is not there any more: then it is not deleted.
  */
 export async function finishDestroy(app: App, { machine, token }: Claim): Promise<MachineRow> {
   const { id, generation, keep_volume_id, started_at } = machine;
+  await deleteSnapshotsOf(app, { machine, token });
   try {
     await app.hosts.client(machine.host_id).deleteMachine(id, generation, keep_volume_id ?? undefined);
   } catch (error) {
@@ -62,6 +67,12 @@ async function stopKeeping(app: App, { machine, token }: Claim): Promise<void> {
     .where('claim_token', '=', token)
     .execute();
 }
+
+const hasSnapshots = (): ServiceError =>
+  new ServiceError(
+    'conflict',
+    'The machine has snapshots: delete them first, or with the machine by delete_snapshots=true.',
+  );
 
 const diskIsLost = (): ServiceError =>
   new ServiceError(

@@ -22,7 +22,10 @@ export async function ensureOnHost(app: App, row: MachineRow, desired: 'running'
         stack: row.stack,
         private_ip: row.private_ip,
         hostname: hostnameOf(row.id),
+        ...(row.snapshot_id === null ? {} : { snapshot_id: row.snapshot_id }),
+        ...(row.root_volume_id === null ? {} : { root_volume_id: row.root_volume_id }),
       },
+      ...(row.restoring_snapshot_id === null ? {} : { restore_snapshot_id: row.restoring_snapshot_id }),
       // One that never ran has none.
       volumes: row.started_at === null ? [] : await listWantedVolumes(app, row.id),
     },

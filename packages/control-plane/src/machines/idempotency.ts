@@ -9,7 +9,7 @@ import { sleep } from '../concurrency.ts';
 import type { Db, Tx } from '../db/database.ts';
 import { prepare } from '../db/prepared.ts';
 import type { MachineRow } from '../db/tables.ts';
-import type { CreateRequest, IdempotencyKey } from './admit.ts';
+import type { IdempotencyKey } from './admit.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
 
 const POLL_MS = 25;
@@ -21,7 +21,7 @@ export function readIdempotencyKey(headers: IncomingHttpHeaders): string | undef
 }
 
 /** The same for two bodies that ask for the same, in whatever order their fields stand. */
-export function fingerprintOf(request: CreateRequest): Buffer {
+export function fingerprintOf(request: object): Buffer {
   return createHash('sha256').update(stringify(request)).digest();
 }
 

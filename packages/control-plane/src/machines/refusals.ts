@@ -16,3 +16,11 @@ export function fleetIsFull(memoryMb: number): ServiceError {
     'retry later.';
   return new ServiceError('fleet_capacity', detail, { retryAfterSec: 10 });
 }
+
+/** The host that a create is pinned to has no room; `source` is what pins it. */
+export function hostIsFull(source: 'snapshot' | 'volume', memoryMb: number): ServiceError {
+  const detail =
+    `The host of the ${source} has no room for a machine of ${memoryMb} MiB now. This is a limit of the fleet, not a quota ` +
+    'of the account: retry later.';
+  return new ServiceError('fleet_capacity', detail, { retryAfterSec: 10 });
+}

@@ -36,7 +36,9 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
       summary: 'Create a machine',
       description:
         'Boots a microVM and answers when it runs. A create that fails leaves nothing. A retry with the same Idempotency-Key ' +
-        'answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true.',
+        'answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true. With snapshot_id or ' +
+        'root_volume_id (not both) its disk begins as that one, on its host and with its stack: 404 when it is not there, 409 ' +
+        'when it cannot be booted from now. A create that fails gives its root volume back.',
       tags,
       body: MachineCreate,
       headers: MachineCreateHeaders,
@@ -45,7 +47,7 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     config: {
       access: 'full',
       bodyIsOptional: true,
-      errors: ['conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
+      errors: ['not_found', 'conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'build-1', vcpus: 2, memory_mb: 2048 }, response: exampleMachine() },
     },
     handler: async (request, reply) => {
@@ -142,7 +144,8 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
       summary: 'Destroy a machine',
       description:
         'In any state. Its disk and the output of its jobs are gone; with preserve_storage=true the root disk becomes a ' +
-        'detached volume, which root_volume_id of the answer names. A destroyed machine is a 404.',
+        'detached volume, which root_volume_id of the answer names. A machine with snapshots is a 409, unless ' +
+        'delete_snapshots=true removes them first. A destroyed machine is a 404.',
       tags,
       params: MachineParams,
       querystring: MachineDestroyQuery,
@@ -155,8 +158,9 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     },
     handler: async (request) => {
       const { accountId } = callerOf(request);
-      const preserveStorage = request.query.preserve_storage ?? false;
-      return toMachine(await destroyMachine(app, accountId, request.params.id, { preserveStorage }));
+      const { preserve_storage: preserveStorage = false, delete_snapshots: deleteSnapshots = false } = request.query;
+      const options = { preserveStorage, deleteSnapshots };
+      return toMachine(await destroyMachine(app, accountId, request.params.id, options));
     },
   });
 }

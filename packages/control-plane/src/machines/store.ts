@@ -18,6 +18,7 @@ import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
 import { holdsMemory } from './memory-holders.ts';
 import { ClaimLost, fleetIsFull, machineNotFound } from './refusals.ts';
+import { forgetRootVolume, hasRootVolumeToReturn, returnRootVolume } from './root-volume.ts';
 import { LEAVING } from './transition.ts';
 
 /** Who may change the row: the holder of the claim, or an observation of this generation while nobody holds one. */
@@ -64,12 +65,16 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
 
 /** What a change of state frees; the disk that is kept goes on counting as a volume's. */
 async function settleQuota(tx: Tx, old: MachineRow, row: MachineRow): Promise<void> {
-  const keptVolumeId = row.state === 'destroyed' && old.state !== 'destroyed' ? row.keep_volume_id : null;
-  if (keptVolumeId !== null) {
-    await insertKeptDisk(tx, row, keptVolumeId);
-    await chargeUnchecked(tx, row.account_id, { storage_gb: row.rootfs_size_gb });
-  }
+  if (row.state === 'destroyed' && old.state !== 'destroyed') await settleDisk(tx, old, row.keep_volume_id);
+  if (row.state === 'running' && hasRootVolumeToReturn(old)) await forgetRootVolume(tx, old);
   if (isCounted(old.state) && !isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
+}
+
+/** The root volume of a machine that never ran is a volume again; else the disk becomes one when it is kept. */
+async function settleDisk(tx: Tx, machine: MachineRow, keptVolumeId: string | null): Promise<void> {
+  if ((await returnRootVolume(tx, machine)) || keptVolumeId === null) return;
+  await insertKeptDisk(tx, machine, keptVolumeId);
+  await chargeUnchecked(tx, machine.account_id, { storage_gb: machine.rootfs_size_gb });
 }
 
 async function moveReservation(app: App, tx: Tx, old: MachineRow, row: MachineRow): Promise<void> {
@@ -110,6 +115,8 @@ function changedColumns(old: MachineRow, change: Change): UpdateObject<Database,
       ? { stopped_at: now }
       : {}),
     ...(entered && change.to === 'destroyed' ? { destroyed_at: now } : {}),
+    // Nothing brings its disk anywhere any more.
+    ...(change.to === 'error' || change.to === 'destroyed' ? { restoring_snapshot_id: null } : {}),
   };
 }
 
@@ -144,6 +151,7 @@ export async function deleteRow(app: App, id: string, token: string): Promise<vo
       .forUpdate()
       .executeTakeFirst();
     if (!row) throw new ClaimLost();
+    await returnRootVolume(tx, row);
     if (isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
     if (holdsMemory(row.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
     // Last, since its idempotency key goes with it.
@@ -151,15 +159,18 @@ export async function deleteRow(app: App, id: string, token: string): Promise<vo
   });
 }
 
-/** Ends the jobs of a machine that does not run any more; returns their entries for the feed. */
-export async function loseRunningJobs(tx: Tx, machineId: string): Promise<NewActivity[]> {
-  const lost = await tx
+/**
+ * Ends the jobs of a machine that does not run any more, or those of `ids` that another boot of it had; returns their
+ * entries for the feed.
+ */
+export async function loseRunningJobs(tx: Tx, machineId: string, ids?: readonly string[]): Promise<NewActivity[]> {
+  let update = tx
     .updateTable('execs')
     .set({ status: 'lost', finished_at: sql<Date>`now()` })
     .where('machine_id', '=', machineId)
-    .where('status', '=', 'running')
-    .returningAll()
-    .execute();
+    .where('status', '=', 'running');
+  if (ids) update = update.where((is) => is('id', '=', is.fn.any(is.val([...ids]))));
+  const lost = await update.returningAll().execute();
   return lost.map(activityOfJob);
 }
 

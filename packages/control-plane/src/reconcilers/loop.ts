@@ -1,12 +1,15 @@
 // The reconciler: the only recovery path. Whatever a crash, a lost connection or a failed undo left half done is found and
 // finished by one of these tasks.
 import type { App } from '../app.ts';
+import { finishSnapshotDeletes } from '../snapshots/destroy.ts';
+import { undoOrphanedSnapshots } from '../snapshots/undo.ts';
 import { finishVolumeDeletes } from '../volumes/destroy.ts';
 import { compareWithHosts } from './drift.ts';
 import { refreshHosts } from './host-facts.ts';
 import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
 import { createSightings } from './sightings.ts';
+import { compareSnapshots } from './snapshots.ts';
 import { startTask, type Task } from './task.ts';
 import { finishUnfinished } from './unfinished.ts';
 import { finishVolumeChanges } from './volume-changes.ts';
@@ -26,6 +29,7 @@ export function startReconciler(app: App): Reconciler {
   const { reconcileMs, reconcileJobsMs } = app.config.timing;
   const unknownMachines = createSightings();
   const volumes = { lost: createSightings(), unknown: createSightings() };
+  const snapshots = { lost: createSightings(), unknown: createSightings() };
   let houseKeptAt = Number.NEGATIVE_INFINITY;
   const housekeeping = async () => {
     if (performance.now() - houseKeptAt < HOUSEKEEPING_MS) return;
@@ -37,8 +41,11 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'unfinished machines', reconcileMs, () => finishUnfinished(app)),
     startTask(app, 'unfinished deletes of volumes', reconcileMs, () => finishVolumeDeletes(app)),
     startTask(app, 'unfinished changes of volumes', reconcileMs, () => finishVolumeChanges(app)),
+    startTask(app, 'unfinished deletes of snapshots', reconcileMs, () => finishSnapshotDeletes(app)),
+    startTask(app, 'unfinished snapshots', reconcileMs, () => undoOrphanedSnapshots(app)),
     startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines)),
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
+    startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
     startTask(app, 'facts of the hosts', reconcileJobsMs, () => refreshHosts(app)),
   ];

@@ -9,6 +9,7 @@ import { discard, finishCreate } from '../machines/create.ts';
 import { finishDestroy } from '../machines/destroy.ts';
 import { finishStart } from '../machines/start.ts';
 import { finishStop } from '../machines/stop.ts';
+import { finishRestore } from '../snapshots/restore.ts';
 
 const WIDTH = 8;
 
@@ -18,7 +19,7 @@ export async function finishUnfinished(app: App): Promise<void> {
   if (connected.length === 0) return;
   const rows = await app.db
     .selectFrom('machines')
-    .select(['id', 'state', 'desired', 'claim_token'])
+    .select(['id', 'state', 'desired', 'restoring_snapshot_id', 'claim_token'])
     .where('host_id', 'in', connected)
     .where('state', '<>', 'destroyed')
     .where(claimIsFree)
@@ -43,11 +44,15 @@ async function dropExpiredClaims(app: App, ids: readonly string[]): Promise<void
 }
 
 /** An `error` machine waits for its deletion, whatever was desired before. */
-export function isUnfinished({ state, desired }: Pick<MachineRow, 'state' | 'desired'>): boolean {
+export function isUnfinished({
+  state,
+  desired,
+  restoring_snapshot_id,
+}: Pick<MachineRow, 'state' | 'desired' | 'restoring_snapshot_id'>): boolean {
   if (state === 'destroyed') return false;
   if (desired === 'destroyed' || desired === 'discarded') return true;
   if (state === 'error') return false;
-  return state !== desired;
+  return state !== desired || restoring_snapshot_id !== null;
 }
 
 /** Takes the claim of a machine and finishes what is unfinished of it; a failure is logged and left to a later pass. */
@@ -66,9 +71,10 @@ export async function finishOne(app: App, id: string): Promise<void> {
 }
 
 async function finish(app: App, claim: Claim): Promise<void> {
-  const { desired, started_at } = claim.machine;
+  const { desired, started_at, restoring_snapshot_id } = claim.machine;
   if (desired === 'discarded') await discard(app, claim);
   else if (desired === 'destroyed') await finishDestroy(app, claim);
+  else if (restoring_snapshot_id !== null) await finishRestore(app, claim);
   else if (desired === 'stopped') await finishStop(app, claim);
   else if (started_at === null) await finishCreate(app, claim);
   else await finishStart(app, claim);

@@ -9,11 +9,13 @@ import {
   type HostEvent,
   type HostFinding,
   type HostInfo,
+  type HostSnapshot,
   type HostVolume,
   type JobReport,
   type MachineReport,
   OUTPUT_HEADERS,
   type StartJob,
+  type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 
@@ -31,6 +33,9 @@ export type Operation =
   | 'listVolumes'
   | 'ensureVolume'
   | 'deleteVolume'
+  | 'listSnapshots'
+  | 'takeSnapshot'
+  | 'deleteSnapshot'
   | 'audit'
   | 'fixAudit';
 /**
@@ -48,10 +53,25 @@ export type Fault =
   | 'answerLate'
   | ServiceError;
 
-const CHANGING: readonly Operation[] = ['ensure', 'delete', 'ensureVolume', 'deleteVolume'];
+const CHANGING: readonly Operation[] = [
+  'ensure',
+  'delete',
+  'ensureVolume',
+  'deleteVolume',
+  'takeSnapshot',
+  'deleteSnapshot',
+];
 
 type Job = { report: JobReport; stdout: Buffer };
-type FakeMachine = { report: MachineReport; wanted: EnsureMachine; jobs: Map<string, Job> };
+type FakeMachine = {
+  report: MachineReport;
+  wanted: EnsureMachine;
+  jobs: Map<string, Job>;
+  /** The root volume that became its disk, as it was. */
+  taken: HostVolume | undefined;
+  /** The snapshots that its disk went back to, with the generation of each. */
+  restores: { snapshotId: string; generation: number }[];
+};
 
 /** As on a real host: without it a stream is opened again, and the host is away for a moment. */
 const HEARTBEAT_MS = 5_000;
@@ -61,9 +81,10 @@ export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
   /** Disks with a life of their own. */
   readonly volumes = new Map<string, HostVolume>();
+  readonly snapshots = new Map<string, HostSnapshot>();
   /** What the host finds wrong with itself. */
   findings: HostFinding[] = [];
-  /** A call about a volume has the volume's id. */
+  /** A call about a volume or a snapshot has its id, but `takeSnapshot` the machine's. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
   /** What each call that changes something did, so that it can come again. */
   readonly #changesMade: (() => unknown)[] = [];
@@ -240,7 +261,7 @@ export class FakeHost {
         this.#destroyed.set(params.id, Number(query.generation));
         if (!machine && query.keep_volume_id && !this.volumes.has(query.keep_volume_id))
           throw new ServiceError('not_found', 'no disk');
-        if (machine && query.keep_volume_id) this.plantVolume(query.keep_volume_id, machine.wanted.spec.rootfs_size_gb);
+        if (machine && query.keep_volume_id) this.#keepDisk(machine, query.keep_volume_id);
         this.machines.delete(params.id);
         if (machine) this.#loseJobs(machine);
         return undefined;
@@ -262,6 +283,19 @@ export class FakeHost {
       handle('deleteVolume', params.id, reply, () => {
         if (this.#holderOf(params.id)) throw new ServiceError('conflict', 'A machine has this volume.');
         this.volumes.delete(params.id);
+        return undefined;
+      }),
+    );
+    server.get(HOST_PATHS.snapshots, (_request, reply) =>
+      handle('listSnapshots', '', reply, () => ({ snapshots: [...this.snapshots.values()] })),
+    );
+    type SnapshotRoute = { Params: { id: string; snapshot_id: string }; Body: TakeSnapshot };
+    server.put<SnapshotRoute>(HOST_PATHS.machineSnapshot, ({ params, body }, reply) =>
+      handle('takeSnapshot', params.id, reply, () => this.#takeSnapshot(params.id, params.snapshot_id, body)),
+    );
+    server.delete<Machine>(HOST_PATHS.snapshot, ({ params }, reply) =>
+      handle('deleteSnapshot', params.id, reply, () => {
+        this.snapshots.delete(params.id);
         return undefined;
       }),
     );
@@ -302,7 +336,12 @@ export class FakeHost {
         return page;
       }),
     );
-    const audit = () => ({ findings: this.findings, machines: this.#reports(), volumes: [...this.volumes.values()] });
+    const audit = () => ({
+      findings: this.findings,
+      machines: this.#reports(),
+      volumes: [...this.volumes.values()],
+      snapshots: [...this.snapshots.values()],
+    });
     server.get(HOST_PATHS.audit, (_request, reply) => handle('audit', '', reply, audit));
     server.post(HOST_PATHS.auditFix, (_request, reply) =>
       handle('fixAudit', '', reply, () => {
@@ -338,10 +377,59 @@ export class FakeHost {
       reason: null,
       isolation: this.info.isolation,
     };
-    const machine = { report, wanted, jobs: known?.jobs ?? new Map<string, Job>() };
+    const machine = known ? { ...known, report, wanted } : this.#makeMachine(report, wanted);
+    this.#restore(machine, wanted);
     this.machines.set(id, machine);
     if (wanted.desired === 'stopped') this.#loseJobs(machine);
     return report;
+  }
+
+  #makeMachine(report: MachineReport, wanted: EnsureMachine): FakeMachine {
+    const { snapshot_id, root_volume_id } = wanted.spec;
+    if (snapshot_id !== undefined) this.#snapshot(snapshot_id);
+    const taken = root_volume_id === undefined ? undefined : this.volumes.get(root_volume_id);
+    if (root_volume_id !== undefined && taken?.kind !== 'root')
+      throw new ServiceError('not_found', `The disk of volume ${root_volume_id} is not there.`);
+    if (taken) this.volumes.delete(taken.volume_id);
+    return { report, wanted, jobs: new Map(), taken, restores: [] };
+  }
+
+  /** Once a generation. */
+  #restore(machine: FakeMachine, { generation, restore_snapshot_id: snapshotId }: EnsureMachine): void {
+    if (snapshotId === undefined || machine.restores.at(-1)?.generation === generation) return;
+    this.#snapshot(snapshotId);
+    machine.restores.push({ snapshotId, generation });
+    this.#loseJobs(machine);
+  }
+
+  /** A volume that a machine was made of comes back as it was. */
+  #keepDisk({ taken, wanted }: FakeMachine, volumeId: string): void {
+    if (taken?.volume_id === volumeId) this.volumes.set(volumeId, taken);
+    else this.plantVolume(volumeId, wanted.spec.rootfs_size_gb);
+  }
+
+  #snapshot(id: string): HostSnapshot {
+    const snapshot = this.snapshots.get(id);
+    if (!snapshot) throw new ServiceError('not_found', 'The host does not know this snapshot.');
+    return snapshot;
+  }
+
+  #takeSnapshot(machineId: string, id: string, { generation, memory }: TakeSnapshot): HostSnapshot {
+    const known = this.snapshots.get(id);
+    if (known) return known;
+    const { report, wanted } = this.#machine(machineId);
+    if (generation < report.generation) throw new ServiceError('conflict', 'older generation');
+    if (memory && report.status !== 'running') throw new ServiceError('conflict', 'The machine is not running.');
+    if (memory && wanted.volumes?.length) throw new ServiceError('conflict', 'The machine has volumes.');
+    const snapshot: HostSnapshot = {
+      snapshot_id: id,
+      machine_id: machineId,
+      kind: memory ? 'memory' : 'disk',
+      size_gb: wanted.spec.rootfs_size_gb,
+      stored_bytes: memory ? 300_000_000 : 4_000_000,
+    };
+    this.snapshots.set(id, snapshot);
+    return snapshot;
   }
 
   /** The machine that has a volume; a VM that died has none. */

@@ -15,6 +15,7 @@ import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { ImageList } from '@sandbar/contract/image.ts';
 import { Machine, MachineList } from '@sandbar/contract/machine.ts';
 import { Quotas } from '@sandbar/contract/quota.ts';
+import { Snapshot, SnapshotList } from '@sandbar/contract/snapshot.ts';
 import { Volume, VolumeList } from '@sandbar/contract/volume.ts';
 import { sql } from 'kysely';
 import type { TSchema } from 'typebox';
@@ -214,6 +215,9 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/quotas$/, Quotas],
   [/^\/v1\/volumes\/[^/]+(\/attach|\/detach)?$/, Volume],
   [/^\/v1\/volumes$/, VolumeList],
+  [/^\/v1\/snapshots\/[^/]+\/restore$/, Machine],
+  [/^\/v1\/snapshots\/[^/]+$/, Snapshot],
+  [/^\/v1\/(machines\/[^/]+\/)?snapshots$/, SnapshotList],
   [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
   [/^\/v1\/machines$/, MachineList],
 ];
@@ -221,6 +225,7 @@ const SCHEMAS: [RegExp, TSchema][] = [
 const CREATED: [RegExp, TSchema][] = [
   [/\/execs$/, Exec],
   [/^\/v1\/volumes$/, Volume],
+  [/\/snapshots$/, Snapshot],
 ];
 
 /** What was answered is what the contract says, with no field more. */
@@ -261,6 +266,7 @@ export async function checkBooks(bed: TestBed): Promise<void> {
   assert.equal(new Set(alive.map((row) => row.private_ip)).size, alive.length, 'addresses are unique');
   await checkUse(plane);
   await checkVolumes(bed);
+  await checkSnapshots(bed);
   const known = new Set(alive.map((row) => row.id));
   assert.deepEqual(
     [...host.machines.keys()].filter((id) => !known.has(id)),
@@ -284,6 +290,23 @@ async function checkVolumes({ plane, host }: TestBed): Promise<void> {
       `the host gives ${state} machine ${id} the volumes that its rows say`,
     );
   }
+}
+
+/** Where nothing is being changed, the host has the snapshots that are ready, and nothing but those of rows. */
+async function checkSnapshots({ plane, host }: TestBed): Promise<void> {
+  const rows = await plane.app.db.selectFrom('snapshots').selectAll().execute();
+  const settled = rows.filter((row) => row.change === null && row.state === 'ready');
+  assert.deepEqual(
+    settled.filter((row) => !host.snapshots.has(row.id)),
+    [],
+    'the host has every snapshot that is ready',
+  );
+  const known = new Set(rows.map((row) => row.id));
+  assert.deepEqual(
+    [...host.snapshots.keys()].filter((id) => !known.has(id)),
+    [],
+    'the host has no snapshot without a row',
+  );
 }
 
 /** What each account is charged for equals a recount of its machines and disks. */

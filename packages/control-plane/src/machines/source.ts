@@ -1,0 +1,132 @@
+// What a machine's disk begins as when it is no image: a snapshot, or a kept root disk. It decides the host and the stack,
+// and what a create gets that does not say.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import { sql } from 'kysely';
+import type { App } from '../app.ts';
+import type { SnapshotRow } from '../db/tables.ts';
+import { findSnapshot } from '../snapshots/store.ts';
+import { volumeNotFound } from '../volumes/store.ts';
+
+/** A snapshot or a root volume of the account that a machine can be made from. */
+export type DiskSource =
+  | { kind: 'snapshot'; id: string; hostId: string; stack: string; sizeGb: number; snapshot: SnapshotRow }
+  | { kind: 'volume'; id: string; hostId: string; stack: string; sizeGb: number };
+
+/** A create as it was asked for, of the right shape; what it leaves out is decided by its source. */
+export type AskedCreate = MachineCreate & Required<Pick<MachineCreate, 'name' | 'metadata'>>;
+
+/** A create with everything said. */
+export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_volume_id'>> & {
+  source: DiskSource | undefined;
+};
+
+/** Checks what the schema cannot. Throws `validation_error`. */
+export function readCreate(body: MachineCreate): AskedCreate {
+  if (body.snapshot_id !== undefined && body.root_volume_id !== undefined) {
+    throw new ServiceError('validation_error', 'snapshot_id and root_volume_id exclude each other: give one of them.');
+  }
+  const metadata = body.metadata ?? {};
+  if (Buffer.byteLength(JSON.stringify(metadata)) > MACHINE_BOUNDS.metadataBytes) {
+    throw new ServiceError(
+      'validation_error',
+      `metadata must be at most ${MACHINE_BOUNDS.metadataBytes} bytes as JSON.`,
+    );
+  }
+  return { ...body, name: body.name ?? '', metadata };
+}
+
+/** The request that an Idempotency-Key stands for: without a source, with the defaults that hold for everybody. */
+export function identityOf(asked: AskedCreate): MachineCreate {
+  const { snapshot_id, root_volume_id } = asked;
+  if (snapshot_id === undefined && root_volume_id === undefined) return withDefaults(asked);
+  return {
+    ...asked,
+    ...(snapshot_id === undefined ? {} : { snapshot_id: snapshot_id.toLowerCase() }),
+    ...(root_volume_id === undefined ? {} : { root_volume_id: root_volume_id.toLowerCase() }),
+  };
+}
+
+/**
+ * What the create is to be made from; undefined for an image, and then nothing is asked of the database. Throws
+ * `not_found` for what is absent or another account's, `conflict` for what cannot be booted from now.
+ */
+export async function findSource(app: App, accountId: string, asked: AskedCreate): Promise<DiskSource | undefined> {
+  if (asked.snapshot_id !== undefined) return sourceOfSnapshot(await findSnapshot(app, accountId, asked.snapshot_id));
+  if (asked.root_volume_id !== undefined) return findRootVolume(app, accountId, asked.root_volume_id);
+  return undefined;
+}
+
+function sourceOfSnapshot(snapshot: SnapshotRow): DiskSource {
+  const { id, host_id: hostId, stack, size_gb: sizeGb, state, error } = snapshot;
+  if (state !== 'ready') throw new ServiceError('conflict', `The snapshot is in error: ${error ?? 'it is damaged.'}`);
+  return { kind: 'snapshot', id, hostId, stack, sizeGb, snapshot };
+}
+
+/** One that another machine is being made from is there still: it may come back. */
+async function findRootVolume(app: App, accountId: string, id: string): Promise<DiskSource> {
+  const volume = await app.db
+    .selectFrom('volumes')
+    .selectAll()
+    .where('id', '=', id)
+    .where('account_id', '=', accountId)
+    .where('deleting', '=', false)
+    .where(sql<boolean>`change is distinct from 'creating'`)
+    .executeTakeFirst();
+  if (!volume) throw volumeNotFound();
+  const { kind, state, change, error, stack, host_id: hostId, size_gb: sizeGb } = volume;
+  if (kind !== 'root' || stack === null) {
+    throw new ServiceError('conflict', 'The volume is a data volume: a machine boots from a kept root disk only.');
+  }
+  if (state === 'error') throw new ServiceError('conflict', `The volume is in error: ${error ?? 'it is damaged.'}`);
+  if (state !== 'available' || change !== null) {
+    throw new ServiceError('conflict', 'The volume is in use: another machine is being made from it.');
+  }
+  return { kind: 'volume', id: volume.id, hostId, stack, sizeGb };
+}
+
+/** Everything that the create leaves open. Throws `validation_error` for what its source does not allow. */
+export function completeRequest(asked: AskedCreate, source: DiskSource | undefined): CreateRequest {
+  if (!source) return { ...withDefaults(asked), source };
+  checkFitsSource(asked, source);
+  const { rootfs_size_gb = defaultSizeGb(source) } = asked;
+  return { ...withDefaults({ ...asked, ...sizeOfMemory(asked, source), rootfs_size_gb, stack: source.stack }), source };
+}
+
+const withDefaults = ({ name, metadata, ...asked }: AskedCreate): Omit<CreateRequest, 'source'> => ({
+  name,
+  vcpus: asked.vcpus ?? MACHINE_DEFAULTS.vcpus,
+  memory_mb: asked.memory_mb ?? MACHINE_DEFAULTS.memory_mb,
+  rootfs_size_gb: asked.rootfs_size_gb ?? MACHINE_DEFAULTS.rootfs_size_gb,
+  stack: asked.stack ?? MACHINE_DEFAULTS.stack,
+  metadata,
+});
+
+const defaultSizeGb = ({ kind, sizeGb }: DiskSource): number =>
+  kind === 'volume' ? sizeGb : Math.max(MACHINE_DEFAULTS.rootfs_size_gb, sizeGb);
+
+/** Memory goes on in a machine of its own size only. */
+function sizeOfMemory(asked: AskedCreate, source: DiskSource): Pick<MachineCreate, 'vcpus' | 'memory_mb'> {
+  if (source.kind !== 'snapshot' || source.snapshot.kind !== 'memory') return {};
+  const { vcpus, memory_mb } = source.snapshot;
+  checkIsOfSnapshot('vcpus', asked.vcpus, vcpus);
+  checkIsOfSnapshot('memory_mb', asked.memory_mb, memory_mb);
+  return { vcpus, memory_mb };
+}
+
+function checkIsOfSnapshot(field: string, value: number | undefined, ofSnapshot: number): void {
+  if (value === undefined || value === ofSnapshot) return;
+  throw new ServiceError('validation_error', `${field} must be ${ofSnapshot}, as in the memory snapshot.`);
+}
+
+function checkFitsSource({ stack, rootfs_size_gb }: AskedCreate, source: DiskSource): void {
+  if (stack !== undefined && stack !== source.stack) {
+    throw new ServiceError('validation_error', `stack must be ${source.stack}, as in the ${source.kind}.`);
+  }
+  if (rootfs_size_gb !== undefined && rootfs_size_gb < source.sizeGb) {
+    throw new ServiceError(
+      'validation_error',
+      `rootfs_size_gb must be at least ${source.sizeGb}, the size of the ${source.kind}.`,
+    );
+  }
+}

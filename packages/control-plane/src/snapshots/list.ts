@@ -1,0 +1,44 @@
+// The lists of snapshots: an account's with its filters, and a machine's.
+import type { SnapshotListQuery } from '@sandbar/contract/snapshot.ts';
+import type { App } from '../app.ts';
+import type { SnapshotRow } from '../db/tables.ts';
+import { findMachine } from '../machines/store.ts';
+import { fetchPage, readPage } from '../paging.ts';
+
+type Listed = { rows: SnapshotRow[]; cursor: { next_cursor?: string } };
+
+/** Newest first. Throws `validation_error` for a bad cursor. */
+export function listSnapshots(app: App, accountId: string, query: SnapshotListQuery): Promise<Listed> {
+  return fetchList(app, accountId, query);
+}
+
+/** Those of one machine, destroyed ones too, which have none. Throws `not_found`, and `validation_error` as above. */
+export async function listSnapshotsOf(
+  app: App,
+  accountId: string,
+  machineId: string,
+  query: SnapshotListQuery,
+): Promise<Listed> {
+  const machine = await findMachine(app, accountId, machineId);
+  return fetchList(app, accountId, query, machine.id);
+}
+
+async function fetchList(
+  app: App,
+  accountId: string,
+  query: SnapshotListQuery,
+  machineId: string | null = null,
+): Promise<Listed> {
+  const { secret } = app.config;
+  const key = ['snapshots', accountId, machineId, query.kind, query.state];
+  const page = readPage(secret, query, key);
+  let select = app.db
+    .selectFrom('snapshots')
+    .selectAll()
+    .where('account_id', '=', accountId)
+    .where('change', 'is', null);
+  if (machineId !== null) select = select.where('machine_id', '=', machineId);
+  if (query.kind) select = select.where('kind', '=', query.kind);
+  if (query.state) select = select.where('state', '=', query.state);
+  return fetchPage(secret, select, page, key);
+}

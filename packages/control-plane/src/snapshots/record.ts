@@ -1,0 +1,18 @@
+// The snapshot as clients see it, made from its row.
+import type { Snapshot } from '@sandbar/contract/snapshot.ts';
+import type { SnapshotRow } from '../db/tables.ts';
+
+export function toSnapshot(row: SnapshotRow): Snapshot {
+  return {
+    id: row.id,
+    account_id: row.account_id,
+    machine_id: row.machine_id,
+    name: row.name,
+    kind: row.kind,
+    size_gb: row.size_gb,
+    stored_bytes: row.stored_bytes,
+    state: row.state,
+    error: row.error,
+    created_at: row.created_at.toISOString(),
+  };
+}
