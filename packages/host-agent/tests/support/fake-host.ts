@@ -86,7 +86,7 @@ export class FakeHost {
   /** A new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
     // The dead agent's sessions would fight with the new one's.
-    if (!this.cloning) await this.registry?.close();
+    if (!this.cloning && !this.isDead) await this.registry?.close();
     this.kill();
     this.#life = new Life();
     const imagePath = join(this.dir, 'rootfs.img');
