@@ -69,7 +69,7 @@ func run() error {
 	handler := api.NewHandler(api.Machine{
 		Version:  version,
 		PowerOff: powerOff,
-		Identity: identity.New(system.RootDevice),
+		Identity: identity.New(system.RootDevice, system.LoadSpareModules),
 		Jobs:     registry,
 		Volumes:  volumes.New(),
 		Freezer:  freezer,

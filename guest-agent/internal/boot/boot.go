@@ -16,6 +16,8 @@ import (
 type System struct {
 	RootDevice string
 	Token      channel.Token
+
+	spareModules [][]byte
 }
 
 // Run does the whole boot. An error means that the machine is of no use.
@@ -30,7 +32,7 @@ func Run() (System, error) {
 	if err != nil {
 		return System{}, err
 	}
-	loadModules("/modules.list")
+	settings.spareModules = loadModules("/modules.list")
 	if err := mountRoot(settings.RootDevice); err != nil {
 		return System{}, err
 	}

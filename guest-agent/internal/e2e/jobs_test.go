@@ -324,7 +324,7 @@ func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 }
 
 func TestBeforeItsIdentityAMachineRunsOnlyItsOwnRehearsal(t *testing.T) {
-	h := startAgentAs(t, identity.New("")).connect(t)
+	h := startAgentAs(t, identity.New("", nil)).connect(t)
 	h.expect(409, "PUT", "/jobs/other", map[string]any{"command": "true"})
 	if got := h.run("rehearsal", map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|rehearsal|" {
 		t.Error(got)

@@ -43,6 +43,7 @@ func TestMachineStandsStillWhileItIsFrozen(t *testing.T) {
 		}
 		return time.Duration(count) * time.Microsecond
 	}
+	longest() // it has begun to write
 	h.expect(204, "POST", "/freeze", map[string]any{"timeout_ms": 5000})
 	time.Sleep(300 * time.Millisecond) // of stillness, to be seen
 	h.expect(204, "POST", "/thaw", nil)

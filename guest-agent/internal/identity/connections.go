@@ -4,6 +4,8 @@
 package identity
 
 import (
+	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -35,6 +37,28 @@ var socketKinds = [...]struct {
 }{
 	{unix.IPPROTO_TCP, 0xfff &^ (1 << stateListen)},
 	{unix.IPPROTO_UDP, 1 << stateEstablished},
+}
+
+// haveSockets reports whether a socket may have one of the addresses. The kernel tells that much without the modules that
+// endConnections needs.
+func haveSockets(addresses []*net.IPNet) bool {
+	for _, file := range [...]string{"tcp", "tcp6", "udp", "udp6"} {
+		content, err := os.ReadFile("/proc/thread-self/net/" + file)
+		if err != nil && !os.IsNotExist(err) {
+			return true
+		}
+		for _, address := range addresses {
+			if bytes.Contains(content, inProc(address.IP)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inProc is an IPv4 address with the colon before its port, as in /proc/net; one of an IPv6 socket ends with the same.
+func inProc(ip net.IP) []byte {
+	return fmt.Appendf(nil, "%08X:", native.Uint32(ip.To4()))
 }
 
 // endConnections ends every connection whose own end is one of the addresses: their programs get ECONNABORTED.

@@ -4,6 +4,7 @@ package identity
 
 import (
 	"encoding/json"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -79,14 +80,18 @@ func validHostname(name string) bool {
 
 // Identity applies identities to the machine and remembers the last one.
 type Identity struct {
-	rootDevice string
-	mu         sync.Mutex // held while an identity is applied
-	link       *nic       // nil: not looked for yet
-	current    machineID
+	rootDevice  string
+	loadModules func() error
+	mu          sync.Mutex // held while an identity is applied
+	link        *nic       // nil: not looked for yet
+	current     machineID
 }
 
-// New returns a machine without identity, whose root file system is on rootDevice.
-func New(rootDevice string) *Identity { return &Identity{rootDevice: rootDevice} }
+// New returns a machine without identity, whose root file system is on rootDevice. loadModules makes the kernel able to
+// list and end connections.
+func New(rootDevice string, loadModules func() error) *Identity {
+	return &Identity{rootDevice: rootDevice, loadModules: loadModules}
+}
 
 // MachineID returns the id of the machine, or nothing before Apply has succeeded once.
 func (i *Identity) MachineID() string { return i.current.load() }
@@ -133,9 +138,23 @@ func (i *Identity) networkStep(request *Request, network *network) func(*nic) er
 	case i.MachineID() == "":
 		return network.begin
 	case i.IsAnother(request):
-		return network.replace
+		return func(link *nic) error { return network.replace(link, i.endConnections) }
 	}
 	return network.keep
+}
+
+// endConnections ends the connections of addresses that the machine loses. Should it fail, they end by their own time-outs.
+func (i *Identity) endConnections(addresses []*net.IPNet) {
+	if !haveSockets(addresses) {
+		return
+	}
+	err := i.loadModules()
+	if err == nil {
+		err = endConnections(addresses)
+	}
+	if err != nil {
+		console.Log("connections: ", err.Error())
+	}
 }
 
 // withLink finds the machine's interface the first time, and readies it.

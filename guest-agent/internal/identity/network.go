@@ -6,8 +6,6 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
-
-	"sandbar/guest-agent/internal/console"
 )
 
 // network is the checked network part of a request.
@@ -72,9 +70,9 @@ func (n *network) keep(link *nic) error {
 }
 
 // replace configures the interface of a machine that was another one. The link goes down first, which takes all routes and
-// neighbours with it and keeps what still runs from being heard as the other machine; nothing of its connections stays,
-// even if the address is the same.
-func (n *network) replace(link *nic) error {
+// neighbours with it and keeps what still runs from being heard as the other machine; endConnections is called then, with
+// the addresses of that machine, of which nothing stays even if the new one is the same.
+func (n *network) replace(link *nic, endConnections func([]*net.IPNet)) error {
 	var down batch
 	down.setLink(link.index, false, nil, 0)
 	if err := down.send(); err != nil {
@@ -84,9 +82,7 @@ func (n *network) replace(link *nic) error {
 	if err != nil {
 		return err
 	}
-	if err := endConnections(addresses); err != nil { // they then end by their own time-outs
-		console.Log("connections: ", err.Error())
-	}
+	endConnections(addresses)
 	var changes batch
 	for _, address := range addresses {
 		changes.address(unix.RTM_DELADDR, link.index, address)

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestJobsThatAreLetGoLiveOnUnheard is what becomes of a snapshot that was taken while a job streamed megabytes to a session
+// that nobody reads any more: the next host meets a machine without jobs, and the processes notice nothing.
+func TestJobsThatAreLetGoLiveOnUnheard(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	alive := filepath.Join(t.TempDir(), "alive")
+	begin := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// More than buffers, port and pipes hold, then a sign of life.
+	command := fmt.Sprintf("trap 'exit 1' PIPE; while :; do head -c 9000000 /dev/zero; head -c 9000000 /dev/zero >&2; echo x >> %s; done", alive)
+	response := h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": command, "timeout_sec": 2, "max_output_bytes": 1 << 40})
+	if _, _, _, err := readFrame(response.Body); err != nil {
+		t.Fatal(err)
+	}
+	a.registry.LetGo()
+
+	h = a.connect(t)
+	if got := h.expect(200, "GET", "/jobs", nil); got != `{"jobs":[]}` {
+		t.Error(got)
+	}
+	h.expect(404, "GET", "/jobs/chatty", nil)
+	h.expect(404, "POST", "/jobs/chatty/ack", offsets{})
+	size := func() int {
+		content, _ := os.ReadFile(alive)
+		return len(content)
+	}
+	eventually(t, "its time-out passes", func() bool { return time.Since(begin) > 2500*time.Millisecond })
+	before := size()
+	eventually(t, "the process goes on", func() bool { return size() > before+4 })
+	if got := h.sh("chatty", "cat /proc/self/cgroup"); !strings.Contains(string(got.stdout), "/job-chatty.1") {
+		t.Errorf("a job with the id of one that was let go: %s", got)
+	}
+	if entries, _ := filepath.Glob("/proc/self/fd/*"); len(entries) > 0 {
+		for _, entry := range entries {
+			if target, _ := os.Readlink(entry); strings.Contains(target, "/spill/") {
+				t.Errorf("the agent keeps %s", target)
+			}
+		}
+	}
+}
+
+func TestTheGroupOfAJobThatWasLetGoGoesWithItsLastProcess(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	end := filepath.Join(t.TempDir(), "end")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	h.send(ctx, "PUT", "/jobs/j", map[string]any{"command": "while ! test -e " + end + "; do sleep 0.01; done"})
+	a.registry.LetGo()
+	group := filepath.Join(a.cgroups, "job-j")
+	if _, err := os.Stat(group); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the group goes", func() bool {
+		_, err := os.Stat(group)
+		return os.IsNotExist(err)
+	})
+}
+
+func TestAStreamEndsWhenItsJobIsLetGo(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	response := h.send(t.Context(), "PUT", "/jobs/j", map[string]any{"command": "echo on; exec sleep 1000"})
+	if _, _, _, err := readFrame(response.Body); err != nil {
+		t.Fatal(err)
+	}
+	a.registry.LetGo()
+	if kind, _, _, err := readFrame(response.Body); err == nil {
+		t.Errorf("a frame of kind %d", kind)
+	}
+}
+
+// TestAFrozenDiskBlocksNobody has jobs with much output on the disk, for which the agent would write or free blocks.
+func TestAFrozenDiskBlocksNobody(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	for i := range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		response := h.send(ctx, "PUT", fmt.Sprint("/jobs/j", i), map[string]any{"command": "head -c 5000000 /dev/zero; exec cat /dev/zero"})
+		cancel()
+		_ = response.Body.Close()
+		eventually(t, "output is on the disk", func() bool { return h.status(fmt.Sprint("j", i)).StdoutBytes > 5_000_000 })
+	}
+	h.expect(204, "POST", "/freeze", map[string]any{"timeout_ms": 60000})
+	h.expect(409, "POST", "/freeze", map[string]any{"timeout_ms": 60000})
+	h.expect(204, "POST", "/jobs/j0/ack", offsets{5_000_000, 0})
+	h.expect(202, "POST", "/jobs/j1/cancel", nil)
+	h.expect(409, "DELETE", "/jobs/j1", nil) // it has output that has no place yet
+	size := h.status("j2").StdoutBytes
+	h.expect(204, "POST", "/jobs/j2/ack", offsets{size, 0})
+	eventually(t, "output goes on in memory", func() bool { return h.status("j2").StdoutBytes > size })
+
+	started := make(chan string)
+	go func() { started <- h.sh("late", "echo late").String() }()
+	h.expect(404, "GET", "/jobs/late", nil)
+	h.expect(204, "POST", "/thaw", nil)
+	if got := <-started; got != "exited 0 null|late|" {
+		t.Errorf("a job that was started while the disk was frozen: %s", got)
+	}
+	h.expect(409, "POST", "/thaw", nil)
+	eventually(t, "the canceled job ends", func() bool { return h.status("j1").State == "canceled" })
+	h.expect(204, "DELETE", "/jobs/j1", nil)
+	size = h.status("j2").StdoutBytes
+	eventually(t, "output goes on", func() bool { return h.status("j2").StdoutBytes > size+3_000_000 })
+}
+
+type offsets struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
