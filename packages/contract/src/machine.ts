@@ -5,7 +5,17 @@ import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fie
 export const MACHINE_STATES = ['pending', 'provisioning', 'running', 'stopped', 'error', 'destroyed'] as const;
 export type MachineState = (typeof MACHINE_STATES)[number];
 
-export const MACHINE_ACTIONS = ['start', 'stop', 'destroy', 'exec'] as const;
+export const MACHINE_ACTIONS = [
+  'start',
+  'stop',
+  'destroy',
+  'exec',
+  'attach',
+  'detach',
+  'snapshot',
+  'snapshot-memory',
+  'restore',
+] as const;
 export type MachineAction = (typeof MACHINE_ACTIONS)[number];
 
 /**
@@ -15,9 +25,28 @@ export type MachineAction = (typeof MACHINE_ACTIONS)[number];
 export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAction, 'allowed' | 'noop'>>> = {
   pending: { destroy: 'allowed' },
   provisioning: { destroy: 'allowed' },
-  running: { start: 'noop', stop: 'allowed', destroy: 'allowed', exec: 'allowed' },
-  stopped: { start: 'allowed', stop: 'noop', destroy: 'allowed' },
-  error: { destroy: 'allowed' },
+  running: {
+    start: 'noop',
+    stop: 'allowed',
+    destroy: 'allowed',
+    exec: 'allowed',
+    attach: 'allowed',
+    detach: 'allowed',
+    snapshot: 'allowed',
+    'snapshot-memory': 'allowed',
+    restore: 'allowed',
+  },
+  stopped: {
+    start: 'allowed',
+    stop: 'noop',
+    destroy: 'allowed',
+    attach: 'allowed',
+    detach: 'allowed',
+    snapshot: 'allowed',
+    restore: 'allowed',
+  },
+  // Its volumes outlive it.
+  error: { destroy: 'allowed', detach: 'allowed' },
   destroyed: {},
 };
 
@@ -98,6 +127,17 @@ export const MachineCreate = Type.Object(
       Type.String({ minLength: 1, maxLength: 64, default: MACHINE_DEFAULTS.stack, description: 'See GET /v1/images.' }),
     ),
     metadata: Type.Optional(Metadata),
+    snapshot_id: Type.Optional(
+      Uuid(
+        "Boot from this snapshot, on its host, with its stack; one with memory goes on where it was, with the snapshot's vcpus and memory_mb. " +
+          "rootfs_size_gb is then 10 or the snapshot's size, whichever is larger, unless a larger one is given.",
+      ),
+    ),
+    root_volume_id: Type.Optional(
+      Uuid(
+        "Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given.",
+      ),
+    ),
   },
   { title: 'MachineCreate', additionalProperties: false },
 );
@@ -121,7 +161,10 @@ export const MachineDestroyQuery = Type.Object(
       Type.Boolean({ default: false, description: 'Keep the root disk as a detached volume.' }),
     ),
     delete_snapshots: Type.Optional(
-      Type.Boolean({ default: false, description: 'No effect yet: there are no snapshots.' }),
+      Type.Boolean({
+        default: false,
+        description: 'Remove its snapshots first; without it a machine that has snapshots is a 409.',
+      }),
     ),
   },
   { additionalProperties: false },
