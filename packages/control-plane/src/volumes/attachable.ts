@@ -59,7 +59,8 @@ export function checkDetach(machine: MachineRow): void {
 }
 
 /** Something else is to become of it first, by the reconciler. A machine in error only waits for its deletion. */
-export const isSettled = ({ state, desired }: MachineRow): boolean => state === 'error' || state === desired;
+export const isSettled = ({ state, desired, restoring_snapshot_id }: MachineRow): boolean =>
+  state === 'error' || (state === desired && restoring_snapshot_id === null);
 
 function checkSettled(machine: MachineRow): void {
   if (!isSettled(machine)) {
