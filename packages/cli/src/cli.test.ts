@@ -69,6 +69,23 @@ before(async () => {
       return answer(path === '/v1/volumes' ? 201 : 200, volume);
     }
     if (path.startsWith('/v1/volumes/') && request.method === 'DELETE') return response.writeHead(204).end();
+    if (path.endsWith('/restore')) return answer(200, machine);
+    if (path.includes('/snapshots') && request.method !== 'DELETE') {
+      const snapshot = {
+        id: 's1',
+        machine_id: 'm1',
+        name: 'before',
+        kind: 'disk',
+        size_gb: 10,
+        stored_bytes: 3_000_000,
+        state: 'error',
+        error: 'The host has lost it.',
+        created_at: 't',
+      };
+      if (path.endsWith('/snapshots') && request.method === 'GET') return answer(200, { snapshots: [snapshot] });
+      return answer(path.endsWith('/snapshots') ? 201 : 200, snapshot);
+    }
+    if (path.startsWith('/v1/snapshots/')) return response.writeHead(204).end();
     if (path === '/v1/machines' && request.method === 'GET') return answer(200, { machines: [machine] });
     if (path === '/v1/machines') {
       setTimeout(() => answer(201, machine), createDelayMs);
@@ -228,6 +245,60 @@ describe('sandbar', () => {
     );
     for (const line of wrong) assert.equal((await sandbar(['volumes', ...line.split(' ')])).code, 2, line);
     assert.deepEqual(calls, []);
+  });
+
+  it('snapshots list is a table with the reasons, --json what the API said', async () => {
+    const listed = (await sandbar(['snapshots'])).stdout.toString();
+    assert.match(listed, /^ID\s+NAME.*\ns1\s+before\s+disk\s+10\s+3\s+error\s+m1.*\ns1: The host has lost it\.\n$/);
+    assert.equal(JSON.parse((await sandbar(['snapshots', 'list', 'm1', '--json'])).stdout.toString())[0].id, 's1');
+    assert.deepEqual(calls, ['GET /v1/snapshots', 'GET /v1/machines/m1/snapshots']);
+  });
+
+  it('snapshots create, restore and delete send what was given and say what was done', async () => {
+    const created = await sandbar(['snapshots', 'create', 'm1', '--name', 'x', '--memory', '--json']);
+    assert.equal(JSON.parse(created.stdout.toString()).id, 's1');
+    assert.match((await sandbar(['snapshots', 'create', 'm1'])).stdout.toString(), /^ID .*\ns1 /);
+    assert.equal((await sandbar(['snapshots', 'restore', 's1'])).stdout.toString(), 'machine m1: restored, running\n');
+    assert.equal(JSON.parse((await sandbar(['snapshots', 'get', 's1', '--json'])).stdout.toString()).id, 's1');
+    assert.equal((await sandbar(['snapshots', 'delete', 's1', 's2'])).stdout.toString(), 's1: deleted\ns2: deleted\n');
+    assert.deepEqual(calls, [
+      'POST /v1/machines/m1/snapshots',
+      'POST /v1/machines/m1/snapshots',
+      'POST /v1/snapshots/s1/restore',
+      'GET /v1/snapshots/s1',
+      'DELETE /v1/snapshots/s1',
+      'DELETE /v1/snapshots/s2',
+    ]);
+    assert.deepEqual(bodies, ['{"name":"x","memory":true}', '{}', '']);
+  });
+
+  it('snapshots: what does not go together is exit code 2 and asks nothing', async () => {
+    const wrong = [
+      'create',
+      'create m1 m2',
+      'restore',
+      'restore s1 s2',
+      'restore s1 --memory',
+      'get',
+      'delete',
+      'list a b',
+    ];
+    for (const line of [...wrong, 'list --name x', 'freeze m1']) {
+      assert.equal((await sandbar(['snapshots', ...line.split(' ')])).code, 2, line);
+    }
+    assert.equal((await sandbar(['machines', 'stop', 'm1', '--delete-snapshots'])).code, 2);
+    assert.deepEqual(calls, []);
+  });
+
+  it('run makes its machine from a snapshot or a kept disk, and destroy takes snapshots along', async () => {
+    await sandbar(['run', '--snapshot', 's1', '--', 'true']);
+    await sandbar(['run', '--root-volume', 'v1', '--', 'true']);
+    assert.deepEqual(
+      bodies.filter((body) => body.includes('_id')),
+      ['{"snapshot_id":"s1"}', '{"root_volume_id":"v1"}'],
+    );
+    await sandbar(['machines', 'destroy', 'm1', '--delete-snapshots']);
+    assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
   });
 
   it('an error is one line with its code, exit code 1', async () => {

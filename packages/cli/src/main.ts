@@ -11,6 +11,7 @@ const COMMANDS = {
   exec: async (): Promise<Command> => (await import('./commands/exec.ts')).exec,
   machines: async (): Promise<Command> => (await import('./commands/machines.ts')).machines,
   volumes: async (): Promise<Command> => (await import('./commands/volumes.ts')).volumes,
+  snapshots: async (): Promise<Command> => (await import('./commands/snapshots.ts')).snapshots,
   images: async (): Promise<Command> => (await import('./commands/images.ts')).images,
   quotas: async (): Promise<Command> => (await import('./commands/quotas.ts')).quotas,
   activity: async (): Promise<Command> => (await import('./commands/activity.ts')).activity,

@@ -69,11 +69,13 @@ describe('client', () => {
     assert.deepEqual([requests[0]?.method, requests[0]?.body], ['POST', '{"vcpus":2}']);
   });
 
-  it('create sends an idempotency key, and destroy what is to be kept', async () => {
+  it('create sends an idempotency key, and destroy what is to be kept and what goes with it', async () => {
     await sandbar.machines.create({}, { idempotencyKey: 'once' });
     await sandbar.machines.destroy('m', { preserveStorage: true });
+    await sandbar.machines.destroy('m', { deleteSnapshots: true });
     assert.equal(requests[0]?.headers['idempotency-key'], 'once');
     assert.equal(requests[1]?.url, '/v1/machines/m?preserve_storage=true');
+    assert.equal(requests[2]?.url, '/v1/machines/m?delete_snapshots=true');
   });
 
   it('volumes are made, attached and detached at their paths', async () => {
@@ -87,6 +89,32 @@ describe('client', () => {
         ['POST', '/v1/volumes', '{"name":"x","size_gb":5}'],
         ['POST', '/v1/volumes/v/attach', '{"machine_id":"m","mount_path":"/data"}'],
         ['POST', '/v1/volumes/v%2Fw/detach', ''],
+      ],
+    );
+  });
+
+  it('snapshots are taken, listed, restored and deleted at their paths', async () => {
+    handle = (request, response) => {
+      const isList = request.method === 'GET' && /snapshots(\?|$)/.test(request.url ?? '');
+      answer(response, 200, isList ? { snapshots: [{ id: 's' }] } : { id: 's' });
+    };
+    assert.equal((await sandbar.snapshots.create('m/n', { memory: true })).id, 's');
+    await sandbar.machines.snapshot('m');
+    assert.deepEqual(await sandbar.snapshots.list({ kind: 'disk' }), [{ id: 's' }]);
+    assert.deepEqual(await sandbar.snapshots.list({ machineId: 'm' }), [{ id: 's' }]);
+    await sandbar.snapshots.get('s');
+    await sandbar.snapshots.restore('s');
+    await sandbar.snapshots.delete('s');
+    assert.deepEqual(
+      requests.map(({ method, url, body }) => [method, url, body]),
+      [
+        ['POST', '/v1/machines/m%2Fn/snapshots', '{"memory":true}'],
+        ['POST', '/v1/machines/m/snapshots', '{}'],
+        ['GET', '/v1/snapshots?kind=disk', ''],
+        ['GET', '/v1/machines/m/snapshots', ''],
+        ['GET', '/v1/snapshots/s', ''],
+        ['POST', '/v1/snapshots/s/restore', ''],
+        ['DELETE', '/v1/snapshots/s', ''],
       ],
     );
   });

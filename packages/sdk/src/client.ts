@@ -4,6 +4,7 @@ import { Execs } from './execs.ts';
 import { Images } from './images.ts';
 import { Machines } from './machines.ts';
 import { resolveSettings } from './settings.ts';
+import { Snapshots } from './snapshots.ts';
 import { Transport } from './transport.ts';
 import { Volumes } from './volumes.ts';
 
@@ -26,6 +27,7 @@ export class Sandbar {
   readonly execs: Execs;
   readonly images: Images;
   readonly volumes: Volumes;
+  readonly snapshots: Snapshots;
   readonly account: Account;
 
   /** Throws ConfigurationError when no address or key is given or found. */
@@ -36,6 +38,7 @@ export class Sandbar {
     this.execs = new Execs(transport);
     this.images = new Images(transport);
     this.volumes = new Volumes(transport);
+    this.snapshots = new Snapshots(transport);
     this.account = new Account(transport);
   }
 }

@@ -1,5 +1,6 @@
 // Machines: make, find, stop, start and destroy them.
 import type { Machine, MachineCreate, MachineState } from '@sandbar/contract/machine.ts';
+import type { Snapshot, SnapshotCreate } from '@sandbar/contract/snapshot.ts';
 import type { Transport } from './transport.ts';
 
 export type MachineFilter = {
@@ -12,8 +13,14 @@ export type MachineFilter = {
 export type CallOptions = { signal?: AbortSignal | undefined };
 
 export type CreateOptions = CallOptions & { idempotencyKey?: string | undefined };
-/** `preserveStorage`: the root disk is kept as a detached volume, which `root_volume_id` of the answer names. */
-export type DestroyOptions = CallOptions & { preserveStorage?: boolean | undefined };
+/**
+ * `preserveStorage`: the root disk is kept as a detached volume, which `root_volume_id` of the answer names.
+ * `deleteSnapshots`: its snapshots go with it; without it a machine that has some is a `conflict`.
+ */
+export type DestroyOptions = CallOptions & {
+  preserveStorage?: boolean | undefined;
+  deleteSnapshots?: boolean | undefined;
+};
 
 export class Machines {
   readonly #transport: Transport;
@@ -53,9 +60,15 @@ export class Machines {
     return this.#transport.json('POST', `${machinePath(id)}/start`, { signal });
   }
 
+  /** Takes a snapshot of it; the same as `snapshots.create`. */
+  snapshot(id: string, spec: SnapshotCreate = {}, { signal }: CallOptions = {}): Promise<Snapshot> {
+    return this.#transport.json('POST', `${machinePath(id)}/snapshots`, { body: spec, signal });
+  }
+
   /** Destroys it with its disk, unless `preserveStorage` says otherwise. */
-  destroy(id: string, { signal, preserveStorage }: DestroyOptions = {}): Promise<Machine> {
-    return this.#transport.json('DELETE', machinePath(id), { query: { preserve_storage: preserveStorage }, signal });
+  destroy(id: string, { signal, preserveStorage, deleteSnapshots }: DestroyOptions = {}): Promise<Machine> {
+    const query = { preserve_storage: preserveStorage, delete_snapshots: deleteSnapshots };
+    return this.#transport.json('DELETE', machinePath(id), { query, signal });
   }
 }
 

@@ -5,9 +5,10 @@ import { formatTable } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
 
 const HELP = `Usage: sandbar machines list [--json]
-       sandbar machines get|stop|start|destroy MACHINE... [--keep-disk] [--json]
+       sandbar machines get|stop|start|destroy MACHINE... [--keep-disk] [--delete-snapshots] [--json]
 
-Stop keeps the disk; destroy does not, unless --keep-disk makes it a detached volume.`;
+Stop keeps the disk; destroy does not, unless --keep-disk makes it a detached volume. A machine that has snapshots is
+destroyed with --delete-snapshots only.`;
 
 const ACTIONS = ['get', 'stop', 'start', 'destroy'] as const;
 
@@ -15,6 +16,7 @@ async function runMachines(args: readonly string[]): Promise<number> {
   const { values, positionals } = readArguments(args, {
     json: { type: 'boolean', default: false },
     'keep-disk': { type: 'boolean' },
+    'delete-snapshots': { type: 'boolean' },
   });
   const [name = 'list', ...ids] = positionals;
   const { machines } = connect();
@@ -27,11 +29,11 @@ async function runMachines(args: readonly string[]): Promise<number> {
   const action = ACTIONS.find((candidate) => candidate === name);
   if (action === undefined) throw new UsageError(`there is no "machines ${name}": list, ${ACTIONS.join(', ')}`);
   if (ids.length === 0) throw new UsageError(`which machine? sandbar machines ${action} MACHINE`);
-  const preserveStorage = values['keep-disk'];
-  if (preserveStorage && action !== 'destroy')
-    throw new UsageError(`--keep-disk goes with destroy, not with ${action}`);
+  const { 'keep-disk': preserveStorage, 'delete-snapshots': deleteSnapshots } = values;
+  const ofDestroy = preserveStorage ? '--keep-disk' : deleteSnapshots ? '--delete-snapshots' : undefined;
+  if (ofDestroy && action !== 'destroy') throw new UsageError(`${ofDestroy} goes with destroy, not with ${action}`);
   const changed: Machine[] = [];
-  for (const id of ids) changed.push(await machines[action](id, { preserveStorage }));
+  for (const id of ids) changed.push(await machines[action](id, { preserveStorage, deleteSnapshots }));
   if (values.json) printJson(changed.length === 1 ? changed[0] : changed);
   else printMachines(changed);
   return 0;

@@ -16,6 +16,7 @@ code; 128 and the signal's number when a signal ended it, 124 when it ran out of
   --rootfs GB     disk, GiB (10)             --env K=V       a variable, as often as needed; K alone passes it on
   --stack NAME    image (base)               --timeout SEC   ends the command after that (3600)
   --name NAME     a label for the machine    -i, --stdin     passes standard input on, up to 512 KiB
+  --snapshot ID   a machine from a snapshot  --root-volume ID   one from a kept disk, which becomes the machine's
   --keep          keeps the machine and prints its id to standard error`;
 
 async function runCommand(args: readonly string[]): Promise<number> {
@@ -25,6 +26,8 @@ async function runCommand(args: readonly string[]): Promise<number> {
     rootfs: { type: 'string' },
     stack: { type: 'string' },
     name: { type: 'string' },
+    snapshot: { type: 'string' },
+    'root-volume': { type: 'string' },
     user: { type: 'string' },
     cwd: { type: 'string' },
     env: { type: 'string', multiple: true },
@@ -40,6 +43,8 @@ async function runCommand(args: readonly string[]): Promise<number> {
     memory_mb: readInteger('--memory', values.memory),
     rootfs_size_gb: readInteger('--rootfs', values.rootfs),
     stack: values.stack,
+    snapshot_id: values.snapshot,
+    root_volume_id: values['root-volume'],
   });
   const job = {
     argv,
