@@ -12,6 +12,7 @@ const COMMANDS = {
   machines: async (): Promise<Command> => (await import('./commands/machines.ts')).machines,
   volumes: async (): Promise<Command> => (await import('./commands/volumes.ts')).volumes,
   snapshots: async (): Promise<Command> => (await import('./commands/snapshots.ts')).snapshots,
+  image: async (): Promise<Command> => (await import('./commands/image.ts')).image,
   images: async (): Promise<Command> => (await import('./commands/images.ts')).images,
   quotas: async (): Promise<Command> => (await import('./commands/quotas.ts')).quotas,
   activity: async (): Promise<Command> => (await import('./commands/activity.ts')).activity,

@@ -44,9 +44,18 @@ const BASE64 = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[
 export const ExecCreate = Type.Object(
   {
     command: Type.Optional(
-      Type.String({ minLength: 1, description: 'Run by /bin/sh -c. Exactly one of command and argv.' }),
+      Type.String({
+        minLength: 1,
+        description: "Run by /bin/sh -c, without the image's entrypoint. Exactly one of command and argv.",
+      }),
     ),
-    argv: Type.Optional(Type.Array(Type.String(), { minItems: 1, maxItems: 4096, description: 'Run as it is.' })),
+    argv: Type.Optional(
+      Type.Array(Type.String(), {
+        minItems: 1,
+        maxItems: 4096,
+        description: "Run as it is, after the image's entrypoint where that has one.",
+      }),
+    ),
     exec_id: Type.Optional(Uuid('Chosen by the client; one used before is a 409.')),
     env: Type.Optional(
       Type.Unsafe<Record<string, string>>({
@@ -54,13 +63,22 @@ export const ExecCreate = Type.Object(
         maxProperties: 1024,
         propertyNames: { pattern: '^[^=\\u0000]+$', description: 'not empty and hold no "="' },
         additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
+        description: "Added to the image's environment and the user's; what is set here wins.",
       }),
     ),
     cwd: Type.Optional(
-      Type.String({ maxLength: 4096, pattern: '^/', description: "An absolute path. Default: the user's home." }),
+      Type.String({
+        maxLength: 4096,
+        pattern: '^/',
+        description: "An absolute path. Default: the image's working directory, else the user's home.",
+      }),
     ),
     user: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 64, default: 'root', description: 'A name or uid[:gid].' }),
+      Type.String({
+        minLength: 1,
+        maxLength: 64,
+        description: "A name or uid, with :group or :gid if wanted. Default: the image's user, else root.",
+      }),
     ),
     stdin: Type.Optional(
       Type.String({

@@ -4,7 +4,6 @@ import { availableParallelism, totalmem } from 'node:os';
 import { dirname } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
-import type { Image } from '@sandbar/contract/image.ts';
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
 import PQueue from 'p-queue';
 import { type Logger, pino } from 'pino';
@@ -17,7 +16,8 @@ import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { trimLogs } from './hypervisor/qemu-log.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
 import { disableHugePages } from './hypervisor/sealed-memory.ts';
-import { describeImages, findMachineImage } from './images/machine-image.ts';
+import { findMachineImage } from './images/machine-image.ts';
+import { watchImages } from './images/watch.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
 import { NoJail } from './jail/no-jail.ts';
 import { RootJail } from './jail/root-jail.ts';
@@ -37,8 +37,6 @@ import { Templates } from './templates/templates.ts';
 import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
-/** Images are looked for again at this pace, so that a build shows without a restart. */
-const IMAGES_REFRESH_MS = 30_000;
 /** QEMU's logs are looked at for their size at this pace. */
 const LOG_TRIM_MS = 10_000;
 /** Anonymous memory of a paused clone of 1 GiB under emulation, MiB (bench/RESULTS.md). */
@@ -61,7 +59,7 @@ async function main(log: Logger): Promise<void> {
   const qemuPath = findExecutable(config.qemuPath);
   const [qemuVersion, images, base] = await Promise.all([
     checkQemu(qemuPath),
-    describeImages(config.cacheDir),
+    watchImages(config.cacheDir, log),
     findMachineImage(config.cacheDir, 'base'),
   ]);
   const accelerator = await chooseAccelerator({
@@ -123,16 +121,6 @@ async function main(log: Logger): Promise<void> {
   const audit = new HostAuditor(vms, machines, paths);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
-  let currentImages: Image[] = images;
-  const refresh = setInterval(() => {
-    describeImages(config.cacheDir).then(
-      (found) => {
-        currentImages = found;
-      },
-      (err) => log.warn({ err }, 'images could not be read'),
-    );
-  }, IMAGES_REFRESH_MS);
-
   const info = (): HostInfo => ({
     host_id: state.hostId,
     version: VERSION,
@@ -142,7 +130,7 @@ async function main(log: Logger): Promise<void> {
     subnet: network.subnet,
     cpus: availableParallelism(),
     memory_mb: Math.floor(totalmem() / 1024 / 1024),
-    images: currentImages,
+    images: images.current(),
     lacks: [...jail.lacks],
     pool: pool.status(),
   });
@@ -159,7 +147,7 @@ async function main(log: Logger): Promise<void> {
     if (ending) return;
     ending = true;
     log.info({ why }, 'host agent ends; its machines go on');
-    clearInterval(refresh);
+    images.close();
     clearInterval(logTrim);
     await server.close();
     await pool.close();

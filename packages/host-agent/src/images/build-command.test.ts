@@ -40,7 +40,10 @@ describe('what a failure means', () => {
     ['tar: write error: No space left on device', /^The disk is full/],
     ['E: The repository is not signed.', /^The package archive is not signed/],
     ['setpriv: failed to execute mmdebstrap: No such file or directory', /^The image build needs mmdebstrap.* apt-get/],
-    ['E: something else', /^The image build failed: /],
+    ['FATA[0000] pinging container registry h:1: dial tcp: connection refused', /^The registry does not answer/],
+    ['pinging container registry h:1: server gave HTTP response to HTTPS client', /--insecure/],
+    ['reading manifest 1 in h:1/n: manifest unknown: manifest unknown', /^The registry has no such image/],
+    ['E: something else', /^The image could not be made: /],
   ];
   for (const [output, meaning] of meanings) {
     test(output, () => assert.match(describeFailure('tool', [], 'exit code 1', output), meaning));

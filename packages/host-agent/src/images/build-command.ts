@@ -28,6 +28,8 @@ export interface Command {
   input?: string | Buffer;
   /** Open file descriptors that the child gets as 3, 4, ...; whoever opened them closes them. */
   descriptors?: readonly number[];
+  /** The command as a failure names it, when it is wrapped in others. */
+  shownAs?: { command: string; args: readonly string[] };
   /** Gets every line of standard error as it comes. */
   onLine?: (line: string) => void;
 }
@@ -62,13 +64,14 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
     child.once('close', (code, signal) => {
       if (code === 0) return resolve(Buffer.concat(output));
       const said = errors.trim() === '' ? Buffer.concat(output).toString() : errors;
-      reject(new ImageError(describeFailure(command, args, signal ?? `exit code ${code}`, said)));
+      const shown = request.shownAs ?? request;
+      reject(new ImageError(describeFailure(shown.command, shown.args, signal ?? `exit code ${code}`, said)));
     });
   });
 }
 
 /** The tools of a system administrator (mkfs.ext4, depmod) are not on the PATH of every account. */
-function searchPath(): string {
+export function searchPath(): string {
   return `${process.env.PATH ?? '/usr/bin:/bin'}:/usr/local/sbin:/usr/sbin:/sbin`;
 }
 
@@ -88,7 +91,7 @@ export function describeFailure(command: string, args: readonly string[], ending
   const lines = output.trim().split('\n');
   const shownArgs = args.map((arg) => (arg.length > 80 ? `${arg.slice(0, 77)}...` : arg)).join(' ');
   const detail = `${command} ${shownArgs} (${ending}):\n  ${lines.slice(-LAST_LINES).join('\n  ')}`;
-  return `${explain(output) ?? 'The image build failed'}: ${detail}`;
+  return `${explain(output) ?? 'The image could not be made'}: ${detail}`;
 }
 
 const CAUSES: readonly { pattern: RegExp; remedy: string }[] = [
@@ -99,6 +102,18 @@ const CAUSES: readonly { pattern: RegExp; remedy: string }[] = [
   {
     pattern: /NO_PUBKEY|EXPKEYSIG|is not signed|signatures were invalid/i,
     remedy: 'The package archive is not signed with a key of the recipe: check the mirror and the clock of this host',
+  },
+  {
+    pattern: /server gave HTTP response to HTTPS client|x509: /,
+    remedy: 'The registry has no certificate that this host trusts: add --insecure if you do',
+  },
+  {
+    pattern: /manifest unknown|name unknown|unauthorized|access to the resource is denied/i,
+    remedy: 'The registry has no such image, or wants a log-in first: skopeo login',
+  },
+  {
+    pattern: /pinging container registry/,
+    remedy: 'The registry does not answer: check its address, the network and https_proxy',
   },
   {
     pattern: new RegExp(

@@ -78,15 +78,27 @@ export async function ensureArtifact(
     await removeFolder(folder);
   }
 
-  const temporary = path.join(parent, `${TEMPORARY_PREFIX}${makerOfThisProcess()}-${randomBytes(4).toString('hex')}`);
-  await mkdir(temporary);
-  try {
+  return withTemporaryFolder(parent, async (temporary) => {
     // Without root the chroot belongs to other user ids, which must be able to pass through.
     await chmod(temporary, 0o755);
     await make(temporary);
     await syncFiles(temporary);
     const wasBuilt = await renameUnlessTaken(temporary, folder);
     return { folder, wasBuilt };
+  });
+}
+
+/**
+ * Runs `use` with an empty folder below `parent` that only this account may enter, and removes it. One that is left
+ * behind by a process that was killed goes with the next.
+ */
+export async function withTemporaryFolder<T>(parent: string, use: (folder: string) => Promise<T>): Promise<T> {
+  await mkdir(parent, { recursive: true });
+  await removeAbandoned(parent);
+  const temporary = path.join(parent, `${TEMPORARY_PREFIX}${makerOfThisProcess()}-${randomBytes(4).toString('hex')}`);
+  await mkdir(temporary, { mode: 0o700 });
+  try {
+    return await use(temporary);
   } finally {
     await removeFolder(temporary);
   }

@@ -62,10 +62,16 @@ export async function ensureKernel(
     },
     ['kernel.json'],
   );
-  const facts: KernelFacts = JSON.parse(await readFile(path.join(folder, 'kernel.json'), 'utf8'));
+  return readKernel(folder);
+}
+
+/** The kernel that {@link ensureKernel} left in a folder. Throws ImageError when it is not there any more. */
+export async function readKernel(folder: string): Promise<KernelArtifact> {
+  const text = await readFile(path.join(folder, 'kernel.json'), 'utf8').catch(() => '{"file":"kernel.json"}');
+  const facts: KernelFacts = JSON.parse(text);
   const image = path.join(folder, facts.file);
   if (!existsSync(image)) throw new ImageError(`The kernel ${image} is missing: remove ${folder} and try again`);
-  return { key, ...facts, path: image, modulesRoot: folder };
+  return { key: path.basename(folder), ...facts, path: image, modulesRoot: folder };
 }
 
 async function downloadKernel(recipe: KernelRecipe, env: NodeJS.ProcessEnv, packageFile: string): Promise<void> {

@@ -17,8 +17,9 @@ export async function findMachineImage(cacheDir: string, stack: string): Promise
   const known = checked.get(link);
   if (known && targetOf(link) === known.target && isThere(known)) return known.image;
   try {
-    const { key, kernel, initramfs, rootfs, manifestPath } = await loadImage(cacheDir, stack);
-    const image = { kernelPath: kernel.path, initramfsPath: initramfs.path, rootfsPath: rootfs.path };
+    const { key, kernel, initramfs, rootfs, manifestPath, exec } = await loadImage(cacheDir, stack);
+    const paths = { kernelPath: kernel.path, initramfsPath: initramfs.path, rootfsPath: rootfs.path };
+    const image = exec === undefined ? paths : { ...paths, exec };
     checked.set(link, { target: key, image, manifestPath, rootfsBytes: rootfs.bytes });
     return image;
   } catch (error) {
@@ -45,9 +46,12 @@ function isThere({ image, manifestPath, rootfsBytes }: Checked): boolean {
   return size(image.rootfsPath) === rootfsBytes && others.every((path) => size(path) !== undefined);
 }
 
-/** The images of this host in their public shape. */
-export async function describeImages(cacheDir: string): Promise<Image[]> {
-  return (await listImages(cacheDir)).map(toPublicImage);
+/** The images of this host in their public shape; one that cannot be used is told and left out. */
+export async function describeImages(
+  cacheDir: string,
+  onDamaged: (error: ImageError, stack: string) => void,
+): Promise<Image[]> {
+  return (await listImages(cacheDir, onDamaged)).map(toPublicImage);
 }
 
 function toPublicImage(image: LoadedImage): Image {

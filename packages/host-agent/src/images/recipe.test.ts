@@ -8,6 +8,10 @@ import { readImageRecipe, readKernelRecipe } from './recipe.ts';
 const SOURCE_TREE = path.join(import.meta.dirname, '..', '..', '..', '..', 'images');
 
 test('the recipes of the source tree are valid', async () => {
+  for (const stack of ['python', 'node']) {
+    const { packages, isDefault } = await readImageRecipe(SOURCE_TREE, stack);
+    assert.ok(packages.includes('git') && !isDefault, `${stack} has what base has`);
+  }
   const image = await readImageRecipe(SOURCE_TREE, 'base');
   assert.equal(image.stack, 'base');
   assert.equal(image.isDefault, true);
@@ -41,6 +45,19 @@ describe('image recipe', () => {
     const recipe = await readImageRecipe(folder, 'test');
     assert.equal(recipe.mirror, 'http://deb.debian.org/debian');
     assert.equal(recipe.isDefault, false);
+  });
+
+  test("one that extends another adds its packages to the other's, and is not the default because that one is", async () => {
+    await mkdir(path.join(folder, 'child'), { recursive: true });
+    await write({ ...valid, default: true });
+    const child = { stack: 'child', description: 'Another', extends: 'test', packages: ['bash', 'zsh'] };
+    await writeFile(path.join(folder, 'child', 'image.json'), JSON.stringify(child));
+    const recipe = await readImageRecipe(folder, 'child');
+    assert.deepEqual(recipe.packages, ['bash', 'zsh']);
+    assert.deepEqual([recipe.stack, recipe.suite, recipe.isDefault], ['child', 'trixie', false]);
+    assert.equal(recipe.parentFolder, path.join(folder, 'test'));
+    await write({ ...valid, extends: 'child' });
+    await assert.rejects(readImageRecipe(folder, 'child'), /test\/image\.json needs nothing.* in "extends"/);
   });
 
   const wrong: [string, object][] = [

@@ -8,6 +8,8 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 
 export interface ImageRecipe {
   folder: string;
+  /** Folder of the recipe that it extends, whose files come first. */
+  parentFolder: string | undefined;
   stack: string;
   description: string;
   isDefault: boolean;
@@ -32,15 +34,25 @@ export interface KernelRecipe {
   signingKeys: string;
 }
 
+/** The recipes of the source tree. */
+export const RECIPES = path.join(import.meta.dirname, '..', '..', '..', '..', 'images');
 export const DEFAULT_MIRROR = 'http://deb.debian.org/debian';
 
-/** Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. */
+/**
+ * Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. A recipe that
+ * `extends` another has that one's packages and files besides its own, and its fields where it does not say.
+ */
 export async function readImageRecipe(recipesDir: string, stack: string): Promise<ImageRecipe> {
   const folder = path.join(recipesDir, stack);
-  const fields = await RecipeFields.read(path.join(folder, 'image.json'));
+  const own = await RecipeFields.read(path.join(folder, 'image.json'));
+  const parent = own.optional('extends', 'string') === undefined ? undefined : own.name('extends');
+  const parentFolder = parent === undefined ? undefined : path.join(recipesDir, parent);
+  const fields =
+    parentFolder === undefined ? own : own.over(await RecipeFields.read(path.join(parentFolder, 'image.json')));
   const suite = fields.name('suite');
   return {
     folder,
+    parentFolder,
     stack: fields.name('stack'),
     description: fields.text('description'),
     isDefault: fields.optional('default', 'boolean') ?? false,
@@ -105,6 +117,13 @@ class RecipeFields {
     if (typeof values !== 'object' || values === null)
       throw new ImageError(`The image recipe ${file} is not an object`);
     return new RecipeFields(file, { ...values });
+  }
+
+  /** These fields, and those of `parent` where they are missing; packages of both. Only one of them is the default. */
+  over(parent: RecipeFields): RecipeFields {
+    if (parent.#values.extends !== undefined) throw parent.#wrong('extends', 'nothing, since others extend it,');
+    const packages = [...new Set([...parent.names('packages'), ...this.names('packages')])];
+    return new RecipeFields(this.#file, { ...parent.#values, default: false, ...this.#values, packages });
   }
 
   text(field: string): string {

@@ -49,8 +49,10 @@ export async function ensureRootfs(
   env: NodeJS.ProcessEnv,
   log: Progress,
 ): Promise<RootfsArtifact> {
-  const { folder: recipeFolder, description: _, isDefault: __, ...inputs } = recipe;
-  const content = [await hashFolder(recipeFolder, isContent), await readFile(FINISH_SCRIPT, 'utf8'), DPKG_OPTIONS];
+  const { folder: recipeFolder, parentFolder, description: _, isDefault: __, ...inputs } = recipe;
+  const inherited = parentFolder === undefined ? [] : [await hashFolder(path.join(parentFolder, 'files'))];
+  const own = await hashFolder(recipeFolder, isContent);
+  const content = [own, await readFile(FINISH_SCRIPT, 'utf8'), DPKG_OPTIONS, ...inherited];
   const key = cacheKey('rootfs', VERSION, refresh, inputs, content, kernel.key, excludedModules);
 
   const { folder } = await ensureArtifact(path.join(cacheDir, 'rootfs'), key, async (temporary) => {
@@ -92,10 +94,10 @@ function isContent(name: string): boolean {
 }
 
 /** Says so before a minute of work is lost to it. */
-async function requireSpace(folder: string): Promise<void> {
+export async function requireSpace(folder: string, bytes = NEEDED_BYTES): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
-  if (bavail * bsize >= NEEDED_BYTES) return;
-  const [needed, free] = [NEEDED_BYTES, bavail * bsize].map((bytes) => (bytes / 2 ** 30).toFixed(1));
+  if (bavail * bsize >= bytes) return;
+  const [needed, free] = [bytes, bavail * bsize].map((bytes) => (bytes / 2 ** 30).toFixed(1));
   throw new ImageError(
     `Building an image needs ${needed} GB, and ${path.dirname(folder)} has ${free} GB: ` +
       'free some space or choose another cache folder',
@@ -116,7 +118,9 @@ async function packStage(
   const mirrors = { mirror: recipe.mirror, securityMirror: securityMirrorOf(recipe.mirror) };
   const sources = aptSources({ ...recipe, ...mirrors, signedBy: IMAGE_KEYRING });
   await writeFile(path.join(sourcesFolder, 'debian.sources'), sources);
-  await copyIfPresent(path.join(recipe.folder, 'files'), stage);
+  for (const folder of [recipe.parentFolder, recipe.folder]) {
+    if (folder !== undefined) await copyIfPresent(path.join(folder, 'files'), stage);
+  }
 
   const scripts = path.join(stage, '.sandbar-build');
   await mkdir(scripts);
@@ -131,7 +135,8 @@ async function packStage(
   return archive;
 }
 
-async function copyModules(kernel: KernelArtifact, excluded: readonly string[], target: string): Promise<void> {
+/** Writes `<target>/lib/modules/<version>` with its indexes. */
+export async function copyModules(kernel: KernelArtifact, excluded: readonly string[], target: string): Promise<void> {
   const folder = path.join('lib', 'modules', kernel.version);
   const excludedFolders = excluded.map((name) => path.join(kernel.modulesRoot, folder, 'kernel', name));
   await cp(path.join(kernel.modulesRoot, folder), path.join(target, folder), {
@@ -187,7 +192,7 @@ async function makeDisk(
 }
 
 /** The same inputs give the same file system, its identifiers included. */
-function uuidFrom(key: string): string {
+export function uuidFrom(key: string): string {
   const hex = cacheKey('uuid', key) + cacheKey('uuid again', key);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }

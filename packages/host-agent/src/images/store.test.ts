@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -45,6 +45,10 @@ describe('manifest', () => {
   });
 });
 
+const neverDamaged = (error: ImageError) => {
+  throw error;
+};
+
 describe('store', () => {
   let cacheDir: string;
   before(async () => {
@@ -68,12 +72,12 @@ describe('store', () => {
     assert.equal(image.key, 'key1');
     assert.equal(image.kernel.path, path.join(cacheDir, 'kernel', 'vmlinux'));
     assert.equal(image.rootfs.path, path.join(cacheDir, 'rootfs.img'));
-    assert.deepEqual(await listImages(cacheDir), [image]);
+    assert.deepEqual(await listImages(cacheDir, neverDamaged), [image]);
   });
 
   test('a stack that was never built is an error, and no stacks are an empty list', async () => {
     await assert.rejects(loadImage(cacheDir, 'other'), /no image "other" in .*; run npm start again/);
-    assert.deepEqual(await listImages(path.join(cacheDir, 'nowhere')), []);
+    assert.deepEqual(await listImages(path.join(cacheDir, 'nowhere'), neverDamaged), []);
   });
 
   test('a manifest, a kernel or a disk that is gone is named', async () => {
@@ -81,9 +85,21 @@ describe('store', () => {
     await assert.rejects(loadImage(cacheDir, 'base'), /lacks .*kernel\/vmlinux/);
     await rm(path.join(cacheDir, 'images', 'base', 'key1', 'manifest.json'));
     await assert.rejects(
-      listImages(cacheDir),
+      loadImage(cacheDir, 'base'),
       (error) => error instanceof ImageError && /is missing/.test(error.message),
     );
+  });
+
+  test('a damaged stack keeps nobody from the others, nor does one whose first build is under way', async () => {
+    await cp(path.join(cacheDir, 'images', 'base'), path.join(cacheDir, 'images', 'python'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    });
+    await writeFile(path.join(cacheDir, 'images', 'base', 'key1', 'manifest.json'), 'none');
+    await mkdir(path.join(cacheDir, 'images', 'node', '.tmp-1'), { recursive: true });
+    const damaged: string[] = [];
+    const images = await listImages(cacheDir, (_error, stack) => damaged.push(stack));
+    assert.deepEqual([images.map(({ key }) => key), damaged], [['key1'], ['base']]);
   });
 
   test('a disk that was cut short is an error', async () => {

@@ -5,6 +5,7 @@
 import { readdir, readFile, readlink, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from './image-error.ts';
+import { type ImageExec, isImageExec } from './image-exec.ts';
 
 /** What `manifest.json` holds; paths are relative to the folder it is in. */
 export interface ImageManifest {
@@ -20,6 +21,10 @@ export interface ImageManifest {
   kernel: { path: string; version: string; sha256: string };
   initramfs: { path: string; sha256: string };
   rootfs: { path: string; bytes: number; format: 'raw' };
+  /** What an imported image says of jobs. */
+  exec?: ImageExec;
+  /** Where an imported image is from: the reference as it was given, and the digest that it named then. */
+  source?: { reference: string; digest: string };
 }
 
 /** A manifest with absolute paths, from a build that stays where it is for as long as the cache does. */
@@ -69,13 +74,37 @@ export async function loadBuild(folder: string): Promise<LoadedImage> {
   return image;
 }
 
-/** The current builds of all stacks, in the order of their names. Throws like `loadImage`. */
-export async function listImages(cacheDir: string): Promise<LoadedImage[]> {
-  const stacks = await readdir(imagesFolder(cacheDir)).catch((error: unknown) => {
+/** The names of the stacks that have a current build, in order; one that is being built for the first time has none. */
+export async function listStacks(cacheDir: string): Promise<string[]> {
+  const entries = await readdir(imagesFolder(cacheDir), { withFileTypes: true }).catch((error: unknown) => {
     if (hasErrorCode(error, 'ENOENT')) return [];
     throw error;
   });
-  return Promise.all(stacks.sort().map((stack) => loadImage(cacheDir, stack)));
+  const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  const links = await Promise.all(
+    folders.map((stack) => readlink(path.join(imagesFolder(cacheDir), stack, 'current')).catch(() => undefined)),
+  );
+  return folders.filter((_, at) => links[at] !== undefined).sort();
+}
+
+/**
+ * The current builds of all stacks, in the order of their names. One that cannot be used is told to `onDamaged` and left
+ * out: it must not keep a host from the others.
+ */
+export async function listImages(
+  cacheDir: string,
+  onDamaged: (error: ImageError, stack: string) => void,
+): Promise<LoadedImage[]> {
+  const found = await Promise.all(
+    (await listStacks(cacheDir)).map((stack) =>
+      loadImage(cacheDir, stack).catch((error: unknown) => {
+        if (!(error instanceof ImageError)) throw error;
+        onDamaged(error, stack);
+        return undefined;
+      }),
+    ),
+  );
+  return found.filter((image) => image !== undefined);
 }
 
 /** Checks a manifest field by field; `file` is only named in the ImageError. */
@@ -114,6 +143,7 @@ const MANIFEST_CHECKS: Readonly<Record<string, Check>> = {
   'rootfs.path': isText,
   'rootfs.bytes': isCount,
   'rootfs.format': (value) => value === 'raw',
+  exec: (value) => value === undefined || isImageExec(value),
 };
 
 function firstProblem(manifest: unknown): string | undefined {

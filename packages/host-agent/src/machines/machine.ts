@@ -16,6 +16,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { EnsureMachine, JobReport, MachineReport, StartJob } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm, VmExit } from '../hypervisor/driver.ts';
+import { withImageDefaults } from '../images/image-exec.ts';
 import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
 import { macOfIp } from '../network/subnet.ts';
@@ -186,7 +187,7 @@ export class Machine {
     const guest = await link.guest();
     // From here to the job table's own note of it nothing else runs, so a machine that ends sees every start.
     if (this.#link !== link) throw this.#notRunning();
-    return this.#jobs.start(jobId, spec, guest);
+    return this.#jobs.start(jobId, withImageDefaults(spec, this.#record.image.exec), guest);
   }
 
   async cancelJob(jobId: string): Promise<JobReport> {

@@ -1,14 +1,15 @@
 // What a machine is, on disk: enough for a new agent to go on where the old one ended.
 import { join } from 'node:path';
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
+import type { ImageExec } from '../images/image-exec.ts';
 import { readRecord } from '../storage/record-file.ts';
 import type { AttachedVolume } from './machine-volumes.ts';
 
 /** The record's file in a machine's folder. */
 export const RECORD = 'machine.json';
 
-/** The files of an image build that a machine stands on for its life; absolute paths. */
-export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string };
+/** The files of an image build that a machine stands on for its life, absolute paths; what its jobs take from it. */
+export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string; exec?: ImageExec };
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
 

@@ -18,7 +18,8 @@ export type Shape = {
 
 /** Two sizes of disk are enough: it can only grow, and growing from the usual one costs nothing where it is the size. */
 export function templateDiskGb(rootfsSizeGb: number, imageGb: number): number {
-  return rootfsSizeGb >= MACHINE_DEFAULTS.rootfs_size_gb ? MACHINE_DEFAULTS.rootfs_size_gb : imageGb;
+  // An image that was imported may be larger than the usual disk.
+  return rootfsSizeGb >= MACHINE_DEFAULTS.rootfs_size_gb ? Math.max(MACHINE_DEFAULTS.rootfs_size_gb, imageGb) : imageGb;
 }
 
 /** 24 hex digits; `fingerprint` is the hypervisor's. The paths of an image's files name their content. */

@@ -61,13 +61,13 @@ async function assertReadableByOthers(checkout: string): Promise<void> {
 }
 
 async function ensureImage(cacheDir: string, sourceDir: string, goPath: string, say: Say): Promise<void> {
-  const { buildBaseArtifacts } = await import('@sandbar/host-agent/images/build.ts');
+  const { buildImage } = await import('@sandbar/host-agent/images/build.ts');
   const { ImageError } = await import('@sandbar/host-agent/images/image-error.ts');
   try {
     // Said only when it takes long enough for somebody to wonder.
     const began = performance.now();
     const log = (line: string) => (performance.now() - began > 200 || line.startsWith('build')) && say(line);
-    await buildBaseArtifacts({ cacheDir, agent: { sourceDir, goPath }, log });
+    await buildImage({ cacheDir, agent: { sourceDir, goPath }, log });
   } catch (error) {
     if (error instanceof ImageError) throw new Problem(error.message);
     throw error;

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type ImageExec, isImageExec, readImageExec, withImageDefaults } from './image-exec.ts';
+
+const IMAGE: ImageExec = {
+  env: { PATH: '/opt/bin', A: 'image' },
+  user: 'app:staff',
+  cwd: '/srv',
+  entrypoint: ['/entry', '--flag'],
+};
+
+describe('a job in a machine of an image', () => {
+  test('has its environment, user, working directory and entrypoint', () => {
+    assert.deepEqual(withImageDefaults({ argv: ['run'], timeout_sec: 1 }, IMAGE), {
+      argv: ['/entry', '--flag', 'run'],
+      env: { PATH: '/opt/bin', A: 'image' },
+      user: 'app:staff',
+      cwd: '/srv',
+      timeout_sec: 1,
+    });
+  });
+
+  test('wins with what it says itself, variable by variable', () => {
+    const spec = { argv: ['run'], env: { A: 'job', B: '' }, user: 'root', cwd: '/', timeout_sec: 1 };
+    assert.deepEqual(withImageDefaults(spec, IMAGE), {
+      ...spec,
+      argv: ['/entry', '--flag', 'run'],
+      env: { PATH: '/opt/bin', A: 'job', B: '' },
+    });
+  });
+
+  test('that is a command has no entrypoint', () => {
+    const { argv, command } = withImageDefaults({ command: 'echo', timeout_sec: 1 }, IMAGE);
+    assert.deepEqual([argv, command], [undefined, 'echo']);
+  });
+
+  test('is left as it is where the image says nothing', () => {
+    const spec = { argv: ['run'], timeout_sec: 1 };
+    assert.equal(withImageDefaults(spec, undefined), spec);
+    const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
+    assert.deepEqual(withImageDefaults(spec, nothing), { ...spec, env: {} });
+  });
+});
+
+describe('the configuration of an image', () => {
+  test('may be empty, or have null where it says nothing', () => {
+    const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
+    for (const config of [{}, { Env: null, User: '', WorkingDir: '', Entrypoint: null }]) {
+      assert.deepEqual(readImageExec(config), nothing);
+    }
+  });
+
+  test('a value may hold "=", a name without one sets nothing, and a relative folder is one of the root', () => {
+    const { env, cwd } = readImageExec({ Env: ['A=b=c', 'NONE', '=x', '__proto__=y'], WorkingDir: 'app' });
+    assert.deepEqual(Object.entries(env), [
+      ['A', 'b=c'],
+      ['__proto__', 'y'],
+    ]);
+    assert.equal(cwd, '/app');
+  });
+
+  const damaged: [string, object][] = [
+    ['Env', { Env: 'A=b' }],
+    ['Env', { Env: ['A=\0'] }],
+    ['Env', { Env: [`A=${'x'.repeat(200_000)}`] }],
+    ['User', { User: 7 }],
+    ['User', { User: 'a\0b' }],
+    ['WorkingDir', { WorkingDir: 'x'.repeat(5000) }],
+    ['Entrypoint', { Entrypoint: '/bin/sh' }],
+    ['Entrypoint', { Entrypoint: [1] }],
+  ];
+  for (const [name, config] of damaged) {
+    test(`a wrong ${name} is refused: ${JSON.stringify(config).slice(0, 40)}`, () => {
+      assert.throws(() => readImageExec(config), { name: 'ImageError', message: new RegExp(`"${name}"`) });
+    });
+  }
+
+  test('is checked again in a manifest', () => {
+    assert.ok(isImageExec(IMAGE));
+    for (const wrong of [null, {}, { ...IMAGE, env: { A: 1 } }, { ...IMAGE, user: 1 }, { ...IMAGE, entrypoint: 'x' }]) {
+      assert.ok(!isImageExec(wrong), JSON.stringify(wrong));
+    }
+  });
+});

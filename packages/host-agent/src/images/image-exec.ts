@@ -1,0 +1,90 @@
+// What an image says of the commands that run in it, and how a job takes it over.
+import type { StartJob } from '@sandbar/contract/host-api.ts';
+import { ImageError } from './image-error.ts';
+
+/** Defaults for jobs, as the image's author set them. */
+export type ImageExec = {
+  env: Record<string, string>;
+  /** A name or id, with or without a group; resolved by the guest. Null: root. */
+  user: string | null;
+  /** Absolute. Null: the home of the user. */
+  cwd: string | null;
+  /** Put before the argv of a job; empty: nothing. */
+  entrypoint: string[];
+};
+
+/** The kernel takes no more for one program. */
+const ENV_BYTES_MAX = 128 * 1024;
+const PATH_MAX = 4096;
+const USER_MAX = 256;
+
+/**
+ * A job with what it leaves to the image: each variable that it does not set, its user and working directory, and the
+ * entrypoint before its argv. A `command` is run by the shell alone, like one of `docker exec`.
+ */
+export function withImageDefaults(spec: StartJob, image: ImageExec | undefined): StartJob {
+  if (image === undefined) return spec;
+  const user = spec.user ?? image.user ?? undefined;
+  const cwd = spec.cwd ?? image.cwd ?? undefined;
+  return {
+    ...spec,
+    env: { ...image.env, ...spec.env },
+    ...(user === undefined ? {} : { user }),
+    ...(cwd === undefined ? {} : { cwd }),
+    ...(spec.argv === undefined ? {} : { argv: [...image.entrypoint, ...spec.argv] }),
+  };
+}
+
+/** Reads the `config` of an OCI image. Throws ImageError when a field is not what the specification says. */
+export function readImageExec(config: unknown): ImageExec {
+  const env = readEnvironment(field(config, 'Env') ?? []);
+  const user = readText(config, 'User', USER_MAX);
+  const cwd = readText(config, 'WorkingDir', PATH_MAX);
+  const entrypoint = field(config, 'Entrypoint') ?? [];
+  if (!isTexts(entrypoint)) throw damaged('Entrypoint');
+  return {
+    env,
+    user: user === '' ? null : user,
+    cwd: cwd === '' ? null : cwd.startsWith('/') ? cwd : `/${cwd}`,
+    entrypoint,
+  };
+}
+
+/** Whether a manifest's `exec` is one that {@link readImageExec} made. */
+export function isImageExec(value: unknown): boolean {
+  const env = field(value, 'env');
+  const isText = (name: string) => field(value, name) === null || typeof field(value, name) === 'string';
+  const hasEnv = typeof env === 'object' && env !== null && isTexts(Object.values(env));
+  return hasEnv && isText('user') && isText('cwd') && isTexts(field(value, 'entrypoint'));
+}
+
+/** `NAME=VALUE`; docker keeps a NAME without a value, which sets nothing. */
+function readEnvironment(entries: unknown): Record<string, string> {
+  if (!isTexts(entries)) throw damaged('Env');
+  if (Buffer.byteLength(entries.join('\n')) > ENV_BYTES_MAX) throw damaged('Env');
+  const pairs = entries.flatMap((entry): [string, string][] => {
+    const equals = entry.indexOf('=');
+    return equals > 0 ? [[entry.slice(0, equals), entry.slice(equals + 1)]] : [];
+  });
+  return Object.fromEntries(pairs);
+}
+
+function readText(config: unknown, name: string, longest: number): string {
+  const value = field(config, name) ?? '';
+  if (typeof value === 'string' && value.length <= longest && !value.includes('\0')) return value;
+  throw damaged(name);
+}
+
+function isTexts(value: unknown): value is string[] {
+  return Array.isArray(value) && value.every((one) => typeof one === 'string' && !one.includes('\0'));
+}
+
+function field(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? Reflect.get(value, name)
+    : undefined;
+}
+
+function damaged(name: string): ImageError {
+  return new ImageError(`The image is refused: "${name}" of its configuration is not valid`);
+}

@@ -1,0 +1,55 @@
+/**
+ * Which image of an OCI layout is meant. skopeo takes a layout's only image or one by its tag; a layout with an image for
+ * each of several platforms it does not take, so the choice is made here and skopeo sees an index of one.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { ImageError } from '../image-error.ts';
+
+/** A part of an index, with what it says of itself. */
+export type IndexEntry = {
+  digest: string;
+  annotations?: Record<string, unknown>;
+  platform?: { os?: unknown; architecture?: unknown };
+};
+
+const TAG = 'org.opencontainers.image.ref.name';
+
+/** Reads `index.json`. Throws ImageError when it is none, or when nothing or more than one image is meant. */
+export async function chooseImage(folder: string, tag: string | undefined): Promise<IndexEntry> {
+  const file = path.join(folder, 'index.json');
+  const entries = readEntries(await readFile(file, 'utf8'), file);
+  const tagged = entries.filter((entry) => tag === undefined || entry.annotations?.[TAG] === tag);
+  if (tagged.length === 0) throw new ImageError(`${folder} has no image ${tag ?? ''}${choices(entries)}`);
+  if (new Set(tagged.map(({ digest }) => digest)).size === 1 && tagged[0]) return tagged[0];
+
+  const forThisHost = tagged.filter(({ platform }) => platform?.os === 'linux' && platform.architecture === 'amd64');
+  if (forThisHost.length === 1 && forThisHost[0]) return forThisHost[0];
+  if (forThisHost.length === 0 && tagged.every(({ platform }) => platform !== undefined)) {
+    const platforms = tagged.map(({ platform }) => `${platform?.os}/${platform?.architecture}`).join(', ');
+    throw new ImageError(`The image is refused: it is for ${platforms}, and this host runs linux/amd64`);
+  }
+  throw new ImageError(`${folder} has more than one image: name one by its tag${choices(entries)}`);
+}
+
+/** An index that names this image only, under a tag. */
+export function indexOf(entry: IndexEntry, tag: string): string {
+  const manifests = [{ ...entry, annotations: { [TAG]: tag } }];
+  return JSON.stringify({ schemaVersion: 2, manifests });
+}
+
+function readEntries(json: string, file: string): IndexEntry[] {
+  try {
+    const { manifests } = JSON.parse(json);
+    const isEntry = (entry: unknown) => /^sha256:[0-9a-f]{64}$/.test(Object(entry).digest);
+    if (Array.isArray(manifests) && manifests.every(isEntry)) return manifests;
+  } catch {
+    // Said below.
+  }
+  throw new ImageError(`${file} is not the index of an OCI layout`);
+}
+
+function choices(entries: readonly IndexEntry[]): string {
+  const tags = entries.map((entry) => entry.annotations?.[TAG]).filter((tag) => typeof tag === 'string');
+  return tags.length === 0 ? '' : ` (it has ${tags.join(', ')})`;
+}

@@ -1,0 +1,107 @@
+// The parts of an import that need no image: where paths lead, how large a disk is, what a program sees.
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, test } from 'node:test';
+import { type confinedArgs, runConfined, TREE_CAPABILITIES } from './confinement.ts';
+import { BYTES_PER_INODE, diskSizeGb, FEATURES } from './file-system.ts';
+import { requireTools } from './tools.ts';
+import { makeFolderInTree } from './tree.ts';
+
+const isRoot = process.getuid?.() === 0;
+const FINISH_SCRIPT = path.join(import.meta.dirname, '..', 'finish-rootfs.sh');
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'image-parts-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+describe('a folder in a tree', () => {
+  test('is found through links as the machine would, and made where it is missing', async () => {
+    await symlink('/usr/lib', path.join(folder, 'lib'));
+    await symlink('../../../..', path.join(folder, 'up'));
+    assert.equal(await makeFolderInTree(folder, '/lib/modules'), path.join(folder, 'usr/lib/modules'));
+    assert.equal(await makeFolderInTree(folder, '/up/up/../srv'), path.join(folder, 'srv'));
+    assert.ok((await stat(path.join(folder, 'usr/lib/modules'))).isDirectory());
+  });
+
+  test('is refused behind a link that leads to itself, and where a file is', async () => {
+    await symlink('loop', path.join(folder, 'loop'));
+    await writeFile(path.join(folder, 'file'), '');
+    await assert.rejects(makeFolderInTree(folder, '/loop/a'), { name: 'ImageError', message: /have no end/ });
+    await assert.rejects(makeFolderInTree(folder, '/file/a'), { name: 'ImageError', message: /not a folder/ });
+  });
+});
+
+describe('a disk of an import', () => {
+  test('has room for its content and for the files of a machine', () => {
+    assert.equal(diskSizeGb(0, 0), 1);
+    assert.equal(diskSizeGb(600 * 2 ** 20, 1000), 2);
+    assert.equal(diskSizeGb(0, 100_000), 2);
+    assert.equal(diskSizeGb(10 * 2 ** 30, 1000), 11);
+  });
+
+  test('has the format of those that are built', async () => {
+    const script = await readFile(FINISH_SCRIPT, 'utf8');
+    const [first, second] = [...script.matchAll(/^features=(.*)$/gm)].map((match) => match[1]);
+    assert.equal(`${first}${second?.replace('$features', '')}`, FEATURES);
+    assert.match(script, new RegExp(`-b 4096 -I 256 -i ${BYTES_PER_INODE} -m 0 -J size=16`));
+    assert.match(script, /resize=\$blocks_of_1_tib,root_owner=0:0,lazy_itable_init=0,lazy_journal_init=1/);
+  });
+});
+
+describe('ISO-8: a confined program', { skip: !isRoot }, () => {
+  const run = (script: string, capabilities: Parameters<typeof confinedArgs>[0]['capabilities'] = TREE_CAPABILITIES) =>
+    runConfined({
+      command: 'sh',
+      args: ['-c', script],
+      readOnly: [],
+      writable: [[folder, '/tree']],
+      capabilities,
+      fileBytes: 1024 * 1024,
+      env: { NAME: 'value' },
+    }).then(String);
+
+  test('sees the distribution, its own folder, and neither the host nor its processes', async () => {
+    process.env.SANDBAR_TEST_SECRET = 'secret';
+    const seen = await run(
+      'ls -A / /dev; env; ls -d /proc/[0-9]*; ls /etc /home /root /var 2>/dev/null; cat /proc/net/dev',
+    );
+    delete process.env.SANDBAR_TEST_SECRET;
+    const root = ['bin', 'dev', 'lib', 'lib64', 'proc', 'sbin', 'tree', 'usr'];
+    assert.deepEqual(seen.match(/^\/:\n([\s\S]*?)\n\n/)?.[1]?.split('\n'), root);
+    assert.match(seen, /\/dev:\nnull\n/);
+    assert.match(seen, /NAME=value/);
+    assert.doesNotMatch(seen, /SECRET|eth|ens|wlan/);
+    assert.ok((seen.match(/\/proc\/\d+/g) ?? []).length <= 4);
+  });
+
+  test('can write its own folder and nothing else, not open a device that it made, and not mount', async () => {
+    await run('echo x > /tree/file; mknod /tree/null c 1 3; mknod /tree/disk b 254 0; chown 5:6 /tree/file');
+    assert.equal((await stat(path.join(folder, 'file'))).uid, 5);
+    for (const script of [
+      'echo x > /x',
+      'echo x > /usr/x',
+      'echo x > /tree/null',
+      'mknod /tree/zero c 1 5; head -c 1 /tree/zero',
+      'mount -t tmpfs tmpfs /tree',
+      'unshare --mount true',
+      'yes | head -c 2000000 > /tree/large',
+    ]) {
+      await assert.rejects(run(script), { name: 'ImageError' }, script);
+    }
+  });
+
+  test('has no capability that it was not given', async () => {
+    assert.match(await run('grep ^CapEff /proc/self/status', []), /^CapEff:\s+0{16}$/m);
+    await assert.rejects(run('mknod /tree/null c 1 3', []), /not permitted/);
+  });
+});
+
+test('what an import needs and is missing is named at once, with its packages', { skip: !isRoot }, () => {
+  const says = /needs skopeo and bubblewrap: apt-get install skopeo bubblewrap$/;
+  assert.throws(() => requireTools((program) => program === 'umoci'), { name: 'ImageError', message: says });
+  requireTools(() => true);
+});

@@ -1,0 +1,35 @@
+// The programs that only an import needs, so a host without them runs everything else.
+import { accessSync, constants } from 'node:fs';
+import path from 'node:path';
+import { searchPath } from '../build-command.ts';
+import { ImageError } from '../image-error.ts';
+
+/** Name of the program, and of the Debian and Ubuntu package that brings it. */
+const TOOLS: readonly (readonly [string, string])[] = [
+  ['skopeo', 'skopeo'],
+  ['umoci', 'umoci'],
+  ['bwrap', 'bubblewrap'],
+];
+
+/** Throws ImageError naming all packages that are missing at once, and for an account that cannot write owners. */
+export function requireTools(isThere: (program: string) => boolean = isOnPath): void {
+  if (process.getuid?.() !== 0) {
+    throw new ImageError('Importing an image keeps the owners of its files, which only root may: run it with sudo');
+  }
+  const missing = TOOLS.filter(([program]) => !isThere(program)).map(([, name]) => name);
+  if (missing.length === 0) return;
+  throw new ImageError(`Importing an image needs ${missing.join(' and ')}: apt-get install ${missing.join(' ')}`);
+}
+
+function isOnPath(program: string): boolean {
+  return searchPath()
+    .split(':')
+    .some((folder) => {
+      try {
+        accessSync(path.join(folder, program), constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}

@@ -1,0 +1,57 @@
+/**
+ * From an OCI layout to a tree of files: judged first, then unpacked by umoci, both confined. Every name in it is the
+ * image's own, and its setuid programs and devices are real, so the tree lies where no other account can reach it.
+ */
+import { realpathSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { ImageError } from '../image-error.ts';
+import { runConfined, TREE_CAPABILITIES } from './confinement.ts';
+import type { LayoutLimits, LayoutReport } from './inspect-layout.ts';
+import { LAYOUT_TAG } from './skopeo.ts';
+
+const INSPECTOR = path.join(import.meta.dirname, 'inspect-layout.ts');
+
+/** Reads every byte of `<scratch>/layout`. Throws ImageError for an image that is not to be imported, with why. */
+export async function judgeLayout(scratch: string, limits: LayoutLimits): Promise<LayoutReport> {
+  const node = realpathSync(process.execPath);
+  const output = await runConfined({
+    command: node,
+    args: [
+      '--disable-warning=ExperimentalWarning',
+      `/program/${path.basename(INSPECTOR)}`,
+      '/layout',
+      JSON.stringify(limits),
+    ],
+    readOnly: [
+      [node, node],
+      [path.dirname(INSPECTOR), '/program'],
+      [path.join(scratch, 'layout'), '/layout'],
+    ],
+    writable: [],
+    capabilities: ['DAC_READ_SEARCH'],
+    fileBytes: 0,
+  });
+  const report: LayoutReport | { refusal: string } = JSON.parse(output.toString());
+  if ('refusal' in report) throw new ImageError(`The image is refused: ${report.refusal}`);
+  if (report.os !== 'linux' || report.architecture !== 'amd64') {
+    throw new ImageError(
+      `The image is refused: it is for ${report.os}/${report.architecture}, and this host runs linux/amd64`,
+    );
+  }
+  return report;
+}
+
+/** Unpacks `<scratch>/layout` into `<scratch>/tree`. Throws ImageError. */
+export async function unpackLayout(scratch: string, limits: LayoutLimits): Promise<void> {
+  const tree = path.join(scratch, 'tree');
+  await mkdir(tree, { mode: 0o755 });
+  await runConfined({
+    command: 'umoci',
+    args: ['raw', 'unpack', '--image', `/layout:${LAYOUT_TAG}`, '/tree'],
+    readOnly: [[path.join(scratch, 'layout'), '/layout']],
+    writable: [[tree, '/tree']],
+    capabilities: TREE_CAPABILITIES,
+    fileBytes: limits.bytes,
+  });
+}

@@ -1,0 +1,38 @@
+// What `sandbar image` does on this host: stacks are built from recipes and imported from OCI images into the cache
+// that the host agent reads. The service need not run; one that does sees the image at once.
+import path from 'node:path';
+import { buildImage } from '@sandbar/host-agent/images/build.ts';
+import { importImage } from '@sandbar/host-agent/images/import/import.ts';
+import type { PublishedImage } from '@sandbar/host-agent/images/publish.ts';
+import { readConfig } from './config.ts';
+import { silentProgress } from './progress.ts';
+import { ensureGo } from './setup/go-toolchain.ts';
+import { ensureSystemPackages } from './setup/system-packages.ts';
+
+/** Told each step as it begins. */
+type Log = (line: string) => void;
+
+/** Builds a stack of `images/`. Throws Problem or ImageError with what to do. */
+export async function buildStack(stack: string, log: Log): Promise<PublishedImage> {
+  const { cacheDir, checkout, isRoot } = readConfig(process.env, process.getuid?.() ?? -1);
+  const progress = { ...silentProgress, say: log };
+  await ensureSystemPackages(isRoot, progress);
+  const sourceDir = path.join(checkout, 'guest-agent');
+  const goPath = await ensureGo({ cacheDir, moduleDir: sourceDir, isRoot, progress, say: log });
+  return buildImage({ cacheDir, agent: { sourceDir, goPath }, log, stack });
+}
+
+export type StackImport = {
+  name: string;
+  reference: string;
+  isInsecure: boolean;
+  /** Of what is unpacked; undefined: the defaults. */
+  maxGb: number | undefined;
+  maxFiles: number | undefined;
+};
+
+/** Makes a stack from an OCI image. Throws ImageError with what is wrong. */
+export function importStack(request: StackImport, log: Log): Promise<PublishedImage> {
+  const { cacheDir } = readConfig(process.env, process.getuid?.() ?? -1);
+  return importImage({ ...request, cacheDir, log });
+}
