@@ -30,7 +30,9 @@ import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
 import { Pool } from './pool/pool.ts';
+import { SnapshotStore } from './snapshots/snapshot-store.ts';
 import { DataVolumes } from './storage/data-volumes.ts';
+import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { Templates } from './templates/templates.ts';
@@ -45,6 +47,8 @@ const POOLED_CLONE_MB = 48;
 const POOL_BASELINE = 2;
 /** Long enough for a create and its first commands, which take a tenth of it. */
 const FILL_AFTER_MS = 250;
+/** Layers that nobody stands on are looked for at this pace, besides after what may leave some. */
+const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
 
 async function main(log: Logger): Promise<void> {
@@ -95,7 +99,16 @@ async function main(log: Logger): Promise<void> {
   const volumes = new VolumeStore(paths.volumes, log);
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
+  const snapshots = new SnapshotStore(paths.snapshots, layers, log);
   const { starter, templates, pool } = makeStarter(config, vms, log);
+  const garbage = new Garbage({
+    machinesDir: paths.machines,
+    layers,
+    snapshots,
+    volumes,
+    dropTemplates: (isNeeded) => templates?.dropUnneeded(isNeeded) ?? [],
+    log,
+  });
   const machines = new MachineRegistry(
     {
       vms,
@@ -106,6 +119,8 @@ async function main(log: Logger): Promise<void> {
       volumes,
       dataVolumes,
       layers,
+      snapshots,
+      onLayersLeft: () => garbage.collectSoon(),
       outputLimitBytes: config.outputLimitBytes,
       log,
     },
@@ -118,7 +133,9 @@ async function main(log: Logger): Promise<void> {
   dataVolumes.takeStraysBack();
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
   if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
-  const audit = new HostAuditor(vms, machines, paths);
+  const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage });
+  garbage.collect();
+  const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
   const info = (): HostInfo => ({
@@ -134,7 +151,7 @@ async function main(log: Logger): Promise<void> {
     lacks: [...jail.lacks],
     pool: pool.status(),
   });
-  const server = buildServer({ info, bootId, machines, volumes, dataVolumes, audit }, log);
+  const server = buildServer({ info, bootId, machines, volumes, dataVolumes, snapshots, garbage, audit }, log);
   rmSync(paths.hostAgentSocket, { force: true });
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
@@ -149,6 +166,7 @@ async function main(log: Logger): Promise<void> {
     log.info({ why }, 'host agent ends; its machines go on');
     images.close();
     clearInterval(logTrim);
+    clearInterval(garbageRun);
     await server.close();
     await pool.close();
     await templates?.close();

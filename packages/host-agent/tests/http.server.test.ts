@@ -15,8 +15,9 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
+    const { volumes, dataVolumes, snapshots, garbage, audit } = host;
     server = buildServer(
-      { info, bootId: 'boot-1', machines, volumes: host.volumes, dataVolumes: host.dataVolumes, audit: host.audit },
+      { info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, audit },
       pino({ level: 'silent' }),
     );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
@@ -41,7 +42,8 @@ describe('host API', () => {
 
   const routeMethod = (path: string) => {
     if (path === HOST_PATHS.jobCancel || path === HOST_PATHS.auditFix) return 'POST';
-    return path === HOST_PATHS.volume ? 'DELETE' : 'GET';
+    if (path === HOST_PATHS.machineSnapshot) return 'PUT';
+    return path === HOST_PATHS.volume || path === HOST_PATHS.snapshot ? 'DELETE' : 'GET';
   };
 
   it('a malformed call is a validation_error, an unknown path is not taken for an absent machine', async () => {

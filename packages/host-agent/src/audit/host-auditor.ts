@@ -8,6 +8,7 @@ import type { HostFinding } from '@sandbar/contract/host-api.ts';
 import { killProcess, type ProcessInfo } from '../hypervisor/process.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { VmHost } from '../vms/vm-host.ts';
+import { type DiskStores, diskFindings } from './disk-findings.ts';
 
 type Paths = Pick<
   ReturnType<typeof homePaths>,
@@ -20,7 +21,10 @@ export class HostAuditor {
   readonly #machines: MachineRegistry;
   readonly #paths: Paths;
 
-  constructor(vms: VmHost, machines: MachineRegistry, paths: Paths) {
+  readonly #disks: DiskStores;
+
+  constructor(vms: VmHost, machines: MachineRegistry, paths: Paths, disks: DiskStores) {
+    this.#disks = disks;
     this.#vms = vms;
     this.#machines = machines;
     this.#paths = paths;
@@ -60,6 +64,7 @@ export class HostAuditor {
       ...this.#strays('file', 'record of VM', inventory.records),
       ...this.#missing(attached),
       ...files,
+      ...diskFindings(this.#disks),
     ];
   }
 

@@ -14,7 +14,11 @@ import {
   HostMachineDeleteQuery,
   HostMachineList,
   HostMachineParams,
+  HostMachineSnapshotParams,
   HostOutputQuery,
+  HostSnapshot,
+  HostSnapshotList,
+  HostSnapshotParams,
   HostVolume,
   HostVolumeList,
   HostVolumeParams,
@@ -23,11 +27,14 @@ import {
   MachineReport,
   OUTPUT_HEADERS,
   StartJob,
+  TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
 import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
+import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
+import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 
 /** A stdin of 512 KiB in base64, and the rest of a job. */
@@ -40,11 +47,13 @@ export type HostServices = {
   machines: MachineRegistry;
   volumes: VolumeStore;
   dataVolumes: DataVolumes;
+  snapshots: SnapshotStore;
+  garbage: Garbage;
   audit: HostAuditor;
 };
 
 export function buildServer(services: HostServices, log: FastifyBaseLogger) {
-  const { info, bootId, machines, volumes, dataVolumes, audit } = services;
+  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, audit } = services;
   const allVolumes = () => [...volumes.list(), ...dataVolumes.list()];
   const server = Fastify({
     loggerInstance: log,
@@ -150,7 +159,24 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
 
   server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
     await dataVolumes.remove(request.params.id);
+    garbage.collectSoon();
     await volumes.remove(request.params.id);
+    return reply.status(204).send();
+  });
+
+  server.put(
+    HOST_PATHS.machineSnapshot,
+    { schema: { params: HostMachineSnapshotParams, body: TakeSnapshot, response: { 200: HostSnapshot } } },
+    (request) => machines.takeSnapshot(request.params.id, request.params.snapshot_id, request.body),
+  );
+
+  server.get(HOST_PATHS.snapshots, { schema: { response: { 200: HostSnapshotList } } }, () => ({
+    snapshots: snapshots.list(),
+  }));
+
+  server.delete(HOST_PATHS.snapshot, { schema: { params: HostSnapshotParams } }, async (request, reply) => {
+    snapshots.remove(request.params.id);
+    garbage.collectSoon();
     return reply.status(204).send();
   });
 
@@ -158,12 +184,12 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     findings: await audit.look(),
     machines: machines.reports(),
     volumes: allVolumes(),
-    snapshots: [],
+    snapshots: snapshots.list(),
   }));
 
   server.post(HOST_PATHS.auditFix, { schema: { response: { 200: HostAuditFix } } }, async () => {
     const { findings, fixed } = await audit.fix();
-    return { findings, fixed, machines: machines.reports(), volumes: allVolumes(), snapshots: [] };
+    return { findings, fixed, machines: machines.reports(), volumes: allVolumes(), snapshots: snapshots.list() };
   });
 
   server.get(HOST_PATHS.events, (request, reply) => {

@@ -79,6 +79,21 @@ export interface Vm {
   /** Serials of the disks that were plugged in, by slot; empty for half a disk, which {@link unplugDisk} takes out. */
   pluggedDisks(): Promise<Map<number, string>>;
   /** Renames the run directory. */
+  /** Opens an empty overlay, a file of the agent's own that becomes the VM's, to go on top of its disk. */
+  stageDisk(path: string, layerId: string): Promise<void>;
+  /** The guest writes to the overlay that was staged for that layer from here on, and its disk is only read. */
+  switchDisk(layerId: string): Promise<void>;
+  /** Whether it does; to be asked of a VM whose agent died over it. */
+  isDiskSwitched(layerId: string): Promise<boolean>;
+  /** Closes an overlay that was staged and not switched to; nothing to close is no failure. */
+  unstageDisk(layerId: string): Promise<void>;
+  /**
+   * Copies the layers between image and disk into the disk, at so many bytes a second. True when the disk stands on the
+   * image alone, false when it was told to stop. Goes on with what an earlier agent began. Throws when it cannot.
+   */
+  flattenDisk(bytesPerSec: number): Promise<boolean>;
+  /** Resolves when nothing is copied any more. */
+  stopFlatten(): Promise<void>;
   moveTo(runDir: string): void;
   /** Low priority on the host's processors, or the usual one. */
   setBackground(isBackground: boolean): void;

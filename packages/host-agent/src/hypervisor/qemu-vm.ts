@@ -12,6 +12,7 @@ import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.t
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
+import { RootNodes } from './root-nodes.ts';
 import { saveDevices } from './save-devices.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
 import type { VmRecord } from './vm-record.ts';
@@ -37,6 +38,7 @@ export class QemuVm implements Vm {
   readonly #process: ProcessInfo;
   readonly #qmp: QmpClient;
   readonly #owner: VmOwner;
+  readonly #root: RootNodes;
   #record: VmRecord;
   #console = '';
   #isAsking = false;
@@ -48,6 +50,7 @@ export class QemuVm implements Vm {
     this.#process = process;
     this.#qmp = qmp;
     this.#record = record;
+    this.#root = new RootNodes(qmp);
     this.#owner = owner;
     this.exited = this.#watch();
   }
@@ -109,6 +112,36 @@ export class QemuVm implements Vm {
   }
 
   moveTo(runDir: string): void {
+  async stageDisk(path: string, layerId: string): Promise<void> {
+    const { uid, runDir } = this.#record;
+    await this.#root.stage(runDir, uid === null ? undefined : { uid, gid: uid }, path, layerId);
+  }
+
+  async switchDisk(layerId: string): Promise<void> {
+    await this.#root.switchTo(layerId);
+  }
+
+  async isDiskSwitched(layerId: string): Promise<boolean> {
+    return this.#root.isSwitchedTo(layerId);
+  }
+
+  async unstageDisk(layerId: string): Promise<void> {
+    await this.#root.unstage(layerId);
+  }
+
+  async flattenDisk(bytesPerSec: number): Promise<boolean> {
+    return this.#root.flatten(bytesPerSec);
+  }
+
+  async stopFlatten(): Promise<void> {
+    await this.#root.stopFlatten();
+  }
+
+  async saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
+    const vm = { process: this.#process, runDir: this.runDir, isClone: this.templateKey !== undefined };
+    return saveMemory(this.#qmp, vm, place, whileStopped);
+  }
+
     const record = { ...this.#record, runDir };
     // In this order: an agent that dies between the two finds no process in the directory, and ends it.
     this.#owner.moved(record);

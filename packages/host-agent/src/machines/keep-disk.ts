@@ -1,52 +1,45 @@
 // A root disk outlives its machine: what a delete that keeps the disk does before the machine's folder goes.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { runCommand } from '../run-command.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { LayerStore } from '../storage/layers.ts';
-import { ensureOverlay } from '../storage/overlay.ts';
+import { ensureOverlay, virtualBytesOf } from '../storage/overlay.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { MachineRecord } from './record.ts';
-
-/** A machine's root disk, in its folder. */
-export const DISK = 'disk.qcow2';
-
-type Leaving = { id: string; dir: string };
+import { DISK, type RootDisk } from './root-disk.ts';
 
 /**
  * Makes the disk of a machine that no longer runs a volume. One that never ran gets the empty disk it would have run
- * from. Does nothing when the machine's folder is gone: then it was done before. Throws like {@link VolumeStore.keep}.
+ * from. Does nothing when the machine's folder is gone: then it was done before. Throws `not_found` for a disk that is not
+ * whole, and like {@link VolumeStore.keep}.
  */
 export async function keepDisk(
   { volumes, layers: store }: { volumes: VolumeStore; layers: LayerStore },
   volumeId: string,
-  machine: Leaving,
+  { id: machine_id, disk }: { id: string; disk: RootDisk },
   record: MachineRecord,
 ): Promise<void> {
   const { spec, image, layers } = record;
-  if (!existsSync(machine.dir)) return;
-  const diskPath = join(machine.dir, DISK);
-  const base = { imagePath: image.rootfsPath, layerPaths: store.pathsOf(layers) };
-  if (!volumes.has(volumeId)) await ensureOverlay(diskPath, base, spec.rootfs_size_gb);
+  if (!existsSync(disk.folder)) return;
+  if (!volumes.has(volumeId)) {
+    const damage = disk.damage();
+    if (damage !== undefined) throw new ServiceError('not_found', `there is no disk to keep: ${damage}`);
+    const base = { imagePath: image.rootfsPath, layerPaths: store.pathsOf(layers) };
+    await ensureOverlay(disk.path, base, spec.rootfs_size_gb);
+  }
   const { stack, rootfs_size_gb: size_gb } = spec;
-  await volumes.keep(volumeId, diskPath, { kind: 'root', size_gb, machine_id: machine.id, stack, image, layers });
+  await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }
 
 /** The same for a folder whose record a crash of the host destroyed: the disk itself says how large it is. */
-export async function keepDiskWithoutRecord(volumes: VolumeStore, volumeId: string, machine: Leaving): Promise<void> {
-  const diskPath = join(machine.dir, DISK);
+export async function keepDiskWithoutRecord(
+  volumes: VolumeStore,
+  volumeId: string,
+  { id: machine_id, dir }: { id: string; dir: string },
+): Promise<void> {
+  const diskPath = join(dir, DISK);
   if (!existsSync(diskPath)) return;
-  const size_gb = Math.ceil((await readVirtualBytes(diskPath)) / 1024 ** 3);
-  await volumes.keep(volumeId, diskPath, {
-    kind: 'root',
-    size_gb,
-    machine_id: machine.id,
-    stack: null,
-    image: null,
-    layers: null,
-  });
-}
-
-async function readVirtualBytes(diskPath: string): Promise<number> {
-  const text = await runCommand('qemu-img', ['info', '-f', 'qcow2', '--output=json', diskPath]);
-  return (JSON.parse(text) as { 'virtual-size': number })['virtual-size'];
+  const size_gb = Math.ceil(virtualBytesOf(diskPath) / 1024 ** 3);
+  const unknown = { stack: null, image: null, layers: null };
+  await volumes.keep(volumeId, diskPath, { kind: 'root', size_gb, machine_id, ...unknown });
 }

@@ -13,7 +13,14 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { EnsureMachine, JobReport, MachineReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type {
+  EnsureMachine,
+  HostSnapshot,
+  JobReport,
+  MachineReport,
+  StartJob,
+  TakeSnapshot,
+} from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm, VmExit } from '../hypervisor/driver.ts';
 import { withImageDefaults } from '../images/image-exec.ts';
@@ -21,17 +28,23 @@ import type { Job } from '../jobs/job.ts';
 import { JobTable } from '../jobs/job-table.ts';
 import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
+import { settleRunningDisk } from '../snapshots/freeze-disk.ts';
+import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
+import { takeDiskSnapshot } from '../snapshots/take-snapshot.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import { writeRecord } from '../storage/record-file.ts';
+import { writeRecord, writeRecordDurably } from '../storage/record-file.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import type { BootLog } from './boot.ts';
+import { Flattening } from './flattening.ts';
 import { GuestLink } from './guest-link.ts';
-import { DISK, keepDisk } from './keep-disk.ts';
+import { keepDisk } from './keep-disk.ts';
 import { checkVolumes, MachineVolumes, type VolumeBook } from './machine-volumes.ts';
-import { type MachineImage, type MachineRecord, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
+import { type Origin, usableSnapshot } from './origin.ts';
+import { type MachineRecord, NEW_DISK, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
+import { RootDisk, refuseDamaged } from './root-disk.ts';
 import type { Starter } from './starter.ts';
 
 /** How long a guest may take to sync and power off before it is ended. */
@@ -49,8 +62,11 @@ export type MachineHost = {
   volumes: VolumeStore;
   dataVolumes: DataVolumes;
   layers: LayerStore;
+  snapshots: SnapshotStore;
   outputLimitBytes: number;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
+  /** Layers may be nobody's any more. */
+  onLayersLeft(): void;
   onMachineChange(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
 };
@@ -62,6 +78,8 @@ export class Machine {
   readonly #runDir: string;
   readonly #jobs: JobTable;
   readonly #volumes: MachineVolumes;
+  readonly #disk: RootDisk;
+  readonly #flattening: Flattening;
   #record: MachineRecord;
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
@@ -85,6 +103,22 @@ export class Machine {
       onDoubt: () => this.#link?.renew(),
       onError: (err, jobId) => host.log.warn({ machine_id: id, job_id: jobId, err }, 'a job could not be followed'),
     });
+    const { layers, volumes: rootVolumes } = host;
+    this.#disk = new RootDisk({
+      dir: this.#dir,
+      layers,
+      volumes: rootVolumes,
+      record: () => this.#record,
+      save: (changes) => this.#save(changes, writeRecordDurably),
+    });
+    this.#flattening = new Flattening({
+      machineId: id,
+      disk: this.#disk,
+      layers,
+      enqueue: (work) => this.#enqueue(work),
+      onFlat: () => host.onLayersLeft(),
+      log: host.log,
+    });
     const book: VolumeBook = {
       read: () => this.#record.volumes,
       save: (volumes) => this.#save({ volumes }),
@@ -93,14 +127,17 @@ export class Machine {
     this.#volumes = new MachineVolumes(id, host.dataVolumes, book, host.log);
   }
 
-  /** A machine that this host has not seen before; nothing of it runs yet. */
-  static async create(id: string, host: MachineHost, wanted: EnsureMachine, image: MachineImage): Promise<Machine> {
+  /**
+   * A machine that this host has not seen before; nothing of it runs yet. `origin` is asked again when the record that holds
+   * on to it is written. Throws what it throws, and `fleet_capacity` on a full disk.
+   */
+  static async create(id: string, host: MachineHost, wanted: EnsureMachine, origin: () => Origin): Promise<Machine> {
     const machine = new Machine(id, host, {
       generation: wanted.generation,
       desired: wanted.desired,
       spec: wanted.spec,
-      image,
-      layers: [],
+      ...NEW_DISK,
+      ...origin(),
       volumes: [],
       status: 'stopped',
       reason: null,
@@ -109,8 +146,8 @@ export class Machine {
     // A directory that is there already lost its record to a crash of the host; its disk is worth keeping.
     const made = await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
     try {
-      machine.#save({});
       await machine.#jobs.load();
+      machine.#disk.begin(origin());
     } catch (error) {
       if (made) await rm(machine.#dir, { recursive: true, force: true });
       throw isDiskFull(error) ? diskFull(error) : error;
@@ -148,6 +185,7 @@ export class Machine {
     checkVolumes(volumes);
     return this.#enqueue(async () => {
       this.#refuseStale(generation);
+      if (wanted.restore_snapshot_id !== undefined) await this.#restore(wanted.restore_snapshot_id, generation);
       if (desired === 'running') {
         this.#save({ generation, desired });
         if (this.#vm) await this.#volumes.bringTo(volumes, this.#vm, this.#findGuest);
@@ -179,6 +217,25 @@ export class Machine {
       await this.#tearDown();
       if (keepVolumeId !== undefined) await this.#keepDisk(keepVolumeId);
       await rm(this.#dir, { recursive: true, force: true });
+      this.#host.onLayersLeft();
+    });
+  }
+
+  /** Takes a snapshot of the root disk; see {@link takeDiskSnapshot}. Throws `conflict` for a generation that is behind. */
+  takeSnapshot(snapshotId: string, { generation }: TakeSnapshot): Promise<HostSnapshot> {
+    return this.#enqueue(async () => {
+      this.#refuseStale(generation);
+      const vm = this.#vm;
+      const guest = await this.#link?.guest();
+      if (!vm) refuseDamaged(this.#disk);
+      await this.#flattening.stop();
+      const subject = {
+        machineId: this.id,
+        record: () => this.#record,
+        disk: this.#disk,
+        running: vm && guest && { vm, guest },
+      };
+      return takeDiskSnapshot(this.#host, snapshotId, subject).finally(() => vm && this.#flattening.begin(vm));
     });
   }
 
@@ -229,28 +286,30 @@ export class Machine {
   async #start(): Promise<void> {
     if (this.#vm) return;
     try {
+      this.#disk.settle();
+      refuseDamaged(this.#disk);
       this.#save({ status: 'starting', reason: null });
       this.#host.onMachineChange(this.report());
       const vm = await this.#boot();
       await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
-      this.#save({ status: 'running', reason: null });
+      this.#save({ status: 'running', reason: null, hasDisk: true });
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();
-      this.#tellStatus('stopped', failure.message);
+      this.#tellStatus(this.#disk.damage() === undefined ? 'stopped' : 'failed', failure.message);
       throw failure;
     }
     this.#host.onMachineChange(this.report());
   }
 
   async #boot(): Promise<Vm> {
-    const { spec, image, layers } = this.#record;
+    const { spec, image } = this.#record;
     const { network } = this.#host.vms;
     const { vm, guest } = await this.#host.starter.start({
       spec,
       image,
-      layerPaths: this.#host.layers.pathsOf(layers),
-      diskPath: join(this.#dir, DISK),
+      layerPaths: this.#disk.layerPaths,
+      diskPath: this.#disk.path,
       runDir: this.#runDir,
       identity: {
         machineId: this.id,
@@ -269,6 +328,7 @@ export class Machine {
 
   async #takeUp(vm: Vm | undefined): Promise<void> {
     if (vm && this.#record.status === 'running') {
+      await settleRunningDisk(this.#disk, vm).catch((err) => this.#warn(err, 'a freeze of a disk is not settled yet'));
       await this.#volumes.takeUp(vm);
       this.#hold(vm);
       return;
@@ -277,7 +337,9 @@ export class Machine {
     this.#vm = vm;
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
-    this.#note({ status, reason, bootId: this.#host.bootId });
+    const damage = this.#disk.damage();
+    const truth = damage === undefined ? { status, reason } : { status: 'failed' as const, reason: damage };
+    this.#note({ ...truth, bootId: this.#host.bootId });
   }
 
   #hold(vm: Vm, guest?: Guest): void {
@@ -291,6 +353,7 @@ export class Machine {
     vm.exited
       .then((exit) => this.#enqueue(() => this.#vmEnded(vm, exit)))
       .catch((err) => this.#host.log.error({ machine_id: this.id, err }, 'the end of a VM was not dealt with'));
+    this.#flattening.begin(vm);
   }
 
   /** The VM came to an end that nobody here asked for. */
@@ -343,18 +406,45 @@ export class Machine {
     this.#vm = undefined;
     this.#link?.close();
     this.#link = undefined;
+    this.#flattening.forget();
     if (vm) {
       await this.#host.vms.discard(vm);
       this.#volumes.letGo();
     }
     await this.#jobs.loseAll();
     await rm(this.#runDir, { recursive: true, force: true });
+    try {
+      this.#disk.settle();
+    } catch (err) {
+      this.#warn(err, 'a freeze of a disk is not settled yet');
+    }
   }
 
   /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
-    await keepDisk(this.#host, volumeId, { id: this.id, dir: this.#dir }, this.#record);
+    await keepDisk(this.#host, volumeId, { id: this.id, disk: this.#disk }, this.#record);
+  }
+
+  /**
+   * The disk goes back to a snapshot, once a generation; what ran from it is ended. Its volumes stay as they are, so the guest
+   * of a machine that has some writes them out first. Throws `conflict` before anything is done when there is no such snapshot.
+   */
+  async #restore(snapshotId: string, generation: number): Promise<void> {
+    if (this.#record.restoredGeneration >= generation) return;
+    const { snapshots } = this.#host;
+    usableSnapshot(snapshots, snapshotId, this.#record.spec);
+    this.#save({ generation }, writeRecordDurably);
+    if (this.#vm && !this.#volumes.isEmpty) await this.#powerOff(this.#vm);
+    await this.#tearDown();
+    try {
+      const { image, layers } = usableSnapshot(snapshots, snapshotId, this.#record.spec);
+      this.#disk.replace({ image, layers, restoredGeneration: generation, status: 'stopped', reason: null });
+    } catch (error) {
+      this.#tellStatus('stopped', 'its disk could not be restored');
+      throw error;
+    }
+    this.#host.onLayersLeft();
   }
 
   /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */
@@ -363,10 +453,14 @@ export class Machine {
     this.#host.onMachineChange(this.report());
   }
 
-  #save(changes: Partial<MachineRecord>): void {
+  #save(changes: Partial<MachineRecord>, write = writeRecord): void {
     const record = { ...this.#record, ...changes };
-    if (existsSync(this.#dir)) writeRecord(join(this.#dir, RECORD), record);
+    if (existsSync(this.#dir)) write(join(this.#dir, RECORD), record);
     this.#record = record;
+  }
+
+  #warn(err: unknown, message: string): void {
+    this.#host.log.warn({ machine_id: this.id, err }, message);
   }
 
   /** Like `#save`, but a full disk only keeps the change from being recorded: for what must be possible all the same. */

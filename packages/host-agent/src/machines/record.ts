@@ -20,6 +20,14 @@ export type MachineRecord = {
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
+  /** Whether the machine has run from its disk, so that one that is missing is a loss. */
+  hasDisk: boolean;
+  /** The layer that the disk is being made, while that is under way (root-disk.ts). */
+  freezing: string | null;
+  /** The disk that is there belongs to what the machine was before a restore, and goes. */
+  isReplaced: boolean;
+  /** The generation that last asked for a restore, which was done; 0: none. */
+  restoredGeneration: number;
   /** Data volumes: of a machine that runs, all that its VM may have. */
   volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
@@ -29,11 +37,20 @@ export type MachineRecord = {
   bootId: string;
 };
 
+/** Of a machine that is made from its image. */
+export const NEW_DISK = {
+  layers: [],
+  hasDisk: false,
+  freezing: null,
+  isReplaced: false,
+  restoredGeneration: 0,
+} as const satisfies Partial<MachineRecord>;
+
 /** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
-  const record = readRecord<MachineRecord>(join(dir, RECORD));
+  const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes'>>(join(dir, RECORD));
   // One of an earlier version knows of no layers and no volumes.
-  return record && { ...record, layers: record.layers ?? [], volumes: record.volumes ?? [] };
+  return record && { ...NEW_DISK, volumes: [], ...record };
 }
 
 /** What is true of a machine whose record is found but whose VM is not. Pure. */

@@ -5,11 +5,18 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { EnsureMachine, HostEvent, MachineReport } from '@sandbar/contract/host-api.ts';
+import type {
+  EnsureMachine,
+  HostEvent,
+  HostSnapshot,
+  MachineReport,
+  TakeSnapshot,
+} from '@sandbar/contract/host-api.ts';
 import type { Vm } from '../hypervisor/driver.ts';
 import { readRecord } from '../storage/record-file.ts';
 import { keepDiskWithoutRecord } from './keep-disk.ts';
 import { Machine, type MachineHost } from './machine.ts';
+import { originOf } from './origin.ts';
 import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 
 /** Generations of destroyed machines that are remembered, so that a late call cannot bring one back. */
@@ -106,6 +113,14 @@ export class MachineRegistry {
     }
   }
 
+  /**
+   * Takes a snapshot of a machine, unless it was taken already; see {@link Machine.takeSnapshot}. Throws `not_found` when
+   * there is no such machine.
+   */
+  takeSnapshot(id: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot> {
+    return this.get(id).takeSnapshot(snapshotId, wanted);
+  }
+
   /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */
   async close(): Promise<void> {
     await Promise.all([...this.#machines.values()].map((machine) => machine.release()));
@@ -119,7 +134,11 @@ export class MachineRegistry {
   }
 
   async #createNew(id: string, wanted: EnsureMachine): Promise<Machine> {
-    const machine = await Machine.create(id, this.#host, wanted, await this.#findImage(wanted.spec.stack));
+    const { spec } = wanted;
+    const isFromImage = spec.snapshot_id === undefined && spec.root_volume_id === undefined;
+    const image = isFromImage ? await this.#findImage(spec.stack) : undefined;
+    const origin = () => (image ? { image, layers: [] } : originOf(this.#host, spec));
+    const machine = await Machine.create(id, this.#host, wanted, origin);
     this.#machines.set(id, machine);
     return machine;
   }

@@ -59,6 +59,24 @@ export class SnapshotStore {
     });
   }
 
+  /** What all of them stand on. Throws when the record of one cannot be read. */
+  layersInUse(): string[] {
+    return this.ids().flatMap((id) => this.read(id)?.layers ?? []);
+  }
+
+  /** Those that are not whole any more, and why. */
+  damaged(): { path: string; reason: string }[] {
+    return this.ids().flatMap((id) => {
+      const path = this.dirOf(id);
+      try {
+        const missing = this.#layers.missingOf(this.read(id)?.layers ?? []);
+        return missing === undefined ? [] : [{ path, reason: `It stands on layer ${missing}, which is missing.` }];
+      } catch {
+        return [{ path, reason: 'Its record cannot be read.' }];
+      }
+    });
+  }
+
   /** Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk; it is none then. */
   add(id: string, record: SnapshotRecord): HostSnapshot {
     const made = mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });

@@ -1,10 +1,23 @@
 // A root disk: a qcow2 overlay on its image, or on the layers that lie on the image. What is below is never written, the
 // overlay holds what differs.
-import { closeSync, existsSync, fsyncSync, ftruncateSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { emptyOverlay } from './empty-overlay.ts';
+import { emptyOverlay, type OverlayHeader, parseHeader } from './empty-overlay.ts';
 
 const GIB = 1024 ** 3;
+/** One cluster: header and name lie in the first. */
+const HEADER_READ_BYTES = 64 * 1024;
 
 /** What a disk stands on: a raw image and, bottom to top, layers on it; absolute paths. */
 export type DiskBase = { imagePath: string; layerPaths: readonly string[] };
@@ -33,6 +46,27 @@ export function makeOverlay(diskPath: string, { imagePath, layerPaths }: DiskBas
   }
 }
 
+/** The name of what is below, as the header says: for what cannot be known otherwise, and never to be opened. */
+export function backingPathOf(diskPath: string): string | undefined {
+  return readHeader(diskPath).backingPath;
+}
+
+/** The size that the header says, bytes. */
+export function virtualBytesOf(diskPath: string): number {
+  return readHeader(diskPath).diskBytes;
+}
+
+/** Reads the little that is needed by hand: a tool would open the files that a guest has put in a header (CVE-2024-4467). */
+function readHeader(diskPath: string): OverlayHeader {
+  const fd = openSync(diskPath, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  try {
+    const bytes = Buffer.alloc(HEADER_READ_BYTES);
+    return parseHeader(bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, 0)));
+  } finally {
+    closeSync(fd);
+  }
+}
+
 function writeFile(path: string, diskBytes: number, below: { path: string; format: 'raw' | 'qcow2' }): void {
   const { fileBytes, pages } = emptyOverlay(diskBytes, below);
   const fd = openSync(path, 'wx', 0o600);
@@ -55,6 +89,11 @@ export function diskFull(cause: unknown): ServiceError {
       cause,
     },
   );
+}
+
+/** Whether there is no room on the host: no other way of doing the same would find any. */
+export function isOutOfRoom(error: unknown): boolean {
+  return isDiskFull(error) || (error instanceof ServiceError && error.code === 'fleet_capacity');
 }
 
 /** Whether a system call failed for want of disk space. */

@@ -5,7 +5,7 @@
 //
 //   record durable ──▶ disk renamed in ──▶ (the machine's folder goes)      a crash before the rename: not a volume yet,
 //                                                                           the disk is still the machine's
-import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -71,6 +71,36 @@ export class VolumeStore {
     for (const path of [join(dir, RECORD), dir, this.#dir, diskPath]) await syncPath(path);
     await rename(diskPath, join(dir, ROOT_DISK));
     await this.#syncMove(dir, diskPath);
+  }
+
+  /** Undefined when it is not there, or nobody knows what it is. */
+  find(id: string): VolumeRecord | undefined {
+    const record = this.has(id) ? this.#read(id) : undefined;
+    // One of an earlier version knows of no layers.
+    return record && { ...record, layers: record.layers === undefined ? [] : record.layers };
+  }
+
+  /** What every volume stands on. Throws when the record of one cannot be read, or has lost it. */
+  layersInUse(): string[] {
+    return readdirSync(this.#dir)
+      .filter((id) => this.has(id))
+      .flatMap((id) => {
+        const layers = this.find(id)?.layers;
+        if (!layers) throw new Error(`what volume ${id} stands on is not known`);
+        return layers;
+      });
+  }
+
+  /** The volume becomes the disk of a machine whose record holds on to what it stands on. Does nothing when it is gone. */
+  take(id: string, diskPath: string): void {
+    if (!this.has(id)) return;
+    const dir = join(this.#dir, id);
+    renameSync(join(dir, ROOT_DISK), diskPath);
+    try {
+      rmSync(dir, { recursive: true, force: true });
+    } catch (err) {
+      this.#log.error({ volume_id: id, err }, 'the folder of a volume that a machine took was not removed');
+    }
   }
 
   /** Removes a volume; one that is not there is removed already. */

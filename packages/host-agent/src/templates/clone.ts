@@ -2,7 +2,6 @@
 // machine never depends on a template.
 import { constants } from 'node:fs';
 import { copyFile, rename, rm } from 'node:fs/promises';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Vm } from '../hypervisor/driver.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -23,9 +22,4 @@ export async function launchClone(vms: VmHost, template: Template, place: CloneP
     for (const path of [place.diskPath, `${place.diskPath}.partial`]) await rm(path, { force: true });
     throw isDiskFull(error) ? diskFull(error) : error;
   }
-}
-
-/** Whether there is no room on the host: no other way of starting a VM would find any. */
-export function isOutOfRoom(error: unknown): boolean {
-  return isDiskFull(error) || (error instanceof ServiceError && error.code === 'fleet_capacity');
 }

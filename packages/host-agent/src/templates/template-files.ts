@@ -95,6 +95,20 @@ export function listTemplates(templatesDir: string): { key: string; usedAt: numb
     .map((template) => ({ ...template, diskBytes: diskBytesOf(join(templatesDir, template.key)) }));
 }
 
+/** What the finished templates stand on, by key; one whose manifest cannot be read is left out: it will not be used. */
+export function layersOfTemplates(templatesDir: string): Map<string, readonly string[]> {
+  const found = new Map<string, readonly string[]>();
+  for (const key of existsSync(templatesDir) ? readdirSync(templatesDir) : []) {
+    try {
+      const paths = readRecord<Manifest>(join(templatesDir, key, MANIFEST))?.shape.layerPaths;
+      if (paths) found.set(key, paths);
+    } catch {
+      // Found broken, and removed, by whoever wants to load it.
+    }
+  }
+  return found;
+}
+
 /** Notes a use, for the order in which templates go; `usedAt` in ms. */
 export function touchTemplate(templatesDir: string, key: string, usedAt: number): void {
   try {

@@ -4,11 +4,13 @@ import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
 import { CommandError } from '../run-command.ts';
+import { isOutOfRoom } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
-import { type ClonePlace, isOutOfRoom, launchClone } from './clone.ts';
+import { type ClonePlace, launchClone } from './clone.ts';
 import { makeTemplate } from './make-template.ts';
 import { type Shape, templateKey } from './shape.ts';
 import {
+  layersOfTemplates,
   listTemplates,
   loadTemplate,
   removeTemplate,
@@ -138,6 +140,22 @@ export class Templates {
     if (loaded?.template !== template) return;
     loaded.failedClones = didWork ? 0 : loaded.failedClones + 1;
     if (loaded.failedClones >= MAX_FAILED_CLONES) this.#reject(template);
+  }
+
+  /**
+   * Removes the templates that stand on a layer that nobody needs, and returns the paths of the layers that the others, and
+   * those that are being made, stand on.
+   */
+  dropUnneeded(isNeeded: (layerPath: string) => boolean): string[] {
+    const onDisk = layersOfTemplates(this.#options.dir);
+    for (const [key, { template }] of this.#loaded) onDisk.set(key, template.shape.layerPaths);
+    for (const [key, paths] of onDisk) {
+      if (paths.every(isNeeded) || this.#loading.has(key)) continue;
+      this.#drop(key);
+      removeTemplate(this.#options.dir, key);
+      onDisk.delete(key);
+    }
+    return [...onDisk.values(), ...[...this.#wanted.values()].map(({ layerPaths }) => layerPaths)].flat();
   }
 
   /** Ends what is made; what there is stays on disk. */

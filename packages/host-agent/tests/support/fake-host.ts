@@ -10,7 +10,9 @@ import { MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { Pool } from '../../src/pool/pool.ts';
+import { SnapshotStore } from '../../src/snapshots/snapshot-store.ts';
 import { DataVolumes } from '../../src/storage/data-volumes.ts';
+import { Garbage } from '../../src/storage/garbage.ts';
 import { LayerStore } from '../../src/storage/layers.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { Templates } from '../../src/templates/templates.ts';
@@ -66,6 +68,8 @@ export class FakeHost {
   volumes!: VolumeStore;
   dataVolumes!: DataVolumes;
   layers!: LayerStore;
+  snapshots!: SnapshotStore;
+  garbage!: Garbage;
   audit!: HostAuditor;
 
   constructor(cloning?: Partial<Cloning>) {
@@ -94,6 +98,7 @@ export class FakeHost {
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
     this.layers = new LayerStore(this.paths.layers);
+    this.snapshots = new SnapshotStore(this.paths.snapshots, this.layers, silent);
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
     const hypervisor = mortal(this.hypervisor, this.#life, isPart);
@@ -103,6 +108,14 @@ export class FakeHost {
     const window = new PQueue({ concurrency: 2 });
     this.#makeCaches(vms, window, log);
     const { templates, pool } = this;
+    this.garbage = new Garbage({
+      machinesDir: this.paths.machines,
+      layers: this.layers,
+      snapshots: this.snapshots,
+      volumes: this.volumes,
+      dropTemplates: (isNeeded) => templates?.dropUnneeded(isNeeded) ?? [],
+      log,
+    });
     const starter = new Starter({ vms, templates, pool, window, patience: 1, log });
     this.registry = new MachineRegistry(
       {
@@ -114,12 +127,14 @@ export class FakeHost {
         volumes: this.volumes,
         dataVolumes: this.dataVolumes,
         layers: this.layers,
+        snapshots: this.snapshots,
+        onLayersLeft: () => this.garbage.collectSoon(),
         outputLimitBytes,
         log: silent,
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
     );
-    this.audit = new HostAuditor(vms, this.registry, this.paths);
+    this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));
     const found = await hypervisor.adopt();
     await vms.adopt(found);

@@ -1,5 +1,6 @@
 // A hypervisor without machines, for forcing faults: any step can be made to fail or hang. The end-to-end tests show the
 // same behaviour on real ones.
+import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import {
   closeSync,
@@ -49,6 +50,11 @@ export type FaultPoint =
   | 'attach'
   | 'assign'
   | 'detach';
+  | 'stageDisk'
+  | 'switchDisk'
+  | 'isDiskSwitched'
+  | 'unstageDisk'
+  | 'flattenDisk'
 
 /** What the fake guest has in its memory when a template is made of it, and where. */
 const MARK = Buffer.alloc(4096, 'sandbar');
@@ -191,16 +197,26 @@ export class FakeVm implements Vm {
   readonly #hypervisor: FakeHypervisor;
   #exit!: (exit: VmExit) => void;
 
-  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start }: VmSpec, pid = 0) {
+  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath }: VmSpec, pid = 0) {
     this.#hypervisor = hypervisor;
+  /** The layer on which the overlay lies that the guest writes to; undefined: the disk that the VM was started with. */
+  switchedTo: string | undefined;
+  /** Whether it was frozen when its disk was last switched. */
+  wasFrozen = false;
+  /** Ends a copy that was begun: true when it is whole. */
+  endFlatten: ((isFlat: boolean) => void) | undefined;
     this.pid = pid;
     this.vmId = vmId;
+  /** Open like QEMU has them, whatever the files are called by now. */
+  #diskFd: number | undefined;
+  #staged: { layerId: string; fd: number } | undefined;
     this.runDir = runDir;
     this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.exited = new Promise((resolve) => {
       this.#exit = resolve;
     });
+    this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
   }
 
   get name(): string {
@@ -222,8 +238,8 @@ export class FakeVm implements Vm {
     return aborted ? Promise.race([connecting, aborted]) : connecting;
   }
 
-  step<T>(point: FaultPoint, effect: () => T): Promise<T> {
-    return this.#hypervisor.step(point, effect as () => T | Promise<T>, this.templateKey !== undefined);
+  step<T>(point: FaultPoint, effect: () => T | Promise<T>): Promise<T> {
+    return this.#hypervisor.step(point, effect, this.templateKey !== undefined);
   }
 
   /** A machine's VM does nothing before its rules stand; any other has no address at all. */
@@ -266,6 +282,52 @@ export class FakeVm implements Vm {
   }
 
   plugDisk(disk: PluggedFile): Promise<void> {
+  /** The guest writes to its root disk. */
+  write(text: string): void {
+    assert.ok(!this.isFrozen && this.#diskFd !== undefined, 'the guest cannot write');
+    writeSync(this.#diskFd, text);
+  }
+
+  stageDisk(path: string, layerId: string): Promise<void> {
+    return this.step('stageDisk', () => {
+      this.#staged = { layerId, fd: openSync(path, 'a') };
+    });
+  }
+
+  switchDisk(layerId: string): Promise<void> {
+    return this.step('switchDisk', () => {
+      assert.equal(this.#staged?.layerId, layerId);
+      this.wasFrozen = this.isFrozen;
+      this.switchedTo = layerId;
+      this.#diskFd = this.#staged?.fd;
+      this.#staged = undefined;
+    });
+  }
+
+  isDiskSwitched(layerId: string): Promise<boolean> {
+    return this.step('isDiskSwitched', () => this.switchedTo === layerId);
+  }
+
+  unstageDisk(): Promise<void> {
+    return this.step('unstageDisk', () => {
+      this.#staged = undefined;
+    });
+  }
+
+  flattenDisk(): Promise<boolean> {
+    return this.step(
+      'flattenDisk',
+      () =>
+        new Promise<boolean>((resolve) => {
+          this.endFlatten = resolve;
+        }),
+    );
+  }
+
+  async stopFlatten(): Promise<void> {
+    this.endFlatten?.(false);
+  }
+
     return this.step('plugDisk', () => {
       for (const vm of this.#hypervisor.running.values())
         for (const { file } of vm.plugged.values())
