@@ -16,6 +16,14 @@ const SPEC: VmSpec = {
   nic: { kind: 'tap', mac: '02:5b:0a:00:00:04', tapName: 'sbt1' },
   start: { kind: 'boot', kernelPath: '/k', initramfsPath: '/i' },
 };
+const RESTORE = {
+  kind: 'restore',
+  channelToken: '',
+  statePath: '/s',
+  stateFormat: 'migration',
+  memoryFd: 9,
+  templateKey: 'k',
+} as const;
 const valuesOf = (args: string[], flag: string) => args.filter((_, at) => args[at - 1] === flag);
 
 describe('QEMU command line', () => {
@@ -64,8 +72,7 @@ describe('QEMU command line', () => {
   });
 
   it('ISO-3, ISO-4: a clone gets memory and state as descriptors, its memory private, and no kernel', () => {
-    const start = { kind: 'restore', channelToken: '', statePath: '/s', memoryFd: 9, templateKey: 'k' } as const;
-    const clone = qemuArgs({ ...SPEC, start }, '', { isolation: 'emulated', tscKhz: 1 });
+    const clone = qemuArgs({ ...SPEC, start: RESTORE }, '', { isolation: 'emulated', tscKhz: 1 });
     assert.deepEqual(valuesOf(clone, '-incoming'), ['defer']);
     assert.deepEqual(
       valuesOf(clone, '-object').map((text) => (text.startsWith('{') ? JSON.parse(text) : text)),
@@ -82,6 +89,17 @@ describe('QEMU command line', () => {
     );
     for (const flag of ['-kernel', '-initrd', '-append']) assert.ok(!clone.includes(flag), flag);
     assert.deepEqual(valuesOf(clone, '-device'), valuesOf(args, '-device'));
+  });
+
+  it('a machine from a memory snapshot differs from a clone only by what its list of devices lacks of a migration', () => {
+    const host = { isolation: 'emulated', tscKhz: 1 } as const;
+    const clone = qemuArgs({ ...SPEC, start: RESTORE }, '', host);
+    const resumed = qemuArgs({ ...SPEC, start: { ...RESTORE, stateFormat: 'devices' } }, '', host);
+    assert.deepEqual(valuesOf(resumed, '-global'), ['migration.send-configuration=off']);
+    const without = resumed
+      .filter((_, at) => resumed[at] !== '-global' && resumed[at - 1] !== '-global')
+      .map((arg) => arg.replace(',suppress-vmdesc=on', ''));
+    assert.deepEqual(without, clone);
   });
 
   it('denies what QEMU never needs and listens on Unix sockets only', () => {

@@ -27,11 +27,12 @@ export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string
 export type Restore = {
   kind: 'restore';
   channelToken: string;
-  /** Device state, as `Vm.saveDevices` wrote it. */
+  /** Device state, as `Vm.saveDevices` (a migration) or `Vm.saveMemory` (devices) wrote it. */
   statePath: string;
+  stateFormat: 'migration' | 'devices';
   /** Descriptor of the memory, which no clone can write: each has its own copy of what it changes. */
   memoryFd: number;
-  /** Kept with the VM, for an agent that finds it again. */
+  /** Kept with the VM, for an agent that finds it again: the template, or what else the memory is of. */
   templateKey: string;
 };
 
@@ -42,6 +43,17 @@ export type Nic =
 
 /** A file of the agent's own that becomes the VM's and a SCSI disk of its guest. `serial`: 36 characters at most. */
 export type PluggedFile = { slot: number; serial: string; file: string };
+
+/** Files that are made; absolute paths. `bytes`: of the guest's memory. */
+export type MemoryPlace = { memoryPath: string; statePath: string; bytes: number };
+
+/** One of the two has to be called. */
+export interface SavedMemory {
+  /** Adds what the VM shares with others and makes the files durable. Throws the system's errors. */
+  complete(): Promise<void>;
+  /** The files are of no use. */
+  abandon(): Promise<void>;
+}
 
 /** How a VM came to its end. `powered-off` and `rebooted` are the guest's own doing. */
 export type VmExit = { cause: 'powered-off' | 'rebooted' | 'died'; reason: string };
@@ -67,18 +79,6 @@ export interface Vm {
   isPaused(): Promise<boolean>;
   /** Makes the disk larger under the running guest, which is told; bytes. */
   growDisk(bytes: number): Promise<void>;
-  /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
-  saveDevices(path: string): Promise<void>;
-  /**
-   * Makes a file a disk of the running guest. When it fails, part of it may be done: {@link unplugDisk} undoes it, and only then
-   * is the file nobody's.
-   */
-  plugDisk(disk: PluggedFile): Promise<void>;
-  /** Resolves when the VM has neither the disk of that slot nor its file; the guest should not use it any more. */
-  unplugDisk(slot: number): Promise<void>;
-  /** Serials of the disks that were plugged in, by slot; empty for half a disk, which {@link unplugDisk} takes out. */
-  pluggedDisks(): Promise<Map<number, string>>;
-  /** Renames the run directory. */
   /** Opens an empty overlay, a file of the agent's own that becomes the VM's, to go on top of its disk. */
   stageDisk(path: string, layerId: string): Promise<void>;
   /** The guest writes to the overlay that was staged for that layer from here on, and its disk is only read. */
@@ -94,6 +94,24 @@ export interface Vm {
   flattenDisk(bytesPerSec: number): Promise<boolean>;
   /** Resolves when nothing is copied any more. */
   stopFlatten(): Promise<void>;
+  /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
+  saveDevices(path: string): Promise<void>;
+  /**
+   * Makes a file a disk of the running guest. When it fails, part of it may be done: {@link unplugDisk} undoes it, and only then
+   * is the file nobody's.
+   */
+  plugDisk(disk: PluggedFile): Promise<void>;
+  /** Resolves when the VM has neither the disk of that slot nor its file; the guest should not use it any more. */
+  unplugDisk(slot: number): Promise<void>;
+  /** Serials of the disks that were plugged in, by slot; empty for half a disk, which {@link unplugDisk} takes out. */
+  pluggedDisks(): Promise<Map<number, string>>;
+  /**
+   * Saves memory and devices as they are in one moment; resolves when the VM runs again. It stands still while the pages are
+   * copied that it does not share with others; `whileStopped` runs last in that pause. Throws what that throws, `conflict`
+   * when the VM cannot be saved, and the system's errors (a full disk). The files are the caller's to remove then.
+   */
+  saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory>;
+  /** Renames the run directory. */
   moveTo(runDir: string): void;
   /** Low priority on the host's processors, or the usual one. */
   setBackground(isBackground: boolean): void;
@@ -112,6 +130,8 @@ export interface Hypervisor {
   readonly isolation: Isolation;
   /** What a template depends on besides its image: the hypervisor's build, the processor, our own arguments. */
   readonly fingerprint: string;
+  /** What saved memory depends on: only the same QEMU on the same processor can go on with it. */
+  readonly resumeFingerprint: string;
   /** The uid that the VM will have, for its tap; undefined: the agent's own. Given back when the VM ends or its launch fails. */
   reserveUid(vmId: string): number | undefined;
   /** Starts a VM whose disk and network exist. Throws `host_unavailable` when it cannot run; nothing is left then. */

@@ -4,7 +4,7 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import koffi from 'koffi';
-import { BLOCK_BYTES, PAGE_BYTES, usedBlocks, writeUsed } from '../storage/sparse-file.ts';
+import { allSettled, BLOCK_BYTES, forUsedBlocks, LANES, PAGE_BYTES, writeUsed } from '../storage/sparse-file.ts';
 import { isAlive, type ProcessInfo } from './process.ts';
 import { RESTORE_FDS } from './qemu-args.ts';
 import type { QmpClient } from './qmp.ts';
@@ -18,8 +18,6 @@ const PRESENT_OR_SWAPPED = 0xc0;
 const OF_FILE = 0x20;
 const IOVEC_BYTES = 16;
 const MAX_RUNS = BLOCK_BYTES / PAGE_BYTES;
-/** Blocks that are read and written at the same time. */
-const LANES = 2;
 
 const libc = koffi.load('libc.so.6');
 const processVmReadv = libc.func(
@@ -56,9 +54,7 @@ export async function copyOwnBlocks(memory: GuestMemory, target: FileHandle): Pr
   const map = await open(`/proc/${memory.process.pid}/pagemap`, 'r');
   const blocks = ownBlocks(map, memory);
   try {
-    const lanes = Array.from({ length: LANES }, () => new Lane(memory, target).copy(blocks, copied));
-    // All have to have ended: one that still wrote would write to whatever is opened next.
-    for (const result of await Promise.allSettled(lanes)) if (result.status === 'rejected') throw result.reason;
+    await allSettled(Array.from({ length: LANES }, () => new Lane(memory, target).copy(blocks, copied)));
   } finally {
     await map.close();
   }
@@ -70,8 +66,9 @@ export async function copyOwnBlocks(memory: GuestMemory, target: FileHandle): Pr
 /** Copies what the VM shares with others, all but the blocks that were copied; it may run. */
 export async function copyBaseBlocks(memory: GuestMemory, copied: Uint8Array, target: FileHandle): Promise<void> {
   if (!memory.base) return;
-  for await (const { offset, bytes } of usedBlocks(memory.base, memory.bytes))
+  await forUsedBlocks(memory.base, memory.bytes, async ({ offset, bytes }) => {
     if (copied[offset / BLOCK_BYTES] === 0) await writeUsed(target.fd, bytes, offset);
+  });
 }
 
 /** Runs of pages in one block. */
@@ -112,12 +109,15 @@ class Lane {
     if (!isWhole && !base) bytes.fill(0);
     if (!isWhole && base && (await base.read(bytes, 0, length, offset)).bytesRead < length)
       throw new Error('the memory below that of a clone is too short');
-    await this.#readRuns(this.#memory.address + offset, runs);
+    this.#readRuns(this.#memory.address + offset, runs);
     return bytes;
   }
 
-  /** One call for all runs. Throws when a page cannot be read. */
-  async #readRuns(address: number, runs: OwnBlock['runs']): Promise<void> {
+  /**
+   * One call for all runs, and not handed to another thread: memory is copied to memory in a quarter of a millisecond, and
+   * the guest waits. Throws when a page cannot be read.
+   */
+  #readRuns(address: number, runs: OwnBlock['runs']): void {
     const buffer = BigInt(koffi.address(this.#buffer));
     let wanted = 0;
     for (const [index, { from, to }] of runs.entries()) {
@@ -127,18 +127,10 @@ class Lane {
       for (const vectors of [this.#local, this.#remote]) vectors.writeBigUInt64LE(BigInt(to - from), at + 8);
       wanted += to - from;
     }
-    const read = await readProcess(this.#memory.process.pid, this.#local, this.#remote, runs.length);
+    const { pid } = this.#memory.process;
+    const read = Number(processVmReadv(pid, this.#local, runs.length, this.#remote, runs.length, 0));
     if (read !== wanted) throw new Error('a part of the memory of QEMU cannot be read');
   }
-}
-
-/** Bytes read, or -1. */
-function readProcess(pid: number, local: Buffer, remote: Buffer, count: number): Promise<number> {
-  return new Promise((resolve, reject) =>
-    processVmReadv.async(pid, local, count, remote, count, 0, (error: Error | null, bytes: number) =>
-      error ? reject(error) : resolve(Number(bytes)),
-    ),
-  );
 }
 
 async function* ownBlocks(map: FileHandle, { address, bytes }: GuestMemory): AsyncGenerator<OwnBlock> {

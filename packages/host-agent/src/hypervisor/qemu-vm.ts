@@ -6,7 +6,7 @@ import { openSession } from '../guest/channel.ts';
 import type { Guest } from '../guest/guest.ts';
 import { GuestClient } from '../guest/guest-client.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
-import type { PluggedFile, Vm, VmExit } from './driver.ts';
+import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit } from './driver.ts';
 import { plugDisk, pluggedDisks, unplugDisk } from './plug-disk.ts';
 import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
@@ -14,6 +14,7 @@ import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { RootNodes } from './root-nodes.ts';
 import { saveDevices } from './save-devices.ts';
+import { saveMemory } from './save-memory.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
 import type { VmRecord } from './vm-record.ts';
 
@@ -37,8 +38,8 @@ export class QemuVm implements Vm {
   readonly exited: Promise<VmExit>;
   readonly #process: ProcessInfo;
   readonly #qmp: QmpClient;
-  readonly #owner: VmOwner;
   readonly #root: RootNodes;
+  readonly #owner: VmOwner;
   #record: VmRecord;
   #console = '';
   #isAsking = false;
@@ -49,8 +50,8 @@ export class QemuVm implements Vm {
     this.pid = process.pid;
     this.#process = process;
     this.#qmp = qmp;
-    this.#record = record;
     this.#root = new RootNodes(qmp);
+    this.#record = record;
     this.#owner = owner;
     this.exited = this.#watch();
   }
@@ -111,7 +112,6 @@ export class QemuVm implements Vm {
     return pluggedDisks(this.#qmp);
   }
 
-  moveTo(runDir: string): void {
   async stageDisk(path: string, layerId: string): Promise<void> {
     const { uid, runDir } = this.#record;
     await this.#root.stage(runDir, uid === null ? undefined : { uid, gid: uid }, path, layerId);
@@ -142,6 +142,7 @@ export class QemuVm implements Vm {
     return saveMemory(this.#qmp, vm, place, whileStopped);
   }
 
+  moveTo(runDir: string): void {
     const record = { ...this.#record, runDir };
     // In this order: an agent that dies between the two finds no process in the directory, and ends it.
     this.#owner.moved(record);

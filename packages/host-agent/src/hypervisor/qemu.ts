@@ -37,6 +37,7 @@ export type QemuOptions = {
 export class QemuHypervisor implements Hypervisor {
   readonly isolation: Isolation;
   readonly fingerprint: string;
+  readonly resumeFingerprint: string;
   readonly #options: QemuOptions;
   readonly #records: VmRecords;
   readonly #tscKhz = readTscKhz();
@@ -45,14 +46,15 @@ export class QemuHypervisor implements Hypervisor {
     this.#options = options;
     this.isolation = options.isolation;
     this.#records = new VmRecords(options.recordsDir);
-    this.fingerprint = JSON.stringify([
+    const host = [
       buildOf(options.qemuPath),
       options.isolation,
       this.#tscKhz,
-      argumentsOf(this),
       // An emulated processor is QEMU's own.
       ...(options.isolation === 'kvm' ? [describeProcessor()] : []),
-    ]);
+    ];
+    this.fingerprint = JSON.stringify([...host, argumentsOf(this, SOME_BOOT)]);
+    this.resumeFingerprint = JSON.stringify([...host, argumentsOf(this, SOME_RESTORE)]);
   }
 
   reserveUid(vmId: string): number | undefined {
@@ -258,8 +260,18 @@ function buildOf(qemuPath: string): unknown {
   return [qemuPath, size, mtimeMs];
 }
 
+const SOME_BOOT = { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' } as const;
+const SOME_RESTORE = {
+  kind: 'restore',
+  channelToken: '',
+  statePath: '',
+  stateFormat: 'devices',
+  memoryFd: -1,
+  templateKey: '',
+} as const;
+
 /** Our own arguments with nothing of a machine in them. */
-function argumentsOf({ isolation }: Hypervisor): string[] {
+function argumentsOf({ isolation }: Hypervisor, start: VmSpec['start']): string[] {
   const spec: VmSpec = {
     vmId: '',
     vcpus: 1,
@@ -269,7 +281,7 @@ function argumentsOf({ isolation }: Hypervisor): string[] {
     layerPaths: [],
     runDir: '',
     nic: { kind: 'tap', mac: '', tapName: '' },
-    start: { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' },
+    start,
   };
   return qemuArgs(spec, '', { isolation, tscKhz: 0 });
 }

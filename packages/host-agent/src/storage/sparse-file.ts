@@ -13,6 +13,8 @@ export const PAGE_BYTES = 4096;
 /** Zeros that are fewer are written: another call costs more than four pages do. */
 const MIN_HOLE_BYTES = 4 * PAGE_BYTES;
 const ZERO = Buffer.alloc(BLOCK_BYTES);
+/** Blocks that are worked on at the same time. */
+export const LANES = 2;
 /** From linux/fs.h. */
 const SEEK_DATA = 3;
 
@@ -20,7 +22,7 @@ const write = promisify(writeCallback);
 const libc = koffi.load('libc.so.6');
 const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
 
-/** A block of a file; `bytes` is only valid until the next one is asked for. */
+/** A block of a file; `bytes` is only valid while it is worked on. */
 export type Block = { offset: number; bytes: Buffer };
 
 /** Whether these bytes of a buffer, at most a block, are all zero. */
@@ -28,21 +30,42 @@ export function isZero(buffer: Buffer, from = 0, to = buffer.length): boolean {
   return buffer.compare(ZERO, 0, to - from, from, to) === 0;
 }
 
-/** The blocks of the first `size` bytes that have data, in order; the next is read while one is worked on. */
-export async function* usedBlocks(file: FileHandle, size: number): AsyncGenerator<Block> {
-  const buffers = [Buffer.allocUnsafe(BLOCK_BYTES), Buffer.allocUnsafe(BLOCK_BYTES)] as const;
-  let next = readUsedBlock(file, 0, size, buffers[0]);
-  try {
-    for (let turn = 1; ; turn++) {
-      const block = await next;
-      if (!block) return;
-      next = readUsedBlock(file, block.offset + BLOCK_BYTES, size, buffers[turn % 2 === 0 ? 0 : 1]);
-      yield block;
+/**
+ * Works on the blocks of the first `size` bytes that have data, some at a time and in no order that counts on. Throws what
+ * `work` throws; no work is under way any more then.
+ */
+export async function forUsedBlocks(
+  file: FileHandle,
+  size: number,
+  work: (block: Block) => Promise<unknown>,
+): Promise<void> {
+  let at = 0;
+  const takeOffset = (): number | undefined => {
+    const data = at < size ? nextData(file.fd, at) : undefined;
+    if (data === undefined || data >= size) return undefined;
+    const offset = data - (data % BLOCK_BYTES);
+    at = offset + BLOCK_BYTES;
+    return offset;
+  };
+  const lane = async () => {
+    const buffer = Buffer.allocUnsafe(BLOCK_BYTES);
+    try {
+      for (let offset = takeOffset(); offset !== undefined; offset = takeOffset()) {
+        const bytes = buffer.subarray(0, Math.min(BLOCK_BYTES, size - offset));
+        await readAll(file, bytes, offset);
+        await work({ offset, bytes });
+      }
+    } catch (error) {
+      at = size;
+      throw error;
     }
-  } finally {
-    // Whoever stops early may close the file at once.
-    await next.catch(() => {});
-  }
+  };
+  await allSettled(Array.from({ length: LANES }, lane));
+}
+
+/** Like `Promise.all`, but a failure is told when nothing is under way any more: files may be closed then. */
+export async function allSettled(work: readonly Promise<unknown>[]): Promise<void> {
+  for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason;
 }
 
 /** Writes what is not zero to a place of a file (its descriptor) that holds zeros; returns the bytes written. */
@@ -57,18 +80,17 @@ export async function writeUsed(fd: number, bytes: Buffer, offset: number): Prom
 
 /** A sum of what is not zero and of where it is, whatever of the rest is a hole; 8 hexadecimal digits. */
 export class SparseSum {
-  #sum = 0;
+  readonly #blocks: { offset: number; sum: number }[] = [];
 
-  /** Blocks in their order. */
+  /** Each block once, in any order. */
   add({ offset, bytes }: Block): void {
-    if (isZero(bytes)) return;
-    const place = Buffer.alloc(8);
-    place.writeBigUInt64LE(BigInt(offset));
-    this.#sum = crc32(bytes, crc32(place, this.#sum));
+    if (!isZero(bytes)) this.#blocks.push({ offset, sum: crc32(bytes) });
   }
 
   digest(): string {
-    return this.#sum.toString(16).padStart(8, '0');
+    const sorted = this.#blocks.sort((a, b) => a.offset - b.offset);
+    const text = sorted.map(({ offset, sum }) => `${offset}:${sum}`).join();
+    return crc32(text).toString(16).padStart(8, '0');
   }
 }
 
@@ -77,21 +99,16 @@ export async function sumOfSparseFile(path: string, size: number): Promise<strin
   const file = await open(path, 'r');
   try {
     const sum = new SparseSum();
-    for await (const block of usedBlocks(file, size)) sum.add(block);
+    await forUsedBlocks(file, size, async (block) => sum.add(block));
     return sum.digest();
   } finally {
     await file.close();
   }
 }
 
-async function readUsedBlock(file: FileHandle, from: number, size: number, buffer: Buffer): Promise<Block | undefined> {
-  const data = nextData(file.fd, from);
-  if (data === undefined || data >= size) return undefined;
-  const offset = data - (data % BLOCK_BYTES);
-  const length = Math.min(BLOCK_BYTES, size - offset);
-  const { bytesRead } = await file.read(buffer, 0, length, offset);
-  if (bytesRead < length) throw new Error(`the file ends at ${offset + bytesRead} bytes instead of ${size}`);
-  return { offset, bytes: buffer.subarray(0, length) };
+async function readAll(file: FileHandle, bytes: Buffer, offset: number): Promise<void> {
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, offset);
+  if (bytesRead < bytes.length) throw new Error(`the file ends at ${offset + bytesRead} bytes`);
 }
 
 /** Where the next data begin; undefined: nothing but a hole comes. A file system that does not know has data everywhere. */

@@ -138,7 +138,14 @@ function toTemplate(paths: TemplatePaths, { key, shape, channelToken }: Manifest
   return {
     key,
     shape,
-    restore: { kind: 'restore', channelToken, statePath: paths.state, memoryFd: memory.fd, templateKey: key },
+    restore: {
+      kind: 'restore',
+      channelToken,
+      statePath: paths.state,
+      stateFormat: 'migration',
+      memoryFd: memory.fd,
+      templateKey: key,
+    },
     diskPath: paths.disk,
     usedBytes: memory.usedBytes,
   };

@@ -10,6 +10,7 @@ import {
   readFileSync,
   readSync,
   renameSync,
+  truncateSync,
   writeFileSync,
   writeSync,
 } from 'node:fs';
@@ -20,8 +21,10 @@ import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMou
 import type {
   Hypervisor,
   HypervisorInventory,
+  MemoryPlace,
   PluggedFile,
   Restore,
+  SavedMemory,
   Vm,
   VmExit,
   VmSpec,
@@ -42,19 +45,21 @@ export type FaultPoint =
   | 'freeze'
   | 'thaw'
   | 'saveDevices'
+  | 'saveMemory'
+  | 'completeMemory'
   | 'pause'
   | 'resume'
   | 'growDisk'
-  | 'moveTo'
-  | 'end'
-  | 'attach'
-  | 'assign'
-  | 'detach';
   | 'stageDisk'
   | 'switchDisk'
   | 'isDiskSwitched'
   | 'unstageDisk'
   | 'flattenDisk'
+  | 'moveTo'
+  | 'end'
+  | 'attach'
+  | 'assign'
+  | 'detach';
 
 /** What the fake guest has in its memory when a template is made of it, and where. */
 const MARK = Buffer.alloc(4096, 'sandbar');
@@ -194,29 +199,29 @@ export class FakeVm implements Vm {
   session: FakeGuest | undefined;
   /** Sessions that were opened so far. */
   sessions = 0;
-  readonly #hypervisor: FakeHypervisor;
-  #exit!: (exit: VmExit) => void;
-
-  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath }: VmSpec, pid = 0) {
-    this.#hypervisor = hypervisor;
   /** The layer on which the overlay lies that the guest writes to; undefined: the disk that the VM was started with. */
   switchedTo: string | undefined;
   /** Whether it was frozen when its disk was last switched. */
   wasFrozen = false;
   /** Ends a copy that was begun: true when it is whole. */
   endFlatten: ((isFlat: boolean) => void) | undefined;
-    this.pid = pid;
-    this.vmId = vmId;
+  readonly #hypervisor: FakeHypervisor;
+  #exit!: (exit: VmExit) => void;
   /** Open like QEMU has them, whatever the files are called by now. */
   #diskFd: number | undefined;
   #staged: { layerId: string; fd: number } | undefined;
+
+  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath }: VmSpec, pid = 0) {
+    this.#hypervisor = hypervisor;
+    this.pid = pid;
+    this.vmId = vmId;
     this.runDir = runDir;
+    this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
     this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.exited = new Promise((resolve) => {
       this.#exit = resolve;
     });
-    this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
   }
 
   get name(): string {
@@ -277,11 +282,6 @@ export class FakeVm implements Vm {
     });
   }
 
-  saveDevices(path: string): Promise<void> {
-    return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
-  }
-
-  plugDisk(disk: PluggedFile): Promise<void> {
   /** The guest writes to its root disk. */
   write(text: string): void {
     assert.ok(!this.isFrozen && this.#diskFd !== undefined, 'the guest cannot write');
@@ -328,6 +328,26 @@ export class FakeVm implements Vm {
     this.endFlatten?.(false);
   }
 
+  saveDevices(path: string): Promise<void> {
+    return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
+  }
+
+  /** Like QEMU: what goes wrong while it stands still leaves it running. */
+  saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
+    return this.step('saveMemory', async () => {
+      writeFileSync(place.memoryPath, '', { flag: 'wx' });
+      truncateSync(place.memoryPath, place.bytes);
+      writeMark(place.memoryPath);
+      writeFileSync(place.statePath, `devices of ${this.vmId}`);
+      this.isHeld = true;
+      await whileStopped().finally(() => {
+        this.isHeld = false;
+      });
+      return { complete: () => this.step('completeMemory', () => {}), abandon: async () => {} };
+    });
+  }
+
+  plugDisk(disk: PluggedFile): Promise<void> {
     return this.step('plugDisk', () => {
       for (const vm of this.#hypervisor.running.values())
         for (const { file } of vm.plugged.values())

@@ -1,0 +1,102 @@
+// Saves the memory and the devices of a running VM, which goes on afterwards. The VM stands still for as long as it takes
+// to copy the pages that it has of its own (about 1 ms a megabyte); what it shares with others is copied when it runs again.
+//
+//   stop ─▶ devices ─▶ own pages ─▶ whileStopped (the disk) ─▶ cont ─▶ (complete) shared pages ─▶ durable
+import { randomBytes } from 'node:crypto';
+import { type FileHandle, open, writeFile } from 'node:fs/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { readRunBytes, removeRunFile } from '../jail/run-files.ts';
+import { syncPath } from '../storage/durable.ts';
+import type { MemoryPlace, SavedMemory } from './driver.ts';
+import { copyBaseBlocks, copyOwnBlocks, findGuestMemory, type GuestMemory } from './guest-memory.ts';
+import type { ProcessInfo } from './process.ts';
+import type { QmpClient } from './qmp.ts';
+
+/** 26 KB with one vCPU, and some KB for each more. */
+const MAX_STATE_BYTES = 64 * 1024 * 1024;
+
+/** A VM whose memory can be saved. `isClone`: it was restored from saved memory itself. */
+export type SavedVm = { process: ProcessInfo; runDir: string; isClone: boolean };
+
+/** See {@link Vm.saveMemory}. */
+export async function saveMemory(
+  qmp: QmpClient,
+  vm: SavedVm,
+  place: MemoryPlace,
+  whileStopped: () => Promise<void>,
+): Promise<SavedMemory> {
+  const memory = await findGuestMemory(qmp, vm.process, place.bytes, vm.isClone);
+  const stateName = `state-${randomBytes(8).toString('hex')}`;
+  const files = new MemoryFiles(memory, place);
+  try {
+    await files.begin();
+    await stopped(qmp, async () => {
+      // Not live: the disk stays QEMU's.
+      await qmp.execute('xen-save-devices-state', { filename: stateName, live: false });
+      await files.copyOwn();
+      await whileStopped();
+    });
+    await writeFile(place.statePath, readRunBytes(vm.runDir, stateName, MAX_STATE_BYTES), { flag: 'wx', mode: 0o600 });
+    return files;
+  } catch (error) {
+    await files.abandon();
+    throw error;
+  } finally {
+    removeRunFile(vm.runDir, stateName);
+  }
+}
+
+/** The files while they are written. */
+class MemoryFiles implements SavedMemory {
+  readonly #memory: GuestMemory;
+  readonly #place: MemoryPlace;
+  #target: FileHandle | undefined;
+  #copied: Uint8Array = new Uint8Array();
+
+  constructor(memory: GuestMemory, place: MemoryPlace) {
+    this.#memory = memory;
+    this.#place = place;
+  }
+
+  async begin(): Promise<void> {
+    this.#target = await open(this.#place.memoryPath, 'wx', 0o600);
+    await this.#target.truncate(this.#place.bytes);
+  }
+
+  async copyOwn(): Promise<void> {
+    if (this.#target) this.#copied = await copyOwnBlocks(this.#memory, this.#target);
+  }
+
+  async complete(): Promise<void> {
+    try {
+      if (this.#target) await copyBaseBlocks(this.#memory, this.#copied, this.#target);
+      await Promise.all([this.#target?.sync(), syncPath(this.#place.statePath)]);
+    } finally {
+      await this.abandon();
+    }
+  }
+
+  async abandon(): Promise<void> {
+    await this.#target?.close();
+    await this.#memory.base?.close();
+  }
+}
+
+/** Runs `work` while the vCPUs stand still. They go on in any case. */
+async function stopped<T>(qmp: QmpClient, work: () => Promise<T>): Promise<T> {
+  await refuseUnlessRunning(qmp);
+  try {
+    await qmp.execute('stop');
+    return await work();
+  } finally {
+    await qmp.execute('cont');
+  }
+}
+
+/** A guest that was powered off, or waits for disk space, must not be told to go on. */
+async function refuseUnlessRunning(qmp: QmpClient): Promise<void> {
+  const { running, status } = Object(await qmp.execute('query-status')) as { running?: unknown; status?: unknown };
+  if (running === true) return;
+  const why = status === 'io-error' ? 'it waits for disk space on the host' : 'it has just ended';
+  throw new ServiceError('conflict', `the memory of the machine cannot be saved: ${why}`);
+}

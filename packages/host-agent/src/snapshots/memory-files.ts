@@ -1,0 +1,79 @@
+// The files of a memory snapshot: the guest's memory, a sparse file, and the state of the devices. Both are checked when
+// they are loaded: a guest that goes on with other memory than its own would destroy what is on its disk.
+import { createHash } from 'node:crypto';
+import { closeSync, rmSync, statSync } from 'node:fs';
+import { open, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { MemoryPlace } from '../hypervisor/driver.ts';
+import { makeSealedMemory } from '../hypervisor/sealed-memory.ts';
+import { forUsedBlocks, SparseSum, sumOfSparseFile, writeUsed } from '../storage/sparse-file.ts';
+
+const MEMORY = 'memory';
+const STATE = 'state';
+
+/** What the files have to be. */
+export type MemoryChecks = {
+  /** Of the guest's memory. */
+  bytes: number;
+  /** A `SparseSum` of it, and the SHA-256 of the state; hexadecimal. */
+  memory_sum: string;
+  state_sha256: string;
+};
+
+/** Memory that VMs can be restored from. */
+export type LoadedMemory = {
+  /** Sealed; whoever has it open keeps the memory. */
+  fd: number;
+  /** Host memory that it takes, bytes. */
+  usedBytes: number;
+};
+
+/** Where the files of a snapshot are, by its folder. */
+export function memoryPlace(dir: string, bytes: number): MemoryPlace {
+  return { memoryPath: join(dir, MEMORY), statePath: join(dir, STATE), bytes };
+}
+
+/** What files that are complete are to be from now on. */
+export async function checksOf({ memoryPath, statePath, bytes }: MemoryPlace): Promise<MemoryChecks> {
+  const [memory_sum, state_sha256] = await Promise.all([sumOfSparseFile(memoryPath, bytes), hashOf(statePath)]);
+  return { bytes, memory_sum, state_sha256 };
+}
+
+/** What the files take on disk, bytes. */
+export function storedMemoryBytes({ memoryPath, statePath }: MemoryPlace): number {
+  return [memoryPath, statePath].reduce((sum, path) => sum + statSync(path).blocks * 512, 0);
+}
+
+/** Removes what was written of them. */
+export function removeMemoryFiles({ memoryPath, statePath }: MemoryPlace): void {
+  for (const path of [memoryPath, statePath]) rmSync(path, { force: true });
+}
+
+/** Copies the memory to where no VM can write it. Throws when a file is missing or not what was saved. */
+export async function loadMemoryFiles(dir: string, checks: MemoryChecks): Promise<LoadedMemory> {
+  const { memoryPath, statePath } = memoryPlace(dir, checks.bytes);
+  if ((await hashOf(statePath)) !== checks.state_sha256) throw new Error('its state is not what was saved');
+  const file = await open(memoryPath, 'r');
+  const sum = new SparseSum();
+  let usedBytes = 0;
+  try {
+    const fd = await makeSealedMemory('sandbar-snapshot', checks.bytes, async (target) => {
+      await forUsedBlocks(file, checks.bytes, async (block) => {
+        sum.add(block);
+        const written = await writeUsed(target, block.bytes, block.offset);
+        usedBytes += written;
+      });
+    });
+    if (sum.digest() === checks.memory_sum) return { fd, usedBytes };
+    closeSync(fd);
+    throw new Error('its memory is not what was saved');
+  } finally {
+    await file.close();
+  }
+}
+
+async function hashOf(path: string): Promise<string> {
+  return createHash('sha256')
+    .update(await readFile(path))
+    .digest('hex');
+}
