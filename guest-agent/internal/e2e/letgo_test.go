@@ -108,7 +108,11 @@ func TestAFrozenDiskBlocksNobody(t *testing.T) {
 
 	started := make(chan string)
 	go func() { started <- h.sh("late", "echo late").String() }()
-	h.expect(404, "GET", "/jobs/late", nil)
+	select {
+	case <-started:
+		t.Error("a job was started while the disk was frozen")
+	case <-time.After(200 * time.Millisecond): // long enough for one that does not wait
+	}
 	h.expect(204, "POST", "/thaw", nil)
 	if got := <-started; got != "exited 0 null|late|" {
 		t.Errorf("a job that was started while the disk was frozen: %s", got)

@@ -73,10 +73,10 @@ export interface Guest {
   listJobs(): Promise<GuestJob[]>;
   forgetJob(jobId: string): Promise<void>;
   /**
-   * Waits up to 10 s for the disk, and mounts the ext4 file system on it. May be repeated. Nothing is mounted when it
-   * throws a `ServiceError`: `conflict` when the volume is mounted elsewhere, the path is another mount point or the disk
-   * does not show up; `validation_error` when its owner has to mend something (the path is a file, the file system is
-   * corrupt).
+   * Waits up to 10 s for the disk, and mounts the ext4 file system on it. May be repeated. Volumes inside each other are
+   * mounted outer first. Nothing is mounted when it throws a `ServiceError`: `conflict` when its owner has to mend something,
+   * which the detail names (the volume is mounted elsewhere, the path is a file, or has another mount on it or below, the file
+   * system is damaged); `host_unavailable` when the disk does not show up or cannot be read.
    */
   mountVolume(mount: VolumeMount): Promise<void>;
   /**
