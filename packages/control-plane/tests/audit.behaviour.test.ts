@@ -36,6 +36,11 @@ const keepDisk = async (): Promise<string> => {
   assert.equal(answer.status, 200, answer.text);
   return answer.json.root_volume_id;
 };
+const takeSnapshot = async (machineId: string): Promise<string> => {
+  const answer = await api('POST', `/v1/machines/${machineId}/snapshots`);
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json.id;
+};
 const machineRow = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
 
 /** Exactly one finding, of this area and about this; what `--fix` says of it. */
@@ -69,11 +74,11 @@ afterEach(async () => {
 
 describe('audit', () => {
   it('finds nothing in a service that is in order, and says how much it looked at', async () => {
-    await create();
+    await takeSnapshot(await create());
     await keepDisk();
     const { findings, not_looked_at, looked_at } = await look();
     assert.deepEqual([findings, not_looked_at], [[], []]);
-    assert.deepEqual(looked_at, { hosts: 1, machines: 1, volumes: 1, accounts: 2 });
+    assert.deepEqual(looked_at, { hosts: 1, machines: 1, volumes: 1, snapshots: 1, accounts: 2 });
   });
 
   it('is for the operator: the public API has no such route', async () => {
@@ -261,6 +266,63 @@ describe('audit', () => {
     host.volumes.set(id, { ...disk, size_gb: 99 });
     assert.equal(await expectOne('volume', id, /of 10 GB, and a root disk of 99 GB/), null);
     host.volumes.set(id, disk);
+  });
+
+  it('a snapshot that is lost becomes an error with a reason, and is ready again when it is back', async () => {
+    const id = await takeSnapshot(await create());
+    const snapshot = host.snapshots.get(id);
+    assert(snapshot);
+    host.snapshots.delete(id);
+    await expectOne('snapshot', id, /is ready, and its host does not have it/);
+    await expectMended('snapshot', id);
+    const lost = (await api('GET', `/v1/snapshots/${id}`)).json;
+    assert.equal(lost.state, 'error');
+    assert.match(lost.error, /lost/);
+    host.snapshots.set(id, snapshot);
+    await expectOne('snapshot', id, /has it again/);
+    await expectMended('snapshot', id);
+    assert.equal((await api('GET', `/v1/snapshots/${id}`)).json.state, 'ready');
+    host.snapshots.set(id, { ...snapshot, size_gb: 99 });
+    assert.equal(await expectOne('snapshot', id, /of 10 GB, and a disk snapshot of 99 GB/), null);
+    host.snapshots.set(id, snapshot);
+  });
+
+  it('a snapshot that no account has is removed; one of another database is told, and left alone', async () => {
+    const mine = await takeSnapshot(await create());
+    const about = { machine_id: randomUUID(), kind: 'disk', size_gb: 10, stored_bytes: 1 } as const;
+    const [stray, foreign] = [uuidv7(), uuidv7({ msecs: Date.UTC(2020, 0, 1) })];
+    host.snapshots.set(stray, { snapshot_id: stray, ...about });
+    assert.match((await expectOne('snapshot', stray, /no account does/)) ?? '', /remove it/);
+    await expectMended('snapshot', stray);
+    assert.deepEqual([host.snapshots.has(stray), host.snapshots.has(mine)], [false, true]);
+    host.snapshots.set(foreign, { snapshot_id: foreign, ...about });
+    assert.equal(await expectOne('snapshot', foreign, /never gave its id away/), null);
+    host.snapshots.delete(foreign);
+  });
+
+  it('a snapshot or a restore that a crash left half done is ended, one under way is no finding', async () => {
+    const machine = await create();
+    const id = await takeSnapshot(machine);
+    host.fault('takeSnapshot', 'hang', 1);
+    const taking = api('POST', `/v1/machines/${machine}/snapshots`);
+    await bed.settled(() => host.callsOf('takeSnapshot') > 0);
+    await bed.settled(async () => (await db.selectFrom('snapshots').select('id').execute()).length > 1);
+    assert.deepEqual((await look()).findings, []);
+    host.heal();
+    assert.equal((await taking).status, 201);
+    await db.updateTable('snapshots').set({ change: 'creating' }).where('id', '=', id).execute();
+    await expectOne('snapshot', id, /being made, and nobody works/);
+    await expectMended('snapshot', id);
+    assert(!host.snapshots.has(id));
+    const other = (await taking).json.id;
+    await sql`update machines set restoring_snapshot_id = ${other}, generation = generation + 1
+      where id = ${machine}`.execute(db);
+    await expectOne('machine', machine, /nobody works on it/);
+    await expectMended('machine', machine);
+    assert.deepEqual(
+      host.machines.get(machine)?.restores.map(({ snapshotId }) => snapshotId),
+      [other],
+    );
   });
 
   it('counters that are off are counted anew', async () => {

@@ -34,6 +34,7 @@ const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
 async function makeResources(key: string, ownerId: string) {
   const machine = (await api('POST', '/v1/machines', { key })).json.id;
   const exec = (await api('POST', `/v1/machines/${machine}/execs`, { key, body: { command: 'sleep' } })).json.id;
+  const snapshot = (await api('POST', `/v1/machines/${machine}/snapshots`, { key })).json.id;
   const { id } = (await api('POST', '/v1/machines', { key })).json;
   const volume = (await api('DELETE', `/v1/machines/${id}?preserve_storage=true`, { key })).json.root_volume_id;
   await insertKey(db, ownerId, 'read', 'a key to revoke');
@@ -43,7 +44,7 @@ async function makeResources(key: string, ownerId: string) {
     .where('account_id', '=', ownerId)
     .where('name', '=', 'a key to revoke')
     .executeTakeFirstOrThrow();
-  return { machine, exec, volume, apiKey: apiKey.id };
+  return { machine, exec, volume, snapshot, apiKey: apiKey.id };
 }
 type Resources = Awaited<ReturnType<typeof makeResources>>;
 const other = await db
@@ -53,12 +54,19 @@ const other = await db
   .executeTakeFirstOrThrow();
 const own = await makeResources(keys.full, accountId);
 const foreign = await makeResources(keys.other, other.id);
-const absent: Resources = { machine: randomUUID(), exec: randomUUID(), volume: randomUUID(), apiKey: randomUUID() };
+const absent: Resources = {
+  machine: randomUUID(),
+  exec: randomUUID(),
+  volume: randomUUID(),
+  snapshot: randomUUID(),
+  apiKey: randomUUID(),
+};
 
 function fill(path: string, resources: Resources): string {
   const kinds: Record<string, string> = {
     machines: resources.machine,
     volumes: resources.volume,
+    snapshots: resources.snapshot,
     'api-keys': resources.apiKey,
   };
   return path.replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind').replace('{exec_id}', resources.exec);
