@@ -485,10 +485,11 @@ describe('detach', () => {
   it('of a busy one is the conflict of the host, and it stays attached', async () => {
     const machineId = await makeMachine();
     const id = await attached(machineId, '/data');
-    host.fault('ensure', new ServiceError('conflict', '/data is in use by process 7 (sleep).'), 1);
+    host.stuck.add(id);
     const answer = await detach(id);
-    assert.deepEqual([answer.status, answer.json.detail], [409, '/data is in use by process 7 (sleep).']);
+    assert.deepEqual([answer.status, answer.json.detail], [409, `Volume ${id} is in use by process 7 (sleep).`]);
     assert.deepEqual([(await shown(id)).state, onHost(machineId)], ['attached', { [id]: '/data' }]);
+    host.heal();
     host.fault('ensure', 'failAfter', 1);
     assert.equal((await detach(id)).status, 500);
     assert.deepEqual([(await shown(id)).state, onHost(machineId)], ['attached', { [id]: '/data' }]);

@@ -4,7 +4,7 @@ import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { claimIsFree, holdClaim, tryClaim } from '../machines/claim.ts';
-import { holdVolumeClaim, tryClaimVolume } from '../volumes/claim.ts';
+import { freeVolumeClaim, holdVolumeClaim, tryClaimVolume } from '../volumes/claim.ts';
 import { discardVolume } from '../volumes/create.ts';
 import { settleVolumes } from '../volumes/settle.ts';
 
@@ -37,7 +37,8 @@ export async function finishVolume(app: App, { id, change, machine_id }: Unfinis
   if (change === 'creating') {
     const claim = await tryClaimVolume(app, id);
     if (!claim) return;
-    await holdVolumeClaim(app, claim, () => discardVolume(app, claim));
+    // Free for the next pass when it fails.
+    await holdVolumeClaim(app, claim, () => discardVolume(app, claim)).finally(() => freeVolumeClaim(app, claim));
     app.log.info({ volume_id: id }, 'the reconciler undid the create of a volume');
   } else if (machine_id !== null) {
     const claim = await tryClaim(app, machine_id);

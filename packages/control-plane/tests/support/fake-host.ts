@@ -91,6 +91,8 @@ export class FakeHost {
   readonly info: HostInfo;
   /** Events are lost while true. */
   isMute = false;
+  /** Volumes that a machine that runs neither gets nor lets go, until `heal`. */
+  readonly stuck = new Set<string>();
   /** Every call about one of these fails, until `heal`. */
   readonly refused = new Set<string>();
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
@@ -136,6 +138,7 @@ export class FakeHost {
   heal(): void {
     this.#faults.clear();
     this.refused.clear();
+    this.stuck.clear();
     this.release();
   }
 
@@ -370,6 +373,7 @@ export class FakeHost {
     const known = this.machines.get(id);
     if (known && wanted.generation < known.report.generation) throw new ServiceError('conflict', 'older generation');
     for (const { volume_id } of wanted.volumes ?? []) this.#checkVolume(volume_id, id, wanted.desired);
+    if (wanted.desired === 'running') this.#checkStuck(known?.wanted, wanted);
     const report: MachineReport = {
       machine_id: id,
       generation: wanted.generation,
@@ -439,6 +443,13 @@ export class FakeHost {
         report.status !== 'failed' && wanted.volumes?.some(({ volume_id }) => volume_id === volumeId),
     );
     return holders[0]?.[0];
+  }
+
+  #checkStuck(now: EnsureMachine | undefined, wanted: EnsureMachine): void {
+    for (const id of this.stuck) {
+      const has = (of?: EnsureMachine) => of?.volumes?.some(({ volume_id }) => volume_id === id) ?? false;
+      if (has(now) !== has(wanted)) throw new ServiceError('conflict', `Volume ${id} is in use by process 7 (sleep).`);
+    }
   }
 
   #checkVolume(volumeId: string, machineId: string, desired: EnsureMachine['desired']): void {
