@@ -133,7 +133,7 @@ async function main(log: Logger): Promise<void> {
   dataVolumes.takeStraysBack();
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
   if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
-  const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage });
+  const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
   garbage.collect();
   const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);

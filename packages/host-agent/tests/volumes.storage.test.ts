@@ -15,6 +15,8 @@ import { chown, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { volumeFindings } from '../src/audit/volume-findings.ts';
+import { linkIntoRunDirectory } from '../src/jail/run-links.ts';
 import { DataVolumes } from '../src/storage/data-volumes.ts';
 import { VolumeStore } from '../src/storage/volume-store.ts';
 
@@ -174,6 +176,10 @@ describe('data volumes', () => {
     assert.deepEqual(listed(), [OTHER]);
     await assert.rejects(volumes.take(ID, MACHINE), conflict(/cannot be read/));
     assert.ok(existsSync(disk()), 'its data stays');
+    assert.deepEqual(
+      volumeFindings(volumes, [], Date.now()).map(({ subject, fixable }) => [subject, fixable]),
+      [[join(dir, ID), false]],
+    );
   });
 
   it('on a full disk: nothing is left of one that was not made, nor is one half-formatted', {
@@ -197,13 +203,28 @@ describe('data volumes', () => {
     }
   });
 
+  it('that were being opened when an agent died are found by their link, and not those that are being opened now', async () => {
+    await volumes.ensure(ID, 5);
+    const runDir = mkdtempSync(join(tmpdir(), 'sandbar-run-'));
+    const { name } = linkIntoRunDirectory(runDir, disk(), undefined);
+    const look = (later: number) => volumeFindings(volumes, [runDir], Date.now() + later);
+    assert.deepEqual(look(0), []);
+    const [left, ...others] = look(60_000);
+    assert.deepEqual([left?.subject, left?.fixable, others], [join(runDir, name), true, []]);
+    await left?.mend();
+    assert.deepEqual(look(60_000), []);
+    assert.ok(existsSync(disk()));
+    rmSync(runDir, { recursive: true });
+  });
+
   it('that a VM’s uid was left with are found and taken back', { skip: process.getuid?.() !== 0 }, async () => {
     await volumes.ensure(ID, 5);
     await volumes.ensure(OTHER, 5);
     await volumes.take(OTHER, MACHINE);
     for (const id of [ID, OTHER]) await chown(disk(id), 0x7000_0001, 0x7000_0001);
-    assert.deepEqual(volumes.strays(), [disk()]);
-    volumes.takeStraysBack();
+    const [stray, ...others] = volumeFindings(volumes, [], Date.now());
+    assert.deepEqual([stray?.subject, stray?.fixable, others], [disk(), true, []]);
+    await stray?.mend();
     assert.deepEqual(volumes.strays(), []);
     assert.equal(statSync(disk()).uid, 0);
     assert.equal(statSync(disk(OTHER)).uid, 0x7000_0001, 'a machine has that one');

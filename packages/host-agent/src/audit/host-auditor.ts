@@ -7,8 +7,10 @@ import type { homePaths } from '@sandbar/contract/home.ts';
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
 import { killProcess, type ProcessInfo } from '../hypervisor/process.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
+import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type DiskStores, diskFindings } from './disk-findings.ts';
+import { volumeFindings } from './volume-findings.ts';
 
 type Paths = Pick<
   ReturnType<typeof homePaths>,
@@ -20,10 +22,9 @@ export class HostAuditor {
   readonly #vms: VmHost;
   readonly #machines: MachineRegistry;
   readonly #paths: Paths;
+  readonly #disks: DiskStores & { dataVolumes: DataVolumes };
 
-  readonly #disks: DiskStores;
-
-  constructor(vms: VmHost, machines: MachineRegistry, paths: Paths, disks: DiskStores) {
+  constructor(vms: VmHost, machines: MachineRegistry, paths: Paths, disks: DiskStores & { dataVolumes: DataVolumes }) {
     this.#disks = disks;
     this.#vms = vms;
     this.#machines = machines;
@@ -57,6 +58,7 @@ export class HostAuditor {
     const inventory = this.#vms.hypervisor.inventory();
     const attached = await this.#vms.network.listVmIds();
     const files = this.#files();
+    const runDirs = this.#vms.running().map((vm) => vm.runDir);
     return [
       ...this.#strayProcesses(inventory.processes),
       ...this.#strays('cgroup', 'control group of VM', inventory.cgroups),
@@ -65,6 +67,7 @@ export class HostAuditor {
       ...this.#missing(attached),
       ...files,
       ...diskFindings(this.#disks),
+      ...volumeFindings(this.#disks.dataVolumes, runDirs, Date.now()),
     ];
   }
 

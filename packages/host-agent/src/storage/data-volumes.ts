@@ -123,6 +123,13 @@ export class DataVolumes {
     this.#users.delete(id);
   }
 
+  /** Folders of volumes whose record cannot be read. */
+  damaged(): string[] {
+    return readdirSync(this.#dir)
+      .filter((id) => this.has(id) && !this.#tryRead(id))
+      .map((id) => join(this.#dir, id));
+  }
+
   /** Files that belong to a VM's uid, though no machine has the volume: what a crash left. */
   strays(): string[] {
     return readdirSync(this.#dir)
@@ -162,7 +169,7 @@ export class DataVolumes {
     const record = this.#read(id);
     if (record.formatted) return;
     const disk = this.diskPath(id);
-    // What a formatting that was cut short has written must not show through this one.
+    // What a formatting that was cut short has written must not show through, where no discard removes it.
     await truncate(disk, 0);
     await truncate(disk, record.size_gb * GIB);
     await makeFileSystem(disk, id);

@@ -1,0 +1,177 @@
+// The host agent as a process of its own on a scratch folder, with real QEMUs, driven over its socket as the control plane
+// does. As root, with the base image.
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { homePaths } from '@sandbar/contract/home.ts';
+import type { JobReport, MachineReport, MachineVolume } from '@sandbar/contract/host-api.ts';
+
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
+
+export type Answer<T> = { status: number; body: T & { code?: string; detail?: string } };
+export type MachineSize = { memory_mb?: number };
+
+export class AgentProcess {
+  readonly home: string;
+  readonly paths: ReturnType<typeof homePaths>;
+  readonly #env: Record<string, string>;
+  #child: ChildProcess | undefined;
+  #generation = 0;
+
+  /** `env`: more of the agent's environment. Machines boot cold unless it says otherwise. `parent`: where its folder is made. */
+  constructor(env: Record<string, string> = {}, parent = tmpdir()) {
+    this.home = mkdtempSync(join(parent, 'sandbar-agent-'));
+    this.paths = homePaths(this.home);
+    this.#env = { SANDBAR_TEMPLATES: '0', SANDBAR_POOL_SIZE: '0', ...env };
+  }
+
+  /** Starts an agent and waits until it answers. */
+  async start(): Promise<void> {
+    const log = openSync(join(this.home, 'agent.log'), 'a');
+    const child = spawn(process.execPath, [MAIN], {
+      env: {
+        PATH: process.env.PATH ?? '',
+        ...(process.env.SANDBAR_CACHE ? { SANDBAR_CACHE: process.env.SANDBAR_CACHE } : {}),
+        SANDBAR_HOME: this.home,
+        SANDBAR_ACCELERATOR: 'tcg',
+        SANDBAR_BOOT_PATIENCE_MS: '32000',
+        ...this.#env,
+      },
+      stdio: ['ignore', log, log, 'ipc'],
+    });
+    closeSync(log);
+    this.#child = child;
+    const [message] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
+    assert.deepEqual(message, { type: 'ready' }, this.log());
+  }
+
+  /** `kill -9`; its machines go on. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (!child || child.exitCode !== null) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+
+  log(): string {
+    return readFileSync(join(this.home, 'agent.log'), 'utf8').slice(-20_000);
+  }
+
+  /** Ends the machines and the agent, and removes everything. */
+  async close(): Promise<void> {
+    if (!this.#child) await this.start();
+    const { body } = await this.call<{ machines: MachineReport[] }>('GET', '/v1/machines');
+    for (const { machine_id } of body.machines) await this.destroy(machine_id);
+    const child = this.#child;
+    child?.kill('SIGTERM');
+    if (child && child.exitCode === null) await once(child, 'exit');
+    rmSync(this.home, { recursive: true, force: true });
+  }
+
+  call<T>(method: string, path: string, body?: unknown): Promise<Answer<T>> {
+    return new Promise((resolve, reject) => {
+      const headers = body === undefined ? {} : { 'content-type': 'application/json' };
+      const sent = request({ socketPath: this.paths.hostAgentSocket, method, path, headers }, async (response) => {
+        const chunks: Buffer[] = [];
+        for await (const chunk of response) chunks.push(chunk as Buffer);
+        const text = Buffer.concat(chunks).toString();
+        const isJson = /json/.test(response.headers['content-type'] ?? '');
+        resolve({ status: response.statusCode ?? 0, body: isJson ? JSON.parse(text) : text });
+      });
+      sent.on('error', reject);
+      sent.end(body === undefined ? undefined : JSON.stringify(body));
+    });
+  }
+
+  /** Like {@link call}; fails on a refusal. */
+  async done<T>(method: string, path: string, body?: unknown): Promise<T> {
+    const answer = await this.call<T>(method, path, body);
+    assert.ok(answer.status < 300, `${method} ${path}: ${JSON.stringify(answer)}\n${this.log()}`);
+    return answer.body;
+  }
+
+  /** Asks for a machine that runs or not, with these volumes. */
+  ensure(id: string, desired: 'running' | 'stopped', volumes: readonly MachineVolume[], size: MachineSize = {}) {
+    const spec = {
+      vcpus: 1,
+      memory_mb: 256,
+      rootfs_size_gb: 2,
+      stack: 'base',
+      private_ip: this.#address(id),
+      hostname: 'machine',
+      ...size,
+    };
+    const generation = ++this.#generation;
+    return this.call<MachineReport>('PUT', `/v1/machines/${id}`, { generation, desired, spec, volumes });
+  }
+
+  async run(id: string, volumes: readonly MachineVolume[] = [], size: MachineSize = {}): Promise<void> {
+    const answer = await this.ensure(id, 'running', volumes, size);
+    assert.equal(answer.body.status, 'running', `${JSON.stringify(answer)}\n${this.log()}`);
+  }
+
+  async stop(id: string, volumes: readonly MachineVolume[] = []): Promise<void> {
+    const answer = await this.ensure(id, 'stopped', volumes);
+    assert.equal(answer.body.status, 'stopped', JSON.stringify(answer));
+  }
+
+  async destroy(id: string): Promise<void> {
+    await this.done('DELETE', `/v1/machines/${id}?generation=${++this.#generation}`);
+  }
+
+  /** Runs a command in the machine; what it printed, both streams. Fails when it does not end with 0. */
+  async exec(id: string, command: string): Promise<string> {
+    const path = `/v1/machines/${id}/jobs/${randomUUID()}`;
+    await this.done('PUT', path, { command: `exec 2>&1; ${command}`, timeout_sec: 60 });
+    const { exit_code } = await this.done<JobReport>('GET', `${path}?wait_ms=60000`);
+    const output = await this.done<string>('GET', `${path}/output?stream=stdout&offset=0&limit=1000000&wait_ms=0`);
+    assert.equal(exit_code, 0, `${command}: ${output}`);
+    return output;
+  }
+
+  /** Starts a command and does not wait for its end. */
+  async begin(id: string, command: string): Promise<void> {
+    await this.done('PUT', `/v1/machines/${id}/jobs/${randomUUID()}`, { command, timeout_sec: 600 });
+  }
+
+  runDirOf(id: string): string {
+    return join(this.paths.runMachines, id);
+  }
+
+  /** Of the machine's QEMU; NaN when there is none. */
+  pidOf(id: string): number {
+    const path = join(this.runDirOf(id), 'qemu.pid');
+    return existsSync(path) ? Number(readFileSync(path, 'utf8')) : Number.NaN;
+  }
+
+  /** Whether the machine's QEMU was restored from a template. */
+  isClone(id: string): boolean {
+    return readFileSync(`/proc/${this.pidOf(id)}/cmdline`, 'utf8').includes('\0-incoming\0');
+  }
+
+  async statusOf(id: string): Promise<MachineReport> {
+    return this.done<MachineReport>('GET', `/v1/machines/${id}`);
+  }
+
+  /** The host's own report of what it should not have. */
+  async findings(): Promise<unknown[]> {
+    return (await this.done<{ findings: unknown[] }>('GET', '/v1/audit')).findings;
+  }
+
+  /** Whether a template was made since the log began. */
+  hasTemplate(): boolean {
+    return this.log().includes('template made');
+  }
+
+  /** A different one for each of the last two digits of an id. */
+  #address(id: string): string {
+    const subnet = /"subnet":"(\d+\.\d+)\./.exec(readFileSync(this.paths.hostState, 'utf8'))?.[1];
+    return `${subnet}.0.${10 + Number.parseInt(id.slice(-2), 16)}`;
+  }
+}
