@@ -1,0 +1,277 @@
+// CTL-3: the process that works on a snapshot, or that makes a machine from one or from a kept root disk, dies between any
+// two of its steps, statements and host calls alike. Two other replicas bring it to one of the ends it may have; then rows,
+// quotas, feed and host say the same.
+import assert from 'node:assert/strict';
+import { afterEach, describe, it } from 'node:test';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
+import type { App } from '../src/app.ts';
+import { createMachine } from '../src/machines/create.ts';
+import { destroyMachine } from '../src/machines/destroy.ts';
+import { createSnapshot } from '../src/snapshots/create.ts';
+import { deleteSnapshot } from '../src/snapshots/destroy.ts';
+import { restoreSnapshot } from '../src/snapshots/restore.ts';
+import { runUntilDeath } from './support/dying.ts';
+import { checkAll } from './support/in-order.ts';
+import { startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed({
+  replicas: 2,
+  host: { subnet: '10.83.0.0/16', memory_mb: 1_000_000 },
+  timing: { reconcileMs: 50, reconcileJobsMs: 100, unknownGraceMs: 100 },
+});
+const { api, host, accountId } = bed;
+const { app } = bed.plane;
+const { db } = app;
+
+afterEach(() => host.heal());
+
+const SMALL = { memory_mb: 128 };
+const makeMachine = async (): Promise<string> => {
+  const answer = await api('POST', '/v1/machines', { body: SMALL });
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json.id;
+};
+const makeStopped = async (): Promise<string> => {
+  const id = await makeMachine();
+  assert.equal((await api('POST', `/v1/machines/${id}/stop`)).status, 200);
+  return id;
+};
+const take = async (machineId: string): Promise<string> => {
+  const answer = await api('POST', `/v1/machines/${machineId}/snapshots`);
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json.id;
+};
+const machineRow = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
+const entriesOf = async (machineId: string): Promise<string> => {
+  const rows = await db
+    .selectFrom('activity')
+    .select('action')
+    .where('machine_id', '=', machineId)
+    .orderBy('created_at')
+    .orderBy('id')
+    .execute();
+  return rows.map(({ action }) => action).join(', ');
+};
+const countSnapshots = async (machineId: string): Promise<number> =>
+  (await db.selectFrom('snapshots').select('id').where('machine_id', '=', machineId).execute()).length;
+
+/** `id`: of the snapshot or volume; `machineId`: of the machine that it is, or was, of. */
+type Subject = { machineId: string; id: string };
+type Change = {
+  name: string;
+  prepare: () => Promise<Subject>;
+  /** What the host is told to do first, wherever the process is then. */
+  fault?: () => void;
+  act: (app: App, subject: Subject) => Promise<unknown>;
+  /** What became of it, in a few words; fails when rows, feed and host tell different stories. */
+  story: (subject: Subject) => Promise<string>;
+  /** The ends that it may have, each seen at some step at least. */
+  ends: string[];
+};
+
+const ofMachine = (make: () => Promise<string>) => async (): Promise<Subject> => ({ machineId: await make(), id: '' });
+const ofSnapshot = (make: () => Promise<string>) => async (): Promise<Subject> => {
+  const machineId = await make();
+  return { machineId, id: await take(machineId) };
+};
+const ofRootVolume = async (): Promise<Subject> => {
+  const machineId = await makeMachine();
+  const { json } = await api('DELETE', `/v1/machines/${machineId}?preserve_storage=true`);
+  return { machineId, id: json.root_volume_id };
+};
+
+/** As many snapshots as were told of. */
+const storyOfTaking = async ({ machineId }: Subject): Promise<string> => {
+  const told = (await entriesOf(machineId)).endsWith('snapshot.created');
+  assert.equal(await countSnapshots(machineId), told ? 1 : 0);
+  assert.match((await machineRow(machineId))?.state ?? '', /running|stopped/);
+  return told ? 'taken' : 'nothing';
+};
+const storyOfDelete = async ({ machineId, id }: Subject): Promise<string> => {
+  const told = (await entriesOf(machineId)).endsWith('snapshot.deleted');
+  assert.equal(await countSnapshots(machineId), told ? 0 : 1);
+  assert.equal(host.snapshots.has(id), !told);
+  return told ? 'deleted' : 'nothing';
+};
+const storyOfRestore = async ({ machineId, id }: Subject): Promise<string> => {
+  const entries = (await entriesOf(machineId)).split('snapshot.created, ')[1] ?? '';
+  const restores = host.machines.get(machineId)?.restores ?? [];
+  const row = await machineRow(machineId);
+  assert.equal(host.machines.get(machineId)?.report.status, row?.state);
+  const told = entries.startsWith('snapshot.restored');
+  if (told)
+    assert.deepEqual(
+      restores.map(({ snapshotId }) => snapshotId),
+      [id],
+      'it went back once',
+    );
+  return `${told ? 'restored' : 'not restored'}, ${row?.state}`;
+};
+/** The machines that are made from what is `id`. */
+const madeFrom = async (id: string) =>
+  db
+    .selectFrom('machines')
+    .selectAll()
+    .where((is) => is.or([is('snapshot_id', '=', id), is('root_volume_id', '=', id)]))
+    .execute();
+const storyOfCreate = async ({ id }: Subject): Promise<string> => {
+  const [machine, ...more] = await madeFrom(id);
+  assert.deepEqual(more, []);
+  if (machine) assert.equal(await entriesOf(machine.id), 'machine.created');
+  const volume = await db.selectFrom('volumes').selectAll().where('id', '=', id).executeTakeFirst();
+  const snapshot = await db.selectFrom('snapshots').selectAll().where('id', '=', id).executeTakeFirst();
+  if (!snapshot) {
+    assert.equal(host.volumes.has(id), machine === undefined, 'the disk is in one place');
+    assert.deepEqual([volume?.state, volume?.machine_id], machine ? [undefined, undefined] : ['available', null]);
+  }
+  return machine ? machine.state : 'nothing';
+};
+const storyOfDestroy = async ({ machineId }: Subject): Promise<string> => {
+  const row = await machineRow(machineId);
+  const entries = (await entriesOf(machineId)).split(', ');
+  const told = entries.includes('machine.destroyed');
+  assert.equal(row?.state, told ? 'destroyed' : 'running');
+  assert.equal(await countSnapshots(machineId), told ? 0 : 2);
+  assert.equal(entries.filter((action) => action === 'snapshot.deleted').length, told ? 2 : 0);
+  assert.equal(row?.snapshots_deleted, told ? 2 : 0);
+  if (row?.keep_volume_id) assert(host.volumes.has(row.keep_volume_id));
+  return told ? 'destroyed' : 'nothing';
+};
+const withTwo = async (): Promise<Subject> => {
+  const machineId = await makeMachine();
+  await take(machineId);
+  return { machineId, id: await take(machineId) };
+};
+
+const refuse = (operation: 'ensure' | 'takeSnapshot') => () =>
+  host.fault(operation, new ServiceError('fleet_capacity', 'The disk of the host is full.'), 1);
+
+const CHANGES: Change[] = [
+  {
+    name: 'a snapshot of a running machine',
+    prepare: ofMachine(makeMachine),
+    act: (app, { machineId }) => createSnapshot(app, accountId, machineId, { memory: true }),
+    story: storyOfTaking,
+    ends: ['nothing', 'taken'],
+  },
+  {
+    name: 'a snapshot of a stopped machine',
+    prepare: ofMachine(makeStopped),
+    act: (app, { machineId }) => createSnapshot(app, accountId, machineId, {}),
+    story: storyOfTaking,
+    ends: ['nothing', 'taken'],
+  },
+  {
+    name: 'a snapshot that is refused',
+    prepare: ofMachine(makeMachine),
+    fault: refuse('takeSnapshot'),
+    act: (app, { machineId }) => createSnapshot(app, accountId, machineId, {}),
+    story: storyOfTaking,
+    ends: ['nothing'],
+  },
+  {
+    name: 'a delete of a snapshot',
+    prepare: ofSnapshot(makeMachine),
+    act: (app, { id }) => deleteSnapshot(app, accountId, id),
+    story: storyOfDelete,
+    ends: ['deleted', 'nothing'],
+  },
+  {
+    name: 'a restore of a running machine',
+    prepare: ofSnapshot(makeMachine),
+    act: (app, { id }) => restoreSnapshot(app, accountId, id),
+    story: storyOfRestore,
+    ends: ['not restored, running', 'restored, running'],
+  },
+  {
+    name: 'a restore of a stopped machine',
+    prepare: ofSnapshot(makeStopped),
+    act: (app, { id }) => restoreSnapshot(app, accountId, id),
+    story: storyOfRestore,
+    ends: ['not restored, stopped', 'restored, stopped'],
+  },
+  {
+    name: 'a restore that is refused',
+    prepare: ofSnapshot(makeMachine),
+    fault: refuse('ensure'),
+    act: (app, { id }) => restoreSnapshot(app, accountId, id),
+    story: storyOfRestore,
+    // Who asks again after the death may get it.
+    ends: ['not restored, running', 'restored, running'],
+  },
+  {
+    name: 'a create from a snapshot',
+    prepare: ofSnapshot(makeMachine),
+    act: (app, { id }) => createMachine(app, accountId, { ...SMALL, snapshot_id: id }),
+    story: storyOfCreate,
+    ends: ['nothing', 'running'],
+  },
+  {
+    name: 'a create from a root volume',
+    prepare: ofRootVolume,
+    act: (app, { id }) => createMachine(app, accountId, { ...SMALL, root_volume_id: id, rootfs_size_gb: 20 }),
+    story: storyOfCreate,
+    ends: ['nothing', 'running'],
+  },
+  {
+    name: 'a create from a root volume that is refused',
+    prepare: ofRootVolume,
+    fault: refuse('ensure'),
+    act: (app, { id }) => createMachine(app, accountId, { ...SMALL, root_volume_id: id, rootfs_size_gb: 20 }),
+    story: storyOfCreate,
+    ends: ['nothing', 'running'],
+  },
+  {
+    name: 'a delete of a machine with snapshots',
+    prepare: withTwo,
+    act: (app, { machineId }) => destroyMachine(app, accountId, machineId, { deleteSnapshots: true }),
+    story: storyOfDestroy,
+    ends: ['destroyed', 'nothing'],
+  },
+  {
+    name: 'a delete of a machine with snapshots that keeps its disk',
+    prepare: withTwo,
+    act: (app, { machineId }) =>
+      destroyMachine(app, accountId, machineId, { deleteSnapshots: true, preserveStorage: true }),
+    story: storyOfDestroy,
+    ends: ['destroyed', 'nothing'],
+  },
+];
+
+/** The claims of the dead run out, and what they were of is ended by whoever finds it. */
+async function recover(): Promise<void> {
+  await sql`update machines set claim_expires_at = now() where claim_token is not null`.execute(db);
+  await bed.settled(async () => {
+    const { rows } = await sql`
+      select from machines
+        where claim_token is not null or state <> 'error' and (state <> desired or restoring_snapshot_id is not null)
+      union all select from snapshots where change is not null
+      union all select from volumes where change is not null`.execute(db);
+    return rows.length === 0;
+  });
+}
+
+const MOST_STEPS = 80;
+
+describe('CTL-3: a process that dies at any step of', () => {
+  for (const { name, prepare, fault, act, story, ends } of CHANGES) {
+    it(`${name}: it ends as ${ends.join(' or as ')}`, async () => {
+      const seen = new Set<string>();
+      let died = true;
+      for (let step = 1; died; step++) {
+        assert(step < MOST_STEPS, 'it comes to an end');
+        const subject = await prepare();
+        fault?.();
+        died = await runUntilDeath(app, step, (dying) => act(dying, subject));
+        await recover();
+        host.heal();
+        const end = await story(subject);
+        assert(ends.includes(end), `step ${step}: ${end}`);
+        seen.add(end);
+        await checkAll(bed);
+      }
+      assert.deepEqual([...seen].sort(), [...ends].sort());
+    });
+  }
+});
