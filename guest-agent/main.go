@@ -55,9 +55,12 @@ func run() error {
 	}
 	raiseFileLimit()
 	freezer := freeze.New(gate)
+	startGate := new(freeze.Gate)
+	processes := freeze.NewOfProcesses(startGate)
 	powerOff := func() {
 		registry.Abandon()
 		freezer.Release()
+		processes.Release()
 		power.Off(registry.Close)
 	}
 	power.HandleSignals(powerOff)
@@ -74,6 +77,9 @@ func run() error {
 		Volumes:  volumes.New(),
 		Freezer:  freezer,
 		Gate:     gate,
+
+		Processes: processes,
+		StartGate: startGate,
 	})
 	go func() { power.Fail(api.Serve(host, handler)) }()
 	console.Log("ready, version ", version)

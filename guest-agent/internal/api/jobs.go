@@ -40,7 +40,12 @@ func (s *server) putJob(w http.ResponseWriter, r *http.Request) {
 		answerError(w, err)
 		return
 	}
+	if err := s.StartGate.EnterOpen(r.Context()); err != nil {
+		answerError(w, err)
+		return
+	}
 	job, created, err := s.startJob(r.PathValue("id"), body)
+	s.StartGate.Leave()
 	if err != nil {
 		answerError(w, err)
 		return

@@ -55,12 +55,13 @@ func uptime() time.Duration {
 
 func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	s.identify(w, r, func(request *identity.Request) error {
+		isAnother := s.Identity.IsAnother(request)
 		switch {
 		case s.Identity.MachineID() == "":
 			if err := s.Jobs.DeleteAll(); err != nil { // of a rehearsal that the host did not see to its end
 				return err
 			}
-		case s.Identity.IsAnother(request):
+		case isAnother:
 			s.Freezer.Release()
 			s.Jobs.LetGo()
 			s.Volumes.LetGo()
@@ -68,7 +69,13 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 		if err := s.Gate.Await(r.Context()); err != nil {
 			return err
 		}
-		return s.Identity.Apply(request)
+		if err := s.Identity.Apply(request); err != nil {
+			return err
+		}
+		if isAnother {
+			s.Processes.Release()
+		}
+		return nil
 	})
 }
 
@@ -95,21 +102,25 @@ func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*id
 	answer(w, http.StatusOK, struct{}{})
 }
 
-func (s *server) freeze(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r)
-	if err != nil {
-		answerError(w, err)
-		return
+func freezeWith(freezer *freeze.Freezer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := readBody(w, r)
+		if err != nil {
+			answerError(w, err)
+			return
+		}
+		timeout, err := freeze.ParseTimeout(body)
+		if err != nil {
+			answerError(w, err)
+			return
+		}
+		answerDone(w, freezer.Freeze(r.Context(), timeout))
 	}
-	timeout, err := freeze.ParseTimeout(body)
-	if err != nil {
-		answerError(w, err)
-		return
-	}
-	answerDone(w, s.Freezer.Freeze(r.Context(), timeout))
 }
 
-func (s *server) thaw(w http.ResponseWriter, _ *http.Request) { answerDone(w, s.Freezer.Thaw()) }
+func thawWith(freezer *freeze.Freezer) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { answerDone(w, freezer.Thaw()) }
+}
 
 func (s *server) powerOff(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusAccepted, struct{}{})

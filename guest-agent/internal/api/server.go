@@ -23,6 +23,9 @@ type Machine struct {
 	Volumes  *volumes.Table
 	Freezer  *freeze.Freezer
 	Gate     *freeze.Gate // shut while the root file system is frozen
+
+	Processes *freeze.Freezer
+	StartGate *freeze.Gate // shut while the processes are frozen
 }
 
 type server struct{ Machine }
@@ -43,8 +46,10 @@ func NewHandler(machine Machine) http.Handler {
 	mux.HandleFunc("POST /jobs/{id}/cancel", s.cancelJob)
 	mux.HandleFunc("PUT /mounts/{id}", s.putMount)
 	mux.HandleFunc("DELETE /mounts/{id}", s.deleteMount)
-	mux.HandleFunc("POST /freeze", s.freeze)
-	mux.HandleFunc("POST /thaw", s.thaw)
+	mux.HandleFunc("POST /freeze", freezeWith(s.Freezer))
+	mux.HandleFunc("POST /thaw", thawWith(s.Freezer))
+	mux.HandleFunc("POST /hold", freezeWith(s.Processes))
+	mux.HandleFunc("POST /release", thawWith(s.Processes))
 	mux.HandleFunc("POST /poweroff", s.powerOff)
 	return mux
 }

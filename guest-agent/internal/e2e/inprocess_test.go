@@ -46,7 +46,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		theReaper = reaper.New()
 	})
 	cgroups := makeCgroups(t)
-	gate := new(freeze.Gate)
+	gate, startGate := new(freeze.Gate), new(freeze.Gate)
 	registry, err := jobs.NewRegistry(jobs.Config{
 		CgroupDirectory: cgroups,
 		SpillDirectory:  filepath.Join(t.TempDir(), "spill"),
@@ -66,6 +66,9 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		Volumes:  volumes.New(),
 		Freezer:  freeze.Pretended(gate),
 		Gate:     gate,
+
+		Processes: freeze.Pretended(startGate),
+		StartGate: startGate,
 	})
 	go func() { _ = api.Serve(sessions, handler) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate}

@@ -150,3 +150,42 @@ func TestMachineThatIsAnotherForgetsVolumes(t *testing.T) {
 	q.plug(2, other)
 	h.expect(204, "PUT", "/mounts/w", at(2, "/mnt/v"))
 }
+
+// TestMachineRunsNothingOfTheUsersBeforeItIsItself has a process that notes the time and the machine's name all the time. Its
+// processes are held while the snapshot is taken, and the identity is late.
+func TestMachineRunsNothingOfTheUsersBeforeItIsItself(t *testing.T) {
+	m := bootMachine(t)
+	h := newHost(t, m.port, testToken)
+	h.expect(200, "PUT", "/identity", identityOf(machineA))
+	h.background("while :; do read up rest < /proc/uptime; read name < /proc/sys/kernel/hostname; echo $up $name >> /dev/shm/log; sleep 0.01; done")
+	h.check("mkdir /sys/fs/cgroup/own; sleep 1000 & echo $! > /sys/fs/cgroup/own/cgroup.procs; echo", "")
+	noted := func() int {
+		var lines int
+		_, _ = fmt.Sscan(string(h.sh(fmt.Sprint("n", time.Now().UnixNano()), "wc -l < /dev/shm/log").stdout), &lines)
+		return lines
+	}
+	eventually(t, "the process notes", func() bool { return noted() > 3 })
+	for range 3 {
+		begin := time.Now()
+		h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 5000})
+		t.Logf("held after %v", time.Since(begin))
+		h.expect(409, "POST", "/hold", map[string]any{"timeout_ms": 5000})
+		h.expect(204, "POST", "/release", nil)
+		h.expect(409, "POST", "/release", nil)
+	}
+	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 1})
+	before := noted() // the job waits until the time is over
+	eventually(t, "the process goes on by itself", func() bool { return noted() > before })
+
+	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
+	h = newHost(t, m.save(t).restore(t).port, testToken)
+	h.expect(200, "GET", "/healthz", nil)
+	time.Sleep(time.Second) // in which nothing may run
+	h.expect(200, "PUT", "/identity", identityOf(machineB))
+	h.expect(409, "POST", "/release", nil)
+	eventually(t, "the process goes on", func() bool {
+		return len(h.sh(fmt.Sprint("new", time.Now().UnixNano()), "grep m-0295 /dev/shm/log").stdout) > 0
+	})
+	h.check("awk '$2 == \"m-0295\" { print (($1 - last) > 0.9 ? \"held\" : \"ran on until\" last), name; exit } { last = $1; name = $2 }' /dev/shm/log", "held m-0195")
+	h.check("cat /sys/fs/cgroup/own/cgroup.freeze", "0")
+}

@@ -63,7 +63,7 @@ func (f *fake) thaw() error {
 func (f *fake) close() { f.note("close") }
 
 func newFreezer(f *fake) *Freezer {
-	return &Freezer{gate: new(Gate), open: func() (fileSystem, error) { return f, nil }}
+	return &Freezer{gate: new(Gate), open: func() (subject, error) { return f, nil }}
 }
 
 func isConflict(err error) bool {

@@ -1,11 +1,11 @@
-// Package freeze makes the root file system stand still for a moment, so that the host can take a consistent snapshot of
-// the disk below a running machine. A machine must never stay frozen because its host died, so it thaws by itself.
+// Package freeze makes the root file system, or all processes, stand still for a moment, so that the host can take a
+// snapshot of a running machine: a consistent one of its disk, or one of its memory in which nothing of the user's runs on
+// before the machine that is made of it is itself. Nothing must stay frozen because the host died, so it thaws by itself.
 package freeze
 
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"sync"
 	"time"
 
@@ -25,31 +25,43 @@ const (
 	maxFlushes = 4
 )
 
-var (
-	errFrozen    = fault.New(fault.Conflict, "the root file system is frozen already")
-	errNotFrozen = fault.New(fault.Conflict, "the root file system is not frozen: the time ran out, or a program of the machine thawed it")
-)
-
-// fileSystem is the kernel's part: an open file system.
-type fileSystem interface {
+// subject is what stands still: the kernel's part.
+type subject interface {
 	flush() error
 	freeze() error // unix.EBUSY: it is frozen
 	thaw() error   // unix.EINVAL: it is not
 	close()
 }
 
-// Freezer freezes one file system, for one caller at a time.
+// Freezer freezes one subject, for one caller at a time.
 type Freezer struct {
 	gate *Gate
-	open func() (fileSystem, error)
+	name string
+	open func() (subject, error)
 
 	mu     sync.Mutex
-	frozen fileSystem // nil: it is not
+	frozen subject // nil: it is not
 	timer  *time.Timer
 }
 
 // New returns the freezer of the root file system. The gate is shut while that is frozen.
-func New(gate *Gate) *Freezer { return &Freezer{gate: gate, open: openRoot} }
+func New(gate *Gate) *Freezer {
+	return &Freezer{gate: gate, name: "the root file system", open: openRoot}
+}
+
+// NewOfProcesses returns the freezer of all processes but this one. The gate is shut while they are frozen: one that was
+// started then would stop before its program begins, and whoever starts it with it.
+func NewOfProcesses(gate *Gate) *Freezer {
+	return &Freezer{gate: gate, name: "the machine's processes", open: func() (subject, error) { return processes{"/sys/fs/cgroup"}, nil }}
+}
+
+func (f *Freezer) alreadyFrozen() error {
+	return fault.New(fault.Conflict, "already frozen: "+f.name)
+}
+
+func (f *Freezer) notFrozen() error {
+	return fault.New(fault.Conflict, "not frozen: "+f.name+"; the time ran out, or a program of the machine thawed it")
+}
 
 // ParseTimeout reads the body of a request to freeze: after how long the machine thaws by itself.
 func ParseTimeout(body []byte) (time.Duration, error) {
@@ -72,26 +84,26 @@ func (f *Freezer) Freeze(ctx context.Context, timeout time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.frozen != nil {
-		return errFrozen
+		return f.alreadyFrozen()
 	}
-	root, err := f.open()
+	target, err := f.open()
 	if err != nil {
 		return err
 	}
-	if err := f.stop(ctx, root); err != nil {
-		root.close()
+	if err := f.stop(ctx, target); err != nil {
+		target.close()
 		return err
 	}
-	f.frozen = root
-	f.timer = time.AfterFunc(timeout, func() { f.expire(root) })
+	f.frozen = target
+	f.timer = time.AfterFunc(timeout, func() { f.expire(target) })
 	return nil
 }
 
-// stop freezes root, and shuts the gate before.
-func (f *Freezer) stop(ctx context.Context, root fileSystem) error {
+// stop freezes the target, and shuts the gate before.
+func (f *Freezer) stop(ctx context.Context, target subject) error {
 	for range maxFlushes {
 		begin := time.Now()
-		if err := root.flush(); err != nil {
+		if err := target.flush(); err != nil {
 			return err
 		}
 		if time.Since(begin) < quickFlush {
@@ -102,14 +114,14 @@ func (f *Freezer) stop(ctx context.Context, root fileSystem) error {
 		return err
 	}
 	f.gate.shut()
-	err := root.freeze()
+	err := target.freeze()
 	if err != nil {
 		f.gate.open()
 	}
 	if err == unix.EBUSY {
-		return errFrozen
+		return f.alreadyFrozen()
 	}
-	return os.NewSyscallError("FIFREEZE", err)
+	return err
 }
 
 // Thaw lets the writing go on. The error is a conflict if it went on before.
@@ -117,7 +129,7 @@ func (f *Freezer) Thaw() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.frozen == nil {
-		return errNotFrozen
+		return f.notFrozen()
 	}
 	return f.thaw()
 }
@@ -125,13 +137,13 @@ func (f *Freezer) Thaw() error {
 // Release thaws what is frozen, for a machine that ends or becomes another.
 func (f *Freezer) Release() { _ = f.Thaw() }
 
-func (f *Freezer) expire(root fileSystem) {
+func (f *Freezer) expire(target subject) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.frozen != root {
+	if f.frozen != target {
 		return
 	}
-	console.Log("the host did not thaw the root file system in time")
+	console.Log("the host did not thaw in time: ", f.name)
 	if err := f.thaw(); err != nil {
 		console.Log("thaw: ", err.Error())
 	}
@@ -144,7 +156,7 @@ func (f *Freezer) thaw() error {
 	f.frozen.close()
 	f.frozen = nil
 	if err == unix.EINVAL {
-		return errNotFrozen
+		return f.notFrozen()
 	}
-	return os.NewSyscallError("FITHAW", err)
+	return err
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Gate keeps the agent's own writers off the root file system while it is frozen: a write would hang in the kernel with
+// Gate keeps the agent itself from what is frozen: a write to a frozen file system would hang in the kernel with
 // whatever lock its caller holds, and the call that thaws might need that lock. The zero value is open.
 type Gate struct {
 	users  sync.RWMutex // held for reading by those inside
@@ -15,7 +15,7 @@ type Gate struct {
 	later  []func()
 }
 
-// Enter reports whether the root file system may be written to until Leave. It never waits.
+// Enter reports whether the gate is open, and keeps it open until Leave. It never waits.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -26,10 +26,25 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
+// EnterOpen waits for an open gate and enters. On an error of the context it has not.
+func (g *Gate) EnterOpen(ctx context.Context) error {
+	for {
+		opened := g.Opened()
+		if g.Enter() {
+			return nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Leave ends what Enter began.
 func (g *Gate) Leave() { g.users.RUnlock() }
 
-// Later runs write when the root file system may be written to: at once, or after the thaw.
+// Later runs write while the gate is open: at once, or after the thaw.
 func (g *Gate) Later(write func()) {
 	g.mu.Lock()
 	if g.isShut {
@@ -55,20 +70,11 @@ func (g *Gate) Opened() <-chan struct{} {
 
 // Await returns once the gate is open, or with the error of the context.
 func (g *Gate) Await(ctx context.Context) error {
-	for {
-		opened := g.Opened()
-		g.mu.Lock()
-		isShut := g.isShut
-		g.mu.Unlock()
-		if !isShut {
-			return nil
-		}
-		select {
-		case <-opened:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := g.EnterOpen(ctx); err != nil {
+		return err
 	}
+	g.Leave()
+	return nil
 }
 
 // shut lets nobody in any more and returns when nobody is inside.

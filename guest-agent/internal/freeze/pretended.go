@@ -2,7 +2,7 @@ package freeze
 
 // Pretended returns a freezer that shuts the gate and freezes nothing: for tests of what goes on meanwhile.
 func Pretended(gate *Gate) *Freezer {
-	return &Freezer{gate: gate, open: func() (fileSystem, error) { return pretended{}, nil }}
+	return &Freezer{gate: gate, open: func() (subject, error) { return pretended{}, nil }}
 }
 
 type pretended struct{}

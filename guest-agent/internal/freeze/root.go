@@ -15,7 +15,7 @@ const (
 // root is a descriptor of the root folder, opened before the freeze: nothing has to be looked up to thaw.
 type root struct{ fd int }
 
-func openRoot() (fileSystem, error) {
+func openRoot() (subject, error) {
 	fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "/", Err: err}
