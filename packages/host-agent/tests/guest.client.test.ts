@@ -226,11 +226,15 @@ describe('guest client', () => {
     await client.unmountVolume('v');
     await client.freeze(900);
     await client.thaw();
+    await client.holdProcesses(800);
+    await client.releaseProcesses();
     assert.deepEqual(seen, [
       'PUT /mounts/v {"slot":7,"path":"/mnt/v"}',
       'DELETE /mounts/v',
       'POST /freeze {"timeout_ms":900}',
       'POST /thaw',
+      'POST /hold {"timeout_ms":800}',
+      'POST /release',
     ]);
   });
 });

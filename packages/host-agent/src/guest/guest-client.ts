@@ -137,6 +137,14 @@ export class GuestClient implements Guest {
     await this.#json('POST', '/thaw');
   }
 
+  async holdProcesses(timeoutMs: number): Promise<void> {
+    await this.#json('POST', '/hold', { timeout_ms: timeoutMs });
+  }
+
+  async releaseProcesses(): Promise<void> {
+    await this.#json('POST', '/release');
+  }
+
   async powerOff(): Promise<void> {
     await this.#json('POST', '/poweroff');
   }

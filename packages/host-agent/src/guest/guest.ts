@@ -91,6 +91,14 @@ export interface Guest {
   freeze(timeoutMs: number): Promise<void>;
   /** `conflict` when it was not frozen any more: the time ran out, and what was taken meanwhile may not be consistent. */
   thaw(): Promise<void>;
+  /**
+   * Stops all processes but the agent until {@link releaseProcesses}, or for `timeoutMs` of the guest's own time at most. For a
+   * snapshot of memory: in a machine made of it they are still held, and go on when {@link setIdentity} has made it itself,
+   * so that no two machines go on from the same random numbers. `conflict` when they are held already.
+   */
+  holdProcesses(timeoutMs: number): Promise<void>;
+  /** `conflict` when they were not held any more. */
+  releaseProcesses(): Promise<void>;
   powerOff(): Promise<void>;
   close(): void;
 }

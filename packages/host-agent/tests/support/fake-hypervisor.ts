@@ -44,6 +44,8 @@ export type FaultPoint =
   | 'unplugDisk'
   | 'freeze'
   | 'thaw'
+  | 'holdProcesses'
+  | 'releaseProcesses'
   | 'saveDevices'
   | 'saveMemory'
   | 'completeMemory'
@@ -191,6 +193,7 @@ export class FakeVm implements Vm {
   /** What holds a mounted volume, by volume: its unmount is refused with this. */
   readonly holders = new Map<string, string>();
   isFrozen = false;
+  areProcessesHeld = false;
   runDir: string;
   isHeld = false;
   isInBackground = false;
@@ -459,6 +462,7 @@ export class FakeGuest implements Guest {
         if (this.#vm.identity && this.#vm.identity.machineId !== identity.machineId) {
           this.#vm.jobs.clear();
           this.#vm.mounts.clear();
+          this.#vm.areProcessesHeld = false;
         }
         this.#vm.identity = identity;
       }),
@@ -501,6 +505,21 @@ export class FakeGuest implements Guest {
     return this.#inGuest('thaw', () => {
       if (!this.#vm.isFrozen) throw new ServiceError('conflict', 'the root file system is not frozen');
       this.#vm.isFrozen = false;
+    });
+  }
+
+  /** It goes on when the test says so, not by itself. */
+  holdProcesses(): Promise<void> {
+    return this.#inGuest('holdProcesses', () => {
+      if (this.#vm.areProcessesHeld) throw new ServiceError('conflict', 'the processes are held already');
+      this.#vm.areProcessesHeld = true;
+    });
+  }
+
+  releaseProcesses(): Promise<void> {
+    return this.#inGuest('releaseProcesses', () => {
+      if (!this.#vm.areProcessesHeld) throw new ServiceError('conflict', 'the processes are not held');
+      this.#vm.areProcessesHeld = false;
     });
   }
 
