@@ -5,6 +5,7 @@ import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import { sql } from 'kysely';
+import pg from 'pg';
 import { v7 as uuidv7 } from 'uuid';
 import type { Fault, Operation } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
@@ -404,9 +405,15 @@ describe('POST /v1/snapshots/{id}/restore', () => {
   it('that is half done is finished before anything else is done to the machine', async () => {
     const machine = await create();
     const id = await snap(machine);
-    host.fault('ensure', 'dropAfter', 2);
+    host.fault('ensure', 'dropAfter');
     assert.equal((await api('POST', `/v1/snapshots/${id}/restore`)).status, 503);
-    assert.equal((await api('POST', `/v1/machines/${machine}/stop`)).json.state, 'stopped');
+    const stopping = api('POST', `/v1/machines/${machine}/stop`);
+    const before = host.callsOf('ensure');
+    await bed.settled(() => host.callsOf('ensure') > before + 6);
+    const row = await db.selectFrom('machines').selectAll().where('id', '=', machine).executeTakeFirstOrThrow();
+    assert.deepEqual([row.desired, row.restoring_snapshot_id], ['running', id]);
+    host.heal();
+    assert.equal((await stopping).json.state, 'stopped');
     assert.deepEqual((await actionsOf(machine)).slice(0, 2), ['machine.stopped', 'snapshot.restored']);
     assert.equal(host.machines.get(machine)?.restores.length, 1);
   });
@@ -474,6 +481,27 @@ describe('DELETE /v1/machines/{id} with snapshots', () => {
     assert.equal((await api('DELETE', `/v1/machines/${machine}`)).status, 409);
     host.heal();
     await bed.settled(async () => (await listIds('/v1/snapshots')).length === 1);
+  });
+
+  it('sees the snapshot whose row is written in the same moment', async () => {
+    const machine = await create();
+    const other = new pg.Client({ connectionString: bed.databaseUrl });
+    await other.connect();
+    await other.query('begin');
+    // What the begin of a snapshot does, before its commit.
+    await other.query('select from machines where id = $1 for no key update', [machine]);
+    const deleting = api('DELETE', `/v1/machines/${machine}`);
+    const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
+    await bed.settled(async () => (await other.query(waiting)).rowCount === 1);
+    await other.query(
+      `insert into snapshots (id, account_id, host_id, machine_id, kind, size_gb, stack, vcpus, memory_mb, change)
+       select $2, account_id, host_id, id, 'disk', 10, stack, vcpus, memory_mb, 'creating' from machines where id = $1`,
+      [machine, uuidv7()],
+    );
+    await other.query('commit');
+    await other.end();
+    assert.equal((await deleting).status, 409);
+    assert.equal((await machineOf(machine)).state, 'running');
   });
 
   it('takes along the one that is being made, whose request is told', async () => {

@@ -316,6 +316,24 @@ describe('POST /v1/machines with root_volume_id', () => {
     assert.equal((await post({ root_volume_id: id })).status, 201, 'and it boots');
   });
 
+  it('that fails after its disk has grown gives back a volume that counts as what it is', async () => {
+    const id = await keepDisk({ rootfs_size_gb: 12 });
+    host.fault('ensure', 'hangAfter', 1);
+    const creating = post({ root_volume_id: id, rootfs_size_gb: 20 });
+    await bed.settled(() => !host.volumes.has(id));
+    const { json } = await api('GET', '/v1/machines');
+    const machine = host.machines.get(json.machines[0].id);
+    assert(machine?.taken);
+    machine.taken = { ...machine.taken, size_gb: 20 };
+    assert.equal((await api('DELETE', `/v1/machines/${json.machines[0].id}`)).status, 200);
+    host.heal();
+    await creating;
+    assert.deepEqual([(await volumeRow(id))?.size_gb, await used('storage_gb')], [20, 20]);
+    host.fault('ensure', 'failAfter', 1);
+    assert.equal((await post({ root_volume_id: id, rootfs_size_gb: 30 })).status, 500);
+    assert.deepEqual([(await volumeRow(id))?.size_gb, await used('storage_gb')], [20, 20]);
+  });
+
   for (const keep of [false, true]) {
     it(`that is deleted while it is made${keep ? ', keeping the disk,' : ''} gives it back`, async () => {
       const id = await keepDisk({ rootfs_size_gb: 12 });

@@ -40,6 +40,23 @@ describe('statements of a request', () => {
     assert.equal(statements.length, 7, statements.join('\n'));
   });
 
+  it('a create from a snapshot has one more, and so has one from a root volume', async () => {
+    const { json: machine } = await bed.api('POST', '/v1/machines');
+    const { json: snapshot } = await bed.api('POST', `/v1/machines/${machine.id}/snapshots`);
+    const { json: kept } = await bed.api('POST', '/v1/machines');
+    const volume = (await bed.api('DELETE', `/v1/machines/${kept.id}?preserve_storage=true`)).json.root_volume_id;
+    for (const body of [{ snapshot_id: snapshot.id }, { root_volume_id: volume }]) {
+      const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { body }));
+      assert.equal(statements.length, 7, statements.join('\n'));
+    }
+  });
+
+  it('a snapshot has seven: key, rate, machine, claim, row, ready, end of the claim', async () => {
+    const { json: machine } = await bed.api('POST', '/v1/machines');
+    const statements = await statementsOf(() => bed.api('POST', `/v1/machines/${machine.id}/snapshots`));
+    assert.equal(statements.length, 7, statements.join('\n'));
+  });
+
   it('a job has six, of which four are one exchange, and one more when it ends, whoever learns of it', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const path = `/v1/machines/${machine.id}/execs`;

@@ -13,7 +13,7 @@ import { type Claim, holdClaim } from './claim.ts';
 import { ensureOnHost } from './ensure.ts';
 import { findFirst, fingerprintOf, isKeyTaken } from './idempotency.ts';
 import { ClaimLost } from './refusals.ts';
-import { hasRootVolumeToReturn } from './root-volume.ts';
+import { hasRootVolumeToReturn, sizeOfReturned } from './root-volume.ts';
 import { recordRunning } from './running.ts';
 import { type AskedCreate, completeRequest, type DiskSource, findSource, identityOf, readCreate } from './source.ts';
 import { deleteRow, setDesired } from './store.ts';
@@ -116,5 +116,5 @@ export async function discard(app: App, { machine, token }: Claim): Promise<void
     const isLost = keep !== undefined && error instanceof ServiceError && error.code === 'not_found';
     if (!isLost) throw error;
   }
-  await deleteRow(app, machine.id, token);
+  await deleteRow(app, { machine, token }, await sizeOfReturned(app, machine));
 }

@@ -8,6 +8,7 @@ import { deleteSnapshotsOf } from '../snapshots/destroy.ts';
 import { type Claim, claimForDestroy, holdClaim, withMachineClaim } from './claim.ts';
 import { discard } from './create.ts';
 import { machineNotFound } from './refusals.ts';
+import { sizeOfReturned } from './root-volume.ts';
 import { changeState, findMachine } from './store.ts';
 
 /**
@@ -52,7 +53,8 @@ export async function finishDestroy(app: App, { machine, token }: Claim): Promis
     // One that never ran had nothing on its disk, and is destroyed all the same.
     if (started_at !== null) throw diskIsLost();
   }
-  const row = await changeState(app, id, { token }, { to: 'destroyed', error: null });
+  const returnedSizeGb = await sizeOfReturned(app, machine);
+  const row = await changeState(app, id, { token }, { to: 'destroyed', error: null, returnedSizeGb });
   if (!row) throw machineNotFound();
   return row;
 }

@@ -13,7 +13,7 @@ import { releaseMemory, reserveMemory } from '../hosts/store.ts';
 import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
 import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
 import { freeVolumes, insertKeptDisk } from '../volumes/store.ts';
-import { claimIsFree } from './claim.ts';
+import { type Claim, claimIsFree } from './claim.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
 import { holdsMemory } from './memory-holders.ts';
@@ -33,6 +33,8 @@ export type Change = {
   isolation?: MachineRow['isolation'];
   /** Keep the claim after the change, for an operation of several steps. */
   keepClaim?: boolean;
+  /** GiB of the root volume that it gives back, when that is known. */
+  returnedSizeGb?: number | undefined;
   /** Who did it, for the feed; default: who wanted it. */
   actor?: ActivityActor;
 };
@@ -55,7 +57,7 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
     const actor = change.actor ?? old.desired_by;
     const detached = row.state === 'destroyed' ? await freeVolumes(tx, id, actor) : [];
     // Locks in the order of quotas/charge.ts.
-    await settleQuota(tx, old, row);
+    await settleQuota(tx, old, row, change.returnedSizeGb);
     await writeActivity(tx, row.account_id, [...ended, ...detached, ...activityOf(old, row, actor)]);
     await moveReservation(app, tx, old, row);
     if (row.state === 'destroyed' && old.started_at === null) await freeKey(tx, id);
@@ -64,16 +66,16 @@ export async function changeState(app: App, id: string, guard: Guard, change: Ch
 }
 
 /** What a change of state frees; the disk that is kept goes on counting as a volume's. */
-async function settleQuota(tx: Tx, old: MachineRow, row: MachineRow): Promise<void> {
-  if (row.state === 'destroyed' && old.state !== 'destroyed') await settleDisk(tx, old, row.keep_volume_id);
+async function settleQuota(tx: Tx, old: MachineRow, row: MachineRow, returnedSizeGb?: number): Promise<void> {
+  if (row.state === 'destroyed' && old.state !== 'destroyed') await settleDisk(tx, old, returnedSizeGb);
   if (row.state === 'running' && hasRootVolumeToReturn(old)) await forgetRootVolume(tx, old);
   if (isCounted(old.state) && !isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
 }
 
 /** The root volume of a machine that never ran is a volume again; else the disk becomes one when it is kept. */
-async function settleDisk(tx: Tx, machine: MachineRow, keptVolumeId: string | null): Promise<void> {
-  if ((await returnRootVolume(tx, machine)) || keptVolumeId === null) return;
-  await insertKeptDisk(tx, machine, keptVolumeId);
+async function settleDisk(tx: Tx, machine: MachineRow, returnedSizeGb: number | undefined): Promise<void> {
+  if ((await returnRootVolume(tx, machine, returnedSizeGb)) || machine.keep_volume_id === null) return;
+  await insertKeptDisk(tx, machine, machine.keep_volume_id);
   await chargeUnchecked(tx, machine.account_id, { storage_gb: machine.rootfs_size_gb });
 }
 
@@ -139,8 +141,8 @@ export async function setDesired(
   return row;
 }
 
-/** Forgets a discarded machine and gives its memory back. Throws `ClaimLost`. */
-export async function deleteRow(app: App, id: string, token: string): Promise<void> {
+/** Forgets a discarded machine, gives its memory back, and the root volume, now of `returnedSizeGb`. Throws `ClaimLost`. */
+export async function deleteRow(app: App, { machine: { id }, token }: Claim, returnedSizeGb?: number): Promise<void> {
   await app.db.transaction().execute(async (tx) => {
     const row = await tx
       .selectFrom('machines')
@@ -151,7 +153,7 @@ export async function deleteRow(app: App, id: string, token: string): Promise<vo
       .forUpdate()
       .executeTakeFirst();
     if (!row) throw new ClaimLost();
-    await returnRootVolume(tx, row);
+    await returnRootVolume(tx, row, returnedSizeGb);
     if (isCounted(row.state)) await releaseQuota(tx, row.account_id, machineAmounts(row));
     if (holdsMemory(row.state)) await releaseMemory(tx, row.host_id, row.memory_mb);
     // Last, since its idempotency key goes with it.
