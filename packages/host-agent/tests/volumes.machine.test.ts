@@ -1,7 +1,7 @@
 // Data volumes of machines on a fake hypervisor, with real files: every order and every failure of plugging and
 // unplugging, and an agent that dies between any two of its steps.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -217,6 +217,34 @@ describe('volumes of a machine', () => {
     await until('it failed', () => host.registry.get(ID).report().status === 'failed');
     assert.deepEqual(users(), [undefined, undefined, undefined]);
     await run([at(ONE, '/data')]);
+    check({ [ONE]: '/data' });
+  });
+
+  it('that a record names and another machine has stay that machine’s, and both go on', async () => {
+    for (const [owner, other] of [
+      [ID, OTHER],
+      [OTHER, ID],
+    ] as [string, string][]) {
+      await newHost();
+      await run([], other);
+      await run([at(ONE, '/data')], owner);
+      const path = join(host.dir, 'machines', other, 'machine.json');
+      const record = JSON.parse(readFileSync(path, 'utf8'));
+      record.volumes = [{ volumeId: ONE, slot: 0, path: '/data', isMounted: true }];
+      host.kill();
+      writeFileSync(path, JSON.stringify(record));
+      await host.start();
+      check({ [ONE]: '/data' }, owner);
+      check({}, other);
+    }
+  });
+
+  it('of a VM that does not answer another agent are taken to be there', async () => {
+    await run([at(ONE, '/data')]);
+    host.kill();
+    vm().pluggedDisks = async () => assert.fail('no answer');
+    await host.start();
+    await assert.rejects(run([at(ONE, '/data')], OTHER), refusal('conflict', /in use/));
     check({ [ONE]: '/data' });
   });
 

@@ -100,19 +100,13 @@ export class MachineVolumes {
    * not say, it is all taken to be there.
    */
   async takeUp(vm: Vm): Promise<void> {
-    removeRunLinks(vm.runDir);
-    const volumes = this.#book.read();
-    if (volumes.length === 0) return;
-    for (const { volumeId } of volumes) this.#store.takeAgain(volumeId, this.#machineId);
     try {
-      const plugged = await vm.pluggedDisks();
-      for (const volume of volumes) {
-        const { slot, volumeId } = volume;
-        if (plugged.get(slot) !== volumeId) await this.#takeOut(volume, vm);
-      }
+      removeRunLinks(vm.runDir);
+      if (!this.isEmpty) await this.#forgetAbsent(vm, await vm.pluggedDisks());
     } catch (err) {
       this.#log.warn({ machine_id: this.#machineId, err }, 'what volumes a machine has was not found out');
     }
+    for (const { volumeId } of this.#book.read()) this.#tryTakeAgain(volumeId);
   }
 
   /** The VM is gone: nobody has the volumes until the next start. */
@@ -170,14 +164,35 @@ export class MachineVolumes {
     await this.#takeOut(volume, vm);
   }
 
-  async #takeOut({ volumeId, slot }: AttachedVolume, vm: Vm): Promise<void> {
+  async #takeOut(volume: AttachedVolume, vm: Vm): Promise<void> {
     try {
-      await vm.unplugDisk(slot);
-      this.#store.giveBack(volumeId, this.#machineId);
+      await vm.unplugDisk(volume.slot);
+      this.#store.giveBack(volume.volumeId, this.#machineId);
     } catch (error) {
       throw failure(error);
     }
+    this.#forget(volume);
+  }
+
+  /** Nobody has taken the volumes yet, and what is absent here another machine may have by now. */
+  async #forgetAbsent(vm: Vm, plugged: ReadonlyMap<number, string>): Promise<void> {
+    for (const volume of this.#book.read()) {
+      if (plugged.get(volume.slot) === volume.volumeId) continue;
+      if (plugged.has(volume.slot)) await vm.unplugDisk(volume.slot);
+      this.#forget(volume);
+    }
+  }
+
+  #forget({ volumeId }: AttachedVolume): void {
     this.#book.note(this.#book.read().filter((one) => one.volumeId !== volumeId));
+  }
+
+  #tryTakeAgain(volumeId: string): void {
+    try {
+      this.#store.takeAgain(volumeId, this.#machineId);
+    } catch (err) {
+      this.#log.warn({ machine_id: this.#machineId, volume_id: volumeId, err }, 'a volume is in two machines');
+    }
   }
 
   /** Undoes a plug that failed. What cannot be undone stays in the record, for the next time. */
