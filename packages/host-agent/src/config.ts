@@ -38,6 +38,8 @@ export type HostAgentConfig = {
   /** Host memory that templates may hold, and disk that they may take, MiB. */
   templateMemoryMb: number;
   templateDiskMb: number;
+  /** Host memory that snapshots may hold for machines to come, MiB. */
+  snapshotMemoryMb: number;
   /** Clones that are kept ready of one shape at most; 0: none. */
   poolSize: number;
   /** Host memory that clones which wait for a machine may take together, MiB. */
@@ -66,6 +68,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     templates: integer(env, 'SANDBAR_TEMPLATES', 1, 0) > 0,
     templateMemoryMb: integer(env, 'SANDBAR_TEMPLATE_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 1),
     templateDiskMb: integer(env, 'SANDBAR_TEMPLATE_DISK_MB', 4096, 1),
+    snapshotMemoryMb: integer(env, 'SANDBAR_SNAPSHOT_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 0),
     poolSize: integer(env, 'SANDBAR_POOL_SIZE', 8, 0),
     poolMemoryMb: integer(env, 'SANDBAR_POOL_MEMORY_MB', Math.max(256, shareOfMemoryMb(32)), 0),
   };

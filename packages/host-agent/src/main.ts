@@ -99,8 +99,8 @@ async function main(log: Logger): Promise<void> {
   const volumes = new VolumeStore(paths.volumes, log);
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
-  const snapshots = new SnapshotStore(paths.snapshots, layers, log);
-  const { starter, templates, pool } = makeStarter(config, vms, log);
+  const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
+  const { starter, templates, pool } = makeStarter(config, vms, snapshots, log);
   const garbage = new Garbage({
     machinesDir: paths.machines,
     layers,
@@ -193,7 +193,7 @@ async function makeNetwork(
   });
 }
 
-function makeStarter(config: HostAgentConfig, vms: VmHost, log: Logger) {
+function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotStore, log: Logger) {
   const paths = homePaths(config.home);
   const window = new PQueue({ concurrency: config.concurrentBoots });
   const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
@@ -224,7 +224,8 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, log: Logger) {
     log,
   });
   const used = config.templates ? templates : undefined;
-  return { templates: used, pool, starter: new Starter({ vms, templates: used, pool, window, patience, log }) };
+  const starter = new Starter({ vms, templates: used, pool, snapshots, window, patience, log });
+  return { templates: used, pool, starter };
 }
 
 const log = pino({ level: process.env.SANDBAR_LOG_LEVEL ?? 'info', base: { process: 'host-agent' } }, steadyStdout());

@@ -30,7 +30,7 @@ import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
 import { settleRunningDisk } from '../snapshots/freeze-disk.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
-import { takeDiskSnapshot } from '../snapshots/take-snapshot.ts';
+import { takeSnapshot } from '../snapshots/take-snapshot.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
@@ -221,8 +221,8 @@ export class Machine {
     });
   }
 
-  /** Takes a snapshot of the root disk; see {@link takeDiskSnapshot}. Throws `conflict` for a generation that is behind. */
-  takeSnapshot(snapshotId: string, { generation }: TakeSnapshot): Promise<HostSnapshot> {
+  /** Takes a snapshot; see {@link takeSnapshot}. Throws `conflict` for a generation that is behind. */
+  takeSnapshot(snapshotId: string, { generation, memory }: TakeSnapshot): Promise<HostSnapshot> {
     return this.#enqueue(async () => {
       this.#refuseStale(generation);
       const vm = this.#vm;
@@ -235,7 +235,7 @@ export class Machine {
         disk: this.#disk,
         running: vm && guest && { vm, guest },
       };
-      return takeDiskSnapshot(this.#host, snapshotId, subject).finally(() => vm && this.#flattening.begin(vm));
+      return takeSnapshot(this.#host, snapshotId, subject, memory).finally(() => vm && this.#flattening.begin(vm));
     });
   }
 
@@ -292,7 +292,7 @@ export class Machine {
       this.#host.onMachineChange(this.report());
       const vm = await this.#boot();
       await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
-      this.#save({ status: 'running', reason: null, hasDisk: true });
+      this.#save({ status: 'running', reason: null, hasDisk: true, resumes: null });
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();
@@ -303,11 +303,12 @@ export class Machine {
   }
 
   async #boot(): Promise<Vm> {
-    const { spec, image } = this.#record;
+    const { spec, image, resumes } = this.#record;
     const { network } = this.#host.vms;
     const { vm, guest } = await this.#host.starter.start({
       spec,
       image,
+      resumes,
       layerPaths: this.#disk.layerPaths,
       diskPath: this.#disk.path,
       runDir: this.#runDir,

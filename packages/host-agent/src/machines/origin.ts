@@ -6,7 +6,7 @@ import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { MachineRecord } from './record.ts';
 
-export type Origin = Pick<MachineRecord, 'image' | 'layers'>;
+export type Origin = Pick<MachineRecord, 'image' | 'layers'> & Partial<Pick<MachineRecord, 'resumes'>>;
 
 /**
  * Of a machine that is made from a snapshot or a root volume: what it stands on from now on. Throws `conflict` when it is not on this host, not whole,
@@ -17,8 +17,8 @@ export function originOf(
   spec: MachineSpec,
 ): Origin {
   if (spec.snapshot_id !== undefined) {
-    const { image, layers } = usableSnapshot(snapshots, spec.snapshot_id, spec);
-    return { image, layers };
+    const { image, layers, kind } = usableSnapshot(snapshots, spec.snapshot_id, spec);
+    return { image, layers, resumes: kind === 'memory' ? spec.snapshot_id : null };
   }
   const volume = spec.root_volume_id === undefined ? undefined : volumes.find(spec.root_volume_id);
   if (!volume) throw new ServiceError('conflict', `root volume ${spec.root_volume_id} is not on this host`);

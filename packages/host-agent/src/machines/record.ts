@@ -28,6 +28,8 @@ export type MachineRecord = {
   isReplaced: boolean;
   /** The generation that last asked for a restore, which was done; 0: none. */
   restoredGeneration: number;
+  /** The memory snapshot that it goes on from when it starts for the first time. */
+  resumes: string | null;
   /** Data volumes: of a machine that runs, all that its VM may have. */
   volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
@@ -44,6 +46,7 @@ export const NEW_DISK = {
   freezing: null,
   isReplaced: false,
   restoredGeneration: 0,
+  resumes: null,
 } as const satisfies Partial<MachineRecord>;
 
 /** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */

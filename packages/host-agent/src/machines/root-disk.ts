@@ -139,7 +139,7 @@ export class RootDisk {
 
   /** The machine goes on from other layers, with an empty disk; nothing runs from the old one. Throws `fleet_capacity`. */
   replace(changes: Pick<MachineRecord, 'image' | 'layers'> & Partial<MachineRecord>): void {
-    this.#options.save({ ...changes, hasDisk: false, freezing: null, isReplaced: true });
+    this.#options.save({ ...changes, hasDisk: false, freezing: null, isReplaced: true, resumes: null });
     this.settle();
   }
 

@@ -6,6 +6,8 @@ import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type PQueue from 'p-queue';
 import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Pool, ReadyClone } from '../pool/pool.ts';
+import { resumeMachine } from '../snapshots/resume.ts';
+import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import { ensureOverlay, isOutOfRoom } from '../storage/overlay.ts';
 import { type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
@@ -26,6 +28,8 @@ export type StartRequest = {
   layerPaths: readonly string[];
   diskPath: string;
   runDir: string;
+  /** The memory snapshot that it goes on from, and nothing else will do. */
+  resumes: string | null;
   identity: GuestIdentity;
   abort: AbortSignal;
 };
@@ -35,6 +39,7 @@ export type StarterOptions = {
   /** Undefined: every start is a cold boot. */
   templates: Templates | undefined;
   pool: Pool | undefined;
+  snapshots: SnapshotStore;
   /** Bounds the boots and restores that run at once. */
   window: PQueue;
   patience: number;
@@ -50,10 +55,12 @@ export class Starter {
 
   /**
    * Resolves when the guest has acknowledged its identity. Throws `fleet_capacity` on a full disk, `conflict` when `abort`
-   * fires, `host_unavailable` when the machine does not start; nothing runs then.
+   * fires or a snapshot cannot be resumed, `host_unavailable` when the machine does not start; nothing runs then.
    */
   async start(request: StartRequest): Promise<StartedMachine> {
     const { templates, pool, window } = this.#options;
+    const { resumes } = request;
+    if (resumes !== null) return window.add(() => this.#resume(resumes, request));
     const shape = shapeOf(request);
     const isFresh = !existsSync(request.diskPath);
     // A disk that is there has seen another boot: no saved memory fits it.
@@ -69,6 +76,21 @@ export class Starter {
     // The layers of a disk with a past are nobody else's, as a rule.
     if (isFresh || shape.layerPaths.length === 0) templates?.want(shape);
     return booted;
+  }
+
+  async #resume(snapshotId: string, request: StartRequest): Promise<StartedMachine> {
+    throwIfDestroyed(request.abort);
+    try {
+      return await resumeMachine(this.#options, {
+        ...request,
+        snapshotId,
+        patienceMs: CLONE_PATIENCE_MS * this.#options.patience,
+        identify: (guest) => this.#acknowledge(guest, request),
+      });
+    } catch (error) {
+      throwIfDestroyed(request.abort);
+      throw error;
+    }
   }
 
   async #boot(request: StartRequest): Promise<StartedMachine> {

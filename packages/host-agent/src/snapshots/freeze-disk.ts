@@ -11,16 +11,28 @@ import { isOutOfRoom } from '../storage/overlay.ts';
 const FREEZE_TIMEOUT_MS = 5_000;
 const TRIES = 2;
 
+/** A VM that runs, and a session with its guest. */
+export type RunningMachine = { vm: Vm; guest: Guest };
+
 export type FreezeLog = { warn(details: object, message: string): void };
+
+/** Makes the guest write to the overlay that was staged for that layer, and does what has to be done in the same moment. */
+type SwitchDisk = (layerId: string) => Promise<void>;
 
 /**
  * Afterwards the layers in the machine's record hold the disk as it was in one moment, with its file systems whole.
  * Throws `host_unavailable` when guest or QEMU do not take part, `fleet_capacity` on a full disk; the machine runs on.
  */
-export async function freezeRunningDisk(disk: RootDisk, vm: Vm, guest: Guest, log: FreezeLog): Promise<void> {
+export async function freezeRunningDisk(
+  disk: RootDisk,
+  machine: RunningMachine,
+  log: FreezeLog,
+  switchDisk: SwitchDisk = (layerId) => machine.vm.switchDisk(layerId),
+): Promise<void> {
+  const { vm } = machine;
   await settleRunningDisk(disk, vm);
   for (let tries = 1; tries <= TRIES; tries++) {
-    if (await freezeOnce(disk, vm, guest, log)) return;
+    if (await freezeOnce(disk, machine, log, switchDisk)) return;
     log.warn({ vm_id: vm.vmId }, 'a guest was not frozen any more when its disk was switched');
   }
   throw unavailable('the file systems of the machine could not be kept still; try again later');
@@ -35,11 +47,12 @@ export function freezeStoppedDisk(disk: RootDisk): void {
 
 /**
  * Ends what an agent that died had begun with a VM that lives: finishes it if the VM writes to the overlay already, and
- * else undoes it. Throws when the VM does not say.
+ * else undoes it. A VM that it held lets its guest go on. Throws when the VM does not say.
  */
 export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
   const layerId = disk.freezing;
   if (layerId === null) return;
+  if (await vm.isPaused()) await vm.resume();
   if (await vm.isDiskSwitched(layerId)) disk.finishFreeze();
   else {
     await vm.unstageDisk(layerId);
@@ -48,14 +61,19 @@ export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
 }
 
 /** Whether the file systems were still when the disk was switched. A chain that got longer in vain does no harm. */
-async function freezeOnce(disk: RootDisk, vm: Vm, guest: Guest, log: FreezeLog): Promise<boolean> {
+async function freezeOnce(
+  disk: RootDisk,
+  { vm, guest }: RunningMachine,
+  log: FreezeLog,
+  switchDisk: SwitchDisk,
+): Promise<boolean> {
   const layerId = randomUUID();
   disk.beginFreeze(layerId);
   try {
     await vm.stageDisk(disk.nextPath, layerId);
     await freezeGuest(guest);
     // What QEMU says of the switch is known before anything else is decided.
-    const switched = await vm.switchDisk(layerId).catch((error: unknown) => failed(error));
+    const switched = await switchDisk(layerId).catch((error: unknown) => failed(error));
     const wasStill = await guest.thaw().then(
       () => true,
       (err) => {
@@ -76,13 +94,13 @@ async function freezeOnce(disk: RootDisk, vm: Vm, guest: Guest, log: FreezeLog):
 }
 
 /** A guest that is frozen already was left so by an agent that died. One whose answer is lost thaws by itself. */
-async function freezeGuest(guest: Guest): Promise<void> {
+export async function freezeGuest(guest: Guest, timeoutMs = FREEZE_TIMEOUT_MS): Promise<void> {
   try {
-    await guest.freeze(FREEZE_TIMEOUT_MS);
+    await guest.freeze(timeoutMs);
   } catch (error) {
     await guest.thaw().catch(() => {});
     if (!(error instanceof ServiceError && error.code === 'conflict')) throw error;
-    await guest.freeze(FREEZE_TIMEOUT_MS);
+    await guest.freeze(timeoutMs);
   }
 }
 

@@ -44,6 +44,12 @@ export function storedMemoryBytes({ memoryPath, statePath }: MemoryPlace): numbe
   return [memoryPath, statePath].reduce((sum, path) => sum + statSync(path).blocks * 512, 0);
 }
 
+/** What can be seen of them without reading them: a sentence, or undefined when nothing is wrong. */
+export function memoryDamage({ memoryPath, statePath, bytes }: MemoryPlace): string | undefined {
+  if (statSync(memoryPath, { throwIfNoEntry: false })?.size !== bytes) return 'Its memory is missing or was cut.';
+  return statSync(statePath, { throwIfNoEntry: false }) ? undefined : 'The state of its devices is missing.';
+}
+
 /** Removes what was written of them. */
 export function removeMemoryFiles({ memoryPath, statePath }: MemoryPlace): void {
   for (const path of [memoryPath, statePath]) rmSync(path, { force: true });

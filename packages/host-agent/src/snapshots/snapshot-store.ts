@@ -2,10 +2,15 @@
 // of memory, the files of that. A snapshot exists from the moment its record is there, which comes last.
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
+import type { MemoryPlace } from '../hypervisor/driver.ts';
 import type { LayerStore } from '../storage/layers.ts';
+import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecordDurably } from '../storage/record-file.ts';
-import type { SnapshotRecord } from './snapshot-record.ts';
+import { type LoadedMemory, loadMemoryFiles, memoryDamage, memoryPlace } from './memory-files.ts';
+import { SnapshotMemories } from './snapshot-memories.ts';
+import type { MemoryRecord, SnapshotRecord } from './snapshot-record.ts';
 
 const RECORD = 'snapshot.json';
 
@@ -15,9 +20,14 @@ export class SnapshotStore {
   readonly #dir: string;
   readonly #layers: LayerStore;
   readonly #log: SnapshotLog;
+  readonly #memories: SnapshotMemories;
 
-  /** Removes what an agent that died was making. */
-  constructor(snapshotsDir: string, layers: LayerStore, log: SnapshotLog) {
+  /**
+   * Removes what an agent that died was making. `heldBytes`: host memory that loaded snapshots may take while no machine
+   * starts from them.
+   */
+  constructor(snapshotsDir: string, layers: LayerStore, log: SnapshotLog, heldBytes = 0) {
+    this.#memories = new SnapshotMemories(heldBytes);
     this.#dir = snapshotsDir;
     this.#layers = layers;
     this.#log = log;
@@ -40,7 +50,7 @@ export class SnapshotStore {
   find(id: string): SnapshotRecord | undefined {
     try {
       const record = this.read(id);
-      return record && this.#layers.missingOf(record.layers) === undefined ? record : undefined;
+      return record && this.#damageOf(id, record) === undefined ? record : undefined;
     } catch (err) {
       this.#log.error({ snapshot_id: id, err }, 'the record of a snapshot cannot be read');
       return undefined;
@@ -69,12 +79,43 @@ export class SnapshotStore {
     return this.ids().flatMap((id) => {
       const path = this.dirOf(id);
       try {
-        const missing = this.#layers.missingOf(this.read(id)?.layers ?? []);
-        return missing === undefined ? [] : [{ path, reason: `It stands on layer ${missing}, which is missing.` }];
+        const record = this.read(id);
+        const reason = record && this.#damageOf(id, record);
+        return reason === undefined ? [] : [{ path, reason }];
       } catch {
         return [{ path, reason: 'Its record cannot be read.' }];
       }
     });
+  }
+
+  /** Makes the folder of one that is about to be taken. Throws `fleet_capacity` on a full disk, `conflict` when it is there. */
+  prepare(id: string): string {
+    try {
+      mkdirSync(this.dirOf(id), { mode: 0o700 });
+      return this.dirOf(id);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST')
+        throw new ServiceError('conflict', `snapshot ${id} is being taken`);
+      throw isDiskFull(error) ? diskFull(error) : error;
+    }
+  }
+
+  /** Runs `work` with the memory of a snapshot. Throws `conflict` when it is not what was saved, and what `work` throws. */
+  useMemory<T>(id: string, { checks }: MemoryRecord, work: (memory: LoadedMemory) => Promise<T>): Promise<T> {
+    const load = async () => {
+      try {
+        return await loadMemoryFiles(this.dirOf(id), checks);
+      } catch (error) {
+        this.#log.error({ snapshot_id: id, err: error }, 'the memory of a snapshot cannot be loaded');
+        const why = error instanceof Error ? error.message : String(error);
+        throw new ServiceError('conflict', `memory snapshot ${id} cannot be used: ${why}`, { cause: error });
+      }
+    };
+    return this.#memories.use(id, load, work);
+  }
+
+  memoryPlaceOf(id: string, { checks }: MemoryRecord): MemoryPlace {
+    return memoryPlace(this.dirOf(id), checks.bytes);
   }
 
   /** Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk; it is none then. */
@@ -91,8 +132,16 @@ export class SnapshotStore {
 
   /** Removes it, its record first; one that is not there is removed already. Its layers are for others to judge. */
   remove(id: string): void {
+    this.#memories.drop(id);
     rmSync(this.#recordPath(id), { force: true });
     rmSync(this.dirOf(id), { recursive: true, force: true });
+  }
+
+  /** A sentence, or undefined. */
+  #damageOf(id: string, { layers, memory }: SnapshotRecord): string | undefined {
+    const missing = this.#layers.missingOf(layers);
+    if (missing !== undefined) return `It stands on layer ${missing}, which is missing.`;
+    return memory && memoryDamage(this.memoryPlaceOf(id, memory));
   }
 
   #recordPath(id: string): string {

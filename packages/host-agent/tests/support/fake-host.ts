@@ -116,7 +116,7 @@ export class FakeHost {
       dropTemplates: (isNeeded) => templates?.dropUnneeded(isNeeded) ?? [],
       log,
     });
-    const starter = new Starter({ vms, templates, pool, window, patience: 1, log });
+    const starter = new Starter({ vms, templates, pool, snapshots: this.snapshots, window, patience: 1, log });
     this.registry = new MachineRegistry(
       {
         vms,
