@@ -159,8 +159,8 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
 
   server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
     await dataVolumes.remove(request.params.id);
-    garbage.collectSoon();
     await volumes.remove(request.params.id);
+    garbage.collectSoon();
     return reply.status(204).send();
   });
 

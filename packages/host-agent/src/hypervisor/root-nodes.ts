@@ -114,7 +114,8 @@ export class RootNodes {
   /** The node that the guest's disk is. */
   async #top(): Promise<string> {
     const devices = listOf<BlockDevice>(await this.#qmp.execute('query-block'));
-    const device = devices.find(({ qdev }) => typeof qdev === 'string' && qdev.includes(`/${ROOT_DEVICE}`));
+    // QEMU names a device by its id, or (later builds) by its path.
+    const device = devices.find(({ qdev }) => typeof qdev === 'string' && qdev.split('/').includes(ROOT_DEVICE));
     const node = device?.inserted?.['node-name'];
     if (typeof node !== 'string') throw new Error('QEMU does not say what the root disk is');
     return node;

@@ -17,6 +17,8 @@ export type StartedMachine = { vm: Vm; guest: Guest };
 export type BootRequest = {
   plan: VmPlan;
   identity: GuestIdentity;
+  /** The disk is smaller than it should be and is made that large before the guest looks, bytes. */
+  growTo: number | undefined;
   /** Factor on the time that a boot may stay silent. */
   patience: number;
   log: BootLog;
@@ -25,14 +27,15 @@ export type BootRequest = {
 
 /** Boots and resolves when the guest has acknowledged its identity. On failure, or when `abort` fires, nothing runs. */
 export async function bootMachine(vms: VmHost, request: BootRequest): Promise<StartedMachine> {
-  const { plan, identity, patience, log, abort } = request;
+  const { plan, identity, growTo, patience, log, abort } = request;
   let failure = new Error('not tried');
   for (const silenceLimitMs of SILENCE_LIMITS_MS) {
     throwIfDestroyed(abort);
     const vm = await vms.launch(plan);
     try {
+      if (growTo !== undefined) await vm.growDisk(growTo);
       const guest = await firstSession(vm, AbortSignal.any([abort, AbortSignal.timeout(silenceLimitMs * patience)]));
-      await guest.setIdentity(identity);
+      await guest.setIdentity(growTo === undefined ? identity : { ...identity, diskBytes: growTo });
       return { vm, guest };
     } catch (error) {
       failure = error instanceof Error ? error : new Error(String(error));

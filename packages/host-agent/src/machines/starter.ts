@@ -8,7 +8,7 @@ import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Pool, ReadyClone } from '../pool/pool.ts';
 import { resumeMachine } from '../snapshots/resume.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
-import { ensureOverlay, isOutOfRoom } from '../storage/overlay.ts';
+import { ensureOverlay, isOutOfRoom, virtualBytesOf } from '../storage/overlay.ts';
 import { type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
@@ -107,7 +107,9 @@ export class Starter {
       privateIp: spec.private_ip,
       start: { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const,
     };
-    return bootMachine(vms, { plan, identity, patience, log, abort });
+    const diskBytes = spec.rootfs_size_gb * GIB;
+    const growTo = isSmaller(diskPath, diskBytes) ? diskBytes : undefined;
+    return bootMachine(vms, { plan, identity, growTo, patience, log, abort });
   }
 
   /** A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. */
@@ -181,6 +183,15 @@ export class Starter {
       this.#options.log.warn({ machine_id: request.identity.machineId, err }, 'a clone was of no use');
       return undefined;
     }
+  }
+}
+
+/** Of a disk that no QEMU can read, QEMU says so. */
+function isSmaller(diskPath: string, bytes: number): boolean {
+  try {
+    return virtualBytesOf(diskPath) < bytes;
+  } catch {
+    return false;
   }
 }
 
