@@ -4,6 +4,11 @@ import { spawn } from 'node:child_process';
 /** A program that failed or could not be run: the command line and the last of what it said. */
 export class CommandError extends Error {}
 
+/** The tools of a system administrator (mkfs.ext4, ip) are not on the PATH of every account. */
+function searchPath(): string {
+  return `${process.env.PATH ?? '/usr/bin:/bin'}:/usr/local/sbin:/usr/sbin:/sbin`;
+}
+
 /** Resolves with standard output. Throws {@link CommandError}. `input` is written to its standard input. */
 export function runCommand(
   program: string,
@@ -11,7 +16,7 @@ export function runCommand(
   options: { input?: string } = {},
 ): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { stdio: 'pipe' });
+    const child = spawn(program, args, { stdio: 'pipe', env: { ...process.env, PATH: searchPath() } });
     let stdout = '';
     let stderr = '';
     child.stdout.on('data', (chunk) => {

@@ -112,6 +112,27 @@ describe('data volumes', () => {
     assert.equal(record().formatted, true);
   });
 
+  it('are formatted for an account whose PATH lacks the tools of an administrator, and say when there are none', async () => {
+    const { PATH } = process.env;
+    await volumes.ensure(ID, 5);
+    await volumes.ensure(OTHER, 5);
+    try {
+      process.env.PATH = '/nonexistent';
+      await volumes.take(ID, MACHINE);
+      process.env.PATH = join(dir, 'tools');
+      mkdirSync(process.env.PATH);
+      writeFileSync(join(process.env.PATH, 'mkfs.ext4'), '#!/bin/sh\necho a broken tool >&2; exit 1', { mode: 0o755 });
+      await assert.rejects(volumes.take(OTHER, MACHINE), {
+        code: 'host_unavailable',
+        message: /made ready: .*a broken tool/,
+      });
+    } finally {
+      process.env.PATH = PATH;
+    }
+    assert.equal(volumes.userOf(OTHER), undefined);
+    assert.equal(record(OTHER).formatted, false);
+  });
+
   it('are formatted once: a second machine finds what the first one wrote', async () => {
     await volumes.ensure(ID, 5);
     await volumes.take(ID, MACHINE);

@@ -225,7 +225,7 @@ function freeSlot(volumes: readonly AttachedVolume[]): number {
 /** A VM or guest that fails is no bug of ours. */
 function failure(error: unknown): Error {
   if (error instanceof ServiceError) return error;
-  return new ServiceError('host_unavailable', `the machine does not do it: ${textOf(error)}`, {
+  return new ServiceError('host_unavailable', `the machine could not be changed: ${textOf(error)}`, {
     retryAfterSec: 5,
     cause: error,
   });

@@ -96,7 +96,7 @@ export class DataVolumes {
 
   /**
    * Gives the volume to a machine, until {@link giveBack}; formatted, if it never was. Returns its file. Throws `conflict` when another
-   * machine has it or it is not on this host, `fleet_capacity` on a full disk.
+   * machine has it or it is not on this host, `fleet_capacity` on a full disk, `host_unavailable` when it cannot be formatted.
    */
   async take(id: string, machineId: string): Promise<string> {
     this.takeAgain(id, machineId);
@@ -105,7 +105,7 @@ export class DataVolumes {
       return this.diskPath(id);
     } catch (error) {
       this.#users.delete(id);
-      throw isDiskFull(error) || isOutOfSpace(error) ? diskFull(error) : error;
+      throw takeFailure(id, error);
     }
   }
 
@@ -216,6 +216,16 @@ export class DataVolumes {
  */
 async function makeFileSystem(path: string, uuid: string): Promise<void> {
   await runCommand('mkfs.ext4', ['-q', '-F', '-b', '4096', '-m', '0', '-U', uuid, '-E', 'lazy_journal_init=1', path]);
+}
+
+function takeFailure(id: string, cause: unknown): ServiceError {
+  if (cause instanceof ServiceError) return cause;
+  if (isDiskFull(cause) || isOutOfSpace(cause)) return diskFull(cause);
+  const why = cause instanceof Error ? cause.message : String(cause);
+  return new ServiceError('host_unavailable', `volume ${id} cannot be made ready: ${why}`, {
+    retryAfterSec: 30,
+    cause,
+  });
 }
 
 function isOutOfSpace(error: unknown): boolean {
