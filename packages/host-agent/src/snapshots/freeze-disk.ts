@@ -108,7 +108,8 @@ function failed(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-function snapshotFailure(error: unknown): unknown {
+/** Why a snapshot was not taken, for whoever asked for it. */
+export function snapshotFailure(error: unknown): unknown {
   if (error instanceof ServiceError || isOutOfRoom(error)) return error;
   const why = error instanceof Error ? error.message : String(error);
   return unavailable(`the snapshot was not taken: ${why}`, error);

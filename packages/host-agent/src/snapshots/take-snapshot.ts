@@ -8,7 +8,13 @@ import { syncPath } from '../storage/durable.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
-import { type FreezeLog, freezeRunningDisk, freezeStoppedDisk, type RunningMachine } from './freeze-disk.ts';
+import {
+  type FreezeLog,
+  freezeRunningDisk,
+  freezeStoppedDisk,
+  type RunningMachine,
+  snapshotFailure,
+} from './freeze-disk.ts';
 import { checksOf, memoryPlace, storedMemoryBytes } from './memory-files.ts';
 import type { MemoryRecord } from './snapshot-record.ts';
 import { reportOf, type SnapshotStore } from './snapshot-store.ts';
@@ -89,6 +95,6 @@ async function takeMemory(
     };
   } catch (error) {
     snapshots.remove(snapshotId);
-    throw isDiskFull(error) ? diskFull(error) : error;
+    throw isDiskFull(error) ? diskFull(error) : snapshotFailure(error);
   }
 }
