@@ -5,8 +5,10 @@ import { Timestamp } from './fields.ts';
 export const Image = Type.Object(
   {
     stack: Type.String(),
-    description: Type.String(),
-    digest: Type.String({ description: 'sha256:… of the root file system.' }),
+    description: Type.String({ description: 'What is in it, or where it was imported from.' }),
+    digest: Type.String({
+      description: 'sha256:… of the root file system, or of the OCI image that it was imported from.',
+    }),
     architecture: Type.String(),
     min_rootfs_gb: Type.Integer({ description: 'The smallest rootfs_size_gb, GiB.' }),
     default: Type.Boolean(),

@@ -2,6 +2,9 @@
 import type { App } from '../app.ts';
 import { registerHost } from '../hosts/store.ts';
 
+/** How long an image that was built may stay unlisted, at most. One small call and one row. */
+export const FACTS_MS = 5_000;
+
 /** Asks every connected host for its facts and records them. */
 export async function refreshHosts(app: App): Promise<void> {
   for (const hostId of app.hosts.connectedIds()) {

@@ -5,7 +5,7 @@ import { finishSnapshotDeletes } from '../snapshots/destroy.ts';
 import { undoOrphanedSnapshots } from '../snapshots/undo.ts';
 import { finishVolumeDeletes } from '../volumes/destroy.ts';
 import { compareWithHosts } from './drift.ts';
-import { refreshHosts } from './host-facts.ts';
+import { FACTS_MS, refreshHosts } from './host-facts.ts';
 import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
 import { createSightings } from './sightings.ts';
@@ -47,7 +47,7 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
-    startTask(app, 'facts of the hosts', reconcileJobsMs, () => refreshHosts(app)),
+    startTask(app, 'facts of the hosts', Math.min(reconcileJobsMs, FACTS_MS), () => refreshHosts(app)),
   ];
   return {
     signal: () => {

@@ -4,7 +4,6 @@ import { readlink, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { AgentArtifact } from './agent.ts';
 import { cacheKey, ensureArtifact, replaceLink } from './cache.ts';
-import { ImageError } from './image-error.ts';
 import { ensureInitramfs } from './initramfs.ts';
 import { readKernel } from './kernel.ts';
 import type { Progress } from './progress.ts';
@@ -63,7 +62,7 @@ async function touchFolder(folder: string): Promise<void> {
 
 /**
  * Gives every other stack this agent, with the kernel whose modules are on its disk; takes milliseconds when nothing
- * changed. A stack that is damaged is left as it is, and said.
+ * changed. A stack that is damaged is left as it is, and said: it keeps no service from its start.
  */
 export async function renewAgent(
   cacheDir: string,
@@ -86,8 +85,7 @@ export async function renewAgent(
       const { path: file, sha256 } = initramfs;
       await publishImage(cacheDir, { ...image, initramfs: { path: file, sha256 } }, { wasBuilt: false, log });
     } catch (error) {
-      if (!(error instanceof ImageError)) throw error;
-      log(`image ${stack} keeps its old guest agent: ${error.message}`);
+      log(`image ${stack} keeps its old guest agent: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
 }

@@ -11,7 +11,7 @@ import { type ImageExec, isImageExec } from './image-exec.ts';
 export interface ImageManifest {
   stack: string;
   description: string;
-  /** `sha256:<hex>` of the disk's content. */
+  /** `sha256:<hex>` of the disk's content, or of the manifest or index that an imported image is from. */
   digest: string;
   architecture: 'x86_64';
   min_rootfs_gb: number;
@@ -23,8 +23,8 @@ export interface ImageManifest {
   rootfs: { path: string; bytes: number; format: 'raw' };
   /** What an imported image says of jobs. */
   exec?: ImageExec;
-  /** Where an imported image is from: the reference as it was given, and the digest that it named then. */
-  source?: { reference: string; digest: string };
+  /** Where an imported image is from, as it was given. */
+  source?: { reference: string };
 }
 
 /** A manifest with absolute paths, from a build that stays where it is for as long as the cache does. */

@@ -14,8 +14,8 @@ export async function writeCache(cacheDir: string): Promise<void> {
   const kernelDir = path.join(cacheDir, 'kernel', 'k1');
   const modules = path.join(kernelDir, 'lib', 'modules', KERNEL_VERSION);
   await mkdir(modules, { recursive: true });
-  await writeFile(path.join(modules, 'modules.order'), '');
-  await writeFile(path.join(modules, 'modules.builtin'), '');
+  for (const index of ['order', 'builtin', 'dep', 'softdep', 'alias'])
+    await writeFile(path.join(modules, `modules.${index}`), '');
   const sha256 = 'a'.repeat(64);
   const kernel = { path: path.join(kernelDir, 'vmlinux'), version: KERNEL_VERSION, sha256 };
   await writeFile(path.join(kernelDir, 'kernel.json'), JSON.stringify({ ...kernel, path: undefined, file: 'vmlinux' }));

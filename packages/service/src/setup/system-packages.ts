@@ -38,14 +38,27 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'ca-certificates', shownBy: { file: '/etc/ssl/certs/ca-certificates.crt' } },
 ];
 
+/** What the tests of image imports use besides. An import says itself which of the first two it lacks. */
+export const IMPORT_TEST_REQUIREMENTS: readonly Requirement[] = [
+  { package: 'skopeo', shownBy: { program: 'skopeo' } },
+  { package: 'umoci', shownBy: { program: 'umoci' } },
+  { package: 'docker-registry', shownBy: { program: 'docker-registry' } },
+  { package: 'busybox-static', shownBy: { program: 'busybox' } },
+];
+
 /** The packages whose programs this machine lacks. */
-export function missingPackages(isRoot: boolean, isThere: (shownBy: Requirement['shownBy']) => boolean = isPresent) {
-  return REQUIREMENTS.filter(({ only }) => only === undefined || (only === 'root') === isRoot)
+export function missingPackages(
+  isRoot: boolean,
+  isThere: (shownBy: Requirement['shownBy']) => boolean = isPresent,
+  requirements: readonly Requirement[] = REQUIREMENTS,
+) {
+  return requirements
+    .filter(({ only }) => only === undefined || (only === 'root') === isRoot)
     .filter(({ shownBy }) => !isThere(shownBy))
     .map((requirement) => requirement.package);
 }
 
-function isPresent(shownBy: Requirement['shownBy']): boolean {
+export function isPresent(shownBy: Requirement['shownBy']): boolean {
   return 'file' in shownBy ? existsSync(shownBy.file) : findExecutable(shownBy.program) !== undefined;
 }
 

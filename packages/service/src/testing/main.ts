@@ -9,7 +9,7 @@ import { messageOf, Problem } from '../problem.ts';
 import { formatDuration, lineProgress } from '../progress.ts';
 import { startService } from '../service.ts';
 import { setUp } from '../setup/setup.ts';
-import { installPackages, missingPackages } from '../setup/system-packages.ts';
+import { IMPORT_TEST_REQUIREMENTS, installPackages, isPresent, missingPackages } from '../setup/system-packages.ts';
 import { onStopSignals } from '../stop-signals.ts';
 import { findFreePorts } from '../supervise/ports.ts';
 import { waitForDoctor } from './doctor.ts';
@@ -50,7 +50,8 @@ async function test(base: ServiceConfig): Promise<number> {
   progress.say('Setting up');
   const { user, goPath } = await setUp(base, progress);
   // Tests that run as root start the service without root too, which needs a little more.
-  const missing = missingPackages(false);
+  const forImports = files.some((file) => /\bimages\b/.test(file)) ? IMPORT_TEST_REQUIREMENTS : [];
+  const missing = [...missingPackages(false), ...missingPackages(false, isPresent, forImports)];
   if (missing.length > 0) await installPackages(missing, base.isRoot, progress);
   const needsSchemathesis = files.some((file) => file.startsWith('tests/conformance/'));
   const schemathesis = needsSchemathesis

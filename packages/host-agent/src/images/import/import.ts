@@ -5,7 +5,7 @@
  */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { cacheKey, ensureArtifact, hashFile, withTemporaryFolder } from '../cache.ts';
+import { cacheKey, ensureArtifact, withTemporaryFolder } from '../cache.ts';
 import { explainDiskErrors } from '../image-error.ts';
 import { type ImageExec, readImageExec } from '../image-exec.ts';
 import { type KernelArtifact, readKernel } from '../kernel.ts';
@@ -74,17 +74,23 @@ async function importInto(
   const { exec, minRootfsGb }: DiskFacts = JSON.parse(await readFile(path.join(folder, 'import.json'), 'utf8'));
   const image: NewImage = {
     stack: name,
-    description: `Imported from ${reference}`,
+    description: `Imported from ${describeSource(source, reference)}`,
     default: false,
     min_rootfs_gb: minRootfsGb,
-    digest: `sha256:${await readFile(path.join(folder, 'sha256'), 'utf8')}`,
+    digest: found.digest,
     kernel: kernelFile,
     initramfs,
     rootfs: { path: path.join(folder, 'rootfs.img'), bytes: minRootfsGb * GIB, format: 'raw' },
     exec,
-    source: { reference, digest: found.digest },
+    source: { reference },
   };
   return publishImage(cacheDir, image, { wasBuilt, log });
+}
+
+/** Accounts see it, so of a file of the host it has the name only. */
+function describeSource(source: ImportSource, reference: string): string {
+  if (source.kind === 'registry') return reference;
+  return source.kind === 'oci' ? `oci:${path.basename(source.folder)}` : `docker-archive:${path.basename(source.file)}`;
 }
 
 /** `<cacheDir>/rootfs/<key>/` of this content with these modules. */
@@ -113,7 +119,6 @@ async function ensureDisk(
     const disk = path.join(temporary, 'rootfs.img');
     log(`making a disk of ${minRootfsGb} GB with ${megabytes(bytes)} MB on it`);
     await makeFileSystem(scratch, disk, minRootfsGb, uuidFrom(key));
-    await writeFile(path.join(temporary, 'sha256'), await hashFile(disk));
     const facts: DiskFacts = { exec, minRootfsGb };
     await writeFile(path.join(temporary, 'import.json'), JSON.stringify(facts));
   });
