@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { HostSnapshot, HostSnapshotList, MachineReport } from '@sandbar/contract/host-api.ts';
+import type { HostSnapshot, MachineReport } from '@sandbar/contract/host-api.ts';
 import { AgentProcess } from './support/agent-process.ts';
 
 const idOf = (number: number) => `019a0000-0000-7000-8000-0000000000${number.toString(16).padStart(2, '0')}`;
@@ -53,7 +53,7 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
     agent.done('DELETE', `/v1/machines/${id}?generation=${++generation}${keep && `&keep_volume_id=${keep}`}`);
   const forget = (number: number) => agent.done('DELETE', `/v1/snapshots/${snapshotId(number)}`);
   const listed = async () =>
-    (await agent.done<HostSnapshotList>('GET', '/v1/snapshots')).snapshots.map((one) => one.snapshot_id).sort();
+    (await agent.done<{ snapshots: HostSnapshot[] }>('GET', '/v1/snapshots')).snapshots.map((one) => one.snapshot_id).sort();
   const recordOf = (id: string) => JSON.parse(readFileSync(join(agent.paths.machines, id, 'machine.json'), 'utf8'));
   const layers = () => readdirSync(agent.paths.layers).length;
   const until = async (what: string, isTrue: () => boolean | Promise<boolean>) => {

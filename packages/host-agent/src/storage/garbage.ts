@@ -38,14 +38,14 @@ export class Garbage {
 
   /** Removes all that is garbage now. Nothing, as long as a record cannot be read: it may name anything. */
   collect(): void {
-    const { layers, log } = this.#options;
+    const { log } = this.#options;
     try {
       const strays = this.strays();
       for (const { path } of strays) rmSync(path, { recursive: true, force: true });
       if (strays.length > 0)
         log.info({ layers: strays.map(({ id }) => id) }, 'layers that nobody stands on were removed');
     } catch (err) {
-      log.error({ err, layers: layers.list().length }, 'no layer is removed: what is needed cannot be found out');
+      log.error({ err }, 'no layer is removed: what is needed cannot be found out');
     }
   }
 

@@ -1,0 +1,83 @@
+// The file system in the hands of an agent that dies: every change that it makes is counted, and from a chosen one on none
+// happens any more, as after kill -9 at that very place.
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+
+type Change = (...args: never[]) => unknown;
+
+const SYNC = [
+  'renameSync',
+  'rmSync',
+  'unlinkSync',
+  'writeFileSync',
+  'mkdirSync',
+  'chmodSync',
+  'ftruncateSync',
+] as const;
+const ASYNC = ['rename', 'rm', 'mkdir'] as const;
+
+/** Changes of files since it was made; restore it with `close`. */
+export class MortalFiles {
+  passed = 0;
+  /** No change happens from this one on: `before` it, or `after` it. */
+  deathAt: { pass: number; when: 'before' | 'after' } | undefined;
+  onDeath: () => void = () => {};
+  readonly #originals = new Map<string, Change>();
+  #isCounting = false;
+  #isDead = false;
+
+  constructor() {
+    for (const name of SYNC) this.#wrap(fs as never, name, `${name}`);
+    for (const name of ASYNC) this.#wrap(fs.promises as never, name, `promises.${name}`);
+    syncBuiltinESMExports();
+  }
+
+  get isDead(): boolean {
+    return this.#isDead;
+  }
+
+  /** Counts from here on. */
+  begin(deathAt?: { pass: number; when: 'before' | 'after' }): void {
+    this.passed = 0;
+    this.deathAt = deathAt;
+    this.#isCounting = true;
+  }
+
+  /** Another agent works on the same files. */
+  revive(): void {
+    this.#isCounting = false;
+    this.#isDead = false;
+  }
+
+  /** The agent dies here, wherever it is. */
+  die(): void {
+    this.#isDead = true;
+  }
+
+  close(): void {
+    for (const name of SYNC) Object.assign(fs, { [name]: this.#originals.get(name) });
+    for (const name of ASYNC) Object.assign(fs.promises, { [name]: this.#originals.get(`promises.${name}`) });
+    syncBuiltinESMExports();
+  }
+
+  #wrap(target: Record<string, Change>, name: string, key: string): void {
+    const original = target[name] as Change;
+    this.#originals.set(key, original);
+    target[name] = (...args: never[]) => {
+      this.#step('before');
+      const result = original(...args);
+      this.#step('after');
+      return result;
+    };
+  }
+
+  #step(when: 'before' | 'after'): void {
+    if (this.#isDead) throw new Error('the agent is dead');
+    if (!this.#isCounting) return;
+    if (when === 'before') this.passed++;
+    if (this.deathAt?.pass !== this.passed || this.deathAt.when !== when) return;
+    this.#isDead = true;
+    this.onDeath();
+    throw new Error('the agent died');
+  }
+}
