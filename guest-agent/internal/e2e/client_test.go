@@ -34,6 +34,7 @@ type port struct {
 	net.Conn
 	mu      sync.Mutex
 	current *session
+	writing sync.Mutex // held over a write, so that none of an old session follows the preamble of a new one
 }
 
 func newPort(conn net.Conn) *port {
@@ -67,8 +68,10 @@ func (p *port) openSession(token channel.Token) (*session, error) {
 	if _, err := rand.Read(preamble[channel.TokenSize:]); err != nil {
 		return nil, err
 	}
-	next := &session{Conn: p.Conn, preamble: preamble}
+	next := &session{Conn: p.Conn, port: p, preamble: preamble}
 	next.out, next.in = io.Pipe()
+	p.writing.Lock()
+	defer p.writing.Unlock()
 	p.mu.Lock()
 	if p.current != nil {
 		_ = p.current.in.CloseWithError(net.ErrClosed)
@@ -76,12 +79,13 @@ func (p *port) openSession(token channel.Token) (*session, error) {
 	}
 	p.current = next
 	p.mu.Unlock()
-	_, err := p.Write(preamble)
+	_, err := p.Conn.Write(preamble)
 	return next, err
 }
 
 type session struct {
 	net.Conn
+	port     *port
 	ended    atomic.Bool
 	preamble []byte // awaited; nil after it came
 	seen     []byte // while the preamble is awaited
@@ -105,6 +109,8 @@ func (s *session) feed(b []byte) {
 func (s *session) Read(b []byte) (int, error) { return s.out.Read(b) }
 
 func (s *session) Write(b []byte) (int, error) {
+	s.port.writing.Lock()
+	defer s.port.writing.Unlock()
 	if s.ended.Load() {
 		return 0, net.ErrClosed
 	}
