@@ -2,7 +2,22 @@
 import { parseArgs } from 'node:util';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 
-export const SECTIONS = ['gvisor', 'restore', 'create', 'exec', 'burst', 'boots', 'idle', 'many', 'kill'] as const;
+export const SECTIONS = [
+  'gvisor',
+  'restore',
+  'create',
+  'exec',
+  'burst',
+  'boots',
+  'idle',
+  'many',
+  'kill',
+  'volumes',
+  'snapshots',
+  'chain',
+  'memory',
+  'durability',
+] as const;
 export type SectionName = (typeof SECTIONS)[number];
 
 export type Sizes = {
@@ -23,6 +38,8 @@ export type Sizes = {
   /** Machines with a running job when the processes are killed, and how often that is done. */
   killed: number;
   kills: number;
+  /** Kills under a guest that writes and syncs. */
+  rounds: number;
 };
 
 const FULL: Sizes = {
@@ -35,6 +52,7 @@ const FULL: Sizes = {
   machines: 200,
   killed: 20,
   kills: 2,
+  rounds: 100,
 };
 const QUICK: Sizes = {
   samples: 2,
@@ -46,6 +64,7 @@ const QUICK: Sizes = {
   machines: 3,
   killed: 2,
   kills: 1,
+  rounds: 3,
 };
 
 export type BenchArguments = {
@@ -65,6 +84,7 @@ const OPTIONS = {
   machines: 'machines',
   killed: 'killed',
   kills: 'kills',
+  rounds: 'rounds',
 } as const satisfies Record<string, keyof Sizes>;
 
 export const USAGE = `npm run bench -- [SECTION ...] [OPTIONS]

@@ -4,16 +4,30 @@ import { MODES, type Mode } from './bench-service.ts';
 import type { Step } from './context.ts';
 import { benchBoots } from './sections/boots.ts';
 import { benchBurst } from './sections/burst.ts';
+import { benchChain } from './sections/chain.ts';
 import { benchCreate } from './sections/create.ts';
+import { benchDurability } from './sections/durability.ts';
 import { benchExec } from './sections/exec.ts';
 import { benchIdle } from './sections/idle.ts';
 import { benchKill } from './sections/kill.ts';
 import { benchMany } from './sections/many.ts';
+import { benchMemory } from './sections/memory.ts';
+import { benchFromSnapshot, benchSnapshots } from './sections/snapshots.ts';
+import { benchVolumes } from './sections/volumes.ts';
 
 export type PlannedStep = { section: SectionName; mode: Mode; run: Step };
 
 /** Sections that run the bare restore, by itself or in turns with what they measure. */
-const WITH_RESTORE: readonly SectionName[] = ['restore', 'create', 'exec', 'burst', 'boots'];
+const WITH_RESTORE: readonly SectionName[] = [
+  'restore',
+  'create',
+  'exec',
+  'burst',
+  'boots',
+  'volumes',
+  'snapshots',
+  'memory',
+];
 
 export function planSteps(sections: readonly SectionName[], checkout: string): PlannedStep[] {
   const steps: PlannedStep[] = [
@@ -23,6 +37,12 @@ export function planSteps(sections: readonly SectionName[], checkout: string): P
     ...MODES.map((mode) => ({ section: 'idle' as const, mode, run: benchIdle })),
     { section: 'many', mode: 'pool', run: (service, context) => benchMany(service, context, checkout) },
     { section: 'kill', mode: 'pool', run: benchKill },
+    { section: 'volumes', mode: 'pool', run: benchVolumes },
+    { section: 'snapshots', mode: 'pool', run: benchSnapshots },
+    ...MODES.map((mode) => ({ section: 'snapshots' as const, mode, run: benchFromSnapshot })),
+    { section: 'chain', mode: 'pool', run: benchChain },
+    { section: 'memory', mode: 'pool', run: benchMemory },
+    { section: 'durability', mode: 'pool', run: benchDurability },
     { section: 'boots', mode: 'cold', run: benchBoots },
   ];
   const wanted = steps.filter(({ section }) => sections.includes(section));

@@ -1,0 +1,104 @@
+// Rounds of writing while something is killed: a machine whose writer runs, a kill at a moment of chance, and the question
+// whether every block that was said to be synced is there afterwards.
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Sandbar } from '@sandbar/sdk/client.ts';
+import { countSynced, findLoss, startWriter, type Writer } from './durable-writer.ts';
+
+export const VICTIMS = ['qemu', 'host-agent', 'control-plane'] as const;
+export type Victim = (typeof VICTIMS)[number];
+
+/** What the rounds know of the service beside its API. */
+export type Surroundings = {
+  sandbar: Sandbar;
+  /** The process to kill. */
+  pidOf(victim: Victim, machineId: string): number;
+};
+
+const MOUNT = '/data';
+const PATHS = ['/root/ledger', `${MOUNT}/ledger`];
+const GIVE_UP_MS = 60_000;
+const RETRY_MS = 20;
+/** A round's kill comes after this many blocks and up to `LONGEST_MS` more. */
+const FIRST_BLOCKS = 5;
+const LONGEST_MS = 400;
+
+export class DurabilityRounds {
+  readonly #around: Surroundings;
+  readonly #volumeId: string;
+  #machineId: string;
+  #synced = 0;
+
+  private constructor(around: Surroundings, machineId: string, volumeId: string) {
+    this.#around = around;
+    this.#machineId = machineId;
+    this.#volumeId = volumeId;
+  }
+
+  /** A machine with a volume that nothing is written to yet. */
+  static async begin(around: Surroundings): Promise<DurabilityRounds> {
+    const { sandbar } = around;
+    const machine = await sandbar.machines.create();
+    const volume = await sandbar.volumes.create({ size_gb: 5 });
+    await sandbar.volumes.attach(volume.id, { machine_id: machine.id, mount_path: MOUNT });
+    return new DurabilityRounds(around, machine.id, volume.id);
+  }
+
+  /** Writes, kills, brings the machine back, reads what was written. What was lost, in words; undefined when nothing was. */
+  async round(victim: Victim): Promise<string | undefined> {
+    const { sandbar, pidOf } = this.#around;
+    const first = this.#synced;
+    const writer = await startWriter(sandbar, this.#machineId, first, PATHS);
+    await retry(async () => {
+      if ((await countSynced(sandbar, writer)) < first + FIRST_BLOCKS) throw new Error('nothing is synced yet');
+    });
+    await delay(Math.random() * LONGEST_MS);
+    process.kill(pidOf(victim, this.#machineId), 'SIGKILL');
+    if (victim === 'qemu') await this.#moveOn(writer);
+    else await this.#restart(writer);
+    return findLoss(sandbar, this.#machineId, { first, end: this.#synced }, PATHS);
+  }
+
+  /** Reads all that was ever written, then removes machine and volume. What was lost, in words. */
+  async end(): Promise<string | undefined> {
+    const { sandbar } = this.#around;
+    const loss = await findLoss(sandbar, this.#machineId, { first: 0, end: this.#synced }, PATHS);
+    await sandbar.machines.destroy(this.#machineId);
+    await sandbar.volumes.delete(this.#volumeId);
+    return loss;
+  }
+
+  /** A machine whose QEMU died never runs again: its root disk and its volume go to a new one. */
+  async #moveOn(writer: Writer): Promise<void> {
+    const { sandbar } = this.#around;
+    await retry(async () => {
+      const { state } = await sandbar.machines.get(this.#machineId);
+      if (state !== 'error') throw new Error(`the machine is ${state}`);
+    });
+    this.#synced = await countSynced(sandbar, writer);
+    const { root_volume_id: rootVolumeId } = await sandbar.machines.destroy(this.#machineId, { preserveStorage: true });
+    const next = await sandbar.machines.create({ root_volume_id: rootVolumeId ?? '' });
+    this.#machineId = next.id;
+    await sandbar.volumes.attach(this.#volumeId, { machine_id: next.id, mount_path: MOUNT });
+  }
+
+  /** The machine runs on under a service that comes back; then it is stopped and started. */
+  async #restart(writer: Writer): Promise<void> {
+    const { sandbar } = this.#around;
+    await retry(() => sandbar.execs.cancel(writer.machineId, writer.jobId));
+    await retry(() => sandbar.execs.wait(writer.machineId, writer.jobId));
+    this.#synced = await countSynced(sandbar, writer);
+    await retry(() => sandbar.machines.stop(this.#machineId));
+    await retry(() => sandbar.machines.start(this.#machineId));
+  }
+}
+
+/** Tries again until it works, for a minute. */
+async function retry<T>(work: () => Promise<T>): Promise<T> {
+  for (const until = performance.now() + GIVE_UP_MS; ; await delay(RETRY_MS)) {
+    try {
+      return await work();
+    } catch (error) {
+      if (performance.now() > until) throw error;
+    }
+  }
+}
