@@ -1,19 +1,25 @@
 // Imports of images that the test made itself, by the real skopeo and umoci: what a stranger's image may hold, and what
 // it must never do to the host. Nothing is booted here.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { importImage } from '../src/images/import/import.ts';
+import { judgeLayout } from '../src/images/import/unpack.ts';
 import type { PublishedImage } from '../src/images/publish.ts';
 import { loadImage } from '../src/images/store.ts';
 import { KERNEL_VERSION, lookInto, writeCache } from './support/image-cache.ts';
 import { digestOf, type LayoutImage, type TarItem, tar, writeLayout } from './support/oci-layout.ts';
 
 const execute = promisify(execFile);
+const CLI = new URL('../../cli/bin/sandbar.mjs', import.meta.url).pathname;
 const isRoot = process.getuid?.() === 0;
 
 let folder: string;
@@ -47,6 +53,12 @@ const isThere = (file: string) =>
     () => true,
     () => false,
   );
+
+/** Of all processes of the host. */
+async function commandLines(): Promise<string[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  return Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '')));
+}
 
 describe('an import keeps', { skip: !isRoot }, () => {
   test('modes with setuid, owners, extended attributes, capabilities, devices and links', async () => {
@@ -192,6 +204,35 @@ describe('ISO-8: an import refuses', { skip: !isRoot }, () => {
     await importLayout(layout, { maxFiles: 6 });
   });
 
+  test('a layout that skopeo should not have let through: each digest is computed again', async () => {
+    const scratch = await mkdtemp(path.join(folder, 'judged-'));
+    const layout = path.join(scratch, 'layout');
+    const limits = { bytes: 2 ** 30, files: 100 };
+    const archive = tar([{ name: 'a', data: 'a' }]);
+    const other = tar([{ name: 'a', data: 'b' }]);
+    const mediaType = 'application/vnd.oci.image.layer.v1.tar';
+    const blob = (bytes: Buffer) => path.join(layout, 'blobs', 'sha256', digestOf(bytes).slice('sha256:'.length));
+    const refused = (message: RegExp) => assert.rejects(judgeLayout(scratch, limits), { name: 'ImageError', message });
+
+    await writeLayout(layout, { layers: [archive], mediaType });
+    assert.equal((await judgeLayout(scratch, limits)).files, 1);
+    await writeFile(blob(archive), other);
+    await refused(/a layer has the digest sha256:/);
+    await truncate(blob(archive), 512);
+    await refused(/has 512 bytes instead of 2048/);
+    await rm(blob(archive));
+    await refused(/is missing/);
+
+    await writeLayout(layout, { layers: [archive], mediaType, diffIds: [digestOf(other)] });
+    await refused(/an unpacked layer has the digest/);
+    await writeLayout(layout, { layers: [archive], mediaType, diffIds: [] });
+    await refused(/does not have the layers of its manifest/);
+    await writeLayout(layout, { layers: [archive], mediaType: `${mediaType}+zstd` });
+    await refused(/only tar and tar\+gzip/);
+    await writeLayout(layout, { layers: [archive] }, { layers: [other] });
+    await refused(/does not name one image/);
+  });
+
   test('another architecture, alone or among others, and a layout that does not say which image is meant', async () => {
     const layers = [[{ name: 'a', data: 'a' }]];
     const arm = { os: 'linux', architecture: 'arm64' };
@@ -300,6 +341,45 @@ describe('an import', { skip: !isRoot }, () => {
     const current = await loadImage(cacheDir, 'raced');
     assert.ok(made.some(({ image }) => image.key === current.key));
     assert.deepEqual(await Promise.all(made.map((one) => look(one, 'cat /which'))), ['one', 'two']);
+  });
+
+  test('that is killed leaves the stack as it was, no process, and what the next one clears away', async () => {
+    const { image } = await importLayout(await layoutOf({ layers: [[{ name: 'before', data: '1' }]] }), {
+      name: 'killed',
+    });
+    const layout = await layoutOf({ layers: [[{ name: 'after', data: randomBytes(8 * 2 ** 20) }]] });
+    const env = { ...process.env, SANDBAR_CACHE: cacheDir };
+    const child = spawn(process.execPath, [CLI, 'image', 'import', 'killed', `oci:${layout}`], { env });
+    const ended = once(child, 'exit');
+    for await (const line of createInterface({ input: child.stderr })) {
+      if (line.startsWith('checking its layers')) child.kill('SIGKILL');
+    }
+    assert.deepEqual(await ended, [null, 'SIGKILL']);
+    assert.equal((await loadImage(cacheDir, 'killed')).key, image.key);
+    const [left = ''] = await readdir(path.join(cacheDir, 'import'));
+    while ((await commandLines()).some((line) => line.includes(left))) await setImmediate();
+    await importLayout(layout, { name: 'killed' });
+    assert.deepEqual(await readdir(path.join(cacheDir, 'import')), []);
+  });
+
+  test('on a full disk says so and leaves nothing', async () => {
+    const small = path.join(folder, 'small');
+    await mkdir(small);
+    await execute('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', small]);
+    try {
+      await writeCache(small);
+      const common = { cacheDir: small, name: 'full', isInsecure: false, log: () => {} };
+      const large = await layoutOf({ layers: [[{ name: 'noise', data: randomBytes(20 * 2 ** 20) }]] });
+      const full = { name: 'ImageError', message: /^The disk is full/ };
+      await assert.rejects(importImage({ ...common, reference: `oci:${large}` }), full);
+      const fits = await layoutOf({ layers: [[{ name: 'noise', data: 'few' }]] });
+      const noRoom = { name: 'ImageError', message: /needs 1\.0 GB, and .*small.* has 0\.0 GB/ };
+      await assert.rejects(importImage({ ...common, reference: `oci:${fits}` }), noRoom);
+      assert.deepEqual(await readdir(path.join(small, 'import')), []);
+      assert.deepEqual(await readdir(path.join(small, 'images')), ['base']);
+    } finally {
+      await execute('umount', [small]);
+    }
   });
 
   test('of an archive that docker saves', async () => {

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { buildImage } from '@sandbar/host-agent/images/build.ts';
 import { importImage } from '@sandbar/host-agent/images/import/import.ts';
 import type { PublishedImage } from '@sandbar/host-agent/images/publish.ts';
+import { requireRecipe } from '@sandbar/host-agent/images/recipe.ts';
 import { readConfig } from './config.ts';
 import { silentProgress } from './progress.ts';
 import { ensureGo } from './setup/go-toolchain.ts';
@@ -15,6 +16,7 @@ type Log = (line: string) => void;
 /** Builds a stack of `images/`. Throws Problem or ImageError with what to do. */
 export async function buildStack(stack: string, log: Log): Promise<PublishedImage> {
   const { cacheDir, checkout, isRoot } = readConfig(process.env, process.getuid?.() ?? -1);
+  await requireRecipe(stack);
   const progress = { ...silentProgress, say: log };
   await ensureSystemPackages(isRoot, progress);
   const sourceDir = path.join(checkout, 'guest-agent');

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { readImageRecipe, readKernelRecipe } from './recipe.ts';
+import { readImageRecipe, readKernelRecipe, requireRecipe } from './recipe.ts';
 
 const SOURCE_TREE = path.join(import.meta.dirname, '..', '..', '..', '..', 'images');
 
@@ -17,6 +17,13 @@ test('the recipes of the source tree are valid', async () => {
   assert.equal(image.isDefault, true);
   assert.match(image.signingKeys, /BEGIN PGP PUBLIC KEY BLOCK/);
   assert.equal((await readKernelRecipe(SOURCE_TREE)).suite, image.suite);
+});
+
+test('a recipe that is none is said, with those that there are', async () => {
+  await requireRecipe('python');
+  for (const name of ['pyhton', 'kernel', 'keys', '../images/base', '']) {
+    await assert.rejects(requireRecipe(name), { name: 'ImageError', message: /only base, node, python$/ });
+  }
 });
 
 describe('image recipe', () => {

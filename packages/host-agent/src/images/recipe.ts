@@ -2,7 +2,8 @@
  * Reads what an image is made of. The recipes are data that people edit, so every field is checked here and a mistake
  * is named by file and field before anything is downloaded.
  */
-import { readFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from './image-error.ts';
 
@@ -64,6 +65,14 @@ export async function readImageRecipe(recipesDir: string, stack: string): Promis
     minRootfsGb: fields.positiveInteger('min_rootfs_gb'),
     signingKeys: await readSigningKeys(recipesDir, suite),
   };
+}
+
+/** Throws ImageError naming the recipes that there are, when this is none of them. */
+export async function requireRecipe(stack: string, recipesDir = RECIPES): Promise<void> {
+  const folders = await readdir(recipesDir);
+  const recipes = folders.filter((name) => existsSync(path.join(recipesDir, name, 'image.json'))).sort();
+  if (recipes.includes(stack)) return;
+  throw new ImageError(`There is no recipe "${stack}" in ${recipesDir}, only ${recipes.join(', ')}`);
 }
 
 /** Reads `<recipesDir>/kernel/kernel.json`; throws ImageError when it is missing or a field is wrong. */

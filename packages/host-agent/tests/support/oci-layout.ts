@@ -29,6 +29,8 @@ export type LayoutImage = {
   /** Of the layers; gzip unless said. */
   mediaType?: string;
   tag?: string;
+  /** What the configuration says of the layers, when that is not what they are. */
+  diffIds?: readonly string[];
   /** Whether the index says the platform, as for one of several. */
   isPlatformNamed?: boolean;
 };
@@ -53,16 +55,17 @@ export async function writeLayout(folder: string, ...images: readonly LayoutImag
   return folder;
 }
 
-async function writeManifest(folder: string, { layers, config = {}, platform = LINUX, mediaType }: LayoutImage) {
+async function writeManifest(folder: string, image: LayoutImage) {
+  const { layers, config = {}, platform = LINUX, mediaType } = image;
   const archives = layers.map((layer) => (Buffer.isBuffer(layer) ? layer : tar(layer)));
-  const diffIds = archives.map(digestOf);
+  const diffIds = image.diffIds ?? archives.map(digestOf);
   const descriptors = [];
   for (const archive of archives) {
     const type = mediaType ?? 'application/vnd.oci.image.layer.v1.tar+gzip';
     descriptors.push(await writeBlob(folder, type, compressAs(type, archive)));
   }
-  const image = { ...platform, config, rootfs: { type: 'layers', diff_ids: diffIds } };
-  const described = await writeBlob(folder, 'application/vnd.oci.image.config.v1+json', JSON.stringify(image));
+  const configuration = { ...platform, config, rootfs: { type: 'layers', diff_ids: diffIds } };
+  const described = await writeBlob(folder, 'application/vnd.oci.image.config.v1+json', JSON.stringify(configuration));
   const manifest = { schemaVersion: 2, mediaType: MANIFEST, config: described, layers: descriptors };
   return writeBlob(folder, MANIFEST, JSON.stringify(manifest));
 }

@@ -43,7 +43,8 @@ export const IMPORT_TEST_REQUIREMENTS: readonly Requirement[] = [
   { package: 'skopeo', shownBy: { program: 'skopeo' } },
   { package: 'umoci', shownBy: { program: 'umoci' } },
   { package: 'docker-registry', shownBy: { program: 'docker-registry' } },
-  { package: 'busybox-static', shownBy: { program: 'busybox' } },
+  // The other package of this program needs libraries.
+  { package: 'busybox-static', shownBy: { file: '/var/lib/dpkg/info/busybox-static.list' } },
 ];
 
 /** The packages whose programs this machine lacks. */

@@ -51,7 +51,7 @@ export function importImage(options: ImportOptions): Promise<PublishedImage> {
   const { cacheDir, name, reference, isInsecure, maxGb = DEFAULT_MAX_GB, maxFiles = DEFAULT_MAX_FILES } = options;
   checkStackName(name);
   const source = parseReference(reference, isInsecure);
-  requireTools();
+  requireTools(cacheDir);
   const limits = { bytes: maxGb * GIB, files: maxFiles };
   return explainDiskErrors(cacheDir, () =>
     withTemporaryFolder(path.join(cacheDir, 'import'), (scratch) => importInto(scratch, options, { source, limits })),

@@ -100,8 +100,13 @@ describe('ISO-8: a confined program', { skip: !isRoot }, () => {
   });
 });
 
-test('what an import needs and is missing is named at once, with its packages', { skip: !isRoot }, () => {
+test('what an import needs and is missing is named at once, with its packages', () => {
   const says = /needs skopeo and bubblewrap: apt-get install skopeo bubblewrap$/;
-  assert.throws(() => requireTools((program) => program === 'umoci'), { name: 'ImageError', message: says });
-  requireTools(() => true);
+  assert.throws(() => requireTools('/cache', (program) => program === 'umoci', true), {
+    name: 'ImageError',
+    message: says,
+  });
+  requireTools('/cache', () => true, true);
+  const asUser = { name: 'ImageError', message: /run it with sudo and SANDBAR_CACHE=\/cache$/ };
+  assert.throws(() => requireTools('/cache', () => true, false), asUser);
 });

@@ -12,9 +12,15 @@ const TOOLS: readonly (readonly [string, string])[] = [
 ];
 
 /** Throws ImageError naming all packages that are missing at once, and for an account that cannot write owners. */
-export function requireTools(isThere: (program: string) => boolean = isOnPath): void {
-  if (process.getuid?.() !== 0) {
-    throw new ImageError('Importing an image keeps the owners of its files, which only root may: run it with sudo');
+export function requireTools(
+  cacheDir: string,
+  isThere: (program: string) => boolean = isOnPath,
+  isRoot = process.getuid?.() === 0,
+): void {
+  if (!isRoot) {
+    throw new ImageError(
+      `Importing an image keeps the owners of its files, which only root may: run it with sudo and SANDBAR_CACHE=${cacheDir}`,
+    );
   }
   const missing = TOOLS.filter(([program]) => !isThere(program)).map(([, name]) => name);
   if (missing.length === 0) return;
