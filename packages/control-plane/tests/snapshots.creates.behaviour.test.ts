@@ -152,9 +152,12 @@ describe('POST /v1/machines with snapshot_id', () => {
 
   it('goes to the host of the snapshot, whose lack of room or absence is a 503', async () => {
     const id = await snap(await create());
+    // Another one that has more room and answers, as far as anybody knows.
+    const other = randomUUID();
     await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
-      select gen_random_uuid(), version, boot_id, isolation, network, '10.84.0.0/16', cpus, 1000000, images
+      select ${other}, version, boot_id, isolation, network, '10.84.0.0/16', cpus, 1000000, images
       from hosts`.execute(db);
+    for (const { app } of bed.replicas) app.hosts.setConnected(other, true);
     const full = await post({ snapshot_id: id, memory_mb: 65_536 });
     assert.deepEqual([full.status, full.json.code], [503, 'fleet_capacity']);
     assert.match(full.json.detail, /host of the snapshot .* limit of the fleet, not a quota/);
@@ -162,7 +165,8 @@ describe('POST /v1/machines with snapshot_id', () => {
     const { json } = await post({ snapshot_id: id });
     const row = await db.selectFrom('machines').selectAll().where('id', '=', json.id).executeTakeFirstOrThrow();
     assert.equal(row.host_id, FAKE_HOST_ID);
-    await db.deleteFrom('hosts').where('id', '<>', FAKE_HOST_ID).execute();
+    for (const { app } of bed.replicas) app.hosts.setConnected(other, false);
+    await db.deleteFrom('hosts').where('id', '=', other).execute();
     await host.away();
     await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.connectedIds().length === 0));
     const away = await post({ snapshot_id: id });

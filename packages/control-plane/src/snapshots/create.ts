@@ -9,7 +9,7 @@ import { type Claim, withMachineClaim } from '../machines/claim.ts';
 import { ClaimLost } from '../machines/refusals.ts';
 import { findMachine } from '../machines/store.ts';
 import { checkAction, checkNotLeaving } from '../machines/transition.ts';
-import { beginSnapshot, recordSnapshot } from './store.ts';
+import { beginSnapshot, findSnapshot, recordSnapshot } from './store.ts';
 import { undoSnapshot } from './undo.ts';
 
 /**
@@ -62,17 +62,22 @@ async function take(
     return await recordSnapshot(app, claim, taken);
   } catch (error) {
     // Who took the machine over to delete it removes its snapshots as well.
-    if (!(error instanceof ClaimLost)) await tryToUndo(app, claim, snapshot.id);
-    throw error;
+    if (error instanceof ClaimLost || (await tryToUndo(app, claim, snapshot.id))) throw error;
+    // It was recorded, and only the answer was lost.
+    return findSnapshot(app, machine.account_id, snapshot.id).catch(() => Promise.reject(error));
   }
 }
 
-/** The undo's own failure is logged and left to the reconciler: the client gets the error that made it necessary. */
-async function tryToUndo(app: App, claim: Claim, snapshotId: string): Promise<void> {
+/**
+ * False when there is nothing to undo. The undo's own failure is logged and left to the reconciler: the client gets the
+ * error that made it necessary.
+ */
+async function tryToUndo(app: App, claim: Claim, snapshotId: string): Promise<boolean> {
   try {
-    await undoSnapshot(app, claim, snapshotId);
+    return await undoSnapshot(app, claim, snapshotId);
   } catch (err) {
     app.log.warn({ err, snapshot_id: snapshotId }, 'a failed snapshot is left to the reconciler');
     app.reconcileSoon();
+    return true;
   }
 }

@@ -8,10 +8,20 @@ import { attempt } from '../reconcilers/attempt.ts';
 
 const WIDTH = 8;
 
-/** Removes what the host has of it, then its row. Throws what the host refused with. */
-export async function undoSnapshot(app: App, { machine }: Claim, id: string): Promise<void> {
+/**
+ * Removes its row, then what the host has of it: that order, since the statement that made it ready may have been done
+ * although its answer was lost, and then it stays. What the host keeps is of no row, and the reconciler removes it.
+ * Returns whether there was something to undo; throws what the host refused with.
+ */
+export async function undoSnapshot(app: App, { machine }: Claim, id: string): Promise<boolean> {
+  const { numDeletedRows } = await app.db
+    .deleteFrom('snapshots')
+    .where('id', '=', id)
+    .where('change', '=', 'creating')
+    .executeTakeFirst();
+  if (numDeletedRows === 0n) return false;
   await app.hosts.client(machine.host_id).deleteSnapshot(id);
-  await app.db.deleteFrom('snapshots').where('id', '=', id).where('change', '=', 'creating').execute();
+  return true;
 }
 
 /** Undoes, on every host that answers, the snapshots whose makers died. */
