@@ -144,6 +144,29 @@ describe('CTL-2: an attach or detach whose host', () => {
   });
 });
 
+describe('CTL-2: an attach that lost its claim', () => {
+  it('says nothing of what another does by then, though its host did what it asked', async () => {
+    const [machineId, id] = [await makeMachine(), await makeVolume()];
+    host.fault('ensure', 'answerLate', 1);
+    const attaching = attach(id, machineId);
+    await bed.settled(() => id in onHost(machineId));
+    // Another has finished it, and now takes the volume away again.
+    const anothers = sql`claim_token = gen_random_uuid(), claim_expires_at = now() + interval '1 hour'`;
+    await sql`update machines set ${anothers} where id = ${machineId}`.execute(db);
+    await sql`update volumes set state = 'attached', change = 'detaching' where id = ${id}`.execute(db);
+    host.heal();
+    assert.equal((await attaching).status, 409);
+    assert.equal((await rowOf(id))?.change, 'detaching');
+    assert.deepEqual(await entriesOf(id), ['volume.created']);
+    await sql`update machines set claim_expires_at = now(), generation = generation + 1 where id = ${machineId}`.execute(
+      db,
+    );
+    await bed.settled(() => isStill(id));
+    assert.deepEqual(onHost(machineId), {});
+    await checkAll(bed);
+  });
+});
+
 describe('CTL-2: a create whose host', () => {
   const faults: [string, Fault, number][] = [
     ['drops before it acts', 'drop', 503],

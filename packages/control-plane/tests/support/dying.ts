@@ -1,53 +1,73 @@
-// A process that dies at a step of its choice: what it asks of the database or of a host is counted, and from the fatal step
-// on nothing is done any more, not even its clean-up; the connection that it used breaks, as it does when a process ends.
+// A process that meets its fate at a step of the test's choice. What it asks of the database or of a host is counted; its
+// connections are its own. When it dies, nothing that it asks from that step on is done, not even its clean-up. When an
+// answer is lost, that one step is done, but the connection breaks before the process hears of it, and it lives on.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
 import type { App } from '../../src/app.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import type { HostClient } from '../../src/hosts/client.ts';
+import { type HostClient, HostUnavailable } from '../../src/hosts/client.ts';
 
-type Process = { steps: number; diesAt: number };
+export type Fate = 'dies' | 'loses the answer';
+type Process = { steps: number; fate: Fate; at: number };
+type Step = 'done' | 'dead' | 'unheard';
 
 const processes = new AsyncLocalStorage<Process>();
 
-class Dead extends Error {}
-
-/** Whether the step of the running process is done; it is not when the process is dead by then. */
-function takeStep(): boolean {
+function takeStep(): Step {
   const process = processes.getStore();
-  return process === undefined || ++process.steps < process.diesAt;
+  if (!process || ++process.steps < process.at) return 'done';
+  if (process.fate === 'dies') return 'dead';
+  return process.steps === process.at ? 'unheard' : 'done';
 }
 
-const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
+const broken = () => Object.assign(new Error('Connection terminated unexpectedly'), { code: 'ECONNRESET' });
+
+const query = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>;
 pg.Client.prototype.query = function (this: pg.Client & { connection: pg.Connection }, ...args: unknown[]) {
-  if (takeStep()) return Reflect.apply(query, this, args);
-  this.connection.stream.destroy();
-  return Promise.reject(new Dead('the process is dead'));
+  const step = takeStep();
+  if (step === 'done') return Reflect.apply(query, this, args);
+  const breakOff = (): Promise<never> => {
+    this.connection.stream.destroy();
+    return Promise.reject(broken());
+  };
+  return step === 'dead' ? breakOff() : Reflect.apply(query, this, args).then(breakOff, breakOff);
 } as pg.Client['query'];
 
-/** The app of a process that can die, with connections of its own. */
-function dyingApp(app: App): App {
-  const db = openDatabase(app.config.databaseUrl, app.log);
+/** The app of such a process; its own reconciler does nothing. */
+function appOf(app: App): App {
   const client = (hostId: string): HostClient =>
     new Proxy(app.hosts.client(hostId), {
       get: (target, name: keyof HostClient) => {
-        const method = target[name] as (...args: unknown[]) => unknown;
-        return (...args: unknown[]) =>
-          takeStep() ? Reflect.apply(method, target, args) : Promise.reject(new Dead('the process is dead'));
+        const method = target[name] as (...args: unknown[]) => Promise<unknown>;
+        const unheard = () => Promise.reject(new HostUnavailable(true, broken()));
+        return (...args: unknown[]) => {
+          const step = takeStep();
+          if (step === 'dead') return unheard();
+          const answer = Reflect.apply(method, target, args);
+          return step === 'done' ? answer : answer.then(unheard, unheard);
+        };
       },
     });
-  // Its own reconciler dies with it.
+  const db = openDatabase(app.config.databaseUrl, app.log);
   return { ...app, db, hosts: { ...app.hosts, client }, reconcileSoon: () => undefined };
 }
 
 /**
- * Runs `work` in a process that dies right before its `diesAt`th step, counted from 1. Returns whether it died; when not,
- * `work` came to its own end, whichever.
+ * Runs `work` in a process that meets its fate at its `at`th step, counted from 1. Returns whether it came to that step;
+ * what `work` throws is nobody's business.
  */
-export async function runUntilDeath(app: App, diesAt: number, work: (app: App) => Promise<unknown>): Promise<boolean> {
-  const process: Process = { steps: 0, diesAt };
-  const dying = dyingApp(app);
-  await processes.run(process, () => work(dying).catch(() => undefined));
-  await dying.db.destroy();
-  return process.steps >= diesAt;
+export async function runWithFate(
+  app: App,
+  { fate, at }: { fate: Fate; at: number },
+  work: (app: App) => Promise<unknown>,
+): Promise<boolean> {
+  const process: Process = { steps: 0, fate, at };
+  const own = appOf(app);
+  await processes.run(process, () => work(own).catch(() => undefined));
+  await own.db.destroy();
+  return process.steps >= at;
 }
+
+/** The same for one that dies right before its `diesAt`th step. */
+export const runUntilDeath = (app: App, diesAt: number, work: (app: App) => Promise<unknown>): Promise<boolean> =>
+  runWithFate(app, { fate: 'dies', at: diesAt }, work);
