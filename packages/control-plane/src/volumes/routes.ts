@@ -138,7 +138,11 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       params: VolumeParams,
       response: { 200: Volume },
     },
-    config: { access: 'full', errors: ['conflict', 'host_unavailable'], examples: { response: example } },
+    config: {
+      access: 'full',
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      examples: { response: example },
+    },
     handler: async (request) => toVolume(await detachVolume(app, callerOf(request).accountId, request.params.id)),
   });
 
