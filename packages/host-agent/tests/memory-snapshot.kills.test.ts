@@ -149,11 +149,14 @@ describe('memory snapshots', () => {
       host.hypervisor.isFaulty = (point) => point === step;
       await assert.rejects(take(host, 1), ServiceError, step);
       host.hypervisor.isFaulty = () => false;
+      const vm = vmOf(host, 1);
       assert.deepEqual(
-        [host.snapshots.ids(), vmOf(host, 1).isHeld, host.registry.reports()[0]?.status],
-        [[], false, 'running'],
+        [host.snapshots.ids(), vm.isHeld, vm.savesUnderWay, host.registry.reports()[0]?.status],
+        [[], false, 0, 'running'],
         step,
       );
+      assert.equal(vm.areProcessesHeld, step === 'releaseProcesses', step);
+      assert.equal(vm.isFrozen, step === 'thaw', step);
       assert.equal((await take(host, 1)).kind, 'memory', step);
       await ensure(host, 2, 1, { snapshot_id: SNAPSHOT });
       assert.equal(startOf(host, 2), 'restore', step);
@@ -221,6 +224,20 @@ describe('memory snapshots', () => {
     });
     assert.equal(startOf(host, 1), 'boot');
     assert.equal(host.layers.list().length, 1);
+    checkMachines(host);
+  });
+
+  it('a machine that never went on from it can be restored to its disk', async () => {
+    const host = await withSnapshot();
+    host.hypervisor.resumeFingerprint = 'an update';
+    await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT }), { code: 'conflict' });
+    await host.registry.ensure(idOf(2), {
+      generation: 2,
+      desired: 'running',
+      spec: specOf(2),
+      restore_snapshot_id: SNAPSHOT,
+    });
+    assert.equal(startOf(host, 2), 'boot');
     checkMachines(host);
   });
 

@@ -193,6 +193,8 @@ export class FakeVm implements Vm {
   /** What holds a mounted volume, by volume: its unmount is refused with this. */
   readonly holders = new Map<string, string>();
   isFrozen = false;
+  /** Memory that was saved and neither completed nor abandoned. */
+  savesUnderWay = 0;
   areProcessesHeld = false;
   runDir: string;
   isHeld = false;
@@ -346,7 +348,9 @@ export class FakeVm implements Vm {
       await whileStopped().finally(() => {
         this.isHeld = false;
       });
-      return { complete: () => this.step('completeMemory', () => {}), abandon: async () => {} };
+      this.savesUnderWay++;
+      const end = async () => void this.savesUnderWay--;
+      return { complete: () => this.step('completeMemory', () => {}).finally(end), abandon: end };
     });
   }
 
