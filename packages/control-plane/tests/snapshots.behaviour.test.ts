@@ -405,6 +405,24 @@ describe('POST /v1/snapshots/{id}/restore', () => {
     assert.equal(host.machines.get(machine)?.restores.length, 1);
   });
 
+  it('that is half done does not stop a machine whose host tells that it ended for it', async () => {
+    const machine = await create();
+    const id = await snap(machine);
+    host.fault('ensure', 'drop');
+    assert.equal((await api('POST', `/v1/snapshots/${id}/restore`)).status, 503);
+    const known = host.machines.get(machine);
+    assert(known);
+    known.report = { ...known.report, generation: known.report.generation + 1 };
+    host.end(machine, 'stopped', null);
+    const before = host.callsOf('list');
+    await bed.settled(() => host.callsOf('list') > before + 6);
+    assert.equal((await machineOf(machine)).state, 'running');
+    host.heal();
+    await bed.settled(async () => (await actionsOf(machine))[0] === 'snapshot.restored');
+    assert.equal((await machineOf(machine)).state, 'running');
+    assert.equal(host.machines.get(machine)?.report.status, 'running');
+  });
+
   it('that is half done is finished before anything else is done to the machine', async () => {
     const machine = await create();
     const id = await snap(machine);

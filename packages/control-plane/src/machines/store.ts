@@ -98,6 +98,8 @@ async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineR
     .where('state', 'in', [...guard.from])
     .where('generation', '<=', guard.observedGeneration)
     .where('desired', 'not in', LEAVING)
+    // Its host may be in the middle of it.
+    .where('restoring_snapshot_id', 'is', null)
     .where(claimIsFree)
     .executeTakeFirst();
 }

@@ -40,12 +40,12 @@ export async function undoOrphanedSnapshots(app: App): Promise<void> {
   await forEachBounded(rows, WIDTH, ({ id }) => attempt(app, { machine_id: id }, () => undoOrphansOf(app, id)));
 }
 
-/** Undoes what nobody makes any more of one machine; its deletion would have taken them along. */
+/** Undoes what nobody makes any more of one machine; its deletion, when that is under way, takes them along. */
 export async function undoOrphansOf(app: App, machineId: string): Promise<void> {
   const claim = await tryClaim(app, machineId);
   if (!claim) return;
   await holdClaim(app, claim, async () => {
-    if (isLeaving(claim.machine.desired)) return;
+    if (isLeaving(claim.machine.desired) && claim.machine.state !== 'destroyed') return;
     const orphans = await app.db
       .selectFrom('snapshots')
       .select('id')
