@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
 import { mkdir, mkdtemp, readlink, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -36,19 +37,27 @@ describe('a published image', () => {
     assert.deepEqual((await findMachineImage(cacheDir, 'other')).exec, exec);
   });
 
-  test('is told by a running agent at once, without its timer', async () => {
+  test('is told by a running agent at once, without its timer', { timeout: 30_000 }, async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
     const base = await nameless();
-    const { promise, resolve } = Promise.withResolvers<void>();
     const warnings: unknown[] = [];
     const log = { warn: (details: unknown) => void warnings.push(details) };
-    const watch = await watchImages(cacheDir, log, () => watch.current().length === 2 && resolve());
+    const events = new EventEmitter<{ read: [] }>();
+    const watch = await watchImages(cacheDir, log, () => events.emit('read'));
+    const described = async (...wanted: string[]) => {
+      const isTold = () =>
+        watch
+          .current()
+          .map(({ description }) => description)
+          .join() === wanted.join();
+      while (!isTold()) await once(events, 'read');
+    };
     try {
-      assert.deepEqual(
-        watch.current().map(({ stack }) => stack),
-        ['base'],
-      );
+      await described('A base');
       await publishImage(cacheDir, { ...base, stack: 'other', default: false }, quiet);
-      await promise;
+      await described('A base', 'A base');
+      await publishImage(cacheDir, { ...base, stack: 'other', default: false, description: 'Anew' }, quiet);
+      await described('A base', 'Anew');
       assert.deepEqual(warnings, []);
     } finally {
       watch.close();

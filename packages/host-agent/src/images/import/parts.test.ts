@@ -1,9 +1,12 @@
 // The parts of an import that need no image: where paths lead, how large a disk is, what a program sees.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { type confinedArgs, runConfined, TREE_CAPABILITIES } from './confinement.ts';
 import { BYTES_PER_INODE, diskSizeGb, FEATURES } from './file-system.ts';
 import { requireTools } from './tools.ts';
@@ -52,6 +55,14 @@ describe('a disk of an import', () => {
   });
 });
 
+function commandLine(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'latin1');
+  } catch {
+    return '';
+  }
+}
+
 describe('ISO-8: a confined program', { skip: !isRoot }, () => {
   const run = (script: string, capabilities: Parameters<typeof confinedArgs>[0]['capabilities'] = TREE_CAPABILITIES) =>
     runConfined({
@@ -92,6 +103,26 @@ describe('ISO-8: a confined program', { skip: !isRoot }, () => {
     ]) {
       await assert.rejects(run(script), { name: 'ImageError' }, script);
     }
+  });
+
+  test('ends with whoever started it, however that ended', { timeout: 60_000 }, async () => {
+    const request = {
+      command: 'sleep',
+      args: ['86400.25'],
+      readOnly: [],
+      writable: [],
+      capabilities: [],
+      fileBytes: 0,
+    };
+    const program = `(await import('${import.meta.dirname}/confinement.ts')).runConfined(${JSON.stringify(request)})`;
+    const starter = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: 'ignore' });
+    const sleepers = () =>
+      readdirSync('/proc').filter(
+        (pid) => commandLine(pid).startsWith('sleep\0') && commandLine(pid).includes('86400.25'),
+      );
+    while (sleepers().length === 0) await setImmediate();
+    starter.kill('SIGKILL');
+    while (sleepers().length > 0) await setImmediate();
   });
 
   test('has no capability that it was not given', async () => {
