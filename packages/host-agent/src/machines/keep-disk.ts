@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { LayerStore } from '../storage/layers.ts';
 import { ensureOverlay, virtualBytesOf } from '../storage/overlay.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { MachineRecord } from './record.ts';
@@ -14,19 +13,20 @@ import { DISK, type RootDisk } from './root-disk.ts';
  * whole, and like {@link VolumeStore.keep}.
  */
 export async function keepDisk(
-  { volumes, layers: store }: { volumes: VolumeStore; layers: LayerStore },
+  volumes: VolumeStore,
   volumeId: string,
   { id: machine_id, disk }: { id: string; disk: RootDisk },
-  record: MachineRecord,
+  record: () => MachineRecord,
 ): Promise<void> {
-  const { spec, image, layers } = record;
   if (!existsSync(disk.folder)) return;
   if (!volumes.has(volumeId)) {
+    disk.settle();
     const damage = disk.damage();
     if (damage !== undefined) throw new ServiceError('not_found', `there is no disk to keep: ${damage}`);
-    const base = { imagePath: image.rootfsPath, layerPaths: store.pathsOf(layers) };
-    await ensureOverlay(disk.path, base, spec.rootfs_size_gb);
+    const base = { imagePath: record().image.rootfsPath, layerPaths: disk.layerPaths };
+    await ensureOverlay(disk.path, base, record().spec.rootfs_size_gb);
   }
+  const { spec, image, layers } = record();
   const { stack, rootfs_size_gb: size_gb } = spec;
   await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }

@@ -32,6 +32,7 @@ import { settleRunningDisk } from '../snapshots/freeze-disk.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import { takeSnapshot } from '../snapshots/take-snapshot.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
+import { syncPath } from '../storage/durable.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { writeRecord, writeRecordDurably } from '../storage/record-file.ts';
@@ -84,6 +85,7 @@ export class Machine {
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
   #queue: Promise<unknown> = Promise.resolve();
+  #synced: Promise<void> = Promise.resolve();
   /** Aborted by every destroy: a boot under way is given up. */
   readonly #destroying = new AbortController();
   /** Aborted by a destroy that keeps nothing, which does not wait for the guest to write its files out. */
@@ -110,6 +112,7 @@ export class Machine {
       volumes: rootVolumes,
       record: () => this.#record,
       save: (changes) => this.#save(changes, writeRecordDurably),
+      saveSoon: (changes) => this.#save(changes),
     });
     this.#flattening = new Flattening({
       machineId: id,
@@ -148,6 +151,7 @@ export class Machine {
     try {
       await machine.#jobs.load();
       machine.#disk.begin(origin());
+      if (machine.#record.layers.length > 0) machine.#beginSync();
     } catch (error) {
       if (made) await rm(machine.#dir, { recursive: true, force: true });
       throw isDiskFull(error) ? diskFull(error) : error;
@@ -217,7 +221,7 @@ export class Machine {
       await this.#tearDown();
       if (keepVolumeId !== undefined) await this.#keepDisk(keepVolumeId);
       await rm(this.#dir, { recursive: true, force: true });
-      this.#host.onLayersLeft();
+      if (this.#record.layers.length > 0) this.#host.onLayersLeft();
     });
   }
 
@@ -292,6 +296,7 @@ export class Machine {
       this.#host.onMachineChange(this.report());
       const vm = await this.#boot();
       await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
+      await this.#synced;
       this.#save({ status: 'running', reason: null, hasDisk: true, resumes: null });
     } catch (error) {
       const failure = startFailure(error);
@@ -424,7 +429,7 @@ export class Machine {
   /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
-    await keepDisk(this.#host, volumeId, { id: this.id, disk: this.#disk }, this.#record);
+    await keepDisk(this.#host.volumes, volumeId, { id: this.id, disk: this.#disk }, () => this.#record);
   }
 
   /**
@@ -458,6 +463,12 @@ export class Machine {
     const record = { ...this.#record, ...changes };
     if (existsSync(this.#dir)) write(join(this.#dir, RECORD), record);
     this.#record = record;
+  }
+
+  /** Writes out what the machine stands on while it starts: it may not run from layers that a power cut makes unknown. */
+  #beginSync(): void {
+    this.#synced = syncPath(join(this.#dir, RECORD)).then(() => syncPath(this.#dir));
+    this.#synced.catch(() => {});
   }
 
   #warn(err: unknown, message: string): void {

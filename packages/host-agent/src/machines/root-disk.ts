@@ -31,6 +31,8 @@ export type RootDiskOptions = {
   record: () => MachineRecord;
   /** Changes the record, durably. Throws `fleet_capacity` on a full disk; it is as it was then. */
   save: (changes: Partial<MachineRecord>) => void;
+  /** The same, and a power cut in the next seconds may undo it. */
+  saveSoon: (changes: Partial<MachineRecord>) => void;
 };
 
 export class RootDisk {
@@ -89,6 +91,10 @@ export class RootDisk {
         'host_unavailable',
         'the record of the machine was lost, and with it what its disk stands on',
       );
+    if (this.#record.spec.root_volume_id === undefined) {
+      this.#options.saveSoon(origin);
+      return;
+    }
     this.#options.save(origin);
     this.#takeVolume();
   }
@@ -105,7 +111,8 @@ export class RootDisk {
 
   /** Makes the empty overlay at `nextPath` and notes which layer the disk will be. Throws `fleet_capacity` on a full disk. */
   beginFreeze(layerId: string): void {
-    const { image, layers, spec } = this.#record;
+    const { image, layers, spec, freezing } = this.#record;
+    if (freezing !== null) throw new Error('the disk is being frozen already');
     // It will lie on the disk in its place as a layer.
     const layerPaths = this.#options.layers.pathsOf([...layers, layerId]);
     makeOverlay(this.nextPath, { imagePath: image.rootfsPath, layerPaths }, spec.rootfs_size_gb);

@@ -40,6 +40,7 @@ export async function freezeRunningDisk(
 
 /** The same for a machine that does not run. Nothing is frozen of one that has no disk yet. */
 export function freezeStoppedDisk(disk: RootDisk): void {
+  disk.settle();
   if (!disk.isThere) return;
   disk.beginFreeze(randomUUID());
   disk.finishFreeze();

@@ -120,12 +120,13 @@ export class SnapshotStore {
 
   /** Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk; it is none then. */
   add(id: string, record: SnapshotRecord): HostSnapshot {
-    const made = mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });
+    const isNew = !existsSync(this.dirOf(id));
     try {
+      mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });
       writeRecordDurably(this.#recordPath(id), record);
     } catch (error) {
-      if (made) rmSync(this.dirOf(id), { recursive: true, force: true });
-      throw error;
+      if (isNew) rmSync(this.dirOf(id), { recursive: true, force: true });
+      throw isDiskFull(error) ? diskFull(error) : error;
     }
     return reportOf(id, record);
   }

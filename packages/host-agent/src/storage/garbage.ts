@@ -52,6 +52,7 @@ export class Garbage {
   /** What would be removed; drops templates. Throws when a record cannot be read. */
   strays(): { id: string; path: string }[] {
     const { layers, dropTemplates } = this.#options;
+    if (layers.list().length === 0) return [];
     const needed = new Set(this.#needed().map((id) => layers.pathOf(id)));
     for (const path of dropTemplates((one) => needed.has(one))) needed.add(path);
     return layers.list().filter(({ path }) => !needed.has(path));
