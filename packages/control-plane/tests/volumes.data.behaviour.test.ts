@@ -136,9 +136,11 @@ describe('POST /v1/volumes', () => {
     const listed = async () => (await api('GET', '/v1/volumes')).json.volumes.map(({ id }: { id: string }) => id);
     const before = await listed();
     host.fault('ensureVolume', 'hang', 1);
+    const from = host.calls.length;
     const making = api('POST', '/v1/volumes', { body: { size_gb: 5 } });
-    await bed.settled(() => host.calls.at(-1)?.operation === 'ensureVolume');
-    const id = host.calls.at(-1)?.machineId ?? '';
+    const asked = () => host.calls.slice(from).find(({ operation }) => operation === 'ensureVolume');
+    await bed.settled(() => asked() !== undefined);
+    const id = asked()?.machineId ?? '';
     assert.deepEqual(await listed(), before);
     for (const [method, path] of [
       ['GET', ''],
@@ -236,6 +238,15 @@ describe('attach', () => {
     for (const path of wrong) {
       assert.deepEqual(refusalOf(await attach(id, machineId, path)), [400, 'validation_error'], JSON.stringify(path));
     }
+    const { json } = await attach(id, machineId, '/a/../b');
+    assert.match(
+      json.detail,
+      /^mount_path must be an absolute path of at most 255 characters in its shortest form: no "."/,
+    );
+    assert.match(
+      (await attach(id, machineId, '/run/x')).json.detail,
+      /must not be at or below .*: the machine needs \/run/,
+    );
     const body = { machine_id: machineId };
     for (const strange of [{}, { machine_id: 'x' }, { ...body, read_only: true }, { ...body, mount_path: null }]) {
       assert.equal((await api('POST', `/v1/volumes/${id}/attach`, { body: strange })).status, 400);

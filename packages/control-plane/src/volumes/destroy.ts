@@ -45,6 +45,7 @@ export async function finishVolumeDeletes(app: App): Promise<void> {
 }
 
 function notDeletable({ state, change, machine_id }: VolumeRow): ServiceError {
+  if (machine_id === null) return new ServiceError('conflict', 'The volume was being detached. Retry now.');
   if (change !== null) {
     return new ServiceError(
       'conflict',
