@@ -84,7 +84,11 @@ const ofRootVolume = async (): Promise<Subject> => {
 /** As many snapshots as were told of. */
 const storyOfTaking = async ({ machineId }: Subject): Promise<string> => {
   const told = (await entriesOf(machineId)).endsWith('snapshot.created');
-  assert.equal(await countSnapshots(machineId), told ? 1 : 0);
+  const rows = await db.selectFrom('snapshots').selectAll().where('machine_id', '=', machineId).execute();
+  assert.deepEqual(
+    rows.map(({ id, state }) => [state, host.snapshots.has(id)]),
+    told ? [['ready', true]] : [],
+  );
   assert.match((await machineRow(machineId))?.state ?? '', /running|stopped/);
   return told ? 'taken' : 'nothing';
 };
