@@ -103,7 +103,10 @@ describe('memory snapshots', () => {
 
       await host.start();
       if (ran) assert.equal(vmOf(host, 1).vmId, before, what);
-      for (const vm of host.hypervisor.running.values()) assert.equal(vm.isHeld, false, what);
+      for (const vm of host.hypervisor.running.values()) {
+        assert.equal(vm.isHeld, false, what);
+        await until(`${what}: its guest goes on`, () => !vm.isFrozen && !vm.areProcessesHeld);
+      }
       for (const { snapshot_id } of host.snapshots.list())
         assert.deepEqual(filesOf(host, snapshot_id), ['memory', 'snapshot.json', 'state'], what);
       assert.deepEqual(

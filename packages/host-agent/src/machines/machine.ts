@@ -337,6 +337,7 @@ export class Machine {
       await settleRunningDisk(this.#disk, vm).catch((err) => this.#warn(err, 'a freeze of a disk is not settled yet'));
       await this.#volumes.takeUp(vm);
       this.#hold(vm);
+      this.#letGuestGoOn();
       return;
     }
     // A VM whose start nobody saw through has no acknowledged identity: it is not kept.
@@ -346,6 +347,15 @@ export class Machine {
     const damage = this.#disk.damage();
     const truth = damage === undefined ? { status, reason } : { status: 'failed' as const, reason: damage };
     this.#note({ ...truth, bootId: this.#host.bootId });
+  }
+
+  /** One that an agent held for a snapshot, and died, would stand still for some seconds more. */
+  #letGuestGoOn(): void {
+    const goOn = (guest: Guest) => Promise.allSettled([guest.thaw(), guest.releaseProcesses()]);
+    this.#link
+      ?.guest()
+      .then(goOn)
+      .catch(() => {});
   }
 
   #hold(vm: Vm, guest?: Guest): void {
