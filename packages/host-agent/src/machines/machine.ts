@@ -301,7 +301,7 @@ export class Machine {
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();
-      this.#tellStatus(this.#disk.damage() === undefined ? 'stopped' : 'failed', failure.message);
+      this.#tellStatus('stopped', failure.message);
       throw failure;
     }
     this.#host.onMachineChange(this.report());
@@ -344,9 +344,7 @@ export class Machine {
     this.#vm = vm;
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
-    const damage = this.#disk.damage();
-    const truth = damage === undefined ? { status, reason } : { status: 'failed' as const, reason: damage };
-    this.#note({ ...truth, bootId: this.#host.bootId });
+    this.#note({ ...this.#withoutVm(status, reason), bootId: this.#host.bootId });
   }
 
   /** One that an agent held for a snapshot, and died, would stand still for some seconds more. */
@@ -438,7 +436,7 @@ export class Machine {
 
   /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
   async #keepDisk(volumeId: string): Promise<void> {
-    this.#save({ generation: this.#record.generation, status: 'stopped', reason: null });
+    this.#save({ generation: this.#record.generation, ...this.#withoutVm('stopped', null) });
     await keepDisk(this.#host.volumes, volumeId, { id: this.id, disk: this.#disk }, () => this.#record);
   }
 
@@ -465,8 +463,14 @@ export class Machine {
 
   /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */
   #tellStatus(status: MachineRecord['status'], reason: string | null): void {
-    this.#note({ status, reason });
+    this.#note(this.#withoutVm(status, reason));
     this.#host.onMachineChange(this.report());
+  }
+
+  /** A machine that lacks a part of its disk has failed, whatever else it is. */
+  #withoutVm(status: MachineRecord['status'], reason: string | null): Pick<MachineRecord, 'status' | 'reason'> {
+    const damage = this.#disk.damage();
+    return damage === undefined ? { status, reason } : { status: 'failed', reason: damage };
   }
 
   #save(changes: Partial<MachineRecord>, write = writeRecord): void {
