@@ -203,12 +203,13 @@ const STATES: State[] = [
     name: 'pending',
     bring: async () => {
       const id = await create();
-      host.machines.delete(id);
       await db.transaction().execute(async (tx) => {
         await sql`update machines set state = 'pending', started_at = null, claim_token = gen_random_uuid(),
           claim_expires_at = now() + interval '1 hour' where id = ${id}`.execute(tx);
         await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128`.execute(tx);
       });
+      // Only now: a running machine that its host does not have is given up as lost.
+      host.machines.delete(id);
       return id;
     },
     hasNoDisk: true,
