@@ -11,7 +11,7 @@ import { existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { LayerStore } from '../storage/layers.ts';
-import { backingPathOf, makeOverlay } from '../storage/overlay.ts';
+import { backingPathOf, makeOverlay, refuseFullDisk } from '../storage/overlay.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { Origin } from './origin.ts';
 import type { MachineRecord } from './record.ts';
@@ -113,6 +113,7 @@ export class RootDisk {
   beginFreeze(layerId: string): void {
     const { image, layers, spec, freezing } = this.#record;
     if (freezing !== null) throw new Error('the disk is being frozen already');
+    refuseFullDisk(this.#options.dir);
     // It will lie on the disk in its place as a layer.
     const layerPaths = this.#options.layers.pathsOf([...layers, layerId]);
     makeOverlay(this.nextPath, { imagePath: image.rootfsPath, layerPaths }, spec.rootfs_size_gb);

@@ -10,12 +10,15 @@ import {
   readSync,
   renameSync,
   rmSync,
+  statfsSync,
   writeSync,
 } from 'node:fs';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { emptyOverlay, type OverlayHeader, parseHeader } from './empty-overlay.ts';
 
 const GIB = 1024 ** 3;
+/** Some clusters of 64 KiB, the tables that lead to them, and the records of a snapshot. */
+const SPARE_BYTES = 4 * 1024 ** 2;
 /** One cluster: header and name lie in the first. */
 const HEADER_READ_BYTES = 64 * 1024;
 
@@ -89,6 +92,15 @@ export function diskFull(cause: unknown): ServiceError {
       cause,
     },
   );
+}
+
+/**
+ * Throws `fleet_capacity` when a guest that goes on in an empty overlay would find no room for its first writes: it would
+ * stand still while its file systems are frozen.
+ */
+export function refuseFullDisk(folder: string): void {
+  const { bavail, bsize } = statfsSync(folder);
+  if (bavail * bsize < SPARE_BYTES) throw diskFull(new Error(`${bavail * bsize} bytes are left`));
 }
 
 /** Whether there is no room on the host: no other way of doing the same would find any. */
