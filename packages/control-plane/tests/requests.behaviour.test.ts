@@ -82,7 +82,11 @@ const CASES: Case[] = [
   badCreate('NUL in a key', { metadata: { 'a\0': 1 } }, /NUL/),
   badCreate('NUL in the name', { name: '\0' }, /name must hold no NUL/),
   badCreate('unknown field', { cpus: 1 }, /Unknown field "cpus"; allowed are name, vcpus/),
-  badCreate('snapshot_id with root_volume_id', { snapshot_id: randomUUID(), root_volume_id: randomUUID() }, /snapshot_id/),
+  badCreate(
+    'snapshot_id with root_volume_id',
+    { snapshot_id: randomUUID(), root_volume_id: randomUUID() },
+    /snapshot_id/,
+  ),
   badCreate('body a list', [], /The body must be an object/),
   badCreate('body a string', 'x', /The body must be an object/),
   badCreate('body null', null, /The body must be an object|Unknown|body/),
