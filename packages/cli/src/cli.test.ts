@@ -14,6 +14,7 @@ let server: Server;
 let baseUrl: string;
 let calls: string[];
 let bodies: string[];
+let queries: string[];
 let job: Job;
 let stdout: Buffer;
 let createDelayMs: number;
@@ -22,7 +23,8 @@ before(async () => {
   server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk);
-    const [path = ''] = (request.url ?? '').split('?');
+    const [path = '', query = ''] = (request.url ?? '').split('?');
+    if (query !== '') queries.push(`${request.method} ${query}`);
     calls.push(`${request.method} ${path}`);
     if (request.method === 'POST') bodies.push(Buffer.concat(chunks).toString());
     const answer = (status: number, body: object) =>
@@ -37,6 +39,7 @@ before(async () => {
       private_ip: '10.0.0.2',
       created_at: 't',
       error: null,
+      root_volume_id: 'v2',
     };
     if (path.endsWith('/output')) {
       const data = request.url?.includes('stream=stdout') ? stdout : Buffer.alloc(0);
@@ -107,6 +110,7 @@ after(() => {
 beforeEach(() => {
   calls = [];
   bodies = [];
+  queries = [];
   job = { status: 'exited', exit_code: 0, signal: null };
   stdout = Buffer.alloc(0);
   createDelayMs = 0;
@@ -292,7 +296,10 @@ describe('sandbar', () => {
 
   it('run makes its machine from a snapshot or a kept disk, and destroy takes snapshots along', async () => {
     await sandbar(['run', '--snapshot', 's1', '--', 'true']);
-    await sandbar(['run', '--root-volume', 'v1', '--', 'true']);
+    assert.ok(queries.includes('DELETE preserve_storage=false'), queries.join());
+    const kept = await sandbar(['run', '--root-volume', 'v1', '--', 'true']);
+    assert.ok(queries.includes('DELETE preserve_storage=true'), queries.join());
+    assert.match(kept.stderr, /the disk is kept as volume v2/);
     assert.deepEqual(
       bodies.filter((body) => body.includes('_id')),
       ['{"snapshot_id":"s1"}', '{"root_volume_id":"v1"}'],

@@ -16,7 +16,7 @@ code; 128 and the signal's number when a signal ended it, 124 when it ran out of
   --rootfs GB     disk, GiB (10)             --env K=V       a variable, as often as needed; K alone passes it on
   --stack NAME    image (base)               --timeout SEC   ends the command after that (3600)
   --name NAME     a label for the machine    -i, --stdin     passes standard input on, up to 512 KiB
-  --snapshot ID   a machine from a snapshot  --root-volume ID   one from a kept disk, which becomes the machine's
+  --snapshot ID   a machine from a snapshot  --root-volume ID   one from a kept disk, which is kept again
   --keep          keeps the machine and prints its id to standard error`;
 
 async function runCommand(args: readonly string[]): Promise<number> {
@@ -71,17 +71,21 @@ async function runCommand(args: readonly string[]): Promise<number> {
     machineId ??= (await creating.catch(() => undefined))?.id;
     return error.exitCode;
   } finally {
-    if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId);
+    // What was somebody's disk before is not thrown away with the machine.
+    const preserveStorage = values['root-volume'] !== undefined;
+    if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId, preserveStorage);
   }
 }
 
 /** A machine that cannot be destroyed now must be known: it costs memory until somebody does. */
-async function destroy(sandbar: Sandbar, machineId: string): Promise<void> {
+async function destroy(sandbar: Sandbar, machineId: string, preserveStorage: boolean): Promise<void> {
   try {
-    await sandbar.machines.destroy(machineId);
+    const { root_volume_id: volumeId } = await sandbar.machines.destroy(machineId, { preserveStorage });
+    if (preserveStorage) console.error(`sandbar: the disk is kept as volume ${volumeId}`);
   } catch (error) {
     const why = error instanceof ConnectionError ? 'the service does not answer' : String(error);
-    console.error(`sandbar: machine ${machineId} was not destroyed (${why}): sandbar machines destroy ${machineId}`);
+    const again = `sandbar machines destroy ${machineId}${preserveStorage ? ' --keep-disk' : ''}`;
+    console.error(`sandbar: machine ${machineId} was not destroyed (${why}): ${again}`);
   }
 }
 
