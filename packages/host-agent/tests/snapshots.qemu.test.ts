@@ -2,7 +2,7 @@
 // agent is a process of its own. As root, with the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -53,7 +53,9 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
     agent.done('DELETE', `/v1/machines/${id}?generation=${++generation}${keep && `&keep_volume_id=${keep}`}`);
   const forget = (number: number) => agent.done('DELETE', `/v1/snapshots/${snapshotId(number)}`);
   const listed = async () =>
-    (await agent.done<{ snapshots: HostSnapshot[] }>('GET', '/v1/snapshots')).snapshots.map((one) => one.snapshot_id).sort();
+    (await agent.done<{ snapshots: HostSnapshot[] }>('GET', '/v1/snapshots')).snapshots
+      .map((one) => one.snapshot_id)
+      .sort();
   const recordOf = (id: string) => JSON.parse(readFileSync(join(agent.paths.machines, id, 'machine.json'), 'utf8'));
   const layers = () => readdirSync(agent.paths.layers).length;
   const until = async (what: string, isTrue: () => boolean | Promise<boolean>) => {
@@ -209,8 +211,11 @@ END
     }
     const sums = await agent.exec(FIRST, 'cd /root; sha256sum big* 2[0-9]');
     await until('it is flat', () => recordOf(FIRST).layers.length === 0);
-    const open = readdirSync(`/proc/${agent.pidOf(FIRST)}/map_files`).length;
-    assert.ok(open > 0);
+    const disks = () => {
+      const fds = readdirSync(`/proc/${agent.pidOf(FIRST)}/fd`).map((fd) => `/proc/${agent.pidOf(FIRST)}/fd/${fd}`);
+      return fds.map((fd) => readlinkSync(fd)).filter((target) => /\.qcow2|\/open-/.test(target));
+    };
+    await until('QEMU has closed what it does not need', () => new Set(disks()).size === 1);
     await agent.exec(FIRST, 'echo 3 > /proc/sys/vm/drop_caches');
     assert.equal(await agent.exec(FIRST, 'cd /root; sha256sum big* 2[0-9]'), sums);
     for (let number = 20; number < 29; number++) await forget(number);
