@@ -310,6 +310,16 @@ describe('snapshots on a host', () => {
     assert.equal(tailOf(join(host.paths.volumes, VOLUME, 'disk.qcow2')), 'a');
   });
 
+  it('a root volume that is given back before it ran has the size that it had', async () => {
+    await ensure(ID, 1);
+    await host.registry.destroy(ID, 2, VOLUME);
+    const [before] = host.volumes.list();
+    const spec = { root_volume_id: VOLUME, rootfs_size_gb: (before?.size_gb ?? 0) + 3 };
+    await ensure(OTHER, 1, { spec, desired: 'stopped' });
+    await host.registry.destroy(OTHER, 2, VOLUME);
+    assert.deepEqual(host.volumes.list(), [before]);
+  });
+
   describe('a chain of more than eight layers', () => {
     const longChain = async () => {
       await ensure(ID, 1);

@@ -27,7 +27,9 @@ export async function keepDisk(
     await ensureOverlay(disk.path, base, record().spec.rootfs_size_gb);
   }
   const { spec, image, layers } = record();
-  const { stack, rootfs_size_gb: size_gb } = spec;
+  const { stack, rootfs_size_gb } = spec;
+  // A root volume that never booted in a larger machine has not grown. The header is the guest's, so it may only say less.
+  const size_gb = disk.isThere ? Math.min(rootfs_size_gb, sizeGbOf(disk.path)) : rootfs_size_gb;
   await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }
 
@@ -39,7 +41,9 @@ export async function keepDiskWithoutRecord(
 ): Promise<void> {
   const diskPath = join(dir, DISK);
   if (!existsSync(diskPath)) return;
-  const size_gb = Math.ceil(virtualBytesOf(diskPath) / 1024 ** 3);
+  const size_gb = sizeGbOf(diskPath);
   const unknown = { stack: null, image: null, layers: null };
   await volumes.keep(volumeId, diskPath, { kind: 'root', size_gb, machine_id, ...unknown });
 }
+
+const sizeGbOf = (diskPath: string): number => Math.ceil(virtualBytesOf(diskPath) / 1024 ** 3);
