@@ -20,7 +20,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { isSealed } from '../src/hypervisor/sealed-memory.ts';
-import { checksOf, loadMemoryFiles, memoryPlace } from '../src/snapshots/memory-files.ts';
+import { checksOf, loadMemoryFiles, type MemoryChecks, memoryPlace } from '../src/snapshots/memory-files.ts';
 import { SnapshotMemories } from '../src/snapshots/snapshot-memories.ts';
 import { BLOCK_BYTES, forUsedBlocks, sumOfSparseFile, writeUsed } from '../src/storage/sparse-file.ts';
 
@@ -52,6 +52,18 @@ function writeAt(path: string, ...parts: (readonly [at: number, bytes: Buffer])[
   closeSync(fd);
 }
 
+/** Throws what is wrong with it; it is closed then. */
+async function load(folder: string, checks: MemoryChecks): Promise<{ fd: number; usedBytes: number }> {
+  const { fd, ready } = loadMemoryFiles(folder, checks);
+  try {
+    return { fd, usedBytes: await ready };
+  } catch (error) {
+    assert.equal(isSealed(fd), false);
+    closeSync(fd);
+    throw error;
+  }
+}
+
 function openDescriptors(): number {
   return readdirSync('/proc/self/fd').length;
 }
@@ -59,7 +71,7 @@ function openDescriptors(): number {
 describe('files of a memory snapshot', () => {
   it('are loaded as they were, sealed, and take what is in them and no more', async () => {
     const snapshot = await makeSnapshot('whole');
-    const { fd, usedBytes } = await loadMemoryFiles(snapshot.dir, snapshot.checks);
+    const { fd, usedBytes } = await load(snapshot.dir, snapshot.checks);
     const loaded = Buffer.alloc(BYTES);
     readSync(fd, loaded, 0, BYTES, 0);
     assert.ok(loaded.equals(readFileSync(snapshot.place.memoryPath)));
@@ -73,31 +85,31 @@ describe('files of a memory snapshot', () => {
     for (const page of PAGES) {
       const { place, dir, checks } = await makeSnapshot('flipped');
       writeAt(place.memoryPath, [page * 4096 + 100, Buffer.from('X')]);
-      await assert.rejects(loadMemoryFiles(dir, checks), /memory is not what was saved/);
+      await assert.rejects(load(dir, checks), /memory is not what was saved/);
     }
     const { place, dir, checks } = await makeSnapshot('flipped');
     writeAt(place.memoryPath, [20 * BLOCK_BYTES, Buffer.from('X')]);
-    await assert.rejects(loadMemoryFiles(dir, checks), /memory is not what was saved/, 'where a hole was');
+    await assert.rejects(load(dir, checks), /memory is not what was saved/, 'where a hole was');
     writeFileSync(place.statePath, 'other devices');
-    await assert.rejects(loadMemoryFiles(dir, checks), /state is not what was saved/);
+    await assert.rejects(load(dir, checks), /state is not what was saved/);
   });
 
   it('a page in another place, a file that was cut, and one that is gone are noticed', async () => {
     const { place, dir, checks } = await makeSnapshot('moved');
     // The very block, one block on.
     writeAt(place.memoryPath, [40 * BLOCK_BYTES, Buffer.alloc(4096)], [41 * BLOCK_BYTES, pageOf(40 * 256)]);
-    await assert.rejects(loadMemoryFiles(dir, checks), /memory is not what was saved/);
+    await assert.rejects(load(dir, checks), /memory is not what was saved/);
     truncateSync(place.memoryPath, BYTES - 2048);
-    await assert.rejects(loadMemoryFiles(dir, checks), /the file ends at/);
+    await assert.rejects(load(dir, checks), /the file ends at/);
     rmSync(place.memoryPath);
-    await assert.rejects(loadMemoryFiles(dir, checks), { code: 'ENOENT' });
+    await assert.rejects(load(dir, checks), { code: 'ENOENT' });
   });
 
-  it('a failed load leaves no descriptor', async () => {
+  it('a failed load leaves no descriptor but the one that was given', async () => {
     const { place, dir, checks } = await makeSnapshot('leak');
     writeAt(place.memoryPath, [0, Buffer.from('X')]);
     const before = openDescriptors();
-    await assert.rejects(loadMemoryFiles(dir, checks));
+    await assert.rejects(load(dir, checks));
     assert.equal(openDescriptors(), before);
   });
 });
@@ -149,9 +161,9 @@ describe('a sparse file', () => {
 });
 
 describe('memory of snapshots that machines are made from', () => {
-  const load = (bytes: number) => async () => {
+  const load = (bytes: number) => () => {
     loads++;
-    return { fd: openSync('/dev/null', 'r'), usedBytes: bytes };
+    return { fd: openSync('/dev/null', 'r'), ready: Promise.resolve(bytes) };
   };
   let loads = 0;
 
@@ -185,6 +197,26 @@ describe('memory of snapshots that machines are made from', () => {
     memories.close();
   });
 
+  it('is not closed while it is still loaded, whoever gives up', async () => {
+    const memories = new SnapshotMemories(0);
+    let loaded = (_: number) => {};
+    const ready = new Promise<number>((resolve) => {
+      loaded = resolve;
+    });
+    const fd = openSync('/dev/null', 'r');
+    await memories.use(
+      'a',
+      () => ({ fd, ready }),
+      async () => {},
+    );
+    memories.drop('a');
+    assert.ok(fstatSync(fd));
+    loaded(1);
+    await ready;
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.throws(() => fstatSync(fd), { code: 'EBADF' });
+  });
+
   it('one that is dropped is closed by its last user, and loaded anew for the next', async () => {
     const memories = new SnapshotMemories(100);
     loads = 0;
@@ -202,15 +234,16 @@ describe('memory of snapshots that machines are made from', () => {
 
   it('a load that fails is told to all who wait for it, and tried again by the next', async () => {
     const memories = new SnapshotMemories(100);
-    const fail = () => Promise.reject(new Error('cannot be read'));
-    await Promise.all(
-      [1, 2].map(() =>
-        assert.rejects(
-          memories.use('a', fail, async () => {}),
-          /cannot be read/,
-        ),
-      ),
-    );
+    let fd = -1;
+    const fail = () => {
+      fd = openSync('/dev/null', 'r');
+      const ready = Promise.reject<number>(new Error('cannot be read'));
+      ready.catch(() => {});
+      return { fd, ready };
+    };
+    const wait = ({ ready }: { ready: Promise<number> }) => ready;
+    await Promise.all([1, 2].map(() => assert.rejects(memories.use('a', fail, wait), /cannot be read/)));
+    assert.throws(() => fstatSync(fd), { code: 'EBADF' });
     await memories.use('a', load(1), async () => {});
     memories.close();
   });

@@ -32,6 +32,8 @@ export type Restore = {
   stateFormat: 'migration' | 'devices';
   /** Descriptor of the memory, which no clone can write: each has its own copy of what it changes. */
   memoryFd: number;
+  /** The memory is still being written: the guest must not run before. A launch throws what it rejects with. */
+  memoryReady?: Promise<unknown>;
   /** Kept with the VM, for an agent that finds it again: the template, or what else the memory is of. */
   templateKey: string;
 };

@@ -76,7 +76,10 @@ export class QemuHypervisor implements Hypervisor {
       writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
       const { pid, startTicks } = process;
       this.#records.write({ ...record, process: { pid, startTicks } });
-      if (spec.start.kind === 'restore') await restoreState(qmp);
+      if (spec.start.kind === 'restore') {
+        await spec.start.memoryReady;
+        await restoreState(qmp);
+      }
       return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
       qemu?.kill();

@@ -19,23 +19,35 @@ const prctl = libc.func(
   'int prctl(int option, unsigned long two, unsigned long three, unsigned long four, unsigned long five)',
 );
 
+/** Memory that is still being written. `sealed` settles when nobody can write it any more, or with what went wrong. */
+export type BegunMemory = { fd: number; sealed: Promise<void> };
+
 /**
- * A descriptor of `bytes` of memory that `fill` wrote, all the rest being zero and taking no room. Any uid may open it
- * again through /proc, as QEMU does. Throws what `fill` throws.
+ * A descriptor of `bytes` of memory that `fill` writes, all the rest being zero and taking no room. Any uid may open it
+ * again through /proc, as QEMU does: one that holds no guest yet, until it is sealed. The caller closes it, once `sealed` has settled.
  */
+export function beginSealedMemory(name: string, bytes: number, fill: (fd: number) => Promise<void>): BegunMemory {
+  const fd: number = memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) throw new Error('the kernel gives no memory file (memfd_create)');
+  const write = async () => {
+    ftruncateSync(fd, bytes);
+    fchmodSync(fd, 0o666);
+    await fill(fd);
+    if (fcntl(fd, F_ADD_SEALS, SEALS.shrink | SEALS.grow | SEALS.write) !== 0)
+      throw new Error('the memory file cannot be sealed');
+  };
+  return { fd, sealed: write() };
+}
+
+/** The same, sealed. Throws what `fill` throws. */
 export async function makeSealedMemory(
   name: string,
   bytes: number,
   fill: (fd: number) => Promise<void>,
 ): Promise<number> {
-  const fd: number = memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) throw new Error('the kernel gives no memory file (memfd_create)');
+  const { fd, sealed } = beginSealedMemory(name, bytes, fill);
   try {
-    ftruncateSync(fd, bytes);
-    await fill(fd);
-    fchmodSync(fd, 0o666);
-    if (fcntl(fd, F_ADD_SEALS, SEALS.shrink | SEALS.grow | SEALS.write) !== 0)
-      throw new Error('the memory file cannot be sealed');
+    await sealed;
     return fd;
   } catch (error) {
     closeSync(fd);

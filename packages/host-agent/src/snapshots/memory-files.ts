@@ -1,11 +1,11 @@
 // The files of a memory snapshot: the guest's memory, a sparse file, and the state of the devices. Both are checked when
 // they are loaded: a guest that goes on with other memory than its own would destroy what is on its disk.
 import { createHash } from 'node:crypto';
-import { closeSync, rmSync, statSync } from 'node:fs';
+import { rmSync, statSync } from 'node:fs';
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { MemoryPlace } from '../hypervisor/driver.ts';
-import { makeSealedMemory } from '../hypervisor/sealed-memory.ts';
+import { beginSealedMemory } from '../hypervisor/sealed-memory.ts';
 import { forUsedBlocks, SparseSum, sumOfSparseFile, writeUsed } from '../storage/sparse-file.ts';
 
 const MEMORY = 'memory';
@@ -20,12 +20,12 @@ export type MemoryChecks = {
   state_sha256: string;
 };
 
-/** Memory that VMs can be restored from. */
-export type LoadedMemory = {
-  /** Sealed; whoever has it open keeps the memory. */
+/** Memory that VMs can be restored from as soon as it is `ready`. */
+export type LoadingMemory = {
+  /** Whoever has it open keeps the memory. */
   fd: number;
-  /** Host memory that it takes, bytes. */
-  usedBytes: number;
+  /** Resolves with the host memory that it takes, bytes, when it is what was saved and sealed. The descriptor may be closed then. */
+  ready: Promise<number>;
 };
 
 /** Where the files of a snapshot are, by its folder. */
@@ -55,27 +55,39 @@ export function removeMemoryFiles({ memoryPath, statePath }: MemoryPlace): void 
   for (const path of [memoryPath, statePath]) rmSync(path, { force: true });
 }
 
-/** Copies the memory to where no VM can write it. Throws when a file is missing or not what was saved. */
-export async function loadMemoryFiles(dir: string, checks: MemoryChecks): Promise<LoadedMemory> {
-  const { memoryPath, statePath } = memoryPlace(dir, checks.bytes);
-  if ((await hashOf(statePath)) !== checks.state_sha256) throw new Error('its state is not what was saved');
+/**
+ * Copies the memory to where no VM can write it; a QEMU may be started on it meanwhile, and its guest not before. `ready` rejects
+ * when a file is missing or not what was saved.
+ */
+export function loadMemoryFiles(dir: string, checks: MemoryChecks): LoadingMemory {
+  const place = memoryPlace(dir, checks.bytes);
+  let usedBytes = 0;
+  const { fd, sealed } = beginSealedMemory('sandbar-snapshot', checks.bytes, async (target) => {
+    if ((await hashOf(place.statePath)) !== checks.state_sha256) throw new Error('its state is not what was saved');
+    usedBytes = await copyMemory(place, target, checks.memory_sum);
+  });
+  const ready = sealed.then(() => usedBytes);
+  // Whoever started on it hears of it; nobody may have.
+  ready.catch(() => {});
+  return { fd, ready };
+}
+
+/** Returns the bytes that are not zero. */
+async function copyMemory({ memoryPath, bytes }: MemoryPlace, target: number, expectedSum: string): Promise<number> {
   const file = await open(memoryPath, 'r');
   const sum = new SparseSum();
   let usedBytes = 0;
   try {
-    const fd = await makeSealedMemory('sandbar-snapshot', checks.bytes, async (target) => {
-      await forUsedBlocks(file, checks.bytes, async (block) => {
-        sum.add(block);
-        const written = await writeUsed(target, block.bytes, block.offset);
-        usedBytes += written;
-      });
+    await forUsedBlocks(file, bytes, async (block) => {
+      sum.add(block);
+      const written = await writeUsed(target, block.bytes, block.offset);
+      usedBytes += written;
     });
-    if (sum.digest() === checks.memory_sum) return { fd, usedBytes };
-    closeSync(fd);
-    throw new Error('its memory is not what was saved');
   } finally {
     await file.close();
   }
+  if (sum.digest() !== expectedSum) throw new Error('its memory is not what was saved');
+  return usedBytes;
 }
 
 async function hashOf(path: string): Promise<string> {

@@ -8,7 +8,7 @@ import type { Vm } from '../hypervisor/driver.ts';
 import { isOutOfRoom, makeOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
-import type { LoadedMemory } from './memory-files.ts';
+import type { LoadingMemory } from './memory-files.ts';
 import type { MemoryRecord, SnapshotRecord } from './snapshot-record.ts';
 import type { SnapshotStore } from './snapshot-store.ts';
 
@@ -79,7 +79,7 @@ async function restore(
   wanted: Resumption,
   snapshot: SnapshotRecord,
   memory: MemoryRecord,
-  { fd }: LoadedMemory,
+  { fd, ready }: LoadingMemory,
 ): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshotId, spec, layerPaths, runDir } = wanted;
   const diskPath = `${wanted.diskPath}.clone`;
@@ -101,6 +101,7 @@ async function restore(
         statePath: snapshots.memoryPlaceOf(snapshotId, memory).statePath,
         stateFormat: 'devices',
         memoryFd: fd,
+        memoryReady: ready,
         templateKey: `snapshot-${snapshotId}`,
       },
     });

@@ -1,9 +1,16 @@
 // The memory of snapshots that machines are being made from: loaded once, shared by all that start meanwhile and, as far as
 // the bound allows, by those that come later. A machine that runs has the memory open itself.
 import { closeSync } from 'node:fs';
-import type { LoadedMemory } from './memory-files.ts';
+import type { LoadingMemory } from './memory-files.ts';
 
-type Held = { loading: Promise<LoadedMemory>; loaded: LoadedMemory | undefined; users: number; isDropped: boolean };
+type Held = {
+  memory: LoadingMemory;
+  /** Undefined while it is loaded. */
+  usedBytes: number | undefined;
+  users: number;
+  isDropped: boolean;
+  isClosed: boolean;
+};
 
 export class SnapshotMemories {
   readonly #maxBytes: number;
@@ -16,11 +23,11 @@ export class SnapshotMemories {
   }
 
   /** Runs `work` with the memory of a snapshot, which stays open meanwhile. Throws what `load` and `work` throw. */
-  async use<T>(id: string, load: () => Promise<LoadedMemory>, work: (memory: LoadedMemory) => Promise<T>): Promise<T> {
+  async use<T>(id: string, load: () => LoadingMemory, work: (memory: LoadingMemory) => Promise<T>): Promise<T> {
     const held = this.#held.get(id) ?? this.#begin(id, load);
     held.users++;
     try {
-      return await work(await held.loading);
+      return await work(held.memory);
     } finally {
       held.users--;
       if (this.#held.get(id) === held) {
@@ -45,35 +52,36 @@ export class SnapshotMemories {
     for (const id of [...this.#held.keys()]) this.drop(id);
   }
 
-  #begin(id: string, load: () => Promise<LoadedMemory>): Held {
-    const held: Held = { loading: load(), loaded: undefined, users: 0, isDropped: false };
+  #begin(id: string, load: () => LoadingMemory): Held {
+    const held: Held = { memory: load(), usedBytes: undefined, users: 0, isDropped: false, isClosed: false };
     this.#held.set(id, held);
-    held.loading.then(
-      (loaded) => {
-        held.loaded = loaded;
-      },
-      () => {
-        if (this.#held.get(id) === held) this.drop(id);
-      },
-    );
+    const settle = (usedBytes: number) => {
+      held.usedBytes = usedBytes;
+      this.#closeUnused(held);
+      this.#makeRoom();
+    };
+    held.memory.ready.then(settle, () => {
+      if (this.#held.get(id) === held) this.drop(id);
+      settle(0);
+    });
     return held;
   }
 
   /** One that is larger than the bound stays for as long as machines start from it, and no longer. */
   #makeRoom(): void {
-    let total = [...this.#held.values()].reduce((sum, { loaded }) => sum + (loaded?.usedBytes ?? 0), 0);
-    for (const [id, { loaded, users }] of [...this.#held]) {
+    let total = [...this.#held.values()].reduce((sum, { usedBytes = 0 }) => sum + usedBytes, 0);
+    for (const [id, { usedBytes, users }] of [...this.#held]) {
       if (total <= this.#maxBytes) return;
-      if (users > 0 || !loaded) continue;
-      total -= loaded.usedBytes;
+      if (users > 0 || usedBytes === undefined) continue;
+      total -= usedBytes;
       this.drop(id);
     }
   }
 
   /** A number that is closed while somebody counts on it would be given to the next file that is opened. */
   #closeUnused(held: Held): void {
-    if (!held.isDropped || held.users > 0 || !held.loaded) return;
-    closeSync(held.loaded.fd);
-    held.loaded = undefined;
+    if (!held.isDropped || held.users > 0 || held.usedBytes === undefined || held.isClosed) return;
+    held.isClosed = true;
+    closeSync(held.memory.fd);
   }
 }

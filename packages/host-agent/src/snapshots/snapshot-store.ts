@@ -8,7 +8,7 @@ import type { MemoryPlace } from '../hypervisor/driver.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { readRecord, writeRecordDurably } from '../storage/record-file.ts';
-import { type LoadedMemory, loadMemoryFiles, memoryDamage, memoryPlace } from './memory-files.ts';
+import { type LoadingMemory, loadMemoryFiles, memoryDamage, memoryPlace } from './memory-files.ts';
 import { SnapshotMemories } from './snapshot-memories.ts';
 import type { MemoryRecord, SnapshotRecord } from './snapshot-record.ts';
 
@@ -100,16 +100,17 @@ export class SnapshotStore {
     }
   }
 
-  /** Runs `work` with the memory of a snapshot. Throws `conflict` when it is not what was saved, and what `work` throws. */
-  useMemory<T>(id: string, { checks }: MemoryRecord, work: (memory: LoadedMemory) => Promise<T>): Promise<T> {
-    const load = async () => {
-      try {
-        return await loadMemoryFiles(this.dirOf(id), checks);
-      } catch (error) {
-        this.#log.error({ snapshot_id: id, err: error }, 'the memory of a snapshot cannot be loaded');
-        const why = error instanceof Error ? error.message : String(error);
-        throw new ServiceError('conflict', `memory snapshot ${id} cannot be used: ${why}`, { cause: error });
-      }
+  /** Runs `work` with the memory of a snapshot, whose `ready` rejects with `conflict` when it is not what was saved. */
+  useMemory<T>(id: string, { checks }: MemoryRecord, work: (memory: LoadingMemory) => Promise<T>): Promise<T> {
+    const load = () => {
+      const { fd, ready } = loadMemoryFiles(this.dirOf(id), checks);
+      const told = ready.catch((err) => {
+        this.#log.error({ snapshot_id: id, err }, 'the memory of a snapshot cannot be loaded');
+        const why = err instanceof Error ? err.message : String(err);
+        throw new ServiceError('conflict', `memory snapshot ${id} cannot be used: ${why}`, { cause: err });
+      });
+      told.catch(() => {});
+      return { fd, ready: told };
     };
     return this.#memories.use(id, load, work);
   }

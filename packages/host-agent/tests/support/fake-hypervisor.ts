@@ -97,8 +97,11 @@ export class FakeHypervisor implements Hypervisor {
   }
 
   launch(spec: VmSpec): Promise<Vm> {
-    const start = () => {
-      if (spec.start.kind === 'restore') this.#checkTemplate(spec.start);
+    const start = async () => {
+      if (spec.start.kind === 'restore') {
+        await spec.start.memoryReady;
+        this.#checkTemplate(spec.start);
+      }
       mkdirSync(spec.runDir, { recursive: true });
       if (spec.start.kind === 'boot' && spec.start.memoryPath) writeMark(spec.start.memoryPath);
       this.launched.push(spec);
