@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import koffi from 'koffi';
-import { makeSealedMemory } from '../src/hypervisor/sealed-memory.ts';
+import { beginSealedMemory, makeSealedMemory } from '../src/hypervisor/sealed-memory.ts';
 
 const BYTES = 64 * 1024;
 const TEXT = Buffer.from('what every clone starts from');
@@ -51,6 +51,32 @@ describe('sealed memory', () => {
     refuseChanges(again);
     assert.throws(() => openSync(`/proc/self/fd/${fd}`, constants.O_RDWR | constants.O_TRUNC), { code: 'EPERM' });
     for (const one of [again, fd]) closeSync(one);
+  });
+
+  it('ISO-4: who opened and mapped it before it was sealed cannot change it afterwards', async () => {
+    const { fd, sealed } = beginSealedMemory('test', BYTES, async (target) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      await fill(target);
+    });
+    const early = openSync(`/proc/self/fd/${fd}`, constants.O_RDWR);
+    const address = Number(mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, early, 0));
+    assert.notEqual(address, -1);
+    await sealed;
+    refuseChanges(early);
+    munmap(address, BYTES);
+    for (const one of [early, fd]) closeSync(one);
+  });
+
+  it('ISO-4: memory that somebody can still write through a shared mapping is never said to be sealed', async () => {
+    const { fd, sealed } = beginSealedMemory('test', BYTES, async (target) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      await fill(target);
+    });
+    const address = Number(mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    assert.notEqual(address, -1);
+    await assert.rejects(sealed, /cannot be sealed/);
+    munmap(address, BYTES);
+    closeSync(fd);
   });
 
   it('ISO-4: another account can open it for reading and writing, and changes nothing either', {
