@@ -112,7 +112,7 @@ async function readAll(file: FileHandle, bytes: Buffer, offset: number): Promise
 }
 
 /** Where the next data begin; undefined: nothing but a hole comes. A file system that does not know has data everywhere. */
-function nextData(fd: number, from: number): number | undefined {
+export function nextData(fd: number, from: number): number | undefined {
   const found = Number(lseek(fd, from, SEEK_DATA));
   if (found >= 0) return found;
   if (koffi.errno() === constants.errno.ENXIO) return undefined;

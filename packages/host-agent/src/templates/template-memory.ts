@@ -5,6 +5,7 @@ import { write as writeCallback } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { makeSealedMemory } from '../hypervisor/sealed-memory.ts';
+import { nextData } from '../storage/sparse-file.ts';
 
 const write = promisify(writeCallback);
 const CHUNK_BYTES = 4 * 1024 * 1024;
@@ -42,7 +43,9 @@ export async function loadMemory(path: string, bytes: number): Promise<TemplateM
 /** Runs of pages that are not zero, each within one chunk; a run's buffer is only valid until the next one. */
 async function* usedRuns(file: FileHandle, bytes: number): AsyncGenerator<{ page: Buffer; offset: number }> {
   const chunk = Buffer.alloc(CHUNK_BYTES);
-  for (let at = 0; at < bytes; at += CHUNK_BYTES) {
+  for (let data = nextData(file.fd, 0); data !== undefined && data < bytes; ) {
+    const at = data - (data % CHUNK_BYTES);
+    data = nextData(file.fd, at + CHUNK_BYTES);
     const { bytesRead } = await file.read(chunk, 0, Math.min(CHUNK_BYTES, bytes - at), at);
     if (isZero(chunk, 0, bytesRead)) continue;
     let from = 0;
