@@ -3,7 +3,7 @@
 import { Kysely, PostgresDialect, type Transaction } from 'kysely';
 import pg from 'pg';
 import type { Log } from '../log.ts';
-import { preparedName, setPool } from './prepared.ts';
+import { closeDatabase, preparedName, setPool } from './prepared.ts';
 import { APP_ROLE } from './roles.ts';
 import type { Database } from './tables.ts';
 
@@ -56,7 +56,7 @@ export async function asOwner<T>(url: string, log: Log, work: (owner: Db) => Pro
   try {
     return await work(owner);
   } finally {
-    await owner.destroy();
+    await closeDatabase(owner);
   }
 }
 

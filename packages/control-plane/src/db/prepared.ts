@@ -18,6 +18,16 @@ export function setPool(db: Db, pool: pg.Pool): void {
   pools.set(db, pool);
 }
 
+/**
+ * Ends all connections of a database. Kysely ends those of a pool that it has used itself, and a pool that only prepared
+ * statements went to would keep the process from ending.
+ */
+export async function closeDatabase(db: Db): Promise<void> {
+  await db.destroy();
+  const pool = pools.get(db);
+  if (pool && !pool.ending) await pool.end();
+}
+
 /** A statement by its name (unique) and text. */
 export function prepare<Row>(name: string, text: string): Prepared<Row> {
   names.set(text, name);
