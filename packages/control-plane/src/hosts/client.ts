@@ -17,7 +17,7 @@ import {
   type StartJob,
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
-import { type Answer, type Call, codeOf, createTransport, readBytes } from './transport.ts';
+import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from './transport.ts';
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
 export type OutputQuery = { stream: OutputStream; offset: number; limit: number; waitMs: number };
@@ -43,7 +43,8 @@ export type HostClient = {
   /** The snapshots whose files are all there. */
   listSnapshots(): Promise<HostSnapshot[]>;
   /** Takes a snapshot of a machine; one that is there already is left alone. */
-  takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot>;
+  /** `memoryMb`: what has to be written besides the disk. */
+  takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot, memoryMb: number): Promise<HostSnapshot>;
   /** Succeeds also when there is nothing to delete. */
   deleteSnapshot(snapshotId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
@@ -80,7 +81,9 @@ const SLACK_MS = 10_000;
 /** A graceful stop takes up to 10 s on the host, a delete a kill (or such a stop) and the removal of files. */
 const REMOVE_MS = 30_000;
 /** A disk is frozen in a moment; memory is written as fast as the disk takes it. */
-const SNAPSHOT_MS = 120_000;
+const SNAPSHOT_MS = 60_000;
+/** What it may take to write the memory of a machine, or to read it: as fast as a slow disk, 50 MB a second. */
+export const memoryMs = (memoryMb: number): number => memoryMb * 20;
 /** An audit looks at every process and file of the host. */
 const AUDIT_MS = 60_000;
 
@@ -141,9 +144,9 @@ export function createHostClient(socketPath: string): HostClient {
       });
       return list.snapshots;
     },
-    takeSnapshot: (id, snapshotId, body) => {
+    takeSnapshot: (id, snapshotId, body, memoryMb) => {
       const path = HOST_PATHS.machineSnapshot.replace(':id', id).replace(':snapshot_id', snapshotId);
-      return json({ method: 'PUT', path, body, timeoutMs: SNAPSHOT_MS });
+      return json({ method: 'PUT', path, body, timeoutMs: SNAPSHOT_MS + memoryMs(memoryMb) });
     },
     deleteSnapshot: async (id) => {
       const path = HOST_PATHS.snapshot.replace(':id', id);
@@ -215,8 +218,7 @@ async function orAbsent<T>(answer: Promise<T>): Promise<T | undefined> {
 }
 
 function unavailable(error: unknown): HostUnavailable {
-  const neverSent = ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));
-  return new HostUnavailable(!neverSent, error);
+  return new HostUnavailable(!wasNeverSent(error), error);
 }
 
 /** The ServiceError that the body of an error response names. */

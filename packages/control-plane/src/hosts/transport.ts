@@ -37,7 +37,10 @@ export function createTransport(socketPath: string): Transport {
       } catch (error) {
         // A keep-alive connection may be closed by the agent in the moment it is used again.
         if (!isBroken(error)) throw error;
-        return sendOnce(agent, socketPath, call, signal);
+        return await sendOnce(agent, socketPath, call, signal).catch((second: unknown) => {
+          // An agent that died of the first one may have acted on it, though nobody listens to the second.
+          throw wasNeverSent(second) ? error : second;
+        });
       }
     },
     close: () => {
@@ -91,3 +94,6 @@ export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE'].includes(codeOf(error));
+
+/** Whether a request certainly reached nobody. */
+export const wasNeverSent = (error: unknown): boolean => ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));

@@ -3,6 +3,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
+import { memoryMs } from '../hosts/client.ts';
 import { listWantedVolumes } from '../volumes/store.ts';
 
 /**
@@ -29,13 +30,16 @@ export async function ensureOnHost(app: App, row: MachineRow, desired: 'running'
       // One that never ran has none.
       volumes: row.started_at === null ? [] : await listWantedVolumes(app, row.id),
     },
-    app.config.timing.ensureMs,
+    app.config.timing.ensureMs + (mayResume(row) ? memoryMs(row.memory_mb) : 0),
   );
   if (report.status !== desired) {
     throw new ServiceError('internal_error', `The machine is ${report.status}: ${report.reason ?? 'no reason given'}`);
   }
   return report;
 }
+
+/** Whether its first start may have to read all of a memory snapshot. */
+const mayResume = (row: MachineRow): boolean => row.snapshot_id !== null && row.started_at === null;
 
 /** The random end of the id: unique enough to read, short enough for a prompt. */
 const hostnameOf = (id: string) => `m-${id.slice(-12)}`;

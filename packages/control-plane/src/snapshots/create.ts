@@ -58,7 +58,9 @@ async function take(
   await beginSnapshot(app, claim, snapshot);
   try {
     const wanted = { generation: machine.generation, memory: snapshot.kind === 'memory' };
-    const taken = await app.hosts.client(machine.host_id).takeSnapshot(machine.id, snapshot.id, wanted);
+    const taken = await app.hosts
+      .client(machine.host_id)
+      .takeSnapshot(machine.id, snapshot.id, wanted, wanted.memory ? machine.memory_mb : 0);
     return await recordSnapshot(app, claim, taken);
   } catch (error) {
     // Who took the machine over to delete it removes its snapshots as well.
