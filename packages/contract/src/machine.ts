@@ -89,7 +89,9 @@ export const Machine = Type.Object(
     private_ip: Nullable(Type.String({ format: 'ipv4', description: 'Stable for the life of the machine.' })),
     metadata: Type.Record(Type.String(), Type.Unknown()),
     snapshot_id: Nullable(Uuid('The snapshot it was made from.')),
-    root_volume_id: Nullable(Uuid('The kept root volume it was made from, or that its disk became.')),
+    root_volume_id: Nullable(
+      Uuid('The kept root volume it was made from; of a destroyed machine the one that its disk became.'),
+    ),
     isolation: OneOf(ISOLATIONS, { description: 'kvm: hardware virtualisation. emulated: no security boundary.' }),
     error: Nullable(Type.String({ description: 'Why the state is error.' })),
     created_at: Timestamp(),

@@ -210,7 +210,7 @@ describe('POST /v1/machines with root_volume_id', () => {
     assert.equal((await api('POST', `/v1/machines/${answer.json.id}/stop`)).status, 200);
     assert.equal((await api('POST', `/v1/machines/${answer.json.id}/start`)).status, 200);
     const gone = await api('DELETE', `/v1/machines/${answer.json.id}`);
-    assert.deepEqual([gone.status, gone.json.root_volume_id], [200, id]);
+    assert.deepEqual([gone.status, gone.json.root_volume_id], [200, null]);
     assert.equal(await used('storage_gb'), before - 12);
     assert.deepEqual(await volumeIds(), [], 'it was deleted like any disk');
   });

@@ -260,14 +260,16 @@ describe('a delete that keeps the disk', () => {
 
   it('of a machine whose disk is lost is a 409 and deletes nothing; without keeping it is deleted', async () => {
     const { id } = (await api('POST', '/v1/machines')).json;
+    const snapshot = (await api('POST', `/v1/machines/${id}/snapshots`)).json;
     host.machines.delete(id);
     await bed.settled(async () => (await api('GET', `/v1/machines/${id}`)).json.state === 'error');
-    const answer = await api('DELETE', `/v1/machines/${id}?preserve_storage=true`);
+    const answer = await api('DELETE', `/v1/machines/${id}?preserve_storage=true&delete_snapshots=true`);
     assert.deepEqual([answer.status, answer.json.code], [409, 'conflict']);
     assert.match(answer.json.detail, /disk of the machine is not there any more/);
     assert.equal((await api('GET', `/v1/machines/${id}`)).json.state, 'error');
     assert.deepEqual(await listIds(), []);
-    assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
+    assert.equal((await api('GET', `/v1/snapshots/${snapshot.id}`)).json.state, 'ready');
+    assert.equal((await api('DELETE', `/v1/machines/${id}?delete_snapshots=true`)).status, 200);
     await checkBooks(bed);
   });
 });

@@ -37,13 +37,14 @@ export async function destroyMachine(
 }
 
 /**
- * Removes a claimed machine that is desired destroyed from its host, its snapshots first, then records it: whoever asked
- * for it has agreed to what is left of them. Throws `conflict` when its disk was
- * to be kept and is not there any more: then it is not deleted.
+ * Removes a claimed machine that is desired destroyed from its host, and its snapshots, then records it: whoever asked for
+ * it has agreed to what is left of them. Throws `conflict` when its disk was to be kept and is not there any more: then
+ * nothing is deleted.
  */
 export async function finishDestroy(app: App, { machine, token }: Claim): Promise<MachineRow> {
   const { id, generation, keep_volume_id, started_at } = machine;
-  await deleteSnapshotsOf(app, { machine, token });
+  // A disk that cannot be kept keeps the machine, and then its snapshots are what is left of it.
+  if (keep_volume_id === null) await deleteSnapshotsOf(app, { machine, token });
   try {
     await app.hosts.client(machine.host_id).deleteMachine(id, generation, keep_volume_id ?? undefined);
   } catch (error) {
@@ -53,6 +54,7 @@ export async function finishDestroy(app: App, { machine, token }: Claim): Promis
     // One that never ran had nothing on its disk, and is destroyed all the same.
     if (started_at !== null) throw diskIsLost();
   }
+  if (keep_volume_id !== null) await deleteSnapshotsOf(app, { machine, token });
   const returnedSizeGb = await sizeOfReturned(app, machine);
   const row = await changeState(app, id, { token }, { to: 'destroyed', error: null, returnedSizeGb });
   if (!row) throw machineNotFound();

@@ -18,7 +18,8 @@ export function toMachine(row: MachineRow): Machine {
     private_ip: row.private_ip,
     metadata: row.metadata,
     snapshot_id: row.snapshot_id,
-    root_volume_id: (row.state === 'destroyed' ? row.keep_volume_id : null) ?? row.root_volume_id,
+    // What a machine was made from went with it.
+    root_volume_id: row.state === 'destroyed' ? row.keep_volume_id : row.root_volume_id,
     isolation: row.isolation,
     error: row.error,
     created_at: row.created_at.toISOString(),

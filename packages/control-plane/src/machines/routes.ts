@@ -145,7 +145,7 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
       description:
         'In any state. Its disk and the output of its jobs are gone; with preserve_storage=true the root disk becomes a ' +
         'detached volume, which root_volume_id of the answer names. A machine with snapshots is a 409, unless ' +
-        'delete_snapshots=true removes them first. A destroyed machine is a 404.',
+        'delete_snapshots=true removes them as well. A destroyed machine is a 404.',
       tags,
       params: MachineParams,
       querystring: MachineDestroyQuery,
@@ -153,7 +153,7 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'host_unavailable'],
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
       examples: { response: exampleMachine({ state: 'destroyed', destroyed_at: '2026-01-02T03:14:05.006Z' }) },
     },
     handler: async (request) => {

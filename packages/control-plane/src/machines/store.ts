@@ -94,14 +94,16 @@ async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineR
     if (!row) throw new ClaimLost();
     return row;
   }
-  return query
-    .where('state', 'in', [...guard.from])
-    .where('generation', '<=', guard.observedGeneration)
-    .where('desired', 'not in', LEAVING)
-    // Its host may be in the middle of it.
-    .where('restoring_snapshot_id', 'is', null)
-    .where(claimIsFree)
-    .executeTakeFirst();
+  return (
+    query
+      .where('state', 'in', [...guard.from])
+      .where('generation', '<=', guard.observedGeneration)
+      .where('desired', 'not in', LEAVING)
+      // Its host may be in the middle of it.
+      .where('restoring_snapshot_id', 'is', null)
+      .where(claimIsFree)
+      .executeTakeFirst()
+  );
 }
 
 function changedColumns(old: MachineRow, change: Change): UpdateObject<Database, 'machines'> {

@@ -52,7 +52,8 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
       summary: 'Take a snapshot of a machine',
       description:
         'Of the root disk of a running or stopped machine; its file systems are consistent, and it is paused for less than ' +
-        '100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran.',
+        '100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran, and it is paused ' +
+        'for about a millisecond for each megabyte of its own.',
       tags,
       params: MachineParams,
       body: SnapshotCreate,
@@ -61,7 +62,7 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
     config: {
       access: 'full',
       bodyIsOptional: true,
-      errors: ['conflict', 'host_unavailable'],
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'before the upgrade' }, response: example },
     },
     handler: async (request, reply) => {
@@ -143,7 +144,7 @@ function addRoutesOfSnapshot(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'host_unavailable'],
+      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
       examples: { response: exampleMachine() },
     },
     handler: async (request) => toMachine(await restoreSnapshot(app, callerOf(request).accountId, request.params.id)),

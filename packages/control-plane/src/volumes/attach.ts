@@ -18,9 +18,9 @@ import { findVolume, isVisible, volumeNotFound } from './store.ts';
  * `host_unavailable` (then the reconciler finishes it).
  */
 export async function attachVolume(app: App, accountId: string, id: string, body: VolumeAttach): Promise<VolumeRow> {
-  const mountPath = body.mount_path ?? defaultMountPath(id);
-  await findVolume(app, accountId, id);
-  checkMountPath(mountPath);
+  if (body.mount_path !== undefined) checkMountPath(body.mount_path);
+  const volume = await findVolume(app, accountId, id);
+  const mountPath = body.mount_path ?? defaultMountPath(volume.id);
   await findMachine(app, accountId, body.machine_id);
   return underClaim(app, body.machine_id, (tx, machine) => recordAttach(tx, id, machine, mountPath));
 }

@@ -107,7 +107,8 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       summary: 'Attach a volume',
       description:
         'A running machine has it mounted when this answers, a stopped one from its next start on; it is mounted again at ' +
-        'every start. A machine has eight at most. An attach to where it is already is answered with the volume as it is.',
+        'every start. A machine has eight at most. An attach to where it is already is answered with the volume as it is. After ' +
+        'a 503 it is finished as soon as host and machine answer; a stop of the machine ends what its guest does not answer.',
       tags,
       params: VolumeParams,
       body: VolumeAttach,
