@@ -126,14 +126,22 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       'postgres',
       'credentials.json',
       'secret',
-      'machines',
       'volumes',
+      'snapshots',
+      'layers',
       'templates',
       'run/host-agent.sock',
       'run/vms',
     ];
     for (const path of [...hidden, ...ofService.map((name) => join(HOME, name))])
       assert.equal(existsSync(root + path), false, path);
+    // Its disk may have been made in its own folder; there is nothing else in it, and no other folder.
+    const disks = join(root, HOME, 'machines');
+    const shown = existsSync(disks) ? readdirSync(disks, { recursive: true }).map(String) : [];
+    assert.ok(
+      shown.every((path) => path === machine.id || /^[^/]+\/disk\.qcow2(\.clone)?$/.test(path)),
+      shown.join(' '),
+    );
     // The pool gave its run directory under the name that it had then.
     const seen = readdirSync(join(root, HOME, 'run'), { recursive: true }).map(String);
     const others = readdirSync(join(HOME, 'run/machines')).filter((id) => id !== machine.id);
@@ -169,7 +177,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       /^\/memfd:sandbar-template \(deleted\)$/,
       new RegExp(`^${runDirOf(machine.id)}/qemu.log$`),
       /\/rootfs\.img$/,
-      new RegExp(`^${HOME}/(pool/[0-9a-f]{12}|machines/${machine.id}/disk)\\.qcow2$`),
+      new RegExp(`^${HOME}/(pool/[0-9a-f]{12}|machines/${machine.id}/disk)\\.qcow2(\\.clone)?$`),
     ];
     const strange = [...descriptorsOf(pid).values()].filter((what) => !expected.some((kind) => kind.test(what)));
     assert.deepEqual(strange, []);

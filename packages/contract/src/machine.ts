@@ -141,7 +141,12 @@ export const MachineCreate = Type.Object(
       ),
     ),
   },
-  { title: 'MachineCreate', additionalProperties: false },
+  // One disk, not two.
+  {
+    title: 'MachineCreate',
+    additionalProperties: false,
+    not: { type: 'object', required: ['snapshot_id', 'root_volume_id'] },
+  },
 );
 export type MachineCreate = Static<typeof MachineCreate>;
 

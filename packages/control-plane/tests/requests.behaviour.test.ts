@@ -85,7 +85,7 @@ const CASES: Case[] = [
   badCreate(
     'snapshot_id with root_volume_id',
     { snapshot_id: randomUUID(), root_volume_id: randomUUID() },
-    /snapshot_id/,
+    /^snapshot_id and root_volume_id exclude each other/,
   ),
   badCreate('body a list', [], /The body must be an object/),
   badCreate('body a string', 'x', /The body must be an object/),

@@ -25,6 +25,8 @@ export function describeFailure(failures: readonly Failure[], part: string | und
       return `${[path, String(failure.params.missingProperty)].filter(Boolean).join('.')} is required.`;
     case 'oneOf':
       return `Exactly one of ${alternatives(failure.parentSchema)} must be given.`;
+    case 'not':
+      return `${excluding(failure.parentSchema)} exclude each other: give one of them.`;
     case 'propertyNames':
       return `${shorten(path)} must have names that are ${namesOf(failure.parentSchema)}.`;
     default:
@@ -70,6 +72,12 @@ function describeString(schema: Schema): string {
 function alternatives(schema: Schema | undefined): string {
   const branches = Array.isArray(schema?.oneOf) ? (schema.oneOf as { required?: string[] }[]) : [];
   return branches.map(({ required = [] }) => required.join(' with ')).join(' and ');
+}
+
+/** The fields that a `not` of `required` forbids together. */
+function excluding(schema: Schema | undefined): string {
+  const { required = [] } = (schema?.not ?? {}) as { required?: string[] };
+  return required.join(' and ');
 }
 
 function namesOf(schema: Schema | undefined): string {

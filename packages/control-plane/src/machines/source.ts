@@ -23,9 +23,6 @@ export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_v
 
 /** Checks what the schema cannot. Throws `validation_error`. */
 export function readCreate(body: MachineCreate): AskedCreate {
-  if (body.snapshot_id !== undefined && body.root_volume_id !== undefined) {
-    throw new ServiceError('validation_error', 'snapshot_id and root_volume_id exclude each other: give one of them.');
-  }
   const metadata = body.metadata ?? {};
   if (Buffer.byteLength(JSON.stringify(metadata)) > MACHINE_BOUNDS.metadataBytes) {
     throw new ServiceError(
