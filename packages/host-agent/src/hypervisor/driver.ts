@@ -90,11 +90,12 @@ export interface Vm {
   /** Closes an overlay that was staged and not switched to; nothing to close is no failure. */
   unstageDisk(layerId: string): Promise<void>;
   /**
-   * Copies the layers between image and disk into the disk, at so many bytes a second. True when the disk stands on the
-   * image alone, false when it was told to stop. Goes on with what an earlier agent began. Throws when it cannot.
+   * Copies the layers between image and disk, the file at `path`, into the disk, at so many bytes a second. True when the file
+   * stands on the image alone, whatever becomes of the VM; false when it was told to stop. Goes on with what an earlier agent
+   * began. Throws when it cannot.
    */
-  flattenDisk(bytesPerSec: number): Promise<boolean>;
-  /** Resolves when nothing is copied any more. */
+  flattenDisk(path: string, bytesPerSec: number): Promise<boolean>;
+  /** Tells a copy to end: {@link flattenDisk} resolves then. */
   stopFlatten(): Promise<void>;
   /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
   saveDevices(path: string): Promise<void>;

@@ -129,8 +129,8 @@ export class QemuVm implements Vm {
     await this.#root.unstage(layerId);
   }
 
-  async flattenDisk(bytesPerSec: number): Promise<boolean> {
-    return this.#root.flatten(bytesPerSec);
+  async flattenDisk(path: string, bytesPerSec: number): Promise<boolean> {
+    return this.#root.flatten(path, bytesPerSec);
   }
 
   async stopFlatten(): Promise<void> {

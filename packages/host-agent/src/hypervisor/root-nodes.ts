@@ -2,6 +2,7 @@
 // and copying a long chain into its top. QEMU is asked how things are, never remembered: it may have outlived an agent.
 import type { Owner } from '../jail/run-directory.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
+import { syncPath } from '../storage/durable.ts';
 import { fileNode, IMAGE_NODE, ROOT_DEVICE, ROOT_NODE } from './qemu-args.ts';
 import type { QmpClient } from './qmp.ts';
 
@@ -13,11 +14,15 @@ const ROOT_NODES = new RegExp(`^(${ROOT_NODE}|layer\\d+|${NODE_PREFIX}[0-9a-f]+)
 type BlockDevice = { qdev?: string; inserted?: { 'node-name'?: string } };
 type NamedNode = { 'node-name'?: string };
 type BlockJob = { device?: string };
+/** `reached`: whether the copy is whole. Rejects when it failed. `ignore` is to be called by whoever began to watch. */
+type EndOfJob = { reached: Promise<boolean>; ignore: () => void };
 
 export class RootNodes {
   readonly #qmp: QmpClient;
   /** What the staged overlay goes on top of: asked before, for the guest holds still while the disk is switched. */
   #below: string | undefined;
+  /** The copy that is to begin, or under way, is not wanted any more. */
+  #isStopped = false;
 
   constructor(qmp: QmpClient) {
     this.#qmp = qmp;
@@ -31,13 +36,7 @@ export class RootNodes {
     try {
       await Promise.all([
         this.#qmp.execute('blockdev-add', { driver: 'file', 'node-name': fileNode(node), filename: link.name }),
-        this.#qmp.execute('blockdev-add', {
-          driver: 'qcow2',
-          'node-name': node,
-          file: fileNode(node),
-          backing: null,
-          discard: 'unmap',
-        }),
+        this.#qmp.execute('blockdev-add', overlay(node, null)),
       ]);
     } finally {
       link.remove();
@@ -62,49 +61,66 @@ export class RootNodes {
   }
 
   /**
-   * Copies all that lies between the top and the image into the top, at that many bytes a second; resolves when nothing
-   * lies between them any more (true), or when it was told to stop (false). Throws when QEMU could not, as on a full disk.
+   * Copies all that lies between the top and the image into the top, the file at `path`, at that many bytes a second; resolves
+   * when nothing lies between them any more and the file says so by itself (true), or when it was told to stop (false).
+   * Throws when QEMU could not, as on a full disk.
    */
-  async flatten(bytesPerSec: number): Promise<boolean> {
-    const end = this.#endOfJob();
-    end.catch(() => {});
-    if (!(await this.#isFlattening())) {
+  async flatten(path: string, bytesPerSec: number): Promise<boolean> {
+    this.#isStopped = false;
+    const end = this.#watchJob();
+    try {
+      const isUnderWay = await this.#isFlattening();
       const top = await this.#top();
-      const args = { 'job-id': FLATTEN_JOB, device: top, 'base-node': IMAGE_NODE, speed: bytesPerSec };
-      await this.#qmp.execute('block-stream', args);
+      if (!isUnderWay) {
+        if (this.#isStopped) return false;
+        const args = { 'job-id': FLATTEN_JOB, device: top, 'base-node': IMAGE_NODE, speed: bytesPerSec };
+        await this.#qmp.execute('block-stream', args);
+      }
+      // Whoever said so may have seen no job.
+      if (this.#isStopped) await this.#cancel();
+      if (!(await end.reached)) return false;
+      await this.#makeDurable(top, path);
+      await this.#removeUnused();
+      return true;
+    } finally {
+      end.ignore();
     }
-    const isFlat = await end;
-    if (isFlat) await this.#removeUnused();
-    return isFlat;
   }
 
-  /** Resolves when nothing is copied any more; what was copied so far does no harm. */
+  /** Tells a copy to end: {@link flatten} resolves then. What was copied so far does no harm. */
   async stopFlatten(): Promise<void> {
-    const end = this.#endOfJob();
-    end.catch(() => {});
-    if (!(await this.#isFlattening())) return;
-    await this.#qmp.execute('block-job-cancel', { device: FLATTEN_JOB, force: true });
-    await end.catch(() => {});
+    this.#isStopped = true;
+    if (await this.#isFlattening()) await this.#cancel();
   }
 
-  #endOfJob(): Promise<boolean> {
-    return new Promise((resolve, reject) => {
-      const settle = (act: () => void) => {
-        this.#qmp.off('event', onEvent);
-        this.#qmp.off('close', onClose);
-        act();
-      };
-      const onClose = () => settle(() => reject(new Error("QEMU's monitor closed")));
-      const onEvent = (name: string, data: Record<string, unknown>) => {
-        if (data.device !== FLATTEN_JOB) return;
-        if (name === 'BLOCK_JOB_CANCELLED') settle(() => resolve(false));
-        if (name !== 'BLOCK_JOB_COMPLETED') return;
-        if (data.error === undefined) settle(() => resolve(true));
-        else settle(() => reject(new Error(`the disk could not be flattened: ${textOf(data.error)}`)));
-      };
-      this.#qmp.on('event', onEvent);
-      this.#qmp.on('close', onClose);
-    });
+  /** Refused when the job has just ended, which is as good. */
+  async #cancel(): Promise<void> {
+    await this.#qmp.execute('block-job-cancel', { device: FLATTEN_JOB, force: true }).catch(() => {});
+  }
+
+  /**
+   * A copy that QEMU calls complete is not in the file yet: where its clusters are is known to QEMU's memory alone, and lost
+   * with it. To open a node again as it is, is the one documented command that flushes it and says when that failed;
+   * `qemu-io flush` answers the same either way. The guest stands still meanwhile, so most is written out before.
+   */
+  async #makeDurable(node: string, path: string): Promise<void> {
+    await syncPath(path);
+    await this.#qmp.execute('blockdev-reopen', { options: [overlay(node, IMAGE_NODE)] });
+  }
+
+  #watchJob(): EndOfJob {
+    const { promise: reached, resolve, reject } = Promise.withResolvers<boolean>();
+    reached.catch(() => {});
+    const onClose = () => reject(new Error("QEMU's monitor closed"));
+    const onEvent = (name: string, { device, error }: Record<string, unknown>) => {
+      if (device !== FLATTEN_JOB) return;
+      if (name === 'BLOCK_JOB_CANCELLED') resolve(false);
+      if (name !== 'BLOCK_JOB_COMPLETED') return;
+      if (error === undefined) resolve(true);
+      else reject(new Error(`the disk could not be flattened: ${textOf(error)}`));
+    };
+    this.#qmp.on('event', onEvent).on('close', onClose);
+    return { reached, ignore: () => void this.#qmp.off('event', onEvent).off('close', onClose) };
   }
 
   async #isFlattening(): Promise<boolean> {
@@ -145,6 +161,11 @@ export class RootNodes {
     const isGone = await remove(node);
     return (await remove(fileNode(node))) && isGone;
   }
+}
+
+/** The options of a node that the guest writes, the same as on the command line; below it `backing`. */
+function overlay(node: string, backing: string | null): Record<string, unknown> {
+  return { driver: 'qcow2', 'node-name': node, file: fileNode(node), backing, discard: 'unmap' };
 }
 
 /** A QEMU that was taken over may answer anything. */

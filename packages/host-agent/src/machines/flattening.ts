@@ -2,6 +2,8 @@
 // into the disk in the background and then forgotten. Whatever else is asked of the disk comes first: a copy that is cut
 // short has done no harm, and begins again where it was.
 import { statfsSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Vm } from '../hypervisor/driver.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import type { RootDisk } from './root-disk.ts';
@@ -12,6 +14,8 @@ export const MAX_LAYERS = 8;
 const BYTES_PER_SEC = 64 * 1024 ** 2;
 /** Left to the machines when a chain is copied. */
 const SPARE_BYTES = 1024 ** 3;
+/** QEMU ends a copy within milliseconds; whoever waits for one that does not is told so. */
+const STOP_MS = 10_000;
 
 export type FlatteningOptions = {
   machineId: string;
@@ -42,21 +46,34 @@ export class Flattening {
       log.warn({ machine_id: machineId }, 'a long chain of layers is not flattened: there is no room for a copy');
       return;
     }
-    const isFlat = vm.flattenDisk(BYTES_PER_SEC).catch((err) => {
+    const isFlat = vm.flattenDisk(disk.path, BYTES_PER_SEC).catch((err) => {
       log.warn({ machine_id: machineId, err }, 'a long chain of layers was not flattened');
       return false;
     });
     const copy = { vm, isFlat };
     this.#copy = copy;
-    void isFlat.then(() => enqueue(() => this.#settle(copy)));
+    void isFlat.then((isWhole) => enqueue(async () => this.#settle(copy, isWhole)));
   }
 
-  /** Resolves when nothing is copied, and what was copied whole is recorded; the machine's queue is held. */
+  /**
+   * Resolves when nothing is copied, and what was copied whole is recorded; the machine's queue is held. Throws
+   * `host_unavailable` when the copy does not end in 10 s: it goes on then, and nothing else may be done to the disk.
+   */
   async stop(): Promise<void> {
     const copy = this.#copy;
     if (!copy) return;
-    await copy.vm.stopFlatten();
-    await this.#settle(copy);
+    const { log, machineId } = this.#options;
+    copy.vm
+      .stopFlatten()
+      .catch((err) => log.warn({ machine_id: machineId, err }, 'the copy of a chain of layers was not told to stop'));
+    const timer = new AbortController();
+    const isWhole = await Promise.race([copy.isFlat, delay(STOP_MS, undefined, { signal: timer.signal })]);
+    timer.abort();
+    if (isWhole === undefined)
+      throw new ServiceError('host_unavailable', 'the layers of the machine are being copied, and that does not end', {
+        retryAfterSec: 30,
+      });
+    this.#settle(copy, isWhole);
   }
 
   /** The VM is gone, and its copy with it; the layers stay. */
@@ -64,15 +81,20 @@ export class Flattening {
     this.#copy = undefined;
   }
 
-  async #settle(copy: Copy): Promise<void> {
-    if (this.#copy !== copy) return;
-    const isFlat = await copy.isFlat;
+  /** A disk that is flat and cannot be recorded as such, as on a full host, is one on its layers all the same. */
+  #settle(copy: Copy, isWhole: boolean): void {
     if (this.#copy !== copy) return;
     this.#copy = undefined;
-    if (!isFlat) return;
-    this.#options.disk.noteFlat();
-    this.#options.log.info({ machine_id: this.#options.machineId }, 'a long chain of layers was flattened');
-    this.#options.onFlat();
+    if (!isWhole) return;
+    const { disk, log, machineId, onFlat } = this.#options;
+    try {
+      disk.noteFlat();
+    } catch (err) {
+      log.warn({ machine_id: machineId, err }, 'that a long chain of layers was flattened is not recorded');
+      return;
+    }
+    log.info({ machine_id: machineId }, 'a long chain of layers was flattened');
+    onFlat();
   }
 
   #hasRoom(): boolean {

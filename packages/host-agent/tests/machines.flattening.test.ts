@@ -1,0 +1,90 @@
+// Flattening as the machine sees it: a copy that does not end holds nobody up for ever, and a host that is full loses nothing.
+import assert from 'node:assert/strict';
+import { tmpdir } from 'node:os';
+import { afterEach, describe, it, mock } from 'node:test';
+import type { Vm } from '../src/hypervisor/driver.ts';
+import { Flattening, MAX_LAYERS } from '../src/machines/flattening.ts';
+import type { RootDisk } from '../src/machines/root-disk.ts';
+import type { LayerStore } from '../src/storage/layers.ts';
+
+describe('flattening of a machine', () => {
+  afterEach(() => mock.timers.reset());
+
+  function make(noteFlat: () => void = () => {}) {
+    const said: string[] = [];
+    const { promise: copied, resolve: end } = Promise.withResolvers<boolean>();
+    let stops = 0;
+    const vm = {
+      flattenDisk: () => copied,
+      stopFlatten: async () => {
+        stops++;
+      },
+    } as Partial<Vm> as Vm;
+    const disk = { layers: Array(MAX_LAYERS + 1).fill('layer'), folder: tmpdir(), path: 'disk.qcow2', noteFlat };
+    const queued: Promise<void>[] = [];
+    const flattening = new Flattening({
+      machineId: 'machine',
+      disk: disk as Partial<RootDisk> as RootDisk,
+      layers: { has: () => false } as Partial<LayerStore> as LayerStore,
+      enqueue: (work) => {
+        const done = work();
+        queued.push(done);
+        return done;
+      },
+      onFlat: () => void said.push('flat'),
+      log: { info() {}, warn: (_, message) => void said.push(message) },
+    });
+    flattening.begin(vm);
+    const settled = async () => {
+      while (queued.length === 0) await new Promise(setImmediate);
+      await Promise.all(queued);
+    };
+    return { flattening, end, said, stops: () => stops, settled };
+  }
+
+  it('whoever waits for a copy that does not end is told so, each time, until it does', async () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    const { flattening, end, stops } = make();
+    for (const expected of [1, 2]) {
+      const refused = assert.rejects(flattening.stop(), { code: 'host_unavailable' });
+      mock.timers.tick(10_000);
+      await refused;
+      assert.equal(stops(), expected);
+    }
+    end(false);
+    await flattening.stop();
+  });
+
+  it('a copy that ends is waited for', async () => {
+    const { flattening, end, said } = make();
+    const stopped = flattening.stop();
+    end(true);
+    await stopped;
+    assert.deepEqual(said, ['flat']);
+  });
+
+  it('a copy that ends after its stop was given up is recorded all the same', async () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    const { flattening, end, said, settled } = make();
+    const refused = assert.rejects(flattening.stop(), { code: 'host_unavailable' });
+    mock.timers.tick(10_000);
+    await refused;
+    end(true);
+    await settled();
+    assert.deepEqual(said, ['flat']);
+  });
+
+  it('on a full host the layers stay in the record, by itself and at a stop', async () => {
+    const full = () => {
+      throw new Error('no room');
+    };
+    const alone = make(full);
+    alone.end(true);
+    await alone.settled();
+    const stopped = make(full);
+    stopped.end(true);
+    await stopped.flattening.stop();
+    for (const { said } of [alone, stopped])
+      assert.deepEqual(said, ['that a long chain of layers was flattened is not recorded']);
+  });
+});
