@@ -53,8 +53,15 @@ func uptime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// putIdentity changes nothing when processes that should have been held were not. They stay held when it fails later: the
+// host throws such a machine away.
 func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	s.identify(w, r, func(request *identity.Request) error {
+		if request.WasHeld {
+			if err := s.Processes.Keep(); err != nil {
+				return err
+			}
+		}
 		isAnother := s.Identity.IsAnother(request)
 		switch {
 		case s.Identity.MachineID() == "":
@@ -72,7 +79,7 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 		if err := s.Identity.Apply(request); err != nil {
 			return err
 		}
-		if isAnother {
+		if isAnother || request.WasHeld {
 			s.Processes.Release()
 		}
 		return nil

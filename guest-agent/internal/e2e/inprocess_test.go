@@ -31,6 +31,8 @@ type agent struct {
 	cgroups  string
 	registry *jobs.Registry
 	gate     *freeze.Gate
+
+	startGate *freeze.Gate
 }
 
 // startAgent gives the agent an identity without touching the machine that the test runs on.
@@ -71,7 +73,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		StartGate: startGate,
 	})
 	go func() { _ = api.Serve(sessions, handler) }()
-	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate}
+	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate, startGate: startGate}
 }
 
 func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }

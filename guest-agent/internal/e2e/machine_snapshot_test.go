@@ -177,12 +177,16 @@ func TestMachineRunsNothingOfTheUsersBeforeItIsItself(t *testing.T) {
 	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 1})
 	before := noted() // the job waits until the time is over
 	eventually(t, "the process goes on by itself", func() bool { return noted() > before })
+	held := identityOf(machineB)
+	held["was_held"] = true
+	h.expect(409, "PUT", "/identity", held)
+	h.check("hostname", "m-0195")
 
 	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
 	h = newHost(t, m.save(t).restore(t).port, testToken)
 	h.expect(200, "GET", "/healthz", nil)
 	time.Sleep(time.Second) // in which nothing may run
-	h.expect(200, "PUT", "/identity", identityOf(machineB))
+	h.expect(200, "PUT", "/identity", held)
 	h.expect(409, "POST", "/release", nil)
 	eventually(t, "the process goes on", func() bool {
 		return len(h.sh(fmt.Sprint("new", time.Now().UnixNano()), "grep m-0295 /dev/shm/log").stdout) > 0

@@ -148,6 +148,50 @@ func TestItThawsByItself(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptDoesNotThawByItself(t *testing.T) {
+	freezer := newFreezer(new(fake))
+	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := freezer.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	freezer.expire(freezer.frozen) // the timer fired just before
+	if freezer.gate.Enter() {
+		t.Fatal("thawed by the timer")
+	}
+	if err := freezer.Thaw(); err != nil {
+		t.Error(err)
+	}
+	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	freezer.expire(freezer.frozen)
+	if !freezer.gate.Enter() {
+		t.Error("the next freeze is kept as well")
+	}
+}
+
+func TestWhatThawedByItselfCannotBeKept(t *testing.T) {
+	f := new(fake)
+	freezer := newFreezer(f)
+	if err := freezer.Keep(); !isConflict(err) {
+		t.Errorf("never frozen: %v", err)
+	}
+	if err := freezer.Freeze(t.Context(), time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if err := freezer.gate.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := freezer.Keep(); !isConflict(err) {
+		t.Errorf("after the time ran out: %v", err)
+	}
+	if want := []string{"flush", "freeze", "thaw", "close"}; !slices.Equal(f.all(), want) {
+		t.Errorf("%q", f.all())
+	}
+}
+
 func TestAProgramThatThawedIsNoticed(t *testing.T) {
 	f := new(fake)
 	freezer := newFreezer(f)

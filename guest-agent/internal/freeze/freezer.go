@@ -41,6 +41,7 @@ type Freezer struct {
 
 	mu     sync.Mutex
 	frozen subject // nil: it is not
+	isKept bool    // the time-out does not count any more
 	timer  *time.Timer
 }
 
@@ -134,13 +135,26 @@ func (f *Freezer) Thaw() error {
 	return f.thaw()
 }
 
+// Keep makes what is frozen stay so until Thaw, whatever the time-out was. The error is a conflict if it is not frozen any
+// more: it may have run on for any time, and nothing is changed.
+func (f *Freezer) Keep() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.frozen == nil {
+		return f.notFrozen()
+	}
+	f.timer.Stop()
+	f.isKept = true // for a timer that fired already and waits for the lock
+	return nil
+}
+
 // Release thaws what is frozen, for a machine that ends or becomes another.
 func (f *Freezer) Release() { _ = f.Thaw() }
 
 func (f *Freezer) expire(target subject) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.frozen != target {
+	if f.frozen != target || f.isKept {
 		return
 	}
 	console.Log("the host did not thaw in time: ", f.name)
@@ -154,7 +168,7 @@ func (f *Freezer) thaw() error {
 	err := f.frozen.thaw()
 	f.gate.open()
 	f.frozen.close()
-	f.frozen = nil
+	f.frozen, f.isKept = nil, false
 	if err == unix.EINVAL {
 		return f.notFrozen()
 	}

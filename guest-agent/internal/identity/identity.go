@@ -29,6 +29,7 @@ type Request struct {
 	TimeUnixMs int64    `json:"time_unix_ms"`
 	Entropy    []byte   `json:"entropy"`
 	DiskBytes  uint64   `json:"disk_bytes"` // the least that the root device has or is about to have
+	WasHeld    bool     `json:"was_held"`   // no process has run since a snapshot of memory, or the machine is of no use
 }
 
 // ParseRequest reads the JSON of a request and checks it.

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sandbar/guest-agent/internal/freeze"
+)
+
+// TestAMachineWhoseProcessesWentOnBeforeItsIdentityIsRefusedIt is what becomes of a snapshot of memory whose time to be held ran
+// out in the new machine.
+func TestAMachineWhoseProcessesWentOnBeforeItsIdentityIsRefusedIt(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	h.send(ctx, "PUT", "/jobs/j", map[string]any{"command": "exec sleep 1000"})
+	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 1})
+	eventually(t, "they go on by themselves", a.startGate.Enter)
+	a.startGate.Leave()
+	response, err := a.identifyInVain(ctx, t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusConflict {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	if got := h.expect(200, "GET", "/healthz", nil); !strings.Contains(got, `"identity":"machine-1"`) {
+		t.Error(got)
+	}
+	if got := h.expect(200, "GET", "/jobs", nil); !strings.Contains(got, `"id":"j"`) {
+		t.Errorf("its jobs were let go: %s", got)
+	}
+}
+
+func TestProcessesThatWereHeldStaySoWhenTheIdentityFails(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if response, err := a.identifyInVain(ctx, t, h); err == nil {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	h.expect(204, "POST", "/release", nil)
+}
+
+// identifyInVain asks for the identity of a machine that came from a snapshot of memory. The gate is shut over it, so that none
+// of this identity ever gets to the machine that the test runs on.
+func (a *agent) identifyInVain(ctx context.Context, t *testing.T, h *host) (*http.Response, error) {
+	t.Helper()
+	freezer := freeze.Pretended(a.gate)
+	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	identity := identityOf("another")
+	identity["was_held"] = true
+	content, err := json.Marshal(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(ctx, "PUT", "http://guest/identity", bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := h.client.Do(request)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	return response, err
+}
