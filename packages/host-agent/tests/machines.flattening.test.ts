@@ -1,16 +1,14 @@
 // Flattening as the machine sees it: a copy that does not end holds nobody up for ever, and a host that is full loses nothing.
 import assert from 'node:assert/strict';
 import { tmpdir } from 'node:os';
-import { afterEach, describe, it, mock } from 'node:test';
+import { describe, it } from 'node:test';
 import type { Vm } from '../src/hypervisor/driver.ts';
 import { Flattening, MAX_LAYERS } from '../src/machines/flattening.ts';
 import type { RootDisk } from '../src/machines/root-disk.ts';
 import type { LayerStore } from '../src/storage/layers.ts';
 
 describe('flattening of a machine', () => {
-  afterEach(() => mock.timers.reset());
-
-  function make(noteFlat: () => void = () => {}) {
+  function make({ noteFlat = () => {}, stopMs = 60_000 } = {}) {
     const said: string[] = [];
     const { promise: copied, resolve: end } = Promise.withResolvers<boolean>();
     let stops = 0;
@@ -32,6 +30,7 @@ describe('flattening of a machine', () => {
         return done;
       },
       onFlat: () => void said.push('flat'),
+      stopMs,
       log: { info() {}, warn: (_, message) => void said.push(message) },
     });
     flattening.begin(vm);
@@ -43,12 +42,9 @@ describe('flattening of a machine', () => {
   }
 
   it('whoever waits for a copy that does not end is told so, each time, until it does', async () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    const { flattening, end, stops } = make();
+    const { flattening, end, stops } = make({ stopMs: 1 });
     for (const expected of [1, 2]) {
-      const refused = assert.rejects(flattening.stop(), { code: 'host_unavailable' });
-      mock.timers.tick(10_000);
-      await refused;
+      await assert.rejects(flattening.stop(), { code: 'host_unavailable' });
       assert.equal(stops(), expected);
     }
     end(false);
@@ -64,19 +60,18 @@ describe('flattening of a machine', () => {
   });
 
   it('a copy that ends after its stop was given up is recorded all the same', async () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    const { flattening, end, said, settled } = make();
-    const refused = assert.rejects(flattening.stop(), { code: 'host_unavailable' });
-    mock.timers.tick(10_000);
-    await refused;
+    const { flattening, end, said, settled } = make({ stopMs: 1 });
+    await assert.rejects(flattening.stop(), { code: 'host_unavailable' });
     end(true);
     await settled();
     assert.deepEqual(said, ['flat']);
   });
 
   it('on a full host the layers stay in the record, by itself and at a stop', async () => {
-    const full = () => {
-      throw new Error('no room');
+    const full = {
+      noteFlat: () => {
+        throw new Error('no room');
+      },
     };
     const alone = make(full);
     alone.end(true);

@@ -220,6 +220,10 @@ END
     assert.equal(await agent.exec(FIRST, 'cd /root; sha256sum big* 2[0-9]'), sums);
     for (let number = 20; number < 29; number++) await forget(number);
     await until('all layers are gone', () => layers() === 0);
+    process.kill(agent.pidOf(FIRST), 'SIGKILL');
+    await until('its end is known', () => recordOf(FIRST).status === 'failed');
+    await run(FIRST);
+    assert.equal(await agent.exec(FIRST, 'cd /root; sha256sum big* 2[0-9]'), sums);
     await run(FIRST, { desired: 'stopped' });
     await run(FIRST);
     assert.equal(await agent.exec(FIRST, 'cd /root; sha256sum big* 2[0-9]'), sums);

@@ -25,6 +25,8 @@ export type FlatteningOptions = {
   enqueue: (work: () => Promise<void>) => Promise<void>;
   /** Layers may be nobody's any more. */
   onFlat: () => void;
+  /** How long a copy may take to end when it is told to. */
+  stopMs?: number;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
 
@@ -57,17 +59,17 @@ export class Flattening {
 
   /**
    * Resolves when nothing is copied, and what was copied whole is recorded; the machine's queue is held. Throws
-   * `host_unavailable` when the copy does not end in 10 s: it goes on then, and nothing else may be done to the disk.
+   * `host_unavailable` when the copy does not end in `stopMs`: it goes on then, and nothing else may be done to the disk.
    */
   async stop(): Promise<void> {
     const copy = this.#copy;
     if (!copy) return;
-    const { log, machineId } = this.#options;
+    const { log, machineId, stopMs = STOP_MS } = this.#options;
     copy.vm
       .stopFlatten()
       .catch((err) => log.warn({ machine_id: machineId, err }, 'the copy of a chain of layers was not told to stop'));
     const timer = new AbortController();
-    const isWhole = await Promise.race([copy.isFlat, delay(STOP_MS, undefined, { signal: timer.signal })]);
+    const isWhole = await Promise.race([copy.isFlat, delay(stopMs, undefined, { signal: timer.signal })]);
     timer.abort();
     if (isWhole === undefined)
       throw new ServiceError('host_unavailable', 'the layers of the machine are being copied, and that does not end', {
