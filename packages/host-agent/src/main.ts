@@ -91,6 +91,7 @@ async function main(log: Logger): Promise<void> {
     jail,
     runDir: paths.run,
     recordsDir: paths.runVms,
+    patience: config.bootPatienceMs / BOOT_PATIENCE_MS,
   });
   const found = await hypervisor.adopt();
   const network = await makeNetwork(config, state.subnet, assignedAddresses(paths.machines, found));

@@ -125,6 +125,33 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([jail.listVmIds(), vms.knownIds().size], [[], 0]);
   });
 
+  it('ISO-5 CTL-4: a state that loads and never runs, as a QEMU that was taken over can save it, does not hold a launch', {
+    timeout: 60_000,
+  }, async () => {
+    const statePath = join(home, 'paused.state');
+    const state = readFileSync(template.restore.statePath, 'latin1');
+    assert.ok(state.includes('running\0'));
+    writeFileSync(statePath, state.replaceAll('running\0', 'paused\0\0'), 'latin1');
+    const launch = (patience: number, abort: AbortSignal) => {
+      const { run: runDir, runVms: recordsDir } = paths;
+      const one = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, runDir, recordsDir, patience });
+      const host = new VmHost(one, new UserNetwork(parseSubnet('10.200.0.0/16')), log);
+      const paused = { ...template, restore: { ...template.restore, statePath, abort } };
+      const place = { diskPath: join(home, 'pool', `${newVmId()}.qcow2`), runDir: join(paths.runMachines, MACHINE) };
+      return launchClone(host, paused, place);
+    };
+    const failure = { code: 'host_unavailable', message: /state could not be restored/ };
+    await assert.rejects(launch(0.02, new AbortController().signal), failure);
+    const destroying = new AbortController();
+    const launching = assert.rejects(launch(1000, destroying.signal), failure);
+    const hasProcess = () =>
+      readdirSync(paths.runVms).some((name) => /"pid":\d/.test(readFileSync(join(paths.runVms, name), 'utf8')));
+    while (!hasProcess()) await new Promise((resolve) => setImmediate(resolve));
+    destroying.abort();
+    await launching;
+    assert.deepEqual([jail.listVmIds(), readdirSync(paths.runVms), readdirSync(paths.runMachines)], [[], [], []]);
+  });
+
   it("ISO-4: two clones run, work and write; the template's memory stays as it was, and no descriptor of theirs can change it", async () => {
     const before = hashOf(template.restore.memoryFd);
     const one = await clone(join(paths.runMachines, MACHINE));

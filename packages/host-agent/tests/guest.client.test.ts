@@ -143,6 +143,27 @@ describe('guest client', () => {
     assert.equal(await (await open()).setIdentity(identity), undefined);
   });
 
+  it('CLN-2: a guest is asked whether its processes were held when they should be, and its refusal is a conflict', async () => {
+    const seen: unknown[] = [];
+    respond = (stream) => {
+      let text = '';
+      stream.on('data', (chunk) => {
+        text += chunk;
+      });
+      stream.on('end', () => {
+        seen.push(JSON.parse(text).was_held);
+        stream.respond({ ':status': seen.length === 1 ? 409 : 200 });
+        stream.end('{"code": "conflict", "detail": "not frozen"}');
+      });
+    };
+    const client = await open();
+    const rest = { address: '10.0.0.2/24', gateway: '', nameServers: [], mac: '', mtu: 0 };
+    const identity = { machineId: 'm', hostname: 'm', ...rest };
+    await assert.rejects(client.setIdentity({ ...identity, wasHeld: true }), { code: 'conflict' });
+    await client.setIdentity(identity);
+    assert.deepEqual(seen, [true, undefined]);
+  });
+
   it("ISO-10: a guest refuses only with what is a guest's to say", async () => {
     for (const [code, expected] of [
       ['not_found', 'not_found'],

@@ -1,7 +1,7 @@
 // The agent dies at any step of saving a machine's memory and of making machines from it; another one takes up what there
 // is. On a fake hypervisor whose VMs outlive the agent, with real files.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
@@ -256,6 +256,44 @@ describe('memory snapshots', () => {
       assert.equal(startOf(host, 2), 'restore', step);
       checkMachines(host);
     }
+  });
+
+  it('CLN-1 CLN-2: a machine whose processes ran before its identity is thrown away, and the snapshot is named', async () => {
+    const host = await withSnapshot();
+    host.hypervisor.staysHeld = false;
+    const message = new RegExp(`snapshot ${SNAPSHOT} .* went on before the machine had an identity`);
+    await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT }), { code: 'conflict', message });
+    assert.deepEqual([...host.hypervisor.running.keys()], [idOf(1)]);
+    assert.deepEqual(readdirSync(join(host.paths.machines, idOf(2))).sort(), ['jobs', 'machine.json']);
+    host.hypervisor.staysHeld = true;
+    await ensure(host, 2, 2, { snapshot_id: SNAPSHOT });
+    assert.deepEqual([startOf(host, 2), host.hypervisor.violations], ['restore', []]);
+  });
+
+  it('one that is deleted while it is taken does not come back without its files', async () => {
+    const host = await withSnapshot();
+    const { add } = host.snapshots;
+    host.snapshots.add = (id, record) => {
+      host.snapshots.remove(id);
+      return add.call(host.snapshots, id, record);
+    };
+    await assert.rejects(take(host, 1, OTHER), { code: 'conflict', message: /deleted while it was taken/ });
+    host.snapshots.add = add;
+    assert.deepEqual(host.snapshots.ids(), [SNAPSHOT]);
+    assert.equal((await take(host, 1, OTHER)).kind, 'memory');
+  });
+
+  it('one that cannot be recorded leaves no files, and the next try succeeds', async () => {
+    const host = await withSnapshot();
+    const { add } = host.snapshots;
+    host.snapshots.add = (id, record) => {
+      mkdirSync(join(host.paths.snapshots, id, 'snapshot.json.partial'));
+      return add.call(host.snapshots, id, record);
+    };
+    await assert.rejects(take(host, 1, OTHER));
+    host.snapshots.add = add;
+    assert.deepEqual(host.snapshots.ids(), [SNAPSHOT]);
+    assert.equal((await take(host, 1, OTHER)).kind, 'memory');
   });
 
   for (const [what, spoil, message] of [

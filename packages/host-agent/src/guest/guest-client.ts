@@ -231,6 +231,7 @@ function identityBody(identity: GuestIdentity) {
     mac: identity.mac,
     mtu: identity.mtu,
     ...(identity.diskBytes === undefined ? {} : { disk_bytes: identity.diskBytes }),
+    ...(identity.wasHeld ? { was_held: true } : {}),
     time_unix_ms: Date.now(),
     entropy: randomBytes(ENTROPY_BYTES).toString('base64'),
   };

@@ -16,6 +16,11 @@ export type GuestIdentity = {
   mtu: number;
   /** Of a root disk that was just made larger: the guest waits until it sees that. */
   diskBytes?: number;
+  /**
+   * The machine goes on from a snapshot of memory, for which its processes were held: refused with `conflict`, and nothing is
+   * applied, when they went on already.
+   */
+  wasHeld?: boolean;
 };
 
 /** A job as the guest tells it; bytes are those kept, below the limit of each stream. */

@@ -34,6 +34,8 @@ export type Restore = {
   memoryFd: number;
   /** The memory is still being written: the guest must not run before. A launch throws what it rejects with. */
   memoryReady?: Promise<unknown>;
+  /** Ends the launch while the state is loaded. */
+  abort?: AbortSignal;
   /** Kept with the VM, for an agent that finds it again: the template, or what else the memory is of. */
   templateKey: string;
 };

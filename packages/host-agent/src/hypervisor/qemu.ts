@@ -19,7 +19,7 @@ import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
 import { type VmRecord, VmRecords } from './vm-record.ts';
 
-/** Spawning QEMU and reaching its monitor takes 30 ms on an idle machine. */
+/** Spawning QEMU and reaching its monitor takes 30 ms on an idle machine, to load a saved state 50. */
 const MONITOR_TIMEOUT_MS = 15_000;
 /** More than any root disk may have, 1024 GiB, with what qcow2 adds. */
 const MAX_FILE_BYTES = 1100 * 1024 ** 3;
@@ -32,6 +32,8 @@ export type QemuOptions = {
   runDir: string;
   /** The folder of what is known of each VM; exists. */
   recordsDir: string;
+  /** Factor on the time that a saved state may take to load; 1 if left out. */
+  patience?: number;
 };
 
 export class QemuHypervisor implements Hypervisor {
@@ -78,7 +80,9 @@ export class QemuHypervisor implements Hypervisor {
       this.#records.write({ ...record, process: { pid, startTicks } });
       if (spec.start.kind === 'restore') {
         await spec.start.memoryReady;
-        await restoreState(qmp);
+        const { abort } = spec.start;
+        const patience = AbortSignal.timeout(MONITOR_TIMEOUT_MS * (this.#options.patience ?? 1));
+        await restoreState(qmp, abort ? AbortSignal.any([patience, abort]) : patience);
       }
       return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
@@ -230,21 +234,25 @@ async function openMonitor(runDir: string, qemu: SpawnedQemu): Promise<QmpClient
 }
 
 /**
- * Loads the device state; resolves when the guest runs. QEMU reads its monitor a byte at a time, so the commands are few
+ * Loads the device state; resolves when the guest runs, and rejects when it does not before `giveUp`: a QEMU that was taken over
+ * can have saved a state that loads and never runs. QEMU reads its monitor a byte at a time, so the commands are few
  * and sent at once. It would announce the NIC by the template's MAC: no rounds of that.
  */
-async function restoreState(qmp: QmpClient): Promise<void> {
+async function restoreState(qmp: QmpClient, giveUp: AbortSignal): Promise<void> {
   const running = new Promise<void>((resolve, reject) => {
     qmp.on('event', (name) => name === 'RESUME' && resolve());
-    qmp.on('close', () => reject(new Error('the saved state could not be restored')));
+    const fail = () => reject(new Error('the saved state could not be restored'));
+    qmp.on('close', fail);
+    giveUp.addEventListener('abort', fail);
+    if (giveUp.aborted) fail();
   });
   running.catch(() => {});
   await Promise.all([
+    running,
     qmp.execute('migrate-set-capabilities', { capabilities: [{ capability: 'x-ignore-shared', state: true }] }),
     qmp.execute('migrate-set-parameters', { 'announce-rounds': 0 }),
     qmp.execute('migrate-incoming', { uri: `fd:${RESTORE_FDS.state}` }),
   ]);
-  await running;
 }
 
 function launchFailure(error: unknown, failure: string | undefined): ServiceError {

@@ -85,7 +85,7 @@ export class Starter {
         ...request,
         snapshotId,
         patienceMs: CLONE_PATIENCE_MS * this.#options.patience,
-        identify: (guest) => this.#acknowledge(guest, request),
+        identify: (guest) => this.#acknowledge(guest, { ...request, identity: { ...request.identity, wasHeld: true } }),
       });
     } catch (error) {
       throwIfDestroyed(request.abort);

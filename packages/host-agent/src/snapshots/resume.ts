@@ -103,12 +103,13 @@ async function restore(
         memoryFd: fd,
         memoryReady: ready,
         templateKey: `snapshot-${snapshotId}`,
+        abort: wanted.abort,
       },
     });
     if (spec.rootfs_size_gb > snapshot.size_gb) await vm.growDisk(spec.rootfs_size_gb * GIB);
     const giveUp = AbortSignal.any([wanted.abort, AbortSignal.timeout(wanted.patienceMs)]);
     const guest = await firstSession(vm, giveUp);
-    await wanted.identify(guest);
+    await wanted.identify(guest).catch((error) => Promise.reject(identityFailure(snapshotId, error)));
     // Not before: a disk in the machine's place is one that it has run from.
     await rename(diskPath, wanted.diskPath);
     return { vm, guest };
@@ -117,4 +118,14 @@ async function restore(
     await rm(diskPath, { force: true });
     throw error;
   }
+}
+
+/** A guest whose processes ran already says `conflict`: they may have drawn what another machine's draw, so it is no machine. */
+function identityFailure(snapshotId: string, cause: unknown): unknown {
+  if (!(cause instanceof ServiceError && cause.code === 'conflict')) return cause;
+  return new ServiceError(
+    'conflict',
+    `memory snapshot ${snapshotId} cannot be used: its processes went on before the machine had an identity of its own`,
+    { cause },
+  );
 }

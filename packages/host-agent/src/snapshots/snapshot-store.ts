@@ -119,14 +119,19 @@ export class SnapshotStore {
     return memoryPlace(this.dirOf(id), checks.bytes);
   }
 
-  /** Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk; it is none then. */
+  /**
+   * Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk, `conflict` when it was removed while its memory was
+   * saved; nothing is left of it then.
+   */
   add(id: string, record: SnapshotRecord): HostSnapshot {
-    const isNew = !existsSync(this.dirOf(id));
     try {
+      // Whoever removed the folder of one with memory has removed its files.
+      if (record.memory && !existsSync(this.dirOf(id)))
+        throw new ServiceError('conflict', `snapshot ${id} was deleted while it was taken`);
       mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });
       writeRecordDurably(this.#recordPath(id), record);
     } catch (error) {
-      if (isNew) rmSync(this.dirOf(id), { recursive: true, force: true });
+      this.remove(id);
       throw isDiskFull(error) ? diskFull(error) : error;
     }
     return reportOf(id, record);

@@ -9,8 +9,13 @@ import type { RootDisk } from '../machines/root-disk.ts';
 import { type FreezeLog, freezeGuest, freezeRunningDisk, type RunningMachine } from './freeze-disk.ts';
 import { removeMemoryFiles } from './memory-files.ts';
 
-/** The guest lets its processes go on by itself after this long of its own time, should nobody tell it to. */
-const HOLD_TIMEOUT_MS = 10_000;
+/**
+ * The guest lets its processes go on by itself after this long of its own time, should nobody tell it to. What is left of it
+ * is saved with the memory, and is all that a machine from the snapshot has before its identity: so it is the longest there is.
+ */
+const HOLD_TIMEOUT_MS = 60_000;
+/** What may be over of it when the memory is saved. */
+const MAX_HELD_MS = HOLD_TIMEOUT_MS / 2;
 /** Only for a guest whose host dies over it. */
 const FLUSH_TIMEOUT_MS = 5_000;
 
@@ -44,9 +49,10 @@ export async function freezeWithMemory(
   };
   try {
     await flush(guest);
-    await whileHeld(guest, () =>
+    await whileHeld(guest, (heldAt) =>
       freezeRunningDisk(disk, machine, log, async (layerId) => {
         await forget();
+        if (performance.now() - heldAt > MAX_HELD_MS) throw new Error('the guest took too long to stand still');
         saved = await vm.saveMemory(place, () => vm.switchDisk(layerId));
       }),
     );
@@ -64,10 +70,11 @@ async function flush(guest: Guest): Promise<void> {
 }
 
 /** Throws what `work` throws, and `conflict` when the processes were not held until its end. */
-async function whileHeld(guest: Guest, work: () => Promise<void>): Promise<void> {
+async function whileHeld(guest: Guest, work: (heldAt: number) => Promise<void>): Promise<void> {
+  const heldAt = performance.now();
   await hold(guest);
   try {
-    await work();
+    await work(heldAt);
   } catch (error) {
     await guest.releaseProcesses().catch(() => {});
     throw error;

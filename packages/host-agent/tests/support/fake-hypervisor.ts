@@ -90,6 +90,8 @@ export class FakeHypervisor implements Hypervisor {
   newFault: (point: FaultPoint) => Error = (point) => new Error(`forced fault: ${point}`);
   /** The address that a VM may speak as. */
   addressOf: ((vmId: string) => string | undefined) | undefined;
+  /** Whether the processes of a VM from a memory snapshot are still held when its guest is asked to be another machine. */
+  staysHeld = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
   reserveUid(): undefined {
@@ -227,9 +229,15 @@ export class FakeVm implements Vm {
     this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
     this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
+    this.areProcessesHeld = this.isResumed && hypervisor.staysHeld;
     this.exited = new Promise((resolve) => {
       this.#exit = resolve;
     });
+  }
+
+  /** From a memory snapshot. */
+  get isResumed(): boolean {
+    return this.templateKey?.startsWith('snapshot-') ?? false;
   }
 
   get name(): string {
@@ -466,7 +474,12 @@ export class FakeGuest implements Guest {
       this.#vm.step('setIdentity', () => {
         this.#over.signal.throwIfAborted();
         this.#vm.checkAddress('setIdentity');
-        if (this.#vm.identity && this.#vm.identity.machineId !== identity.machineId) {
+        if (this.#vm.isResumed !== (identity.wasHeld === true))
+          this.#hypervisor.violations.push(
+            'a guest was not asked whether its processes were held, or was without reason',
+          );
+        if (identity.wasHeld && !this.#vm.areProcessesHeld) throw new ServiceError('conflict', 'not frozen');
+        if (identity.wasHeld || (this.#vm.identity && this.#vm.identity.machineId !== identity.machineId)) {
           this.#vm.jobs.clear();
           this.#vm.mounts.clear();
           this.#vm.areProcessesHeld = false;
