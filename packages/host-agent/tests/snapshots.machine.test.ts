@@ -149,6 +149,17 @@ describe('snapshots on a host', () => {
       );
     });
 
+    it('CTL-4: a destroy does not wait for a guest that never says that it is frozen', async () => {
+      await ensure(ID, 1);
+      const release = host.hypervisor.hold('freeze');
+      const taking = assert.rejects(take(1));
+      await until('it is asked', () => host.hypervisor.passed.includes('freeze'));
+      await host.registry.destroy(ID, 2);
+      await taking;
+      release();
+      assert.deepEqual([[...host.hypervisor.running.keys()], host.snapshots.list()], [[], []]);
+    });
+
     it('an older generation, an unknown machine and an id of another machine are refused', async () => {
       await ensure(ID, 3);
       await assert.rejects(take(1, 2), { code: 'conflict' });

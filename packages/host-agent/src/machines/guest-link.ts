@@ -84,13 +84,17 @@ export class GuestLink {
   async #openOnce(): Promise<Guest> {
     const handshakeTime = AbortSignal.timeout(HANDSHAKE_TIMEOUT_MS);
     const guest = await this.#vm.connectGuest(AbortSignal.any([this.#closed.signal, handshakeTime]));
+    const close = () => guest.close();
+    this.#closed.signal.addEventListener('abort', close);
     try {
       await this.#onSession(guest);
       return guest;
     } catch (error) {
       // The port takes one session at a time: left open, this one would be the last.
-      guest.close();
+      close();
       throw error;
+    } finally {
+      this.#closed.signal.removeEventListener('abort', close);
     }
   }
 

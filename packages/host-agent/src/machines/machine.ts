@@ -215,7 +215,11 @@ export class Machine {
     // A boot or a graceful stop under way would hold the queue for its whole length.
     this.#destroying.abort();
     const isOutlived = () => keepVolumeId !== undefined || !this.#volumes.isEmpty;
-    if (!isOutlived()) this.#discarding.abort();
+    if (!isOutlived()) {
+      this.#discarding.abort();
+      // A guest that does not answer would hold it for as long as a request may take.
+      this.#link?.close();
+    }
     return this.#enqueue(async () => {
       if (this.#vm && isOutlived()) await this.#powerOff(this.#vm);
       await this.#tearDown();
