@@ -6,7 +6,10 @@ import { startPython } from './python.ts';
 
 const TOUCH = `
 import os, time
-memory = bytearray(os.urandom(1000000) * 200)
+block = os.urandom(1000000)
+memory = bytearray(200 * len(block))
+for at in range(0, len(memory), len(block)):
+    memory[at:at + len(block)] = block
 print('touched', flush=True)
 time.sleep(100000)
 `;
