@@ -10,11 +10,12 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
+import type { Tx } from '../db/database.ts';
 import { prepare, transact } from '../db/prepared.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
-import { machineNotFound } from './refusals.ts';
+import { ClaimLost, machineNotFound } from './refusals.ts';
 import { isLeaving, LEAVING } from './transition.ts';
 
 export type Claim = { token: string; machine: MachineRow };
@@ -31,6 +32,19 @@ export function freshClaim(app: App, token: string) {
 }
 
 export const newToken = (): string => randomUUID();
+
+/** The row of a claimed machine, locked. Throws `ClaimLost` when the claim is another's by now. */
+export async function lockClaimed(tx: Tx, id: string, token: string): Promise<MachineRow> {
+  const row = await tx
+    .selectFrom('machines')
+    .selectAll()
+    .where('id', '=', id)
+    .where('claim_token', '=', token)
+    .forNoKeyUpdate()
+    .executeTakeFirst();
+  if (!row) throw new ClaimLost();
+  return row;
+}
 
 /** Takes the claim if it is free now. */
 export async function tryClaim(app: App, id: string): Promise<Claim | undefined> {

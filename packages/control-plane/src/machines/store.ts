@@ -13,7 +13,7 @@ import { releaseMemory, reserveMemory } from '../hosts/store.ts';
 import { chargeUnchecked, releaseQuota } from '../quotas/charge.ts';
 import { isCounted, machineAmounts } from '../quotas/machine-amounts.ts';
 import { freeVolumes, insertKeptDisk } from '../volumes/store.ts';
-import { type Claim, claimIsFree } from './claim.ts';
+import { type Claim, claimIsFree, lockClaimed } from './claim.ts';
 import { MACHINE_COLUMNS } from './columns.ts';
 import { freeKey } from './idempotency.ts';
 import { holdsMemory } from './memory-holders.ts';
@@ -88,12 +88,8 @@ async function moveReservation(app: App, tx: Tx, old: MachineRow, row: MachineRo
 }
 
 async function lockForChange(tx: Tx, id: string, guard: Guard): Promise<MachineRow | undefined> {
+  if ('token' in guard) return lockClaimed(tx, id, guard.token);
   const query = tx.selectFrom('machines').selectAll().where('id', '=', id).forNoKeyUpdate();
-  if ('token' in guard) {
-    const row = await query.where('claim_token', '=', guard.token).executeTakeFirst();
-    if (!row) throw new ClaimLost();
-    return row;
-  }
   return (
     query
       .where('state', 'in', [...guard.from])

@@ -9,8 +9,7 @@ import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import { prepare, transact } from '../db/prepared.ts';
 import type { SnapshotRow } from '../db/tables.ts';
-import type { Claim } from '../machines/claim.ts';
-import { ClaimLost } from '../machines/refusals.ts';
+import { type Claim, lockClaimed } from '../machines/claim.ts';
 import { attempt } from '../reconcilers/attempt.ts';
 import { findSnapshot } from './store.ts';
 
@@ -92,14 +91,7 @@ export async function deleteSnapshotsOf(app: App, claim: Claim): Promise<void> {
 async function deleteWithMachine(app: App, { machine, token }: Claim, id: string): Promise<void> {
   await app.hosts.client(machine.host_id).deleteSnapshot(id);
   await app.db.transaction().execute(async (tx) => {
-    const held = await tx
-      .selectFrom('machines')
-      .select('id')
-      .where('id', '=', machine.id)
-      .where('claim_token', '=', token)
-      .forNoKeyUpdate()
-      .executeTakeFirst();
-    if (!held) throw new ClaimLost();
+    await lockClaimed(tx, machine.id, token);
     const row = await tx.deleteFrom('snapshots').where('id', '=', id).returningAll().executeTakeFirst();
     if (!row || row.change === 'creating') return;
     if (row.change === null) {

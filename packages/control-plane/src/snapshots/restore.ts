@@ -15,7 +15,7 @@ import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { settleJobsOf } from '../execs/settle.ts';
 import { HostUnavailable } from '../hosts/client.ts';
-import { type Claim, withMachineClaim } from '../machines/claim.ts';
+import { type Claim, lockClaimed, withMachineClaim } from '../machines/claim.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { noticeEnd } from '../machines/observe.ts';
 import { ClaimLost } from '../machines/refusals.ts';
@@ -47,14 +47,7 @@ async function wantRestore(
   snapshotId: string,
 ): Promise<MachineRow> {
   const wanted = await app.db.transaction().execute(async (tx) => {
-    const held = await tx
-      .selectFrom('machines')
-      .select('id')
-      .where('id', '=', machine.id)
-      .where('claim_token', '=', token)
-      .forNoKeyUpdate()
-      .executeTakeFirst();
-    if (!held) throw new ClaimLost();
+    await lockClaimed(tx, machine.id, token);
     const usable = await tx
       .selectFrom('snapshots')
       .select('id')

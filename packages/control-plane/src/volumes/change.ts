@@ -15,7 +15,7 @@ import { writeActivity } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
-import type { Claim } from '../machines/claim.ts';
+import { type Claim, lockClaimed } from '../machines/claim.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { noticeEnd } from '../machines/observe.ts';
 import { ClaimLost } from '../machines/refusals.ts';
@@ -34,7 +34,7 @@ export function beginChange(
   decide: (tx: Tx, machine: MachineRow) => Promise<VolumeRow | undefined>,
 ): Promise<Moving | undefined> {
   return app.db.transaction().execute(async (tx) => {
-    const locked = await lockMachine(tx, machine.id, token);
+    const locked = await lockClaimed(tx, machine.id, token);
     const volume = await decide(tx, locked);
     if (!volume) return undefined;
     const next = await tx
@@ -100,7 +100,7 @@ function turnBack(tx: Tx, { id, change }: VolumeRow): Promise<VolumeRow | undefi
 /** The last transaction: the volume is where it was to be, and the feed says so unless that is where it began. */
 function recordChange(app: App, token: string, { machine, volume }: Moving): Promise<VolumeRow> {
   return app.db.transaction().execute(async (tx) => {
-    await lockMachine(tx, machine.id, token);
+    await lockClaimed(tx, machine.id, token);
     const ended =
       volume.change === 'attaching'
         ? { change: null, state: sql<VolumeRow['state']>`case when state = 'error' then 'error' else 'attached' end` }
@@ -136,15 +136,3 @@ const isUndo = ({ state, change }: VolumeRow): boolean => (state === 'available'
 /** Whether the host said no, as opposed to nothing, and the claim is the caller's still. */
 const isRefusal = (error: unknown): boolean =>
   error instanceof ServiceError && !(error instanceof ClaimLost) && error.code !== 'host_unavailable';
-
-async function lockMachine(tx: Tx, id: string, token: string): Promise<MachineRow> {
-  const row = await tx
-    .selectFrom('machines')
-    .selectAll()
-    .where('id', '=', id)
-    .where('claim_token', '=', token)
-    .forNoKeyUpdate()
-    .executeTakeFirst();
-  if (!row) throw new ClaimLost();
-  return row;
-}

@@ -52,6 +52,8 @@ export class MachineVolumes {
 
   /** What a machine without a VM has from its next start on. */
   assign(wanted: readonly MachineVolume[]): void {
+    // As of nearly every machine: not worth writing its record.
+    if (wanted.length === 0 && this.isEmpty) return;
     this.#book.note(
       wanted.map(({ volume_id, mount_path }, slot) => ({
         volumeId: volume_id,

@@ -136,7 +136,8 @@ function* usedRuns(bytes: Buffer): Generator<[from: number, to: number]> {
   if (from >= 0) yield [from, to];
 }
 
-async function writeAll(fd: number, bytes: Buffer, offset: number): Promise<void> {
+/** Writes all of it; `fd` may be a file that is only memory. */
+export async function writeAll(fd: number, bytes: Buffer, offset: number): Promise<void> {
   for (let done = 0; done < bytes.length; ) {
     const { bytesWritten } = await write(fd, bytes, done, bytes.length - done, offset + done);
     done += bytesWritten;

@@ -4,7 +4,7 @@ import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
 import type { MachineImage } from '../machines/record.ts';
 
 /** Changes with what a template's folder holds. */
-const FORMAT = 2;
+const FORMAT = 3;
 
 export type Shape = {
   image: MachineImage;

@@ -1,16 +1,9 @@
 // Copies a template's memory file into sealed memory, and finds on the way whether it is what it was: most of it is holes,
 // which are neither copied nor hashed.
 import { createHash } from 'node:crypto';
-import { write as writeCallback } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { promisify } from 'node:util';
 import { makeSealedMemory } from '../hypervisor/sealed-memory.ts';
-import { nextData } from '../storage/sparse-file.ts';
-
-const write = promisify(writeCallback);
-const CHUNK_BYTES = 4 * 1024 * 1024;
-const PAGE_BYTES = 4096;
-const ZERO = Buffer.alloc(CHUNK_BYTES);
+import { BLOCK_BYTES, isZero, nextData, PAGE_BYTES, writeAll } from '../storage/sparse-file.ts';
 
 export type TemplateMemory = {
   /** Sealed; whoever has it open keeps the memory. */
@@ -40,35 +33,24 @@ export async function loadMemory(path: string, bytes: number): Promise<TemplateM
   }
 }
 
-/** Runs of pages that are not zero, each within one chunk; a run's buffer is only valid until the next one. */
+/** Runs of pages that are not zero, each within one block; a run's buffer is only valid until the next one. */
 async function* usedRuns(file: FileHandle, bytes: number): AsyncGenerator<{ page: Buffer; offset: number }> {
-  const chunk = Buffer.alloc(CHUNK_BYTES);
+  const block = Buffer.alloc(BLOCK_BYTES);
   for (let data = nextData(file.fd, 0); data !== undefined && data < bytes; ) {
-    const at = data - (data % CHUNK_BYTES);
-    data = nextData(file.fd, at + CHUNK_BYTES);
-    const { bytesRead } = await file.read(chunk, 0, Math.min(CHUNK_BYTES, bytes - at), at);
-    if (isZero(chunk, 0, bytesRead)) continue;
+    const at = data - (data % BLOCK_BYTES);
+    data = nextData(file.fd, at + BLOCK_BYTES);
+    const { bytesRead } = await file.read(block, 0, Math.min(BLOCK_BYTES, bytes - at), at);
+    if (isZero(block, 0, bytesRead)) continue;
     let from = 0;
     while (from < bytesRead) {
-      if (isZero(chunk, from, from + PAGE_BYTES)) {
+      if (isZero(block, from, from + PAGE_BYTES)) {
         from += PAGE_BYTES;
         continue;
       }
       let to = from + PAGE_BYTES;
-      while (to < bytesRead && !isZero(chunk, to, to + PAGE_BYTES)) to += PAGE_BYTES;
-      yield { page: chunk.subarray(from, to), offset: at + from };
+      while (to < bytesRead && !isZero(block, to, to + PAGE_BYTES)) to += PAGE_BYTES;
+      yield { page: block.subarray(from, to), offset: at + from };
       from = to;
     }
-  }
-}
-
-function isZero(buffer: Buffer, from: number, to: number): boolean {
-  return buffer.compare(ZERO, 0, to - from, from, to) === 0;
-}
-
-async function writeAll(fd: number, bytes: Buffer, offset: number): Promise<void> {
-  for (let done = 0; done < bytes.length; ) {
-    const { bytesWritten } = await write(fd, bytes, done, bytes.length - done, offset + done);
-    done += bytesWritten;
   }
 }
