@@ -87,13 +87,18 @@ async function test(base: ServiceConfig): Promise<number> {
       });
     }
     const summaries: string[] = [];
+    const details: string[] = [];
+    const show = (text: string) => void process.stdout.write(text);
     for (const { name, files: group, isAlone } of inTurn(files)) {
+      stop.throwIfAborted();
       progress.say(`Running ${group.length} files of ${name}`);
-      const result = await runNodeTests(base.checkout, group, { env, signal: stop, isAlone });
+      const result = await runNodeTests(base.checkout, group, { env, signal: stop, isAlone, show });
       if (result.exitCode !== 0) failures.push(name);
       summaries.push(`${name}\n${result.summary}`);
+      details.push(result.failures);
     }
-    summary = summaries.join('\n');
+    // What failed comes last, where it is seen first.
+    summary = [...summaries, ...details.filter(Boolean)].join('\n');
     if (hasService && !stop.aborted) {
       const asking = progress.step('sandbar doctor', () => waitForDoctor(base.checkout, base.home));
       await asking.catch((error: unknown) => failures.push(messageOf(error)));

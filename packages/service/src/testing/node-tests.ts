@@ -4,11 +4,15 @@ import { stripVTControlCharacters } from 'node:util';
 
 /** The lines by which the runner closes: what was run and how it went. */
 const SUMMARY = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) /;
+/** After them it repeats the tests that failed, each with its error. */
+const FAILURES = '✖ failing tests:';
 
 export type NodeTestResult = {
   exitCode: number;
   /** The closing lines, for whoever reads only the end of the output. */
   summary: string;
+  /** Each test that failed, with its error; empty when none did. */
+  failures: string;
 };
 
 export type NodeTestOptions = {
@@ -17,13 +21,14 @@ export type NodeTestOptions = {
   signal: AbortSignal;
   /** One file at a time, not one a core. */
   isAlone: boolean;
+  /** Gets the output as it comes. */
+  show: (text: string) => void;
 };
 
-/** Shows the output as it comes. */
 export async function runNodeTests(
   checkout: string,
   files: readonly string[],
-  { env, signal, isAlone }: NodeTestOptions,
+  { env, signal, isAlone, show }: NodeTestOptions,
 ): Promise<NodeTestResult> {
   const concurrency = isAlone ? ['--test-concurrency=1'] : [];
   const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...concurrency, ...files], {
@@ -34,15 +39,19 @@ export async function runNodeTests(
   signal.addEventListener('abort', () => child.kill('SIGTERM'), { once: true });
   let rest = '';
   const summary: string[] = [];
+  const failures: string[] = [];
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    process.stdout.write(text);
+    show(text);
     const lines = (rest + text).split('\n');
     rest = lines.pop() ?? '';
-    summary.push(...lines.map(stripVTControlCharacters).filter((line) => SUMMARY.test(line)));
+    for (const line of lines.map(stripVTControlCharacters)) {
+      if (failures.length > 0 || line === FAILURES) failures.push(line);
+      else if (SUMMARY.test(line)) summary.push(line);
+    }
   });
   const exitCode = await new Promise<number>((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code) => resolve(code ?? 1));
   });
-  return { exitCode, summary: summary.join('\n') };
+  return { exitCode, summary: summary.join('\n'), failures: failures.join('\n') };
 }
