@@ -32,6 +32,7 @@ const NAME = `test-${randomBytes(4).toString('hex')}`;
 /** Memory that no other test asks for: the template of this shape is one of these images. */
 const TINY = { stack: NAME, memory_mb: 168, rootfs_size_gb: 1 };
 const PYTHON = { stack: 'python', memory_mb: 248, rootfs_size_gb: 2 };
+const NODE = { stack: 'node', memory_mb: 248, rootfs_size_gb: 2 };
 
 const sandbar = (...args: string[]) => run(process.execPath, [CLI, ...args]);
 
@@ -156,6 +157,19 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
 });
 
 describe('the image of a recipe', { skip: !IS_ROOT }, () => {
+  it('node is built by the command, boots, and has node and npm', async () => {
+    const { status, stderr: log } = sandbar('image', 'build', 'node');
+    assert.equal(status, 0, log);
+    await until('it is listed', () => isListed('node'));
+    const machine = await createMachine(NODE);
+    try {
+      assert.equal(await output(machine.id, { argv: ['node', '-p', '6 * 7'] }), '42\n');
+      assert.match(await output(machine.id, { command: 'npm --version' }), /^\d+\.\d+\.\d+\n$/);
+    } finally {
+      await destroyMachine(machine.id);
+    }
+  });
+
   it('python is built by the command, boots, is cloned, and has python3, pip and venv', async () => {
     const { status, stderr: log } = sandbar('image', 'build', 'python');
     assert.equal(status, 0, log);
