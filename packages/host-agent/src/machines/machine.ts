@@ -191,8 +191,7 @@ export class Machine {
       this.#refuseStale(generation);
       if (wanted.restore_snapshot_id !== undefined) await this.#restore(wanted.restore_snapshot_id, generation);
       if (desired === 'running') {
-        if (generation !== this.#record.generation || desired !== this.#record.desired)
-          this.#save({ generation, desired });
+        this.#save({ generation, desired });
         if (this.#vm) await this.#volumes.bringTo(volumes, this.#vm, this.#findGuest);
         else this.#volumes.assign(volumes);
         await this.#start();
@@ -294,22 +293,17 @@ export class Machine {
 
   async #start(): Promise<void> {
     if (this.#vm) return;
-    let booting: Promise<Vm> | undefined;
     try {
       this.#disk.settle();
       refuseDamaged(this.#disk);
-      // Begun first: what it waits for at first is the kernel, and meanwhile the record is written.
-      booting = this.#boot();
-      booting.catch(() => {});
       this.#save({ status: 'starting', reason: null });
       this.#host.onMachineChange(this.report());
-      const vm = await booting;
+      const vm = await this.#boot();
       await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
       await this.#synced;
       this.#save({ status: 'running', reason: null, hasDisk: true, resumes: null });
     } catch (error) {
       const failure = startFailure(error);
-      await booting?.catch(() => {});
       await this.#tearDown();
       this.#tellStatus('stopped', failure.message);
       throw failure;

@@ -1,6 +1,6 @@
 // How a machine gets its VM, the fastest way that there is: a clone that waits for it, a clone made now, or a cold boot.
 // Whatever goes wrong with a clone, the guest's missing acknowledgement included, it is thrown away and the next way taken.
-import { existsSync, renameSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type PQueue from 'p-queue';
@@ -112,24 +112,19 @@ export class Starter {
     return bootMachine(vms, { plan, identity, growTo, patience, log, abort });
   }
 
-  /**
-   * A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. While the
-   * kernel takes the rules the rest is made ready, and nothing runs before they stand.
-   */
+  /** A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. */
   async #name({ vm, guest, diskPath }: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
     const unclaim = vms.claim(diskPath);
     try {
       vm.moveTo(request.runDir);
-      const assigned = vms.network.assign(vm.vmId, request.spec.private_ip);
-      assigned.catch(() => {});
+      await vms.network.assign(vm.vmId, request.spec.private_ip);
       vm.setBackground(false);
-      await assigned;
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // QEMU has run the command before the guest can have answered.
       await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
       // Not before: a disk in the machine's place is one that its next start boots from, whatever its size.
-      renameSync(diskPath, request.diskPath);
+      await rename(diskPath, request.diskPath);
       return { vm, guest };
     } catch (error) {
       await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
