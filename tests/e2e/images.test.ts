@@ -32,7 +32,7 @@ const NAME = `test-${randomBytes(4).toString('hex')}`;
 /** Memory that no other test asks for: the template of this shape is one of these images. */
 const TINY = { stack: NAME, memory_mb: 168, rootfs_size_gb: 1 };
 const PYTHON = { stack: 'python', memory_mb: 248, rootfs_size_gb: 2 };
-const NODE = { stack: 'node', memory_mb: 248, rootfs_size_gb: 2 };
+const NODE = { stack: 'node', memory_mb: 232, rootfs_size_gb: 2 };
 
 const sandbar = (...args: string[]) => run(process.execPath, [CLI, ...args]);
 
