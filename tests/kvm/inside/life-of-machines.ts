@@ -7,6 +7,8 @@ import type { Machine } from '@sandbar/contract/machine.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
 import { readCredentials } from '@sandbar/service/credentials.ts';
 import { clonesReady } from './clone-pool.ts';
+import { disksAndSnapshots } from './disks-and-snapshots.ts';
+import { outputOf, step } from './steps.ts';
 
 const SHAPE = { memory_mb: 256, rootfs_size_gb: 2 };
 
@@ -55,34 +57,13 @@ export async function lifeOfMachines(home: string): Promise<void> {
   await step('start', async () => assert.equal((await sandbar.machines.start(first.id)).state, 'running'));
   await step('the disk was kept', async () => assert.equal(await run(first, 'cat /root/kept'), 'data\n'));
 
+  await disksAndSnapshots(sandbar, first, second);
+
   for (const { id } of [first, second]) {
     await step('delete', () => sandbar.machines.destroy(id));
     assert.equal((await sandbar.machines.get(id)).state, 'destroyed');
   }
   await step('no machine is left', async () => assert.deepEqual(await sandbar.machines.list(), []));
-}
-
-/** Runs a step and says on the console how long it took. */
-async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
-  const began = performance.now();
-  const result = await work().catch((error: unknown) => {
-    throw new Error(`${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
-  });
-  console.log(`ok ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)`);
-  return result;
-}
-
-async function outputOf(sandbar: Sandbar, machineId: string, command: string): Promise<string> {
-  const job = await sandbar.execs.start(machineId, { command });
-  const ended = await sandbar.execs.wait(machineId, job.id);
-  const [stdout = '', stderr = ''] = await Promise.all(
-    (['stdout', 'stderr'] as const).map(async (stream) => {
-      const page = await sandbar.execs.output(machineId, job.id, { stream });
-      return Buffer.from(page.data, 'base64').toString();
-    }),
-  );
-  assert.equal(`${ended.status} ${ended.exit_code}`, 'exited 0', `${command}: ${stdout}${stderr}`);
-  return stdout;
 }
 
 /** What the kernel says of the QEMU of a running machine. */

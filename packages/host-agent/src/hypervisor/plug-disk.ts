@@ -50,6 +50,8 @@ export async function plugDisk(qmp: QmpClient, { slot, serial, path }: DiskToPlu
     lun: 0,
     drive: name,
     serial,
+    // By itself it is the serial number, and QEMU since 8 refuses one of more than 20 characters there.
+    device_id: name,
     // As for the root disk: a full disk of the host pauses the guest, and any other failed write is the guest's to know.
     werror: 'enospc',
     rerror: 'report',

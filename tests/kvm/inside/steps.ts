@@ -1,0 +1,27 @@
+// What the tests in the host are made of: steps that say how long they took, and jobs that must succeed.
+import assert from 'node:assert/strict';
+import type { Sandbar } from '@sandbar/sdk/client.ts';
+
+/** Runs a step and says on the console how long it took. */
+export async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const began = performance.now();
+  const result = await work().catch((error: unknown) => {
+    throw new Error(`${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  });
+  console.log(`ok ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)`);
+  return result;
+}
+
+/** What a command prints. Throws when it does not exit with 0. */
+export async function outputOf(sandbar: Sandbar, machineId: string, command: string): Promise<string> {
+  const job = await sandbar.execs.start(machineId, { command });
+  const ended = await sandbar.execs.wait(machineId, job.id);
+  const [stdout = '', stderr = ''] = await Promise.all(
+    (['stdout', 'stderr'] as const).map(async (stream) => {
+      const page = await sandbar.execs.output(machineId, job.id, { stream });
+      return Buffer.from(page.data, 'base64').toString();
+    }),
+  );
+  assert.equal(`${ended.status} ${ended.exit_code}`, 'exited 0', `${command}: ${stdout}${stderr}`);
+  return stdout;
+}
