@@ -45,12 +45,13 @@ type MetadataOf<A extends ActivityAction> = {
 /**
  * Who did it. `user`: the account holder, through the API or the dashboard. The others are workers of the service:
  * `system:host` saw a machine stop by itself (its guest powered off, or its host restarted), `system:operator` stopped
- * it with the service.
+ * it with the service, `system:expiry` ended it at its `expires_at`.
  */
 export const ACTIVITY_ACTORS = [
   'user',
   'system:spend_guard',
   'system:reclaimer',
+  'system:expiry',
   'system:host',
   'system:operator',
 ] as const;

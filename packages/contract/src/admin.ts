@@ -103,7 +103,7 @@ export const AUDIT_AREAS = [
   'job',
   'quota',
   'reservation',
-  'claim',
+  'operation',
   'idempotency key',
   'ledger',
 ] as const;

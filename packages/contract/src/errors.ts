@@ -30,6 +30,7 @@ export const ERROR_TABLE = {
   internal_error: { status: 500, when: 'A bug of the service; detail carries the request id and nothing internal.' },
   fleet_capacity: { status: 503, when: 'No host has room: a limit of the fleet, not an account quota. Retry later.' },
   host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },
+  shutting_down: { status: 503, when: 'The service is shutting down, or being restarted. Retry later.' },
   database_unavailable: { status: 503, when: 'The database does not answer. Retry later.' },
 } as const satisfies Record<string, { status: number; when: string }>;
 

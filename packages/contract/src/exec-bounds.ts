@@ -2,6 +2,8 @@
 
 /** Bounds of the specification (8.3) and of decisions.md. Bytes unless the name says otherwise. */
 export const EXEC_BOUNDS = {
+  /** Characters of a job's label. */
+  nameLength: 255,
   /** Jobs that may run in one machine at once; the next is a 409. */
   concurrentJobs: 16,
   timeoutSecMax: 86_400,

@@ -1,7 +1,7 @@
 // Exec jobs: a command in a machine, its state, and the pages of its output.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS } from './exec-bounds.ts';
-import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 
 export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
 export type JobStatus = (typeof JOB_STATUSES)[number];
@@ -24,6 +24,7 @@ export const Exec = Type.Object(
   {
     id: Uuid(),
     machine_id: Uuid(),
+    name: Type.String({ description: 'The label that the start gave it, or an empty string.' }),
     status: OneOf(JOB_STATUSES, { description: 'lost: the machine stopped or died under the job.' }),
     exit_code: Nullable(Type.Integer({ description: 'Null while it runs and when there was none.' })),
     signal: Nullable(Type.String({ description: 'Such as SIGTERM, when a signal ended the command.' })),
@@ -57,14 +58,14 @@ export const ExecCreate = Type.Object(
       }),
     ),
     exec_id: Type.Optional(Uuid('Chosen by the client; one used before is a 409.')),
+    name: Type.Optional(
+      Type.String({ maxLength: EXEC_BOUNDS.nameLength, description: 'A label of the job, shown wherever the job is.' }),
+    ),
+    merge_output: Type.Optional(
+      Type.Boolean({ default: false, description: 'Put stderr into stdout, in the order in which it was written.' }),
+    ),
     env: Type.Optional(
-      Type.Unsafe<Record<string, string>>({
-        type: 'object',
-        maxProperties: 1024,
-        propertyNames: { pattern: '^[^=\\u0000]+$', description: 'not empty and hold no "="' },
-        additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
-        description: "Added to the image's environment and the user's; what is set here wins.",
-      }),
+      Environment('Added to the environment of the image, the user and the machine; what is set here wins.'),
     ),
     cwd: Type.Optional(
       Type.String({
@@ -99,6 +100,19 @@ export const ExecCreate = Type.Object(
   },
 );
 export type ExecCreate = Static<typeof ExecCreate>;
+
+export const ExecCreateQuery = Type.Object(
+  {
+    wait_ms: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: EXEC_BOUNDS.waitMsMax,
+        description: 'Milliseconds to wait for the end of the job. The answer then has the first page of its output.',
+      }),
+    ),
+  },
+  { additionalProperties: false },
+);
 
 export const ExecParams = Type.Object({ id: Uuid('The machine.'), exec_id: Uuid('The job.') });
 
@@ -151,3 +165,18 @@ export const ExecOutput = Type.Object(
   { title: 'ExecOutput' },
 );
 export type ExecOutput = Static<typeof ExecOutput>;
+
+/** The answer to a start: with `output` when the request had `wait_ms`. */
+export const ExecStarted = Type.Object(
+  {
+    ...Exec.properties,
+    output: Type.Optional(
+      Type.Object(
+        { stdout: ExecOutput, stderr: ExecOutput },
+        { description: 'The first page of each stream, up to 64 KiB. Present when wait_ms was given.' },
+      ),
+    ),
+  },
+  { title: 'ExecStarted' },
+);
+export type ExecStarted = Static<typeof ExecStarted>;

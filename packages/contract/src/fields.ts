@@ -18,6 +18,16 @@ export const OneOf = <const T extends readonly string[]>(
   options: { description?: string; default?: T[number] } = {},
 ) => Type.Unsafe<T[number]>({ type: 'string', enum: [...values], ...options });
 
+/** Environment variables by name. */
+export const Environment = (description: string) =>
+  Type.Unsafe<Record<string, string>>({
+    type: 'object',
+    maxProperties: 1024,
+    propertyNames: { pattern: '^[^=\\u0000]+$', description: 'not empty and hold no "="' },
+    additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
+    description,
+  });
+
 /** The paging parameters that every list takes. Without `page_size` a list is complete. */
 export const PagingQuery = {
   page_size: Type.Optional(Type.Integer({ minimum: 1, maximum: 200, description: 'Pages the list; newest first.' })),

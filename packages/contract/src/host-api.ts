@@ -16,7 +16,13 @@ export const MachineSpec = Type.Object(
     memory_mb: Type.Integer({ minimum: 128 }),
     rootfs_size_gb: Type.Integer({ minimum: 1 }),
     stack: Type.String(),
-    private_ip: Type.String({ format: 'ipv4', description: "An address of the host's subnet." }),
+    private_ip: Type.Optional(
+      Type.String({
+        format: 'ipv4',
+        description:
+          "An address of the host's subnet. Left out at the first call: the host leases one, and tells it in the report.",
+      }),
+    ),
     hostname: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' }),
     snapshot_id: Type.Optional(Uuid('Its disk begins as this snapshot of the host.')),
     root_volume_id: Type.Optional(Uuid('Its disk is this root volume, which is no volume any more then.')),
@@ -60,6 +66,9 @@ export const MachineReport = Type.Object({
   status: OneOf(HOST_MACHINE_STATUSES),
   reason: Nullable(Type.String({ description: 'A sentence: why it failed, or why it stopped without being asked.' })),
   isolation: OneOf(ISOLATIONS),
+  private_ip: Nullable(
+    Type.String({ format: 'ipv4', description: 'What the record of the machine on the host says; never changes.' }),
+  ),
 });
 export type MachineReport = Static<typeof MachineReport>;
 
@@ -75,8 +84,11 @@ export type JobReport = Static<typeof JobReport>;
 
 export const StartJob = Type.Object(
   {
-    ...Type.Omit(ExecCreate, ['exec_id']).properties,
+    ...Type.Omit(ExecCreate, ['exec_id', 'name']).properties,
     timeout_sec: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax }),
+    generation: Type.Optional(
+      Type.Integer({ minimum: 1, description: "The machine's; one older than its present boot is a 409." }),
+    ),
   },
   { additionalProperties: false },
 );

@@ -1,6 +1,6 @@
 // The machine: its public shape, what a create may ask for, and the table of its states.
 import { type Static, Type } from 'typebox';
-import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 
 export const MACHINE_STATES = ['pending', 'provisioning', 'running', 'stopped', 'error', 'destroyed'] as const;
 export type MachineState = (typeof MACHINE_STATES)[number];
@@ -65,7 +65,29 @@ export const MACHINE_BOUNDS = {
   rootfsGbMax: 1024,
   metadataKeys: 64,
   metadataBytes: 16 * 1024,
+  /** Of the default environment, as JSON. */
+  envBytes: 16 * 1024,
+  expirySecMin: 10,
+  /** A year. */
+  expirySecMax: 31_536_000,
 } as const;
+
+/** What is under way for a machine, in the words of its `operation` field. */
+export const OPERATION_KINDS = [
+  'create',
+  'start',
+  'stop',
+  'destroy',
+  'restore',
+  'snapshot',
+  'attach',
+  'detach',
+] as const;
+export type OperationKind = (typeof OPERATION_KINDS)[number];
+
+/** What happens to a machine when it expires. */
+export const EXPIRY_ACTIONS = ['destroy', 'stop'] as const;
+export type ExpiryAction = (typeof EXPIRY_ACTIONS)[number];
 
 /** Arbitrary JSON values by key; at most 64 keys and 16 KiB as JSON in all. */
 export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
@@ -75,6 +97,25 @@ export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
 
 /** What a create gets that does not say. */
 export const MACHINE_DEFAULTS = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10, stack: 'base' } as const;
+
+export const MachineOperation = Type.Object(
+  {
+    kind: OneOf(OPERATION_KINDS),
+    since: Timestamp('When it was asked for.'),
+    attempts: Type.Integer({ description: 'How often it was begun; above 1 after a failure or a restart.' }),
+    last_error: Nullable(Type.String({ description: 'Why the last attempt failed.' })),
+  },
+  { title: 'MachineOperation', description: 'What is under way; null when nothing is.' },
+);
+export type MachineOperation = Static<typeof MachineOperation>;
+
+const ExpiresInSec = Type.Union(
+  [Type.Integer({ minimum: MACHINE_BOUNDS.expirySecMin, maximum: MACHINE_BOUNDS.expirySecMax }), Type.Null()],
+  { description: 'Seconds from this request on (10 to 31536000) until on_expiry happens; null: never.' },
+);
+const OnExpiry = OneOf(EXPIRY_ACTIONS, {
+  description: 'What happens when it expires: destroy (the default) or stop. A machine with snapshots is stopped.',
+});
 
 export const Machine = Type.Object(
   {
@@ -94,6 +135,11 @@ export const Machine = Type.Object(
     ),
     isolation: OneOf(ISOLATIONS, { description: 'kvm: hardware virtualisation. emulated: no security boundary.' }),
     error: Nullable(Type.String({ description: 'Why the state is error.' })),
+    operation: Nullable(MachineOperation),
+    expires_at: Nullable(Timestamp('When on_expiry happens; null: never.')),
+    on_expiry: OneOf(EXPIRY_ACTIONS, {
+      description: 'What happens at expires_at. A machine with snapshots is stopped in any case.',
+    }),
     created_at: Timestamp(),
     started_at: Nullable(Timestamp('When it last began to run.')),
     stopped_at: Nullable(Timestamp('When it last stopped.')),
@@ -129,6 +175,11 @@ export const MachineCreate = Type.Object(
       Type.String({ minLength: 1, maxLength: 64, default: MACHINE_DEFAULTS.stack, description: 'See GET /v1/images.' }),
     ),
     metadata: Type.Optional(Metadata),
+    env: Type.Optional(
+      Environment("The default environment of its jobs, 16 KiB in all. A job's own env wins. It is never shown again."),
+    ),
+    expires_in_sec: Type.Optional(ExpiresInSec),
+    on_expiry: Type.Optional(OnExpiry),
     snapshot_id: Type.Optional(
       Uuid(
         "Boot from this snapshot, on its host, with its stack; one with memory goes on where it was, with the snapshot's vcpus and memory_mb. " +
@@ -149,6 +200,18 @@ export const MachineCreate = Type.Object(
   },
 );
 export type MachineCreate = Static<typeof MachineCreate>;
+
+/** What of a machine can be changed. What is left out stays as it is. */
+export const MachineUpdate = Type.Object(
+  {
+    name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength })),
+    metadata: Type.Optional(Metadata),
+    expires_in_sec: Type.Optional(ExpiresInSec),
+    on_expiry: Type.Optional(OnExpiry),
+  },
+  { title: 'MachineUpdate', additionalProperties: false },
+);
+export type MachineUpdate = Static<typeof MachineUpdate>;
 
 export const MachineParams = Type.Object({ id: Uuid('The machine.') });
 

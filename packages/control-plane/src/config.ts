@@ -15,7 +15,11 @@ export type Timing = {
   claimTtlMs: number;
   claimRenewMs: number;
   /** How long a request waits for another operation on the same machine. */
-  claimWaitMs: number;
+  operationWaitMs: number;
+  /** How long an exec or a snapshot waits for a machine that is on its way to running. */
+  runningWaitMs: number;
+  /** Pause after the first failed attempt at an operation, which doubles with each, and the longest pause. */
+  retryMs: { first: number; longest: number };
   reconcileMs: number;
   /** How often running jobs are asked for by id without a reason. */
   reconcileJobsMs: number;
@@ -38,7 +42,9 @@ export type Timing = {
 export const DEFAULT_TIMING: Timing = {
   claimTtlMs: 10_000,
   claimRenewMs: 3_000,
-  claimWaitMs: 60_000,
+  operationWaitMs: 60_000,
+  runningWaitMs: 30_000,
+  retryMs: { first: 2_000, longest: 300_000 },
   reconcileMs: 2_000,
   reconcileJobsMs: 10_000,
   jobLostMs: 30_000,

@@ -7,7 +7,7 @@ import type { App } from './app.ts';
 import type { Address, Config } from './config.ts';
 import { asOwner, openDatabase, POOL_KEPT } from './db/database.ts';
 import { migrate } from './db/migrate.ts';
-import { closeDatabase, openConnections } from './db/prepared.ts';
+import { openConnections } from './db/transaction.ts';
 import { createHostClient, type HostClient } from './hosts/client.ts';
 import { createHosts } from './hosts/hosts.ts';
 import { listenToHost } from './hosts/listener.ts';
@@ -68,7 +68,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     local.close();
     await stopping;
     await events;
-    await closeDatabase(db);
+    await db.destroy();
   };
 
   try {

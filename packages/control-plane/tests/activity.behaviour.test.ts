@@ -12,11 +12,12 @@ import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { createMonth, keepMonths, monthOf } from '../src/activity/partitions.ts';
 import { readSearch } from '../src/activity/search.ts';
-import { writeActivity } from '../src/activity/write.ts';
 import { insertKey } from '../src/api-keys/store.ts';
 import { asOwner } from '../src/db/database.ts';
-import { stopMachine } from '../src/machines/stop.ts';
+import { inTransaction } from '../src/db/transaction.ts';
+import { stopMachine } from '../src/machines/actions.ts';
 import { keepHouse } from '../src/reconcilers/housekeeping.ts';
+import { writeActivity } from '../src/transitions/effects.ts';
 import { startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed({ replicas: 2, host: { subnet: '10.83.0.0/16' } });
@@ -35,7 +36,7 @@ const feed = async (key: string, query = ''): Promise<Feed> => {
 };
 const actions = async (key: string, query = '') => (await feed(key, query)).activity.map((entry) => entry.action);
 const write = (accountId: string, entries: NewActivity[]) =>
-  db.transaction().execute((tx) => writeActivity(tx, accountId, entries));
+  inTransaction(db, (tx) => writeActivity(tx, accountId, entries));
 const started = (machineId: string): NewActivity => ({
   action: 'machine.started',
   actor: 'user',

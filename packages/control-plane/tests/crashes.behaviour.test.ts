@@ -191,8 +191,10 @@ const database = await connect();
 const stateOf = async ({ act, id }: UnderWay): Promise<string> => {
   const isVolume = act.operation === 'deleteVolume';
   const { rows } = await database.query(
-    `select state, claim_expires_at > now() as busy from machines where id = $1 and not $2
-     union all select state, deleting from volumes where id = $1 and $2`,
+    `select state, exists (
+       select from operations where finished_at is null and $1 in (machine_id, volume_id)) as busy
+     from (select id, state from machines where not $2 union all select id, state from volumes where $2) as rows
+     where id = $1`,
     [id, isVolume],
   );
   return rows[0] === undefined ? 'gone' : rows[0].busy ? `${rows[0].state}, busy` : rows[0].state;
@@ -270,12 +272,7 @@ describe('CTL-3: kill -9 of the control plane', () => {
     }
     const last = await startPlane();
     const open = async () =>
-      (
-        await database.query(
-          `select count(*)::int as n from machines where state <> 'destroyed'
-             and (claim_token is not null or desired <> state and state <> 'error')`,
-        )
-      ).rows[0].n;
+      (await database.query('select count(*)::int as n from operations where finished_at is null')).rows[0].n;
     await until(async () => (await open()) === 0, 'every machine is what it should be', WITHIN_MS);
     await checkAudit(adminSocket);
     await last.kill();

@@ -4,6 +4,7 @@ import { describe, it } from 'node:test';
 import { asOwner } from '../src/db/database.ts';
 import { MIGRATIONS, migrate } from '../src/db/migrate.ts';
 import { createLog } from '../src/log.ts';
+import { leaveOperation } from './support/operations.ts';
 import { createDatabase, until } from './support/postgres.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
@@ -57,11 +58,7 @@ describe('two replicas', () => {
     const ids: string[] = [];
     for (let index = 0; index < 10; index++) ids.push((await api('POST', '/v1/machines')).json.id);
     const before = host.callsOf('ensure');
-    await bed.plane.app.db
-      .updateTable('machines')
-      .set({ desired: 'stopped', generation: 2 })
-      .where('id', 'in', ids)
-      .execute();
+    for (const id of ids) await leaveOperation(bed.plane.app.db, id, { kind: 'stop' });
     await Promise.all(replicas.map((replica) => replica.reconciler.runOnce()));
     await until(async () => {
       const { json } = await api('GET', '/v1/machines?state=stopped');
@@ -103,6 +100,7 @@ describe('capacity', () => {
     assert.equal((await api('GET', `/v1/machines/${id}`)).json.state, 'stopped');
     await checkBooks(bed);
     const large = await api('POST', '/v1/machines', { body: { memory_mb: 8193 } });
-    assert.equal(large.json.code, 'fleet_capacity', 'no host can hold it whole');
+    assert.deepEqual([large.status, large.json.code], [400, 'validation_error'], 'no host can ever hold it whole');
+    assert.match(large.json.detail, /memory_mb must be at most 8192, the memory of the largest host/);
   });
 });

@@ -3,14 +3,12 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_STATES } from '@sandbar/contract/machine.ts';
+import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
-import type { Desired } from '../src/db/tables.ts';
-import { releaseQuota } from '../src/quotas/charge.ts';
-import { machineAmounts } from '../src/quotas/machine-amounts.ts';
 import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
+import { isBusy, type Left, leaveOperation } from './support/operations.ts';
 import { until } from './support/postgres.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
@@ -131,16 +129,11 @@ describe('a stop and a delete that fail', () => {
   });
 });
 
-/** A row as a crash leaves it: an operation's claim that nobody renews any more. */
-async function crash(
-  id: string,
-  state: string,
-  desired: Desired,
-  changes: { generation?: number } = {},
-): Promise<void> {
-  await sql`
-    update machines set state = ${state}, desired = ${desired}, generation = ${changes.generation ?? 2},
-      claim_token = ${randomUUID()}, claim_expires_at = now() - interval '1 second' where id = ${id}`.execute(db);
+/** A machine as a crash leaves it: in this state, with an operation that nobody works on any more. */
+async function crash(id: string, state: MachineState, left: Left): Promise<void> {
+  if (left.kind === 'create') await sql`update machines set started_at = null where id = ${id}`.execute(db);
+  await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
+  await leaveOperation(db, id, left);
 }
 
 describe('a machine whose deletion began', () => {
@@ -161,8 +154,7 @@ describe('a crash', () => {
   it('in a create before the host heard of it: it is finished', async () => {
     const id = await create();
     host.machines.delete(id);
-    await sql`update machines set started_at = null where id = ${id}`.execute(db);
-    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await crash(id, 'provisioning', { kind: 'create' });
     await until(async () => (await rowOf(id))?.state === 'running', 'it runs');
     assert.equal(host.machines.get(id)?.report.status, 'running');
     await checkBooks(bed);
@@ -170,34 +162,32 @@ describe('a crash', () => {
 
   it('in a create after the host made it: it is finished, and the same machine', async () => {
     const id = await create();
-    await sql`update machines set started_at = null where id = ${id}`.execute(db);
-    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await crash(id, 'provisioning', { kind: 'create' });
     await until(async () => (await rowOf(id))?.state === 'running', 'it runs');
     await checkBooks(bed);
   });
 
   it('in a create that the host then refuses: nothing is left', async () => {
     const id = await create();
-    await sql`update machines set started_at = null where id = ${id}`.execute(db);
     host.fault('ensure', 'fail');
-    await crash(id, 'provisioning', 'running', { generation: 1 });
+    await crash(id, 'provisioning', { kind: 'create' });
     await until(async () => (await rowOf(id)) === undefined, 'it is gone');
     await checkBooks(bed);
   });
 
   it('in an undo, a start, a stop or a delete: it is finished', async () => {
-    const cases: [string, Desired, string | undefined][] = [
-      ['provisioning', 'discarded', undefined],
-      ['provisioning', 'running', 'running'],
-      ['provisioning', 'stopped', 'stopped'],
-      ['running', 'stopped', 'stopped'],
-      ['running', 'destroyed', 'destroyed'],
-      ['provisioning', 'destroyed', 'destroyed'],
+    const cases: [MachineState, Left, string | undefined][] = [
+      ['provisioning', { kind: 'create', undoing: true }, undefined],
+      ['provisioning', { kind: 'start' }, 'running'],
+      ['provisioning', { kind: 'start', undoing: true }, 'stopped'],
+      ['running', { kind: 'stop' }, 'stopped'],
+      ['running', { kind: 'destroy' }, 'destroyed'],
+      ['provisioning', { kind: 'destroy' }, 'destroyed'],
     ];
-    for (const [state, desired, end] of cases) {
+    for (const [state, left, end] of cases) {
       const id = await create();
-      await crash(id, state, desired);
-      await until(async () => (await rowOf(id))?.state === end, `${state} wanting ${desired} became ${end}`);
+      await crash(id, state, left);
+      await until(async () => (await rowOf(id))?.state === end, `${state} in a ${left.kind} became ${end}`);
       await checkBooks(bed);
     }
   });
@@ -205,24 +195,20 @@ describe('a crash', () => {
   it('in a start that cannot be finished: it is stopped again, not thrown away', async () => {
     const id = await create();
     host.fault('ensure', 'fail', 1);
-    await crash(id, 'provisioning', 'running');
+    await crash(id, 'provisioning', { kind: 'start' });
     await until(async () => (await rowOf(id))?.state === 'stopped', 'it is stopped');
     await checkBooks(bed);
   });
 
   it('a claim that is still renewed is left alone', async () => {
     const id = await create();
-    await sql`update machines set desired = 'stopped', claim_token = ${randomUUID()}, claim_expires_at = now() + interval '1 minute' where id = ${id}`.execute(
-      db,
-    );
+    const operation = await leaveOperation(db, id, { kind: 'stop', isClaimed: true });
     await bed.plane.reconciler.runOnce();
     assert.equal((await rowOf(id))?.state, 'running');
-    await sql`update machines set claim_expires_at = now() where id = ${id}`.execute(db);
+    await sql`update operations set claim_expires_at = now() where id = ${operation}`.execute(db);
     await until(async () => (await rowOf(id))?.state === 'stopped', 'once it expired it is finished');
   });
 });
-
-const DEFAULT_SIZE = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10 };
 
 describe('delete', () => {
   for (const state of MACHINE_STATES.filter((name) => name !== 'destroyed')) {
@@ -235,12 +221,14 @@ describe('delete', () => {
         );
       }
       if (state === 'error') {
-        await db.transaction().execute((tx) => releaseQuota(tx, bed.accountId, machineAmounts(DEFAULT_SIZE)));
+        await sql`update accounts set used_machines = used_machines - 1, used_vcpus = used_vcpus - 1,
+          used_memory_mb = used_memory_mb - 1024, used_storage_gb = used_storage_gb - 10 where id = ${bed.accountId}`.execute(
+          db,
+        );
       }
-      // Claimed by somebody who hangs.
-      await sql`update machines set state = ${state}, claim_token = ${randomUUID()}, claim_expires_at = now() + interval '1 hour' where id = ${id}`.execute(
-        db,
-      );
+      await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
+      // Somebody works on it and hangs.
+      await leaveOperation(db, id, { kind: 'stop', isClaimed: true });
       const answer = await api('DELETE', `/v1/machines/${id}`);
       assert.deepEqual([answer.status, answer.json.state], [200, 'destroyed'], answer.text);
       await checkBooks(bed);
@@ -267,7 +255,7 @@ describe('delete', () => {
     const id = await create();
     host.fault('ensure', 'hang', 1);
     const stopping = api('POST', `/v1/machines/${id}/stop`);
-    await until(async () => (await rowOf(id))?.desired === 'stopped', 'the stop is under way');
+    await until(async () => isBusy(db, id), 'the stop is under way');
     assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
     host.heal();
     assert.notEqual((await stopping).status, 200);

@@ -5,6 +5,7 @@ import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import type { Fault, Operation } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
+import { isBusy, leaveOperation } from './support/operations.ts';
 import { type Answer, startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed({
@@ -50,7 +51,7 @@ const stateIs =
   (...states: (string | undefined)[]) =>
   async (id: string) => {
     const row = await rowOf(id);
-    return states.includes(row?.state) && row?.claim_token == null;
+    return states.includes(row?.state) && !(await isBusy(db, id));
   };
 
 const OPERATIONS: OperationUnderTest[] = [
@@ -203,11 +204,9 @@ const STATES: State[] = [
     name: 'pending',
     bring: async () => {
       const id = await create();
-      await db.transaction().execute(async (tx) => {
-        await sql`update machines set state = 'pending', started_at = null, claim_token = gen_random_uuid(),
-          claim_expires_at = now() + interval '1 hour' where id = ${id}`.execute(tx);
-        await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128`.execute(tx);
-      });
+      await sql`update machines set state = 'pending', started_at = null where id = ${id}`.execute(db);
+      await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128`.execute(db);
+      await leaveOperation(db, id, { kind: 'create', isClaimed: true });
       // Only now: a running machine that its host does not have is given up as lost.
       host.machines.delete(id);
       return id;
@@ -297,13 +296,7 @@ describe('CTL-4: a delete of a machine that is', () => {
           host.heal();
           const ended = async () => {
             const row = await rowOf(id);
-            if (
-              row &&
-              mayConflict &&
-              row.keep_volume_id === null &&
-              row.state === 'error' &&
-              row.desired === 'stopped'
-            ) {
+            if (row && mayConflict && row.state === 'error' && !(await isBusy(db, id))) {
               // There was nothing to keep, and it says so; without keeping it goes.
               await api('DELETE', `/v1/machines/${id}`);
             }
@@ -327,14 +320,14 @@ describe('CTL-5: what comes late', () => {
     const id = await create();
     await underWay(() => api('POST', `/v1/machines/${id}/stop`));
     // Its process stalls: the claim runs out, and the reconciler finishes the stop.
-    await sql`update machines set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
-      where id = ${id}`.execute(db);
+    await sql`update operations set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
+      where machine_id = ${id} and finished_at is null`.execute(db);
     await bed.settled(() => stateIs('stopped')(id));
     const started = await api('POST', `/v1/machines/${id}/start`);
     assert.equal(started.status, 200, started.text);
     const late = host.callsOf('ensure');
     host.heal();
-    await bed.settled(async () => (await rowOf(id))?.claim_token === null);
+    await bed.settled(async () => !(await isBusy(db, id)));
     assert.equal(
       host.machines.get(id)?.report.status,
       'running',

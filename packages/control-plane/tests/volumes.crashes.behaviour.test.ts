@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import type { App } from '../src/app.ts';
-import { destroyMachine } from '../src/machines/destroy.ts';
+import { destroyMachine } from '../src/machines/actions.ts';
 import { attachVolume, detachVolume } from '../src/volumes/attach.ts';
 import { createVolume } from '../src/volumes/create.ts';
 import { deleteVolume } from '../src/volumes/destroy.ts';
@@ -138,23 +138,13 @@ async function storyOf({ id, machineId }: Subject): Promise<string> {
   return story;
 }
 
-/** The claims of the dead run out, and what they were of is ended by whoever finds it. */
+/** The claims of the dead process run out, and whoever finds its operations ends them. */
 async function recover(): Promise<void> {
-  await sql`update machines set claim_expires_at = now() where claim_token is not null`.execute(db);
-  await sql`update volumes set claim_expires_at = now() where claim_token is not null`.execute(db);
+  await sql`update operations set claim_expires_at = now() where claim_token is not null`.execute(db);
   await bed.settled(async () => {
     await bed.plane.reconciler.runOnce();
-    const volumes = await db
-      .selectFrom('volumes')
-      .select('id')
-      .where((is) => is.or([is('change', 'is not', null), is('deleting', '=', true)]))
-      .execute();
-    const machines = await db
-      .selectFrom('machines')
-      .select('id')
-      .where((is) => is.or([is('claim_token', 'is not', null), sql<boolean>`state <> 'error' and state <> desired`]))
-      .execute();
-    return volumes.length + machines.length === 0;
+    const query = db.selectFrom('operations').select('id').where('finished_at', 'is', null);
+    return (await query.executeTakeFirst()) === undefined;
   });
 }
 

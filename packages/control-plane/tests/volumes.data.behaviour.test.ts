@@ -8,6 +8,7 @@ import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { insertKey } from '../src/api-keys/store.ts';
 import { checkAll } from './support/in-order.ts';
+import { isBusy } from './support/operations.ts';
 import { startTestBed } from './support/test-bed.ts';
 import { createVolumeActs, refusalOf, VOLUME_GB } from './support/volumes.ts';
 
@@ -16,6 +17,8 @@ const { api, host, keys, accountId } = bed;
 const { db } = bed.plane.app;
 const { makeMachine, makeStopped, makeVolume, attach, detach, attached, rowOf, entriesOf, onHost } =
   createVolumeActs(bed);
+const attachOn = (replica: number, id: string, machine_id: string) =>
+  api('POST', `/v1/volumes/${id}/attach`, { body: { machine_id }, plane: bed.replicas[replica] ?? bed.plane });
 const shown = async (id: string) => (await api('GET', `/v1/volumes/${id}`)).json;
 const used = async (id = accountId) => {
   const row = await db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
@@ -360,11 +363,7 @@ describe('attach', () => {
   it('twice at once, of one volume to two machines, is done once; the other is a conflict', async () => {
     for (let round = 0; round < 5; round++) {
       const [id, ...machines] = [await makeVolume(), await makeMachine(), await makeMachine()];
-      const answers = await Promise.all(
-        machines.map((machine_id, index) =>
-          api('POST', `/v1/volumes/${id}/attach`, { body: { machine_id }, plane: bed.replicas[index] ?? bed.plane }),
-        ),
-      );
+      const answers = await Promise.all(machines.map((machine_id, index) => attachOn(index, id, machine_id)));
       assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 409]);
       assert.equal(machines.filter((machineId) => id in onHost(machineId)).length, 1);
       assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached']);
@@ -386,21 +385,32 @@ describe('attach', () => {
     await checkAll(bed);
   });
 
-  it('while it is under way the volume is available, cannot be deleted, and goes to no other machine', async () => {
+  it('while it is under way the volume is available; a delete and an attach elsewhere wait for its end', async () => {
     const [id, machineId, other] = [await makeVolume(), await makeMachine(), await makeMachine()];
     host.fault('ensure', 'hang', 1);
     const attaching = attach(id, machineId);
-    await bed.settled(async () => (await rowOf(id))?.change === 'attaching');
+    await bed.settled(() => isBusy(db, id));
     const { state, machine_id, mount_path } = await shown(id);
     assert.deepEqual([state, machine_id, mount_path], ['available', null, null]);
-    assert.match(
-      (await api('DELETE', `/v1/volumes/${id}`)).json.detail,
-      new RegExp(`attaching to machine ${machineId}`),
-    );
-    assert.match((await attach(id, other)).json.detail, new RegExp(`being attached to machine ${machineId}`));
+    const waiting = [api('DELETE', `/v1/volumes/${id}`), attach(id, other)];
     await checkAll(bed);
     host.heal();
     assert.equal((await attaching).status, 200);
+    for (const answer of await Promise.all(waiting)) {
+      assert.deepEqual(refusalOf(answer), [409, 'conflict']);
+      assert.match(answer.json.detail, new RegExp(`attached to machine ${machineId}.*: detach it first`));
+    }
+    await checkAll(bed);
+  });
+
+  it('of what is being attached there joins it, and gets its result', async () => {
+    const [id, machineId] = [await makeVolume(), await makeMachine()];
+    const answers = await Promise.all([0, 1, 0, 1].map((replica) => attachOn(replica, id, machineId)));
+    assert.deepEqual(
+      answers.map(({ status, json }) => [status, json.state]),
+      Array(4).fill([200, 'attached']),
+    );
+    assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached']);
     await checkAll(bed);
   });
 
@@ -446,7 +456,7 @@ describe('attach', () => {
     host.fault('ensure', 'hangThenFail', 1);
     host.isMute = true;
     const attaching = attach(id, machineId);
-    await bed.settled(async () => (await rowOf(id))?.change === 'attaching');
+    await bed.settled(() => isBusy(db, id));
     host.end(machineId, 'failed', 'QEMU was killed.');
     host.heal();
     assert.equal((await attaching).status, 500);
@@ -455,7 +465,7 @@ describe('attach', () => {
     assert.deepEqual([state, error], ['error', 'QEMU was killed.']);
     assert.equal(host.machines.get(machineId)?.report.status, 'failed');
     const row = await rowOf(id);
-    assert.deepEqual([row?.state, row?.change, row?.machine_id], ['available', null, null]);
+    assert.deepEqual([row?.state, row?.machine_id, await isBusy(db, id)], ['available', null, false]);
     await checkAll(bed);
   });
 });
@@ -485,10 +495,12 @@ describe('detach', () => {
     }
   });
 
-  it('twice at once is done once', async () => {
+  it('several times at once is done once, and each gets its result', async () => {
     const id = await attached(await makeMachine());
     const answers = await Promise.all([detach(id), detach(id), detach(id)]);
-    assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 409, 409]);
+    const statuses = answers.map(({ status }) => status);
+    // A request that comes after the end finds it detached.
+    assert(statuses.includes(200) && statuses.every((status) => status === 200 || status === 409), statuses.join());
     assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached', 'volume.detached']);
     await checkAll(bed);
   });
@@ -521,7 +533,7 @@ describe('detach', () => {
     await checkAll(bed);
   });
 
-  it('from a machine that is provisioning or being deleted is a conflict', async () => {
+  it('from a machine that is being deleted is a conflict', async () => {
     const machineId = await makeStopped();
     const id = await attached(machineId);
     host.fault('delete', 'fail');
@@ -580,12 +592,12 @@ describe('a machine with volumes that is destroyed', () => {
       const id = isDetach ? await attached(machineId) : await makeVolume();
       host.fault('ensure', 'hangAfter', 1);
       const moving = isDetach ? detach(id) : attach(id, machineId);
-      await bed.settled(async () => (await rowOf(id))?.change !== null);
+      await bed.settled(() => isBusy(db, id));
       assert.equal((await api('DELETE', `/v1/machines/${machineId}`)).status, 200);
       host.heal();
       assert.notEqual((await moving).status, 200);
       const row = await rowOf(id);
-      assert.deepEqual([row?.state, row?.change, row?.machine_id], ['available', null, null]);
+      assert.deepEqual([row?.state, row?.machine_id, await isBusy(db, id)], ['available', null, false]);
       const entries = isDetach ? ['volume.attached', 'volume.detached'] : [];
       assert.deepEqual(await entriesOf(id), ['volume.created', ...entries]);
       await checkAll(bed);

@@ -1,7 +1,7 @@
 // The host agent's process: one a host. It owns the VMs, their network and their disks, and outlives none of them.
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
@@ -24,6 +24,7 @@ import { RootJail } from './jail/root-jail.ts';
 import { steadyStdout } from './log-destination.ts';
 import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
 import { Starter, shapeOf } from './machines/starter.ts';
+import { AddressCounter } from './network/address-counter.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
 import { hostNameServers } from './network/dns-relay.ts';
 import type { HostNetwork } from './network/network.ts';
@@ -94,9 +95,10 @@ async function main(log: Logger): Promise<void> {
     patience: config.bootPatienceMs / BOOT_PATIENCE_MS,
   });
   const found = await hypervisor.adopt();
-  const network = await makeNetwork(config, state.subnet, assignedAddresses(paths.machines, found));
+  const assigned = assignedAddresses(paths.machines, found);
+  const network = await makeNetwork(config, state.subnet, assigned);
   const vms = new VmHost(hypervisor, network, log);
-  await vms.adopt(found);
+  await vms.adopt(found, assigned);
   const volumes = new VolumeStore(paths.volumes, log);
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
@@ -114,6 +116,7 @@ async function main(log: Logger): Promise<void> {
     {
       vms,
       starter,
+      addresses: new AddressCounter(network.subnet, join(config.home, 'addresses.json')),
       bootId,
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,

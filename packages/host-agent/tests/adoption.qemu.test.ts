@@ -81,7 +81,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   };
   const adopt = async () => {
     const found = await hypervisor.adopt();
-    await vms.adopt(found);
+    await vms.adopt(found, new Map());
     return new Map(found.map((vm) => [vm.vmId, vm]));
   };
   const clone = async (runDir: string) => {

@@ -191,7 +191,7 @@ describe('host agent machines', () => {
   it('a record that cannot be read costs that machine, not the agent, and its disk is kept', async () => {
     const other = '019a0000-0000-7000-8000-00000000000c';
     await host.registry.ensure(ID, running(1));
-    await host.registry.ensure(other, running(1));
+    await host.registry.ensure(other, { ...running(1), spec: { ...SPEC, private_ip: '10.200.0.10' } });
     await host.registry.get(other).startJob('job-1', { command: 'x', timeout_sec: 10 });
     writeFileSync(join(host.dir, 'machines', ID, 'machine.json'), '');
     writeFileSync(join(host.dir, 'machines', other, 'jobs/job-1/job.json'), '{');

@@ -3,6 +3,7 @@ import { sql } from 'kysely';
 import { insertKey } from '../api-keys/store.ts';
 import { generatePassword, hasPassword, setPassword } from '../auth/password.ts';
 import type { Db, Tx } from '../db/database.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { findOwner, insertAccount } from './store.ts';
 
 export type FirstAccount = { account_id: string; email: string; api_key: string | null; password: string | null };
@@ -12,7 +13,7 @@ export type FirstAccount = { account_id: string; email: string; api_key: string 
  * there was one already: both are only shown when they are made.
  */
 export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
-  return db.transaction().execute(async (tx) => {
+  return inTransaction(db, async (tx) => {
     await sql`lock table accounts in share row exclusive mode`.execute(tx);
     const existing = await findOwner(tx);
     if (existing) {

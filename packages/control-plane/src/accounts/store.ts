@@ -4,9 +4,7 @@ import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
-import { prepare } from '../db/prepared.ts';
 import type { AccountRow } from '../db/tables.ts';
-import { ACCOUNT_QUOTA_COLUMNS } from '../quotas/limits.ts';
 
 export type NewAccount = {
   email: string;
@@ -39,20 +37,9 @@ export function findOwner(db: Db | Tx): Promise<{ id: string; email: string } | 
   return db.selectFrom('accounts').select(['id', 'email']).where('is_owner', '=', true).executeTakeFirst();
 }
 
-const selectAccount = prepare<AccountRow>(
-  'get_account',
-  // By name: a column that a newer replica adds must not break what is prepared.
-  `select id, email, name, email_verified, image, tier, billing_mode, is_owner, rate_mutating, rate_exec, activity_at,
-     created_at, updated_at, ${ACCOUNT_QUOTA_COLUMNS}
-   from accounts where id = $1`,
-);
-
 /** The account's row. The caller was authenticated, so it is there. */
 export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
-  return selectAccount(db, [id]).then(([row]) => {
-    if (!row) throw new Error('an account went while it was used');
-    return row;
-  });
+  return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 }
 
 /** The account's row, held until the transaction ends. */

@@ -1,15 +1,13 @@
 // Whether a machine has a history that the account may read: its row, or entries that outlived the row.
 import type { App } from '../app.ts';
 import { machineNotFound } from '../machines/refusals.ts';
+import { selectMachineViews } from '../machines/store.ts';
 
 /** Throws `not_found` for a machine that is absent or another account's. */
 export async function checkHasHistory(app: App, accountId: string, machineId: string): Promise<void> {
-  const row = await app.db
-    .selectFrom('machines')
-    .select('id')
+  const row = await selectMachineViews(app.db)
     .where('id', '=', machineId)
     .where('account_id', '=', accountId)
-    .where('desired', '<>', 'discarded')
     .executeTakeFirst();
   if (row) return;
   const entry = await app.db

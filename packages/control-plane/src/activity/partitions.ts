@@ -2,6 +2,7 @@
 // the owner of the tables, since the role of the application may neither make tables nor remove an entry.
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';
+import { inTransaction } from '../db/transaction.ts';
 
 /** Made ahead, besides the present one. */
 const MONTHS_AHEAD = 2;
@@ -24,7 +25,7 @@ export function oldestKept(now: Date, retentionDays: number): Date {
 
 /** Makes the months ahead and drops those past the retention, by the database's clock. Returns what it did. */
 export async function keepMonths(owner: Db, retentionDays: number): Promise<{ made: string[]; dropped: string[] }> {
-  return owner.transaction().execute(async (tx) => {
+  return inTransaction(owner, async (tx) => {
     const { rows: lock } = await sql<{ ok: boolean; now: Date }>`
       select pg_try_advisory_xact_lock(${LOCK_KEY}::bigint) as ok, now() as now`.execute(tx);
     // Another replica is at it.

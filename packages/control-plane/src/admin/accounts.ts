@@ -19,6 +19,7 @@ import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { generatePassword, setPassword } from '../auth/password.ts';
 import type { Tx } from '../db/database.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { parseEur } from '../wallet/money.ts';
 import { addCredit } from '../wallet/store.ts';
 import { toDetails, toSummary } from './account-record.ts';
@@ -33,7 +34,7 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   const { db, config } = app;
   /** Runs a change of the account and answers with what the account is then. */
   const change = (idOrEmail: string, work: (tx: Tx, account: AccountWithBalance) => Promise<void>) =>
-    db.transaction().execute(async (tx) => {
+    inTransaction(db, async (tx) => {
       const account = await findAccount(tx, idOrEmail);
       await work(tx, account);
       return toDetails(await findAccount(tx, account.id), config.rates);
@@ -73,7 +74,7 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
     `${path}/password`,
     { schema: { params } },
     (request): Promise<NewPassword> =>
-      db.transaction().execute(async (tx) => {
+      inTransaction(db, async (tx) => {
         const { id, email } = await findAccount(tx, request.params.account);
         const password = generatePassword();
         await setPassword(tx, id, password);
@@ -95,7 +96,7 @@ function createAccount(app: App, request: AccountCreate): Promise<NewAccount> {
   const billingMode = request.billing_mode ?? (credit_eur === undefined ? 'unmetered' : 'prepaid');
   const amountMicros = credit_eur === undefined ? 0 : parseEur(credit_eur);
   const password = generatePassword();
-  return app.db.transaction().execute(async (tx) => {
+  return inTransaction(app.db, async (tx) => {
     const accountId = await insertAccount(tx, { email, tier, billingMode });
     if (amountMicros !== 0) await addCredit(tx, { accountId, kind: 'bonus', amountMicros, note: 'by the operator' });
     await setPassword(tx, accountId, password);

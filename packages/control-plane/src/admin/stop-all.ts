@@ -1,7 +1,7 @@
 // Stops every running machine of every account, for the owner who presses Ctrl-C.
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
-import { stopMachine } from '../machines/stop.ts';
+import { stopMachine } from '../machines/actions.ts';
 
 const WIDTH = 8;
 
@@ -11,7 +11,6 @@ export async function stopAllMachines(app: App): Promise<{ stopped: number; fail
     .selectFrom('machines')
     .select(['id', 'account_id'])
     .where('state', 'in', ['running', 'provisioning'])
-    .where('desired', '=', 'running')
     .execute();
   const counts = { stopped: 0, failed: 0 };
   await forEachBounded(machines, WIDTH, async (machine) => {

@@ -11,6 +11,7 @@ import type { Selectable } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { ApiKeyTable } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { fetchPage, readPage } from '../paging.ts';
 import { hashKey } from './key.ts';
 import { insertKey } from './store.ts';
@@ -41,7 +42,7 @@ export async function createKey(
   if (expiresAt && !(expiresAt.getTime() > Date.now())) {
     throw new ServiceError('validation_error', 'expires_at must be a time in the future, RFC 3339.');
   }
-  return app.db.transaction().execute(async (tx) => {
+  return inTransaction(app.db, async (tx) => {
     // Two requests at once must not both take the last place.
     await lockAccount(tx, accountId);
     const { count } = await tx

@@ -2,8 +2,7 @@
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
-import { prepare } from '../db/prepared.ts';
-import type { AccountRow, ApiKeyRow, KeyScope } from '../db/tables.ts';
+import type { KeyScope } from '../db/tables.ts';
 import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 
@@ -34,20 +33,16 @@ export async function insertKey(
   return key;
 }
 
-type CallerRow = Pick<ApiKeyRow, 'id' | 'account_id' | 'scope'> &
-  Pick<AccountRow, 'rate_mutating' | 'rate_exec'> & { stale: boolean };
-
-const selectCaller = prepare<CallerRow>(
-  'find_caller',
-  `select k.id, k.account_id, k.scope, a.rate_mutating, a.rate_exec,
-     coalesce(k.last_used_at < now() - interval '1 minute', true) as stale
-   from api_keys k join accounts a on a.id = k.account_id
-   where k.key_hash = $1 and (k.expires_at is null or k.expires_at > now())`,
-);
-
 /** Whose key this is: one query, by the unique index of the hash. Undefined when unknown or expired. */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
-  const [row] = await selectCaller(db, [hashKey(key)]);
+  const row = await db
+    .selectFrom('api_keys as k')
+    .innerJoin('accounts as a', 'a.id', 'k.account_id')
+    .select(['k.id', 'k.account_id', 'k.scope', 'a.rate_mutating', 'a.rate_exec'])
+    .select(sql<boolean>`coalesce(k.last_used_at < now() - interval '1 minute', true)`.as('stale'))
+    .where('k.key_hash', '=', hashKey(key))
+    .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`)
+    .executeTakeFirst();
   if (!row) return undefined;
   return {
     accountId: row.account_id,

@@ -3,7 +3,7 @@ import type { HostFinding } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { HostRow } from '../db/tables.ts';
-import { claimIsFree } from '../machines/claim.ts';
+import { isNoExpiry } from '../operations/store.ts';
 import type { Finding } from './finding.ts';
 import { type AuditedMachine, compareMachines } from './machines.ts';
 import { type AuditedSnapshot, compareSnapshots } from './snapshots.ts';
@@ -20,13 +20,11 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   const rows: AuditedMachine[] = await app.db
     .selectFrom('machines')
     .selectAll()
-    .select(sql<boolean>`not ${claimIsFree}`.as('isBusy'))
+    .select(isBusy('machines', 'machine_id').as('isBusy'))
     .where('host_id', '=', host.id)
     .where((is) => is.or([is('state', '<>', 'destroyed'), is('id', '=', is.fn.any(is.val(reportedIds)))]))
     .execute();
-  const beingKept = new Set(
-    rows.flatMap((row) => (row.state !== 'destroyed' && row.keep_volume_id !== null ? [row.keep_volume_id] : [])),
-  );
+  const beingKept = await listBeingKept(app, host.id);
   return {
     findings: [
       ...findings.map((finding) => ofHost(host.id, finding)),
@@ -40,13 +38,31 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   };
 }
 
+/** Whether an operation on the row is under way. */
+const isBusy = (table: string, column: string) => sql<boolean>`exists (
+  select from operations
+  where operations.${sql.ref(column)} = ${sql.ref(`${table}.id`)} and finished_at is null and ${isNoExpiry})`;
+
+/** Volumes that the deletes under way make of the root disks of their machines. */
+async function listBeingKept(app: App, hostId: string): Promise<Set<string>> {
+  const rows = await app.db
+    .selectFrom('operations')
+    .select(sql<string | null>`args ->> 'keep_volume_id'`.as('id'))
+    .where('host_id', '=', hostId)
+    .where('finished_at', 'is', null)
+    .execute();
+  return new Set(rows.flatMap(({ id }) => (id === null ? [] : [id])));
+}
+
 function listAuditedVolumes(app: App, hostId: string): Promise<AuditedVolume[]> {
-  const isMachineBusy = sql<boolean>`exists (
-    select from machines where machines.id = volumes.machine_id and claim_expires_at >= now())`;
   return app.db
     .selectFrom('volumes')
     .selectAll()
-    .select(sql<boolean>`not ${claimIsFree} or ${isMachineBusy}`.as('isBusy'))
+    .select(
+      sql<boolean>`${isBusy('volumes', 'volume_id')} or exists (
+      select from operations
+      where operations.machine_id = volumes.machine_id and finished_at is null and ${isNoExpiry})`.as('isBusy'),
+    )
     .where('host_id', '=', hostId)
     .execute();
 }
@@ -54,10 +70,9 @@ function listAuditedVolumes(app: App, hostId: string): Promise<AuditedVolume[]> 
 function listAuditedSnapshots(app: App, hostId: string): Promise<AuditedSnapshot[]> {
   return app.db
     .selectFrom('snapshots')
-    .innerJoin('machines', 'machines.id', 'snapshots.machine_id')
-    .selectAll('snapshots')
-    .select(sql<boolean>`not ${claimIsFree}`.as('isBusy'))
-    .where('snapshots.host_id', '=', hostId)
+    .selectAll()
+    .select(isBusy('snapshots', 'snapshot_id').as('isBusy'))
+    .where('host_id', '=', hostId)
     .execute();
 }
 

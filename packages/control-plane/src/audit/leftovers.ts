@@ -1,7 +1,10 @@
-// What operations that ended should have taken along: running jobs of machines that do not run, claims that block or that
-// nobody holds, idempotency keys past their time.
+// What should have ended: operations that fail again and again, running jobs of machines that do not run, idempotency keys
+// past their time.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
+import type { OperationRow } from '../db/tables.ts';
+import { claimNow, isUnclaimed } from '../operations/store.ts';
+import { performDue } from '../reconcilers/due.ts';
 import type { Finding } from './finding.ts';
 import { loseJobsOf } from './mend.ts';
 
@@ -12,7 +15,7 @@ const KEY_LIFE = sql`interval '26 hours'`;
 
 /** Looks at all of them. */
 export async function findLeftovers(app: App): Promise<Finding[]> {
-  return [...(await findJobs(app)), ...(await findClaims(app)), ...(await findKeys(app))];
+  return [...(await findJobs(app)), ...(await findOperations(app)), ...(await findKeys(app))];
 }
 
 async function findJobs(app: App): Promise<Finding[]> {
@@ -34,37 +37,41 @@ async function findJobs(app: App): Promise<Finding[]> {
   }));
 }
 
-/** An operation's claim is of the next seconds: one of long ago is left over, and one that outlasts them blocks its machine. */
-const isStale = sql<boolean>`(claim_token is not null
-  and (claim_expires_at is null or claim_expires_at < now() - ${STALE} or claim_expires_at > now() + ${STALE}))`;
+/** Attempts from which an operation is told of: with growing pauses that is about two minutes. */
+const MANY_ATTEMPTS = 5;
 
-async function findClaims(app: App): Promise<Finding[]> {
+/** Operations that fail again and again, with why; and operations that are due and that nobody takes. */
+async function findOperations(app: App): Promise<Finding[]> {
+  const isForgottenNow = sql<boolean>`(run_at < now() - ${STALE} and ${isUnclaimed})`;
   const rows = await app.db
-    .selectFrom('machines')
-    .select(['id', 'host_id', 'claim_token', 'claim_expires_at'])
-    .where('state', '<>', 'destroyed')
-    .where(isStale)
+    .selectFrom('operations')
+    .selectAll()
+    .select(isForgottenNow.as('isForgotten'))
+    .where('finished_at', 'is', null)
+    .where((is) => is.or([is('attempts', '>', MANY_ATTEMPTS), isForgottenNow]))
     .orderBy('id')
     .execute();
-  return rows.map(({ id, host_id, claim_token, claim_expires_at }) => ({
-    area: 'claim',
-    hostId: host_id,
-    subject: id,
-    key: `claim/${claim_token}`,
-    detail: `An operation claims the machine until ${claim_expires_at?.toISOString() ?? 'for ever'}, which none does.`,
+  return rows.map((row) => ({
+    area: 'operation',
+    hostId: row.host_id,
+    subject: row.machine_id ?? row.volume_id ?? row.snapshot_id ?? row.id,
+    key: `operation/${row.id}`,
+    detail: describe(row),
     mend: {
-      fix: 'free the machine',
-      did: 'freed the machine',
-      run: () =>
-        app.db
-          .updateTable('machines')
-          .set({ claim_token: null, claim_expires_at: null })
-          .where('id', '=', id)
-          .where('claim_token', '=', claim_token)
-          .where(isStale)
-          .execute(),
+      fix: 'try it now',
+      did: 'did it',
+      run: async () => {
+        const claimed = await claimNow(app, row.id);
+        if (claimed) await performDue(app, claimed);
+      },
     },
   }));
+}
+
+function describe({ kind, attempts, last_error, isForgotten }: OperationRow & { isForgotten: boolean }): string {
+  if (attempts <= MANY_ATTEMPTS && isForgotten)
+    return `Its ${kind} is due for more than a minute, and nobody works on it.`;
+  return `Its ${kind} failed ${attempts} times. The last error: ${last_error ?? 'none was recorded'}`;
 }
 
 /** Past their time, or of a create that was overtaken by a delete and so failed: a retry with it must be a new create. */

@@ -3,12 +3,10 @@
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { HostRow, MachineRow } from '../db/tables.ts';
 import { confirmEnded, confirmLost, keepStopped, removeUnknown } from '../reconcilers/drift.ts';
-import { finishOne, isUnfinished } from '../reconcilers/unfinished.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
 import type { Finding, Mend } from './finding.ts';
-import { stopInError } from './mend.ts';
 
-/** A row with whether an operation holds its claim, by the database's clock. */
+/** A row, and whether an operation of the machine is under way. */
 export type AuditedMachine = MachineRow & { isBusy: boolean };
 
 /** `rows`: those of the host that are not destroyed, and the destroyed ones among the reported. */
@@ -59,16 +57,13 @@ function differenceOf(row: AuditedMachine, report: MachineReport | undefined): F
 type Difference = { detail: string; mend?: Mend };
 
 function describeDifference(row: AuditedMachine, report: MachineReport | undefined): Difference | undefined {
-  if (isUnfinished(row)) {
-    return {
-      detail: `It is ${row.state} and to be ${row.desired}, and nobody works on it.`,
-      mend: { fix: 'finish it', did: 'finished it', run: (app) => finishOne(app, row.id) },
-    };
+  if (row.state === 'pending' || row.state === 'provisioning') {
+    return { detail: `It is ${row.state}, and no operation of it is under way.` };
   }
   if (row.state === 'error') {
-    return report?.status === 'running'
-      ? { detail: 'It is in error and still runs on its host.', mend: stop(row) }
-      : undefined;
+    if (report?.status !== 'running') return undefined;
+    const mend = { fix: 'stop it on its host', did: 'stopped it on its host', run: keepStoppedOf(row, report) };
+    return { detail: 'It is in error and still runs on its host.', mend };
   }
   if (!report) {
     const mend = { fix: 'mark it as lost', did: 'marked it as lost', run: confirmLostOf(row) };
@@ -89,11 +84,6 @@ function describeDifference(row: AuditedMachine, report: MachineReport | undefin
   return undefined;
 }
 
-const stop = (row: MachineRow): Mend => ({
-  fix: 'stop it on its host',
-  did: 'stopped it on its host',
-  run: (app) => stopInError(app, row.id),
-});
 const confirmLostOf =
   (row: MachineRow): Mend['run'] =>
   (app) =>

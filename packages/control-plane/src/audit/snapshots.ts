@@ -3,10 +3,9 @@ import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
 import type { HostRow, SnapshotRow } from '../db/tables.ts';
 import { findSnapshotAgain, LOST_SNAPSHOT, loseSnapshot, removeUnknownSnapshot } from '../reconcilers/snapshots.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
-import { undoOrphansOf } from '../snapshots/undo.ts';
 import type { Finding, Mend } from './finding.ts';
 
-/** A row with whether an operation holds the claim of its machine, by the database's clock. */
+/** A row, and whether an operation of the snapshot is under way. */
 export type AuditedSnapshot = SnapshotRow & { isBusy: boolean };
 
 /** `rows`: all of the host, read before the host was asked. */
@@ -43,14 +42,9 @@ function unknownOnHost(host: Pick<HostRow, 'id' | 'created_at'>, { snapshot_id: 
 function differenceOf(row: AuditedSnapshot, snapshot: HostSnapshot | undefined): Finding[] {
   const about = { area: 'snapshot', hostId: row.host_id, subject: row.id } as const;
   const key = (what: string) => `snapshot/${row.id}/${row.state}/${what}`;
-  if (row.change === 'creating') {
+  if (row.state === 'creating' || row.state === 'deleting') {
     if (row.isBusy) return [];
-    const mend: Mend = { fix: 'undo it', did: 'undid it', run: (app) => undoOrphansOf(app, row.machine_id) };
-    return [{ ...about, key: key('creating'), detail: 'It is being made, and nobody works on its machine.', mend }];
-  }
-  if (row.change === 'deleting') {
-    // The reconciler finishes it; it is a finding when it cannot.
-    return [{ ...about, key: key('deleting'), detail: 'Its delete was accepted and is not finished.' }];
+    return [{ ...about, key: key(row.state), detail: `It is ${row.state}, and no operation of it is under way.` }];
   }
   if (!snapshot && row.state === 'ready') {
     const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseSnapshot(app, row.id) };

@@ -2,11 +2,10 @@
 import type { HostVolume } from '@sandbar/contract/host-api.ts';
 import type { HostRow, VolumeRow } from '../db/tables.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
-import { finishVolume } from '../reconcilers/volume-changes.ts';
 import { findVolumeAgain, LOST_DISK, loseVolume, removeUnknownVolume } from '../reconcilers/volumes.ts';
 import type { Finding, Mend } from './finding.ts';
 
-/** A row with whether an operation works on it, by the database's clock. */
+/** A row, and whether an operation of the volume or of its machine is under way. */
 export type AuditedVolume = VolumeRow & { isBusy: boolean };
 
 /**
@@ -48,15 +47,9 @@ function unknownOnHost(host: Pick<HostRow, 'id' | 'created_at'>, { volume_id: id
 function differenceOf(row: AuditedVolume, volume: HostVolume | undefined): Finding[] {
   const about = { area: 'volume', hostId: row.host_id, subject: row.id } as const;
   const key = (what: string) => `volume/${row.id}/${row.state}/${what}`;
-  if (row.deleting) {
-    // The reconciler finishes it; it is a finding when it cannot.
-    return [{ ...about, key: key('deleting'), detail: 'Its delete was accepted and is not finished.' }];
-  }
-  if (row.change !== null) {
-    // A machine's create ends what takes a volume.
-    if (row.isBusy || row.change === 'taking') return [];
-    const mend: Mend = { fix: 'finish it', did: 'finished it', run: (app) => finishVolume(app, row) };
-    return [{ ...about, key: key(row.change), detail: `It is ${row.change}, and nobody works on it.`, mend }];
+  if (row.isBusy) return [];
+  if (row.state === 'creating' || row.state === 'deleting' || row.state === 'taken') {
+    return [{ ...about, key: key(row.state), detail: `It is ${row.state}, and no operation of it is under way.` }];
   }
   if (!volume && row.state !== 'error') {
     const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseVolume(app, row.id) };

@@ -4,6 +4,7 @@ import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:c
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { dropLinks } from './store.ts';
 
 /** better-auth's name for the credential that is a password. */
@@ -63,7 +64,7 @@ export async function setPassword(db: Db | Tx, accountId: string, password: stri
     await dropLinks(tx, accountId);
   };
   if (db.isTransaction) await write(db);
-  else await db.transaction().execute(write);
+  else await inTransaction(db, write);
 }
 
 /** Whether an account can sign in with a password. */

@@ -1,47 +1,23 @@
-// The connection pool. Its one promise: a database that is away shows itself within seconds as an error, and a connection
-// that did not answer in time is thrown away, so that everything recovers by itself.
-import { Kysely, PostgresDialect, type Transaction } from 'kysely';
+// The connection to PostgreSQL. A database that is away shows itself within seconds as an error, and everything recovers
+// by itself when it is back.
+import { Kysely, type Transaction } from 'kysely';
 import pg from 'pg';
 import type { Log } from '../log.ts';
-import { closeDatabase, preparedName, setPool } from './prepared.ts';
-import { APP_ROLE } from './roles.ts';
+import { createDialect } from './driver.ts';
 import type { Database } from './tables.ts';
 
 export type Db = Kysely<Database>;
 export type Tx = Transaction<Database>;
 
+/** The role of the application in the database (see roles.ts). */
+export const APP_ROLE = 'sandbar_app';
+
 /** Connect 2.5 s and answer 4 s: together with queueing a caller gets its 503 within 5 s of a database that went away. */
 const CONNECT_MS = 2_500;
 const ANSWER_MS = 4_000;
 const POOL_SIZE = 16;
-/** Kept open however long nobody asks: a request alone would wait for a connection, and for every plan anew. */
+/** Connections that stay open when nobody asks, so that no request waits for a new one. */
 export const POOL_KEPT = 4;
-
-const READ_TIMEOUT = 'Query read timeout';
-
-/** After a query timed out its answer may still come; the connection must not serve the next query. */
-class ImpatientClient extends pg.Client {
-  constructor(config?: string | pg.ClientConfig) {
-    super(config);
-    // The pool listens to idle connections only; one that breaks between two statements of a transaction has nobody, and
-    // an error event without a listener ends the process. The next statement fails by itself.
-    this.on('error', () => undefined);
-  }
-
-  // biome-ignore lint/suspicious/noExplicitAny: pg overloads `query` eight times; this only looks at the promise.
-  override query(...args: any[]): any {
-    const [text, values] = args;
-    const name = preparedName(text);
-    // biome-ignore lint/suspicious/noExplicitAny: as above.
-    const result = name === undefined ? (super.query as any)(...args) : super.query({ name, text, values });
-    if (result instanceof Promise) {
-      result.catch((error: unknown) => {
-        if (error instanceof Error && error.message === READ_TIMEOUT) this.connection.stream.destroy();
-      });
-    }
-    return result;
-  }
-}
 
 const INT8_OID = 20;
 
@@ -56,7 +32,7 @@ export async function asOwner<T>(url: string, log: Log, work: (owner: Db) => Pro
   try {
     return await work(owner);
   } finally {
-    await closeDatabase(owner);
+    await owner.destroy();
   }
 }
 
@@ -66,24 +42,21 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
       // Counts and byte counts stay far below 2^53.
       oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text'),
   };
-  const pool = new pg.Pool({
+  const options = {
     connectionString: withOptions(url, role),
-    Client: ImpatientClient,
     max: size,
     min: Math.min(size, POOL_KEPT),
-    // What is sent before the answer to what was sent earlier is not held back; only `transact` does that.
+    // A statement is sent at once, also while the answer to an earlier one is on its way.
     pipeline: true,
     connectionTimeoutMillis: CONNECT_MS,
-    query_timeout: ANSWER_MS,
+    // A migration may take as long as it needs.
+    ...(role === undefined ? {} : { query_timeout: ANSWER_MS }),
     keepAlive: true,
     application_name: 'sandbar-control-plane',
     types: types as unknown as pg.CustomTypesConfig,
-  });
-  // An idle connection that breaks is replaced by the next query; without a listener it would end the process.
-  pool.on('error', (error) => log.debug({ err: error }, 'an idle database connection broke'));
-  const db = new Kysely<Database>({ dialect: new PostgresDialect({ pool }) });
-  setPool(db, pool);
-  return db;
+  };
+  const dialect = createDialect(options, (error) => log.debug({ err: error }, 'an idle database connection broke'));
+  return new Kysely<Database>({ dialect });
 }
 
 /** The URL's own options stay; ours come behind them and so win. */

@@ -12,6 +12,7 @@ import * as volumes from './migrations/005-volumes.ts';
 import * as volumeError from './migrations/006-volume-error.ts';
 import * as volumeChanges from './migrations/007-volume-changes.ts';
 import * as snapshots from './migrations/008-snapshots.ts';
+import * as operations from './migrations/009-operations.ts';
 import { grantToApp } from './roles.ts';
 
 /** In the order of their names. */
@@ -24,6 +25,7 @@ export const MIGRATIONS = {
   '006-volume-error': volumeError,
   '007-volume-changes': volumeChanges,
   '008-snapshots': snapshots,
+  '009-operations': operations,
 };
 
 /** Any constant; it only has to be the same in every replica. */

@@ -2,9 +2,8 @@
 // the ledger) it may only add to and read. Migrations and the dropping of old months run as the owner.
 import { sql } from 'kysely';
 import { ConfigError } from '../config.ts';
-import type { Db } from './database.ts';
-
-export const APP_ROLE = 'sandbar_app';
+import { APP_ROLE, type Db } from './database.ts';
+import { inTransaction } from './transaction.ts';
 
 /** Tables whose rows are never changed or deleted one by one. */
 const APPEND_ONLY: readonly string[] = ['activity', 'ledger'];
@@ -17,7 +16,7 @@ export async function grantToApp(owner: Db): Promise<void> {
     where c.relnamespace = current_schema()::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
       and c.relname not like 'kysely%'`.execute(owner);
   const schema = await currentSchema(owner);
-  await owner.transaction().execute(async (tx) => {
+  await inTransaction(owner, async (tx) => {
     await sql`grant usage on schema ${sql.id(schema)} to ${sql.id(APP_ROLE)}`.execute(tx);
     for (const { name } of rows) {
       const rights = APPEND_ONLY.includes(name) ? 'select, insert' : 'select, insert, update, delete';

@@ -3,9 +3,10 @@
 import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/contract/activity.ts';
 import { KEY_SCOPES, type KeyScope } from '@sandbar/contract/api-key.ts';
+import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { JobStatus } from '@sandbar/contract/exec.ts';
 import type { Image } from '@sandbar/contract/image.ts';
-import type { Isolation, MachineState } from '@sandbar/contract/machine.ts';
+import type { ExpiryAction, Isolation, MachineState, OperationKind } from '@sandbar/contract/machine.ts';
 import type { QuotaDimension } from '@sandbar/contract/quota.ts';
 import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
@@ -137,8 +138,6 @@ export type HostTable = {
   memory_mb: number;
   /** Sum over the host's machines that are provisioning or running. */
   reserved_memory_mb: Generated<number>;
-  /** Grows with every address handed out, so that an address is reused as late as possible. */
-  address_counter: Generated<number>;
   images: JSONColumnType<Image[]>;
   /** Takes no new machines. */
   draining: Generated<boolean>;
@@ -146,50 +145,38 @@ export type HostTable = {
   seen_at: ColumnType<Date, never, Date>;
 };
 
-/** What should become of a machine. `discarded`: a create that failed; host and row are to forget it. */
-export type Desired = 'running' | 'stopped' | 'destroyed' | 'discarded';
-
 export type MachineTable = {
   id: string;
   account_id: string;
   host_id: string;
   name: string;
   state: MachineState;
-  desired: Desired;
-  /** Who wanted it, for the feed. */
-  desired_by: Generated<ActivityActor>;
+  /** Grows with every change that its host is told of; the host ignores calls of an older generation. */
   generation: number;
   vcpus: number;
   memory_mb: number;
   rootfs_size_gb: number;
   stack: string;
-  private_ip: string;
+  /** Leased by the host when it makes the machine; null until the machine has run. */
+  private_ip: Generated<string | null>;
   metadata: JSONColumnType<Record<string, unknown>>;
+  /** The default environment of its jobs. */
+  env: ColumnType<Record<string, string>, string | undefined, never>;
   isolation: Isolation;
   error: string | null;
+  on_expiry: ExpiryAction;
   created_at: CreatedAt;
   started_at: Time;
   stopped_at: Time;
   destroyed_at: Time;
-  /** Set by a delete that keeps the root disk: the volume it becomes. */
-  keep_volume_id: Generated<string | null>;
-  /** What its disk began as, besides its image: a snapshot, or a root volume that became its disk. */
+  /** The snapshot that its disk began as. */
   snapshot_id: Generated<string | null>;
+  /** The root volume that became its disk; of a destroyed machine the one that its disk became. */
   root_volume_id: Generated<string | null>;
-  /** Its disk is to go back to this snapshot. */
-  restoring_snapshot_id: Generated<string | null>;
-  /** How many snapshots its deletion has removed. */
-  snapshots_deleted: Generated<number>;
-  claim_token: string | null;
-  claim_expires_at: ColumnType<Date | null, Date | null, Date | null>;
 };
 
-/**
- * What is being done to a volume. `creating`: its row is there, its disk may be. `attaching`, `detaching`: to or from
- * `machine_id`, under that machine's claim; one whose state says that it is there already is being undone. `taking`: a
- * machine's create makes a root disk of it.
- */
-export type VolumeChange = 'creating' | 'attaching' | 'detaching' | 'taking';
+/** What clients see of a volume, and three states that only the service sees: they hide the volume from its account. */
+export type VolumeRowState = VolumeState | 'creating' | 'taken' | 'deleting';
 
 export type VolumeTable = {
   id: string;
@@ -199,22 +186,20 @@ export type VolumeTable = {
   name: Generated<string>;
   kind: VolumeKind;
   size_gb: number;
-  state: VolumeState;
-  /** Set while it is attached, being attached or being detached. */
+  /** `taken`: a machine is being made that boots from it. */
+  state: VolumeRowState;
+  /** The machine that it is attached to, or that takes it. */
   machine_id: Generated<string | null>;
   mount_path: Generated<string | null>;
-  change: Generated<VolumeChange | null>;
-  /** Of the create under way, renewed while it lives. */
-  claim_token: Generated<string | null>;
-  claim_expires_at: ColumnType<Date | null, Date | null | undefined, Date | null>;
   /** The stack of the machine that a root disk comes from. */
   stack: Generated<string | null>;
-  /** A delete was accepted: absent for everybody but the reconciler. */
-  deleting: Generated<boolean>;
   /** Why the state is `error`. */
   error: Generated<string | null>;
   created_at: CreatedAt;
 };
+
+/** What clients see of a snapshot, and two states that only the service sees: they hide it from its account. */
+export type SnapshotRowState = SnapshotState | 'creating' | 'deleting';
 
 export type SnapshotTable = {
   id: string;
@@ -230,18 +215,56 @@ export type SnapshotTable = {
   stack: string;
   vcpus: number;
   memory_mb: number;
-  state: Generated<SnapshotState>;
+  state: Generated<SnapshotRowState>;
   /** Why the state is `error`. */
   error: Generated<string | null>;
-  /** Being made under the claim of its machine, or its delete was accepted: absent for its owner either way. */
-  change: 'creating' | 'deleting' | null;
   created_at: CreatedAt;
+};
+
+/** Every kind of operation: those that a machine shows, and those of volumes, snapshots and the clock. */
+export type AnyOperationKind = OperationKind | 'create_volume' | 'delete_volume' | 'delete_snapshot' | 'expire';
+
+/** What a kind of operation needs to know besides its machine, volume and snapshot. */
+export type OperationArguments = {
+  /** Destroy: the volume that the root disk becomes. */
+  keep_volume_id?: string;
+  /** Destroy: how many snapshots were removed with the machine so far. */
+  snapshots_deleted?: number;
+  /** Attach: where the volume is mounted. */
+  mount_path?: string;
+};
+
+export type OperationTable = {
+  id: Generated<string>;
+  account_id: string;
+  host_id: string;
+  machine_id: string | null;
+  volume_id: Generated<string | null>;
+  snapshot_id: Generated<string | null>;
+  kind: AnyOperationKind;
+  args: ColumnType<OperationArguments, string, string>;
+  /** Who asked for it, for the activity feed. */
+  actor: ActivityActor;
+  /** The host refused it, and what was done is being taken back. */
+  undoing: Generated<boolean>;
+  /** Of the process that works on it; renewed while that process lives. */
+  claim_token: Generated<string | null>;
+  claim_expires_at: ColumnType<Date | null, Date | null | undefined, Date | null>;
+  attempts: Generated<number>;
+  /** Why the last attempt failed; of a finished operation, why it was not done. */
+  last_error: Generated<string | null>;
+  error_code: Generated<ErrorCode | null>;
+  /** When the reconciler takes it, unless somebody works on it. */
+  run_at: ColumnType<Date, Date | undefined, Date>;
+  created_at: CreatedAt;
+  finished_at: Time;
 };
 
 export type ExecTable = {
   machine_id: string;
   id: string;
   account_id: string;
+  name: Generated<string>;
   status: JobStatus;
   exit_code: number | null;
   signal: string | null;
@@ -268,6 +291,7 @@ export type Database = {
   execs: ExecTable;
   volumes: VolumeTable;
   snapshots: SnapshotTable;
+  operations: OperationTable;
 };
 
 export type AccountRow = Selectable<AccountTable>;
@@ -276,4 +300,5 @@ export type HostRow = Selectable<HostTable>;
 export type MachineRow = Selectable<MachineTable>;
 export type VolumeRow = Selectable<VolumeTable>;
 export type SnapshotRow = Selectable<SnapshotTable>;
+export type OperationRow = Selectable<OperationTable>;
 export type ExecRow = Selectable<ExecTable>;

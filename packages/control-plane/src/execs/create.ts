@@ -1,49 +1,118 @@
-// Start of a job: a place among the 16 (one transaction), then the host starts it. A refusal frees the place; an unknown
-// outcome is asked for once, and after that left to the reconciler.
-
+// Start of a job: a place among the 16 (one transaction), then the host starts it. A refusal frees the place. When nobody
+// knows whether the host started it, the host is asked once, and after that the reconciler asks.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { EXEC_BOUNDS, type Exec, type ExecCreate } from '@sandbar/contract/exec.ts';
+import {
+  EXEC_BOUNDS,
+  type ExecCreate,
+  type ExecOutput,
+  type ExecStarted,
+  OUTPUT_STREAMS,
+} from '@sandbar/contract/exec.ts';
 import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
+import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
+import { waitForOperation } from '../operations/wait.ts';
+import { isGone, readPageOfOutput, toPage } from './output.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
-import { admitJob, forgetJob } from './store.ts';
+import { type Admission, admitJob, forgetJob } from './store.ts';
 
-/** Starts a job in a running machine of the account. Throws `validation_error`, `not_found`, `conflict`, `host_unavailable`. */
-export async function createExec(app: App, accountId: string, machineId: string, body: ExecCreate): Promise<Exec> {
+/** `waitMs`: how long the answer may wait for the end of the job; undefined for an answer at once, without output. */
+export type Waiting = { waitMs: number | undefined; signal: AbortSignal };
+
+/**
+ * Starts a job in a machine of the account. It waits up to 30 s for a machine that is on its way to running. Throws
+ * `validation_error`, `not_found`, `conflict`, `host_unavailable`.
+ */
+export async function createExec(
+  app: App,
+  accountId: string,
+  machineId: string,
+  body: ExecCreate,
+  { waitMs, signal }: Waiting,
+): Promise<ExecStarted> {
   checkStdin(body.stdin ?? '');
-  const { exec_id, ...rest } = body;
-  const job: StartJob = { ...rest, timeout_sec: body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault };
-  const { exec, machine } = await admitJob(app, {
-    accountId,
-    machineId,
-    execId: exec_id?.toLowerCase() ?? uuidv7(),
-    timeoutSec: job.timeout_sec,
-  });
-  const report = await startOnHost(app, machine.host_id, { machineId: machine.id, jobId: exec.id, job });
+  const { exec_id, name = '', ...rest } = body;
+  const timeoutSec = body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault;
+  const execId = exec_id?.toLowerCase() ?? uuidv7();
+  const { exec, machine } = await admitWhenRunning(app, { accountId, machineId, execId, name, timeoutSec });
+  const job = {
+    ...rest,
+    timeout_sec: timeoutSec,
+    env: { ...machine.env, ...body.env },
+    generation: machine.generation,
+  };
+  const started = await startOnHost(app, machine, exec, job);
+  const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
   const settled = await settleJob(app.db, report);
-  return toExec(settled ?? exec, { timeoutSec: job.timeout_sec, report });
+  const record = toExec(settled ?? exec, { timeoutSec, report });
+  if (waitMs === undefined) return record;
+  const [stdout, stderr] = await Promise.all(
+    OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),
+  );
+  if (!stdout || !stderr) throw new Error('a job has two streams');
+  return { ...record, output: { stdout, stderr } };
 }
 
-type Start = { machineId: string; jobId: string; job: StartJob };
+async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec: ExecRow; machine: MachineRow }> {
+  const deadline = performance.now() + app.config.timing.runningWaitMs;
+  for (;;) {
+    const admitted = await admitJob(app, admission);
+    if ('exec' in admitted) return admitted;
+    await waitForOperation(app, admitted.waitsFor, deadline);
+  }
+}
 
-async function startOnHost(app: App, hostId: string, { machineId, jobId, job }: Start): Promise<JobReport> {
+async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: StartJob): Promise<JobReport> {
+  const client = app.hosts.client(machine.host_id);
   try {
-    return await app.hosts.client(hostId).startJob(machineId, jobId, job);
+    return await client.startJob(machine.id, id, job);
   } catch (error) {
     const outcomeUnknown = error instanceof HostUnavailable && error.mayHaveActed;
-    const started = outcomeUnknown
-      ? await app.hosts
-          .client(hostId)
-          .getJob(machineId, jobId, 0)
-          .catch(() => undefined)
-      : undefined;
+    const started = outcomeUnknown ? await client.getJob(machine.id, id, 0).catch(() => undefined) : undefined;
     if (started) return started;
     if (outcomeUnknown) app.reconcileSoon();
-    else await forgetJob(app, machineId, jobId);
+    else await forgetJob(app, machine.id, id);
     throw error;
+  }
+}
+
+/** The report of a job that ended, or of a job that still runs after `waitMs`, or whose host does not answer now. */
+async function waitForEnd(
+  app: App,
+  hostId: string,
+  report: JobReport,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<JobReport> {
+  if (waitMs === 0 || report.status !== 'running') return report;
+  const ending = AbortSignal.any([signal, app.closing]);
+  try {
+    const ended = await app.hosts.client(hostId).getJob(report.machine_id, report.job_id, waitMs, ending);
+    return ended ?? report;
+  } catch (error) {
+    if (error instanceof HostUnavailable) return report;
+    throw error;
+  }
+}
+
+/** The first page of a stream. While the host does not answer it is empty, and the client reads on from its offset. */
+async function firstPage(
+  app: App,
+  machine: MachineRow,
+  exec: ExecRow,
+  stream: (typeof OUTPUT_STREAMS)[number],
+  signal: AbortSignal,
+): Promise<ExecOutput> {
+  const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
+  const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
+  try {
+    return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
+  } catch (error) {
+    if (!isGone(error)) throw error;
+    return toPage(target, 0, { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: false });
   }
 }
 

@@ -5,6 +5,7 @@ export function exampleExec(changes: Partial<Exec> = {}): Exec {
   return {
     id: '019b7c20-1a2b-7c3d-8e4f-5a6b7c8d9e0f',
     machine_id: '019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65',
+    name: '',
     status: 'exited',
     exit_code: 0,
     signal: null,

@@ -1,7 +1,7 @@
 // A page of a job's output, from the host's spool. The answer is put together by hand: base64 needs no escaping, and a
 // megabyte of it should not be walked by JSON.stringify.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { OutputStream } from '@sandbar/contract/exec.ts';
+import type { ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
 import type { OutputPage, OutputQuery } from '../hosts/client.ts';
 import { type FoundExec, findExec } from './store.ts';
@@ -31,10 +31,28 @@ export async function readPageOfOutput(
   const { exec, hostId, stream } = target;
   const page = await app.hosts.client(hostId).readOutput(exec.machine_id, exec.id, { stream, ...query }, signal);
   if (page) return page;
-  // The host never got to know it: the job was lost before it wrote anything, or its machine went in this moment.
-  if (exec.status === 'running') throw new ServiceError('not_found', 'There is no output of this job.');
-  return { bytes: Buffer.alloc(0), nextOffset: query.offset, totalBytes: 0, eof: true };
+  // The host does not know the job. A job that was lost before it wrote anything has no output, and that is all of it.
+  const hasOutput = exec.stdout_bytes + exec.stderr_bytes > 0;
+  if (exec.status === 'lost' && !hasOutput && query.offset === 0) {
+    return { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: true };
+  }
+  throw new ServiceError('not_found', 'The output of this job is not there any more.');
 }
+
+/** Whether an error means that output cannot be read now, as opposed to a bug. */
+export const isGone = (error: unknown): boolean =>
+  error instanceof ServiceError && (error.code === 'host_unavailable' || error.code === 'not_found');
+
+/** The page as the object that clients see. */
+export const toPage = ({ exec, stream }: OutputTarget, offset: number, page: OutputPage): ExecOutput => ({
+  exec_id: exec.id,
+  stream,
+  offset,
+  data: page.bytes.toString('base64'),
+  next_offset: page.nextOffset,
+  total_bytes: page.totalBytes,
+  eof: page.eof,
+});
 
 /** Encoded at a time: a multiple of 3, so that the pieces join without padding, and small enough to be young garbage. */
 const BASE64_STEP_BYTES = 48 * 1024;

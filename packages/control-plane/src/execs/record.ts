@@ -10,6 +10,7 @@ export function toExec(row: ExecRow, options: { timeoutSec?: number; report?: Jo
   return {
     id: row.id,
     machine_id: row.machine_id,
+    name: row.name,
     status: row.status,
     exit_code: row.exit_code,
     signal: row.signal,

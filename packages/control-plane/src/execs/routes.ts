@@ -1,7 +1,16 @@
 // HTTP of exec jobs.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { Exec, ExecCreate, ExecGetQuery, ExecList, ExecListQuery, ExecParams } from '@sandbar/contract/exec.ts';
+import {
+  Exec,
+  ExecCreate,
+  ExecCreateQuery,
+  ExecGetQuery,
+  ExecList,
+  ExecListQuery,
+  ExecParams,
+  ExecStarted,
+} from '@sandbar/contract/exec.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
@@ -24,11 +33,15 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
     schema: {
       operationId: 'createExec',
       summary: 'Start a job',
-      description: 'Runs a command in a running machine and answers at once. At most 16 jobs run in a machine.',
+      description:
+        'Runs a command in a machine, after waiting up to 30 seconds for a machine that is just starting. It answers at ' +
+        'once, or with wait_ms when the job ended or that time is over, with the first page of its output: one request is ' +
+        'enough for a short command. At most 16 jobs run in a machine.',
       tags,
       params: MachineParams,
+      querystring: ExecCreateQuery,
       body: ExecCreate,
-      response: { 201: Exec },
+      response: { 201: ExecStarted },
     },
     config: {
       access: 'full',
@@ -37,7 +50,8 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
       examples: { request: { command: 'echo hello' }, response: exampleRunning() },
     },
     handler: async (request, reply) => {
-      const exec = await createExec(app, callerOf(request).accountId, request.params.id, request.body);
+      const waiting = { waitMs: request.query.wait_ms, signal: abortOnDisconnect(reply) };
+      const exec = await createExec(app, callerOf(request).accountId, request.params.id, request.body, waiting);
       return reply.code(201).send(exec);
     },
   });

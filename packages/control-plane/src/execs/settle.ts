@@ -1,30 +1,12 @@
 // The end of a job, written once: every way to learn of it (an answer of the host, an event, the reconciler) comes here.
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
-import { activityOfJob } from '../activity/entries.ts';
-import { activityParameter, activityParts } from '../activity/write.ts';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import { prepare } from '../db/prepared.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
-import { EXEC_COLUMNS } from './columns.ts';
-
-/** The end and its entry in the feed, in one statement: once, whoever comes first. */
-const endJob = prepare<ExecRow>(
-  'end_job',
-  `with ended as (
-     update execs
-     set status = $3, exit_code = $4::int, signal = $5, stdout_bytes = $6::bigint, stderr_bytes = $7::bigint,
-       truncated = $8::boolean, finished_at = coalesce($9::timestamptz, now())
-     where machine_id = $1 and id = $2 and status = 'running'
-     returning ${EXEC_COLUMNS}
-   ), ${activityParts({
-     source: 'ended',
-     entries: '$10',
-     metadata: `jsonb_set(entry.metadata, '{timeout_sec}', to_jsonb(source.timeout_sec))`,
-   })}
-   select * from ended`,
-);
+import { inTransaction } from '../db/transaction.ts';
+import { writeActivity } from '../transitions/effects.ts';
+import { activityOfJob } from '../transitions/entries.ts';
 
 /** Ends that are being written now: whoever learns of one meanwhile waits for it, instead of asking the database again. */
 const underWay = new WeakMap<Db, Map<string, Promise<ExecRow | undefined>>>();
@@ -42,16 +24,24 @@ export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | un
   return end;
 }
 
-async function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
-  const { machine_id, job_id, exit_code } = report;
-  // The time-out is in the row only, and the statement puts it in.
-  const entry = activityOfJob({ machine_id, exit_code, timeout_sec: 0 });
-  const [row] = await endJob(db, [
-    ...[machine_id, job_id, report.status, exit_code, report.signal],
-    ...[report.stdout_bytes, report.stderr_bytes, report.truncated, report.finished_at],
-    activityParameter([entry]),
-  ]);
-  return row;
+/** The end and its entry in the feed: once, whoever comes first. */
+function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
+  const { machine_id, job_id, status, exit_code, signal, stdout_bytes, stderr_bytes, truncated, finished_at } = report;
+  return inTransaction(db, async (tx) => {
+    const row = await tx
+      .updateTable('execs')
+      .set({
+        ...{ status, exit_code, signal, stdout_bytes, stderr_bytes, truncated },
+        finished_at: sql<Date>`coalesce(${finished_at}::timestamptz, now())`,
+      })
+      .where('machine_id', '=', machine_id)
+      .where('id', '=', job_id)
+      .where('status', '=', 'running')
+      .returningAll()
+      .executeTakeFirst();
+    if (row) await writeActivity(tx, row.account_id, [activityOfJob(row)]);
+    return row;
+  });
 }
 
 /** Records that a running job was never known to its host. It never ran, so the feed has nothing to tell. */

@@ -1,59 +1,94 @@
 // SQL of jobs.
-
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
-import { MACHINE_STATE_TABLE, MACHINE_STATES } from '@sandbar/contract/machine.ts';
+import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import { isUniqueViolation } from '../db/database.ts';
-import { prepare, transact } from '../db/prepared.ts';
-import type { ExecRow, MachineRow } from '../db/tables.ts';
-import { MACHINE_COLUMNS } from '../machines/columns.ts';
+import { isUniqueViolation, type Tx } from '../db/database.ts';
+import type { ExecRow, MachineRow, OperationRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { machineNotFound } from '../machines/refusals.ts';
-import { checkAction } from '../machines/transition.ts';
-import { EXEC_COLUMNS } from './columns.ts';
+import { checkAction } from '../machines/rules.ts';
+import { lockMachine } from '../machines/store.ts';
+import { machineIsLeaving } from '../operations/refusals.ts';
+import { isNoExpiry } from '../operations/store.ts';
 
-export type Admission = { accountId: string; machineId: string; execId: string; timeoutSec: number };
+export type Admission = { accountId: string; machineId: string; execId: string; name: string; timeoutSec: number };
 
-const lockMachine = prepare<MachineRow>(
-  'lock_machine_for_exec',
-  `select ${MACHINE_COLUMNS} from machines
-   where id = $1 and account_id = $2 and desired <> 'discarded' for no key update`,
-);
-
-const STATES = MACHINE_STATES.filter((state) => MACHINE_STATE_TABLE[state].exec === 'allowed');
-
-/** Runs behind `lockMachine` and sees what was committed until then. */
-const insertExec = prepare<ExecRow>(
-  'insert_exec',
-  `insert into execs (machine_id, id, account_id, status, timeout_sec)
-   select machines.id, $3, account_id, 'running', $4::int from machines
-   where machines.id = $1 and account_id = $2 and desired = 'running'
-     and state in (${STATES.map((state) => `'${state}'`).join(', ')})
-     and (select count(*) from execs where machine_id = $1 and status = 'running') < ${EXEC_BOUNDS.concurrentJobs}
-   returning ${EXEC_COLUMNS}`,
-);
+/** An admitted job, or the operation that brings the machine to running, which the job waits for. */
+export type Admitted = { exec: ExecRow; machine: MachineRow } | { waitsFor: string };
 
 /**
  * Makes the row of a job. The machine's row is locked meanwhile, so that the seventeenth of many starts at once is
- * refused and no job slips in behind a stop. Throws `not_found`, `conflict`.
+ * refused, and no job slips in behind a stop. Throws `not_found`, `conflict`.
  */
-export async function admitJob(app: App, admission: Admission): Promise<{ exec: ExecRow; machine: MachineRow }> {
-  const { accountId, machineId, execId, timeoutSec } = admission;
+export async function admitJob(app: App, admission: Admission): Promise<Admitted> {
+  const { accountId, machineId, execId, name, timeoutSec } = admission;
   try {
-    const [[machine], [exec]] = await transact(
-      app.db,
-      [lockMachine, [machineId, accountId]],
-      [insertExec, [machineId, accountId, execId, timeoutSec]],
-    );
-    if (!machine) throw machineNotFound();
-    if (exec) return { exec, machine };
-    checkAction(machine.state, 'exec');
-    if (machine.desired !== 'running') throw new ServiceError('conflict', 'The machine is being stopped or deleted.');
-    throw tooManyJobs();
+    return await inTransaction(app.db, async (tx) => {
+      const [machine, operation, jobs] = await Promise.all([
+        lockMachine(tx, machineId),
+        findUnfinished(tx, machineId),
+        countRunningJobs(tx, machineId),
+      ]);
+      if (machine?.account_id !== accountId || isHidden(operation)) throw machineNotFound();
+      if (operation && !RUNS_BESIDE.has(operation.kind)) return mustWait(machine, operation);
+      checkAction(machine.state, 'exec');
+      if (jobs >= EXEC_BOUNDS.concurrentJobs) throw tooManyJobs();
+      const exec = await tx
+        .insertInto('execs')
+        .values({
+          machine_id: machineId,
+          id: execId,
+          account_id: accountId,
+          name,
+          status: 'running',
+          timeout_sec: timeoutSec,
+          exit_code: null,
+          signal: null,
+        })
+        .returningAll()
+        .executeTakeFirstOrThrow();
+      return { exec, machine };
+    });
   } catch (error) {
     if (!isUniqueViolation(error, 'execs_pkey')) throw error;
     throw new ServiceError('conflict', 'exec_id was used before on this machine.');
   }
+}
+
+/** Operations under which a machine keeps running, so that a job may start. */
+const RUNS_BESIDE: ReadonlySet<OperationRow['kind']> = new Set(['snapshot', 'attach', 'detach']);
+
+const isHidden = (operation: Pick<OperationRow, 'kind' | 'undoing'> | undefined): boolean =>
+  operation?.kind === 'create' && operation.undoing;
+
+/** Throws `conflict` when the operation does not lead to a running machine. */
+function mustWait(machine: MachineRow, { id, kind, undoing }: Pick<OperationRow, 'id' | 'kind' | 'undoing'>): Admitted {
+  if (kind === 'destroy') throw machineIsLeaving();
+  const leadsToRunning = kind === 'create' || (kind === 'start' && !undoing);
+  if (leadsToRunning || (kind === 'restore' && machine.state === 'running')) return { waitsFor: id };
+  checkAction(machine.state === 'running' ? 'stopped' : machine.state, 'exec');
+  throw new ServiceError('conflict', `The machine has a ${kind} under way.`);
+}
+
+function findUnfinished(tx: Tx, machineId: string): Promise<Pick<OperationRow, 'id' | 'kind' | 'undoing'> | undefined> {
+  return tx
+    .selectFrom('operations')
+    .select(['id', 'kind', 'undoing'])
+    .where('machine_id', '=', machineId)
+    .where('finished_at', 'is', null)
+    .where(isNoExpiry)
+    .executeTakeFirst();
+}
+
+async function countRunningJobs(tx: Tx, machineId: string): Promise<number> {
+  const { jobs } = await tx
+    .selectFrom('execs')
+    .select((is) => is.fn.countAll<number>().as('jobs'))
+    .where('machine_id', '=', machineId)
+    .where(sql<boolean>`status = 'running'`)
+    .executeTakeFirstOrThrow();
+  return jobs;
 }
 
 const tooManyJobs = () =>
@@ -69,16 +104,17 @@ export async function forgetJob(app: App, machineId: string, execId: string): Pr
 
 export type FoundExec = { exec: ExecRow; hostId: string; machineState: MachineRow['state'] };
 
-const selectExec = prepare<ExecRow & { host_id: string; machine_state: MachineRow['state'] }>(
-  'find_exec',
-  `select execs.*, host_id, state as machine_state
-   from (select ${EXEC_COLUMNS} from execs where machine_id = $1 and id = $2 and account_id = $3) as execs
-     join machines on machines.id = execs.machine_id`,
-);
-
 /** A job of a machine of the account. Throws `not_found`, in the same words whatever is missing. */
 export async function findExec(app: App, accountId: string, machineId: string, execId: string): Promise<FoundExec> {
-  const [row] = await selectExec(app.db, [machineId, execId, accountId]);
+  const row = await app.db
+    .selectFrom('execs')
+    .innerJoin('machines', 'machines.id', 'execs.machine_id')
+    .selectAll('execs')
+    .select(['machines.host_id', 'machines.state as machine_state'])
+    .where('execs.machine_id', '=', machineId)
+    .where('execs.id', '=', execId)
+    .where('execs.account_id', '=', accountId)
+    .executeTakeFirst();
   if (!row) throw new ServiceError('not_found', 'There is no such job.');
   const { host_id, machine_state, ...exec } = row;
   return { exec, hostId: host_id, machineState: machine_state };

@@ -5,6 +5,7 @@ import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import { settleJob } from '../execs/settle.ts';
 import { observeMachine } from '../machines/observe.ts';
+import { hastenOperations } from '../operations/store.ts';
 import { registerHost } from './store.ts';
 
 /** Listens until `signal` is aborted; never throws. */
@@ -42,6 +43,8 @@ async function listenOnce(app: App, signal: AbortSignal, onSynced: () => void): 
         app.hosts.setConnected(info.host_id, true);
         app.log.info({ host_id: info.host_id }, 'connected to the host agent');
         onSynced();
+        // What failed while the host was away need not wait for the end of its pause.
+        await hastenOperations(app.db, { hostId: info.host_id });
         app.reconcileSoon();
       } else {
         await applyEvent(app, info.host_id, event);

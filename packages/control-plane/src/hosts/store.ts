@@ -3,7 +3,6 @@
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
-import { prepare } from '../db/prepared.ts';
 import type { HostRow } from '../db/tables.ts';
 
 /** Makes or updates the row of a host that said hello. */
@@ -25,17 +24,9 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
     .execute();
 }
 
-const selectHosts = prepare<HostRow>(
-  'list_hosts',
-  // By name: a column that a newer replica adds must not break what is prepared.
-  `select id, version, boot_id, isolation, network, subnet, cpus, memory_mb, reserved_memory_mb, address_counter, images,
-     draining, created_at, seen_at
-   from hosts order by created_at, id`,
-);
-
 /** All hosts, oldest first. */
-export function listHosts(db: Db): Promise<HostRow[]> {
-  return selectHosts(db, []);
+export function listHosts(db: Db | Tx): Promise<HostRow[]> {
+  return db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id').execute();
 }
 
 /**

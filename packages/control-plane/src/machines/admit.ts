@@ -1,102 +1,130 @@
-// Whether and where a create is admitted: what forbids it at once, then one host after the other, each by the one
-// transaction of admission.ts.
+// Whether and where a create is admitted, in one transaction. The account's row is locked first, so creates of one account
+// are admitted one after the other: of many at once exactly those that fit are made, and a second request with the same
+// idempotency key sees the first.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { Amounts } from '@sandbar/contract/quota.ts';
+import { MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { Amounts, TierLimits } from '@sandbar/contract/quota.ts';
 import { v7 as uuidv7 } from 'uuid';
+import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import type { AccountRow, HostRow } from '../db/tables.ts';
-import { addressAt, countAddresses } from '../hosts/addresses.ts';
+import type { Tx } from '../db/database.ts';
+import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
-import { checkQuota } from '../quotas/charge.ts';
-import type { LimitColumns, UseColumns } from '../quotas/limits.ts';
-import { machineAmounts } from '../quotas/machine-amounts.ts';
+import { listHosts } from '../hosts/store.ts';
+import { setExpiry } from '../operations/expiry.ts';
+import { type Claimed, insertClaimed } from '../operations/store.ts';
+import { checkQuota } from '../quotas/check.ts';
+import { effectiveLimits } from '../quotas/limits.ts';
+import { machineAmounts } from '../transitions/amounts.ts';
+import { transition } from '../transitions/transition.ts';
+import { lockVolume } from '../volumes/store.ts';
 import { checkBalance } from '../wallet/check.ts';
-import { type Admission, type Outcome, tryToAdmit } from './admission.ts';
-import { type Claim, newToken } from './claim.ts';
-import { isKeyTaken } from './idempotency.ts';
+import { findKey, type IdempotencyKey, identityOf } from './idempotency.ts';
 import { fleetIsFull, hostIsFull } from './refusals.ts';
-import type { CreateRequest } from './source.ts';
+import { type AskedCreate, type CreateRequest, completeRequest, type DiskSource, findSource } from './source.ts';
+import { type MachineView, selectMachineViews } from './store.ts';
 import { admitsAccount, emulatedOnly } from './tenancy.ts';
 
-/** What an Idempotency-Key stands for: the key and the SHA-256 of the request it came with. */
-export type IdempotencyKey = { key: string; fingerprint: Buffer };
-
 export type AdmissionRequest = {
-  account: AccountRow;
-  hosts: readonly HostRow[];
-  request: CreateRequest;
+  accountId: string;
+  asked: AskedCreate;
   idempotencyKey: IdempotencyKey | undefined;
+  /** Hosts that had no room when they were locked. */
+  triedHosts: Set<string>;
 };
 
+/** A new machine with its operation, or what an earlier request with the same key made or is making. */
+export type Admitted =
+  | { kind: 'new'; machine: MachineRow; claimed: Claimed }
+  | { kind: 'replay'; machine: MachineView }
+  | { kind: 'under way'; operationId: string };
+
+/** The best host has no room any more: the next one is to be tried, in a new transaction. */
+export class HostIsFull extends Error {
+  readonly hostId: string;
+  constructor(hostId: string) {
+    super(`Host ${hostId} has no room left.`);
+    this.hostId = hostId;
+  }
+}
+
 /**
- * Admits a create: the row is `provisioning`, claimed by the caller, and charged to the quotas. Undefined when another
- * request took the idempotency key or the root volume first. Throws 400s, `forbidden`, `insufficient_balance`, `quota_exceeded`,
- * `fleet_capacity`, `host_unavailable`, in this order.
+ * Admits a create: its row is `provisioning` and charged for, and its operation is claimed by the caller. Throws
+ * `validation_error`, `conflict`, `not_found`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and
+ * `host_unavailable`, in this order, and `HostIsFull`.
  */
-export async function admitMachine(
-  app: App,
-  { account, hosts, request, idempotencyKey }: AdmissionRequest,
-): Promise<Claim | undefined> {
-  const { source } = request;
-  if (!source) checkImage(hosts, request);
-  const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
-  const admitting = possible.filter((host) => admitsAccount(app, host, account));
-  if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
-  await checkBalance(app, account);
-  const token = newToken();
-  const admission = { id: uuidv7(), accountId: account.id, request, token, idempotencyKey };
-  const { reachable, ranked } = candidatesFor(app, admitting, request);
-  // As it is now; as it was under the lock, once a host was tried.
-  let known: LimitColumns & UseColumns = account;
-  for (const host of ranked) {
-    const outcome = await admitTo(app, { ...admission, host });
-    if (outcome.kind === 'admitted') return { token, machine: outcome.machine };
-    if (outcome.kind === 'key taken' || outcome.kind === 'volume taken') return undefined;
-    known = outcome.account;
-  }
-  // What is full may be full of the machine that the first request with this key made in this moment.
-  if (idempotencyKey && (await isKeyTaken(app.db, account.id, idempotencyKey.key))) return undefined;
-  checkQuota(known, amountsOf(request));
-  if (reachable.length === 0) throw new HostUnavailable(false);
-  throw source ? hostIsFull(source.kind, request.memory_mb) : fleetIsFull(request.memory_mb);
+export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest): Promise<Admitted> {
+  const { accountId, asked, idempotencyKey } = request;
+  const [volume, account, hosts, firstId] = await Promise.all([
+    asked.root_volume_id === undefined ? undefined : lockVolume(tx, asked.root_volume_id),
+    lockAccount(tx, accountId),
+    listHosts(tx),
+    idempotencyKey && findKey(tx, accountId, idempotencyKey),
+  ]);
+  const limits = effectiveLimits(account);
+  checkMachineSize(limits, hosts, identityOf(asked));
+  if (firstId !== undefined) return findFirst(tx, firstId);
+  const source = await findSource(tx, accountId, asked, volume);
+  const complete = completeRequest(asked, source);
+  if (source) checkMachineSize(limits, hosts, complete);
+  else checkImage(hosts, complete);
+  const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
+  const { machine, claimed } = await insertMachine(app, tx, { account, host, complete, volume });
+  const { key, fingerprint } = idempotencyKey ?? {};
+  await Promise.all([
+    asked.expires_in_sec == null ? undefined : setExpiry(tx, machine, asked.expires_in_sec),
+    key === undefined || fingerprint === undefined
+      ? undefined
+      : tx
+          .insertInto('idempotency_keys')
+          .values({ account_id: accountId, key, fingerprint, machine_id: machine.id })
+          .execute(),
+  ]);
+  return { kind: 'new', machine, claimed };
 }
 
-/** What the create adds to the account's use: its root volume counts already. */
-function amountsOf(request: CreateRequest): Partial<Amounts> {
-  const { source, rootfs_size_gb } = request;
-  const amounts = machineAmounts(request);
-  return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
+/** The machine of the first request with the same key, or what it still waits for. */
+async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
+  const operation = await tx
+    .selectFrom('operations')
+    .select('id')
+    .where('machine_id', '=', machineId)
+    .where('kind', '=', 'create')
+    .where('finished_at', 'is', null)
+    .executeTakeFirst();
+  if (operation) return { kind: 'under way', operationId: operation.id };
+  const machine = await selectMachineViews(tx).where('id', '=', machineId).executeTakeFirstOrThrow();
+  return { kind: 'replay', machine };
 }
 
-/** The hosts that answer, and those of them that may have room, best first. */
-function candidatesFor(app: App, hosts: readonly HostRow[], { memory_mb: memoryMb, stack, source }: CreateRequest) {
-  const connected = new Set(app.hosts.connectedIds());
-  const reachable = hosts.filter((host) => connected.has(host.id));
-  const { memoryOvercommit } = app.config;
-  // What a host has a snapshot or a disk of needs no image to be made from.
-  const ranked = rankHosts(reachable, { memoryMb, stack: source ? undefined : stack }, memoryOvercommit);
-  return { reachable, ranked };
+/**
+ * The most that a machine can have: by the tier or the account, and by the largest host of the service. Throws
+ * `validation_error`, since no waiting and no quota would help.
+ */
+function checkMachineSize(
+  limits: TierLimits,
+  hosts: readonly HostRow[],
+  { vcpus = MACHINE_DEFAULTS.vcpus, memory_mb: memoryMb = MACHINE_DEFAULTS.memory_mb }: Partial<MachineCreate>,
+): void {
+  checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, 'for this account');
+  checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, 'for this account');
+  if (hosts.length === 0) return;
+  const cpus = Math.max(...hosts.map((host) => host.cpus));
+  const hostMemoryMb = Math.max(...hosts.map((host) => host.memory_mb));
+  checkAtMost('vcpus', vcpus, cpus, `the cores of the largest host of this service`);
+  checkAtMost('memory_mb', memoryMb, hostMemoryMb, `the memory of the largest host of this service`);
 }
 
-/** Addresses in a row that are passed over when they are taken; after that the free ones are looked up. */
-const TRIES = 8;
-
-/** Admits to one host with the next address that is free. Throws `fleet_capacity` when none is. */
-async function admitTo(app: App, admission: Admission): Promise<Exclude<Outcome, { kind: 'address taken' }>> {
-  for (let skip = 0; skip < TRIES; skip++) {
-    const outcome = await tryToAdmit(app, admission, { skip });
-    if (outcome.kind !== 'address taken') return outcome;
-  }
-  for (;;) {
-    const address = await findFreeAddress(app, admission.host);
-    if (address === undefined) throw noAddressLeft();
-    const outcome = await tryToAdmit(app, admission, { address });
-    if (outcome.kind !== 'address taken') return outcome;
-  }
+function checkAtMost(field: string, value: number, most: number, why: string): void {
+  if (value <= most) return;
+  throw new ServiceError(
+    'validation_error',
+    `${field} must be at most ${most}${why.startsWith('for') ? ' ' : ', '}${why}.`,
+  );
 }
 
-/** Throws `validation_error` for a stack nobody has, or a disk smaller than its image. */
+/** Throws `validation_error` for a stack that no host has, or a disk smaller than its image. */
 function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
   // Placement refuses it, after everything that is the account's own.
   if (hosts.length === 0) return;
@@ -115,24 +143,79 @@ function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
   }
 }
 
-const noAddressLeft = () =>
-  new ServiceError(
-    'fleet_capacity',
-    'No host has a private address left. This is a limit of the fleet, not a quota of the account: retry later.',
-    { retryAfterSec: 10 },
-  );
+type Placing = { account: AccountRow; hosts: readonly HostRow[]; complete: CreateRequest; tried: ReadonlySet<string> };
 
-async function findFreeAddress(app: App, host: HostRow): Promise<string | undefined> {
-  const rows = await app.db
-    .selectFrom('machines')
-    .select('private_ip')
-    .where('host_id', '=', host.id)
-    .where('state', '<>', 'destroyed')
-    .execute();
-  const taken = new Set(rows.map((row) => row.private_ip));
-  for (let index = 0; index < countAddresses(host.subnet); index++) {
-    const address = addressAt(host.subnet, index);
-    if (!taken.has(address)) return address;
+/** Checks what the account may, and returns the host that seems to have the most room. */
+async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }: Placing): Promise<HostRow> {
+  const { source, memory_mb: memoryMb, stack } = complete;
+  const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
+  const admitting = possible.filter((host) => admitsAccount(app, host, account));
+  if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
+  await checkBalance(tx, account);
+  checkQuota(account, amountsOf(complete));
+  const connected = new Set(app.hosts.connectedIds());
+  const reachable = admitting.filter((host) => connected.has(host.id));
+  if (reachable.length === 0) throw new HostUnavailable(false);
+  // A host that has the snapshot or the disk needs no image.
+  const wanted = { memoryMb, stack: source ? undefined : stack };
+  const [best] = rankHosts(reachable, wanted, app.config.memoryOvercommit).filter(({ id }) => !tried.has(id));
+  if (best) return best;
+  throw source ? hostIsFull(source.kind, memoryMb) : fleetIsFull(memoryMb);
+}
+
+/** What the create adds to the account's use: its root volume counts already. */
+function amountsOf(request: CreateRequest): Partial<Amounts> {
+  const { source, rootfs_size_gb } = request;
+  const amounts = machineAmounts(request);
+  return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
+}
+
+type Insertion = { account: AccountRow; host: HostRow; complete: CreateRequest; volume: VolumeRow | undefined };
+
+async function insertMachine(
+  app: App,
+  tx: Tx,
+  { account, host, complete, volume }: Insertion,
+): Promise<{ machine: MachineRow; claimed: Claimed }> {
+  const id = uuidv7();
+  const { source } = complete;
+  const taken = source?.kind === 'volume' ? volume : undefined;
+  const scope = { accountId: account.id, hostId: host.id, actor: 'user' } as const;
+  try {
+    const machine = await transition(app, tx, scope, async (steps) => {
+      const inserted = await steps.insertMachine(rowOf(id, account, host, complete));
+      if (taken) await steps.changeVolume(taken, { state: 'taken', machine_id: id });
+      return inserted;
+    });
+    const claimed = await insertClaimed(app, tx, {
+      account_id: account.id,
+      host_id: host.id,
+      machine_id: id,
+      volume_id: taken?.id ?? null,
+      snapshot_id: null,
+      kind: 'create',
+      args: '{}',
+      actor: 'user',
+    });
+    return { machine, claimed };
+  } catch (error) {
+    if (error instanceof ServiceError && error.code === 'fleet_capacity') throw new HostIsFull(host.id);
+    throw error;
   }
-  return undefined;
+}
+
+const sourceIdOf = (source: DiskSource | undefined, kind: DiskSource['kind']): string | null =>
+  source?.kind === kind ? source.id : null;
+
+function rowOf(id: string, account: AccountRow, host: HostRow, complete: CreateRequest) {
+  const { name, vcpus, memory_mb, rootfs_size_gb, stack, metadata, env, on_expiry, source } = complete;
+  return {
+    ...{ id, account_id: account.id, host_id: host.id, generation: 1 },
+    state: 'provisioning' as const,
+    ...{ name, vcpus, memory_mb, rootfs_size_gb, stack, on_expiry, isolation: host.isolation, error: null },
+    metadata: JSON.stringify(metadata),
+    env: JSON.stringify(env),
+    snapshot_id: sourceIdOf(source, 'snapshot'),
+    root_volume_id: sourceIdOf(source, 'volume'),
+  };
 }

@@ -3,8 +3,8 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineListQuery } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import type { MachineRow } from '../db/tables.ts';
 import { fetchPage, readPage } from '../paging.ts';
+import { type MachineView, selectMachineViews } from './store.ts';
 
 const METADATA_PREFIX = 'metadata.';
 
@@ -20,16 +20,12 @@ export async function listMachines(
   app: App,
   accountId: string,
   query: MachineListQuery,
-): Promise<{ rows: MachineRow[]; cursor: { next_cursor?: string } }> {
+): Promise<{ rows: MachineView[]; cursor: { next_cursor?: string } }> {
   const filters = metadataFilters(query);
   if (filters.length > 16) throw new ServiceError('validation_error', 'At most 16 metadata filters can be combined.');
   const key = ['machines', accountId, query.state, query.name, filters];
   const page = readPage(app.config.secret, query, key);
-  let select = app.db
-    .selectFrom('machines')
-    .selectAll()
-    .where('account_id', '=', accountId)
-    .where('desired', '<>', 'discarded');
+  let select = selectMachineViews(app.db).where('account_id', '=', accountId);
   select = query.state ? select.where('state', '=', query.state) : select.where('state', '<>', 'destroyed');
   if (query.name !== undefined) select = select.where('name', '=', query.name);
   for (const [name, value] of filters) select = select.where(sql<boolean>`metadata ->> ${name} = ${value}`);

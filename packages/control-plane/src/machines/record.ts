@@ -1,11 +1,11 @@
 // The machine as clients see it, made from its row.
-import type { Machine } from '@sandbar/contract/machine.ts';
-import type { MachineRow } from '../db/tables.ts';
+import type { Machine, MachineOperation, OperationKind } from '@sandbar/contract/machine.ts';
+import type { MachineView } from './store.ts';
 
 /** RFC 3339 UTC with milliseconds, or null. */
 export const timestamp = (time: Date | null): string | null => time?.toISOString() ?? null;
 
-export function toMachine(row: MachineRow): Machine {
+export function toMachine(row: MachineView): Machine {
   return {
     id: row.id,
     account_id: row.account_id,
@@ -18,13 +18,22 @@ export function toMachine(row: MachineRow): Machine {
     private_ip: row.private_ip,
     metadata: row.metadata,
     snapshot_id: row.snapshot_id,
-    // What a machine was made from went with it.
-    root_volume_id: row.state === 'destroyed' ? row.keep_volume_id : row.root_volume_id,
+    root_volume_id: row.root_volume_id,
     isolation: row.isolation,
     error: row.error,
+    operation: toOperation(row),
+    expires_at: timestamp(row.expires_at),
+    on_expiry: row.on_expiry,
     created_at: row.created_at.toISOString(),
     started_at: timestamp(row.started_at),
     stopped_at: timestamp(row.stopped_at),
     destroyed_at: timestamp(row.destroyed_at),
   };
+}
+
+function toOperation(row: MachineView): MachineOperation | null {
+  const { operation_kind: kind, operation_since: since, operation_attempts: attempts, operation_error: error } = row;
+  if (kind === null || since === null || attempts === null) return null;
+  // Operations of machines are those that clients know; volumes and snapshots have others.
+  return { kind: kind as OperationKind, since: since.toISOString(), attempts, last_error: error };
 }

@@ -1,14 +1,11 @@
 // The refusals that several machine operations share, worded once.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
-/** Another operation took the machine over: only a delete does that to a live one. */
-export class ClaimLost extends ServiceError {
-  constructor() {
-    super('conflict', 'The machine was deleted meanwhile.');
-  }
-}
-
 export const machineNotFound = (): ServiceError => new ServiceError('not_found', 'There is no such machine.');
+
+/** Of a delete that comes after another one. */
+export const machineIsDestroyed = (at: Date | null): ServiceError =>
+  new ServiceError('not_found', `The machine is destroyed already${at ? `, since ${at.toISOString()}` : ''}.`);
 
 export function fleetIsFull(memoryMb: number): ServiceError {
   const detail =

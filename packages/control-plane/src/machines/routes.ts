@@ -8,20 +8,19 @@ import {
   MachineList,
   MachineListQuery,
   MachineParams,
+  MachineUpdate,
 } from '@sandbar/contract/machine.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
-import type { MachineRow } from '../db/tables.ts';
 import { callerOf } from '../http/auth.ts';
+import { destroyMachine, startMachine, stopMachine } from './actions.ts';
 import { createMachine } from './create.ts';
-import { destroyMachine } from './destroy.ts';
 import { exampleMachine } from './examples.ts';
 import { readIdempotencyKey } from './idempotency.ts';
 import { listMachines } from './list.ts';
 import { toMachine } from './record.ts';
-import { startMachine } from './start.ts';
-import { stopMachine } from './stop.ts';
-import { findMachine } from './store.ts';
+import { findMachine, type MachineView } from './store.ts';
+import { updateMachine } from './update.ts';
 
 const tags = ['Machines'];
 
@@ -93,10 +92,36 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     handler: async (request) => toMachine(await findMachine(app, callerOf(request).accountId, request.params.id)),
   });
 
+  server.route({
+    method: 'PATCH',
+    url: '/v1/machines/:id',
+    schema: {
+      operationId: 'updateMachine',
+      summary: 'Change a machine',
+      description:
+        'Changes its name, its metadata (as a whole), when it expires, and what happens then. What the request leaves out ' +
+        'stays. expires_in_sec counts from this request; null takes the expiry away. A destroyed machine is a 404.',
+      tags,
+      params: MachineParams,
+      body: MachineUpdate,
+      response: { 200: Machine },
+    },
+    config: {
+      access: 'full',
+      errors: ['conflict'],
+      examples: {
+        request: { expires_in_sec: 3600, on_expiry: 'stop' },
+        response: exampleMachine({ expires_at: '2026-01-02T04:04:05.006Z', on_expiry: 'stop' }),
+      },
+    },
+    handler: async (request) =>
+      toMachine(await updateMachine(app, callerOf(request).accountId, request.params.id, request.body)),
+  });
+
   const act = (
     path: '/stop' | '/start',
     words: { operationId: string; summary: string; description: string },
-    action: (app: App, accountId: string, id: string) => Promise<MachineRow>,
+    action: (app: App, accountId: string, id: string) => Promise<MachineView>,
     example: Partial<Machine>,
   ) =>
     server.route({

@@ -2,9 +2,8 @@
 // and what a create gets that does not say.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
-import { sql } from 'kysely';
-import type { App } from '../app.ts';
-import type { SnapshotRow } from '../db/tables.ts';
+import type { Tx } from '../db/database.ts';
+import type { SnapshotRow, VolumeRow } from '../db/tables.ts';
 import { findSnapshot } from '../snapshots/store.ts';
 import { volumeNotFound } from '../volumes/store.ts';
 
@@ -14,7 +13,7 @@ export type DiskSource =
   | { kind: 'volume'; id: string; hostId: string; stack: string; sizeGb: number };
 
 /** A create as it was asked for, of the right shape; what it leaves out is decided by its source. */
-export type AskedCreate = MachineCreate & Required<Pick<MachineCreate, 'name' | 'metadata'>>;
+export type AskedCreate = MachineCreate & Required<Pick<MachineCreate, 'name' | 'metadata' | 'env'>>;
 
 /** A create with everything said. */
 export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_volume_id'>> & {
@@ -23,34 +22,33 @@ export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_v
 
 /** Checks what the schema cannot. Throws `validation_error`. */
 export function readCreate(body: MachineCreate): AskedCreate {
-  const metadata = body.metadata ?? {};
-  if (Buffer.byteLength(JSON.stringify(metadata)) > MACHINE_BOUNDS.metadataBytes) {
-    throw new ServiceError(
-      'validation_error',
-      `metadata must be at most ${MACHINE_BOUNDS.metadataBytes} bytes as JSON.`,
-    );
-  }
-  return { ...body, name: body.name ?? '', metadata };
+  const { name = '', metadata = {}, env = {} } = body;
+  checkMetadata(metadata);
+  checkBytes('env', env, MACHINE_BOUNDS.envBytes);
+  return { ...body, name, metadata, env };
 }
 
-/** The request that an Idempotency-Key stands for: without a source, with the defaults that hold for everybody. */
-export function identityOf(asked: AskedCreate): MachineCreate {
-  const { snapshot_id, root_volume_id } = asked;
-  if (snapshot_id === undefined && root_volume_id === undefined) return withDefaults(asked);
-  return {
-    ...asked,
-    ...(snapshot_id === undefined ? {} : { snapshot_id: snapshot_id.toLowerCase() }),
-    ...(root_volume_id === undefined ? {} : { root_volume_id: root_volume_id.toLowerCase() }),
-  };
+/** Throws `validation_error` for metadata that is too large. */
+export const checkMetadata = (metadata: Record<string, unknown>): void =>
+  checkBytes('metadata', metadata, MACHINE_BOUNDS.metadataBytes);
+
+function checkBytes(field: string, value: object, most: number): void {
+  if (Buffer.byteLength(JSON.stringify(value)) <= most) return;
+  throw new ServiceError('validation_error', `${field} must be at most ${most} bytes as JSON.`);
 }
 
 /**
- * What the create is to be made from; undefined for an image, and then nothing is asked of the database. Throws
- * `not_found` for what is absent or another account's, `conflict` for what cannot be booted from now.
+ * What the create is to be made from; undefined for an image. `volume` is the locked row of its root volume, if there is
+ * one. Throws `not_found` for what is absent or another account's, `conflict` for what cannot be booted from now.
  */
-export async function findSource(app: App, accountId: string, asked: AskedCreate): Promise<DiskSource | undefined> {
-  if (asked.snapshot_id !== undefined) return sourceOfSnapshot(await findSnapshot(app, accountId, asked.snapshot_id));
-  if (asked.root_volume_id !== undefined) return findRootVolume(app, accountId, asked.root_volume_id);
+export async function findSource(
+  tx: Tx,
+  accountId: string,
+  asked: AskedCreate,
+  volume: VolumeRow | undefined,
+): Promise<DiskSource | undefined> {
+  if (asked.snapshot_id !== undefined) return sourceOfSnapshot(await findSnapshot(tx, accountId, asked.snapshot_id));
+  if (asked.root_volume_id !== undefined) return sourceOfVolume(accountId, volume);
   return undefined;
 }
 
@@ -60,23 +58,16 @@ function sourceOfSnapshot(snapshot: SnapshotRow): DiskSource {
   return { kind: 'snapshot', id, hostId, stack, sizeGb, snapshot };
 }
 
-/** One that another machine is being made from is there still: it may come back. */
-async function findRootVolume(app: App, accountId: string, id: string): Promise<DiskSource> {
-  const volume = await app.db
-    .selectFrom('volumes')
-    .selectAll()
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .where('deleting', '=', false)
-    .where(sql<boolean>`change is distinct from 'creating'`)
-    .executeTakeFirst();
-  if (!volume) throw volumeNotFound();
-  const { kind, state, change, error, stack, host_id: hostId, size_gb: sizeGb } = volume;
+/** A volume that another machine is being made from is there still, since that create may fail. */
+function sourceOfVolume(accountId: string, volume: VolumeRow | undefined): DiskSource {
+  const isAbsent = volume?.account_id !== accountId || volume.state === 'deleting' || volume.state === 'creating';
+  if (!volume || isAbsent) throw volumeNotFound();
+  const { kind, state, error, stack, host_id: hostId, size_gb: sizeGb } = volume;
   if (kind !== 'root' || stack === null) {
     throw new ServiceError('conflict', 'The volume is a data volume: a machine boots from a kept root disk only.');
   }
   if (state === 'error') throw new ServiceError('conflict', `The volume is in error: ${error ?? 'it is damaged.'}`);
-  if (state !== 'available' || change !== null) {
+  if (state !== 'available') {
     throw new ServiceError('conflict', 'The volume is in use: another machine is being made from it.');
   }
   return { kind: 'volume', id: volume.id, hostId, stack, sizeGb };
@@ -90,13 +81,17 @@ export function completeRequest(asked: AskedCreate, source: DiskSource | undefin
   return { ...withDefaults({ ...asked, ...sizeOfMemory(asked, source), rootfs_size_gb, stack: source.stack }), source };
 }
 
-const withDefaults = ({ name, metadata, ...asked }: AskedCreate): Omit<CreateRequest, 'source'> => ({
+/** The request with the defaults that hold for every machine. */
+export const withDefaults = ({ name, metadata, env, ...asked }: AskedCreate): Omit<CreateRequest, 'source'> => ({
   name,
   vcpus: asked.vcpus ?? MACHINE_DEFAULTS.vcpus,
   memory_mb: asked.memory_mb ?? MACHINE_DEFAULTS.memory_mb,
   rootfs_size_gb: asked.rootfs_size_gb ?? MACHINE_DEFAULTS.rootfs_size_gb,
   stack: asked.stack ?? MACHINE_DEFAULTS.stack,
   metadata,
+  env,
+  expires_in_sec: asked.expires_in_sec ?? null,
+  on_expiry: asked.on_expiry ?? 'destroy',
 });
 
 const defaultSizeGb = ({ kind, sizeGb }: DiskSource): number =>

@@ -15,12 +15,6 @@ export type LimitName = (typeof LIMIT_NAMES)[number];
 export type LimitColumns = Pick<AccountRow, 'tier' | `limit_${LimitName}`>;
 export type UseColumns = Pick<AccountRow, `used_${QuotaDimension}`>;
 
-/** Both, for a statement that names its columns. */
-export const ACCOUNT_QUOTA_COLUMNS = [
-  ...LIMIT_NAMES.map((name) => `limit_${name}`),
-  ...QUOTA_DIMENSIONS.map((name) => `used_${name}`),
-].join(', ');
-
 /** The limits in force. */
 export function effectiveLimits(account: LimitColumns): TierLimits {
   const limits = { ...TIER_LIMITS[account.tier] };

@@ -5,7 +5,8 @@ import { sql } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
-import { MEMORY_HOLDERS } from '../machines/memory-holders.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { MEMORY_HOLDERS, UNCOUNTED } from '../transitions/amounts.ts';
 
 type Counts = Record<`used_${QuotaDimension}` | `real_${QuotaDimension}`, number>;
 export type Miscount = { accountId: string; email: string; differences: string[] };
@@ -20,9 +21,9 @@ const RECOUNT = sql`
   from
     (select count(*)::int as count, coalesce(sum(vcpus), 0)::int as vcpus, coalesce(sum(memory_mb), 0)::int as memory_mb,
        coalesce(sum(rootfs_size_gb), 0)::int as disk_gb
-     from machines where account_id = a.id and state not in ('error', 'destroyed')) as machines,
+     from machines where account_id = a.id and state not in (${sql.join(UNCOUNTED)})) as machines,
     (select coalesce(sum(size_gb), 0)::int as size_gb, (count(*) filter (where kind = 'data'))::int as data_count
-     from volumes where account_id = a.id and change is distinct from 'taking') as volumes`;
+     from volumes where account_id = a.id and state <> 'taken') as volumes`;
 
 /** Accounts whose use is not what their rows add up to. */
 export async function findMiscounts(db: Db): Promise<Miscount[]> {
@@ -43,7 +44,7 @@ export async function findMiscounts(db: Db): Promise<Miscount[]> {
 
 /** Sets an account's use to what its rows add up to, under its lock: whoever moves the one moves the other behind it. */
 export function recountAccount(app: App, accountId: string): Promise<void> {
-  return app.db.transaction().execute(async (tx) => {
+  return inTransaction(app.db, async (tx) => {
     await lockAccount(tx, accountId);
     // A statement of its own, whose snapshot is of after the lock.
     await sql`
@@ -70,7 +71,7 @@ export async function findMisreservations(db: Db): Promise<Misreservation[]> {
 
 /** Sets a host's promised memory to what its machines add up to, under its lock. */
 export function recountHost(app: App, hostId: string): Promise<void> {
-  return app.db.transaction().execute(async (tx) => {
+  return inTransaction(app.db, async (tx) => {
     await tx.selectFrom('hosts').select('id').where('id', '=', hostId).forNoKeyUpdate().execute();
     await sql`update hosts as h set reserved_memory_mb = (${RESERVED}) where id = ${hostId}`.execute(tx);
     app.log.warn({ host_id: hostId }, 'the promised memory of a host was counted anew');

@@ -6,7 +6,6 @@
 import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
 import type { Db } from '../db/database.ts';
-import { prepare } from '../db/prepared.ts';
 
 export type Verdict = {
   isAllowed: boolean;
@@ -23,34 +22,33 @@ export type Verdict = {
 const SECOND = 1_000_000;
 
 /** Microseconds until the bucket is full. */
-const AHEAD = '(extract(epoch from full_at - clock_timestamp()) * 1000000)::bigint as ahead';
-
-const takeOne = prepare<{ ahead: number }>(
-  'take_token',
-  `insert into rate_buckets as b (key, full_at)
-   values ($1, clock_timestamp() + $2::bigint * interval '1 microsecond')
-   on conflict (key) do update
-     set full_at = greatest(b.full_at, clock_timestamp()) + $2::bigint * interval '1 microsecond'
-     where greatest(b.full_at, clock_timestamp()) + $2::bigint * interval '1 microsecond'
-       <= clock_timestamp() + $3::bigint * interval '1 microsecond'
-   returning ${AHEAD}`,
-);
-
-const selectAhead = prepare<{ ahead: number }>('read_bucket', `select ${AHEAD} from rate_buckets where key = $1`);
+const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_timestamp()) * 1000000)::bigint`;
 
 /** Takes a token of the bucket `key`, when there is one. */
 export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdict> {
   // Whole microseconds, as PostgreSQL counts: a whole bucket is then exactly `burst` tokens.
   const token = Math.max(1, Math.round(SECOND / rate.perSec));
   const bucket = token * rate.burst;
-  const [row] = await takeOne(db, [key, token, bucket]);
-  const ahead = row ? row.ahead : await readAhead(db, key);
+  const now = sql<Date>`clock_timestamp()`;
+  const tokenLater = sql<Date>`greatest(rate_buckets.full_at, ${now}) + ${token}::bigint * interval '1 microsecond'`;
+  const row = await db
+    .insertInto('rate_buckets')
+    .values({ key, full_at: sql<Date>`${now} + ${token}::bigint * interval '1 microsecond'` })
+    .onConflict((conflict) =>
+      conflict
+        .column('key')
+        .doUpdateSet({ full_at: tokenLater })
+        .where(sql<boolean>`${tokenLater} <= ${now} + ${bucket}::bigint * interval '1 microsecond'`),
+    )
+    .returning(ahead.as('ahead'))
+    .executeTakeFirst();
+  const aheadUs = row ? row.ahead : await readAhead(db, key);
   return {
     isAllowed: row !== undefined,
     limit: rate.burst,
-    remaining: Math.max(0, Math.floor((bucket - ahead) / token)),
-    resetSec: Math.max(0, Math.ceil(ahead / SECOND)),
-    retryAfterSec: Math.max(1, Math.ceil((ahead + token - bucket) / SECOND)),
+    remaining: Math.max(0, Math.floor((bucket - aheadUs) / token)),
+    resetSec: Math.max(0, Math.ceil(aheadUs / SECOND)),
+    retryAfterSec: Math.max(1, Math.ceil((aheadUs + token - bucket) / SECOND)),
   };
 }
 
@@ -60,6 +58,6 @@ export async function sweepBuckets(db: Db): Promise<void> {
 }
 
 async function readAhead(db: Db, key: string): Promise<number> {
-  const [row] = await selectAhead(db, [key]);
+  const row = await db.selectFrom('rate_buckets').select(ahead.as('ahead')).where('key', '=', key).executeTakeFirst();
   return row?.ahead ?? 0;
 }

@@ -4,9 +4,9 @@ import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import type { MachineRow } from '../db/tables.ts';
-import { claimIsFree, holdClaim, tryClaim } from '../machines/claim.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { loseMachine, observeMachine } from '../machines/observe.ts';
+import { selectMachineViews } from '../machines/store.ts';
 import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
@@ -40,7 +40,7 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
       const isOverdue = unknown.isOverdue(`${hostId}/${report.machine_id}`, app.config.timing.unknownGraceMs);
       if (isOverdue) await removeUnknown(app, hostId, report);
     } else if (row.state === 'running') await keepObserved(app, row, report);
-    else if (row.state === 'stopped') await keepStopped(app, row, report);
+    else if (row.state === 'stopped' || row.state === 'error') await keepStopped(app, row, report);
   };
   await forEachBounded(reports, WIDTH, (report) =>
     attempt(app, { machine_id: report.machine_id }, () => compare(report)),
@@ -81,31 +81,24 @@ export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
   await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });
 }
 
-/** Whether nobody works, or worked, on the machine since its row was read. */
+/** Whether no operation has begun since the machine's row was read. */
 async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
-  const free = await app.db
-    .selectFrom('machines')
-    .select('generation')
-    .where('id', '=', row.id)
-    .where(claimIsFree)
-    .executeTakeFirst();
-  return free?.generation === row.generation;
+  const view = await selectMachineViews(app.db).where('id', '=', row.id).executeTakeFirst();
+  return view?.generation === row.generation && view.operation_kind === null;
 }
 
 const isOn = (report: MachineReport | undefined): boolean =>
   report?.status === 'running' || report?.status === 'starting';
 
-/** A stop that the host did not finish, or a start that came late; asked again, since the stop may be newer than the report. */
+/**
+ * Stops the VM of a machine that is stopped or in error: a stop that the host did not finish, or a start that came late.
+ * Asks again first, since the stop may be newer than the report. An operation that begins meanwhile has a later
+ * generation, so the host ignores this stop.
+ */
 export async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
-  if (!isOn(report)) return;
-  const claim = await tryClaim(app, row.id);
-  if (!claim) return;
-  await holdClaim(app, claim, async ({ machine }) => {
-    if (machine.state !== 'stopped' || machine.generation < report.generation) return;
-    if (isOn(await app.hosts.client(machine.host_id).getMachine(machine.id))) {
-      await ensureOnHost(app, machine, 'stopped');
-    }
-  });
+  if (!isOn(report) || !(await isUntouched(app, row))) return;
+  if (row.generation < report.generation) return;
+  if (isOn(await app.hosts.client(row.host_id).getMachine(row.id))) await ensureOnHost(app, row, 'stopped');
 }
 
 /** Asks again, and gives up a machine that its host does not have. */

@@ -1,18 +1,14 @@
 // The reconciler: the only recovery path. Whatever a crash, a lost connection or a failed undo left half done is found and
 // finished by one of these tasks.
 import type { App } from '../app.ts';
-import { finishSnapshotDeletes } from '../snapshots/destroy.ts';
-import { undoOrphanedSnapshots } from '../snapshots/undo.ts';
-import { finishVolumeDeletes } from '../volumes/destroy.ts';
 import { compareWithHosts } from './drift.ts';
+import { createDueRunner } from './due.ts';
 import { FACTS_MS, refreshHosts } from './host-facts.ts';
 import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
 import { createSightings } from './sightings.ts';
 import { compareSnapshots } from './snapshots.ts';
 import { startTask, type Task } from './task.ts';
-import { finishUnfinished } from './unfinished.ts';
-import { finishVolumeChanges } from './volume-changes.ts';
 import { compareVolumes } from './volumes.ts';
 
 export type Reconciler = {
@@ -36,13 +32,10 @@ export function startReconciler(app: App): Reconciler {
     await keepHouse(app);
     houseKeptAt = performance.now();
   };
+  const due = createDueRunner(app);
   const tasks: Task[] = [
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
-    startTask(app, 'unfinished machines', reconcileMs, () => finishUnfinished(app)),
-    startTask(app, 'unfinished deletes of volumes', reconcileMs, () => finishVolumeDeletes(app)),
-    startTask(app, 'unfinished changes of volumes', reconcileMs, () => finishVolumeChanges(app)),
-    startTask(app, 'unfinished deletes of snapshots', reconcileMs, () => finishSnapshotDeletes(app)),
-    startTask(app, 'unfinished snapshots', reconcileMs, () => undoOrphanedSnapshots(app)),
+    startTask(app, 'operations that are due', reconcileMs, due.take),
     startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines)),
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
@@ -55,9 +48,11 @@ export function startReconciler(app: App): Reconciler {
     },
     runOnce: async () => {
       await Promise.all(tasks.map((task) => task.runOnce()));
+      await due.settled();
     },
     stop: async () => {
       await Promise.all(tasks.map((task) => task.stop()));
+      await due.settled();
     },
   };
 }

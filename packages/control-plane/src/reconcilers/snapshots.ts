@@ -33,7 +33,7 @@ async function compareSnapshotsOf(app: App, hostId: string, { lost, unknown }: S
     if (present.has(row.id)) await findSnapshotAgain(app, row);
     else if (row.state === 'ready' && lost.isOverdue(row.id, 0)) await loseSnapshot(app, row.id);
   };
-  for (const row of rows.filter(({ change }) => change === null)) {
+  for (const row of rows.filter(({ state }) => state === 'ready' || state === 'error')) {
     await attempt(app, { snapshot_id: row.id }, () => compare(row));
   }
   const known = new Set(rows.map((row) => row.id));
@@ -49,7 +49,6 @@ export async function loseSnapshot(app: App, id: string): Promise<boolean> {
     .updateTable('snapshots')
     .set({ state: 'error', error: LOST_SNAPSHOT })
     .where('id', '=', id)
-    .where('change', 'is', null)
     .where('state', '=', 'ready')
     .executeTakeFirst();
   const isLost = result.numUpdatedRows === 1n;

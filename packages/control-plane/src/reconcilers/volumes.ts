@@ -34,7 +34,7 @@ async function compareVolumesOf(app: App, hostId: string, { lost, unknown }: Vol
     if (present.has(row.id)) await findVolumeAgain(app, row);
     else if (row.state !== 'error' && lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
   };
-  const settled = rows.filter((row) => !row.deleting && row.change === null);
+  const settled = rows.filter(({ state }) => state === 'available' || state === 'attached' || state === 'error');
   for (const row of settled) await attempt(app, { volume_id: row.id }, () => compare(row));
   const known = new Set(rows.map((row) => row.id));
   for (const { volume_id: id } of volumes) {
@@ -53,7 +53,7 @@ export async function removeUnknownVolume(app: App, hostId: string, id: string):
   // One statement: a delete that keeps a disk goes from the one row to the other in a moment.
   const { rows } = await sql`
     select from volumes where id = ${id}
-    union all select from machines where keep_volume_id = ${id} and state <> 'destroyed'`.execute(app.db);
+    union all select from operations where args ->> 'keep_volume_id' = ${id} and finished_at is null`.execute(app.db);
   if (rows.length > 0) return;
   await app.hosts.client(hostId).deleteVolume(id);
   app.log.warn({ volume_id: id }, 'removed a disk from its host that no account has');
@@ -65,9 +65,7 @@ export async function loseVolume(app: App, id: string): Promise<boolean> {
     .updateTable('volumes')
     .set({ state: 'error', error: LOST_DISK })
     .where('id', '=', id)
-    .where('deleting', '=', false)
-    .where('change', 'is', null)
-    .where('state', '<>', 'error')
+    .where('state', 'in', ['available', 'attached'])
     .executeTakeFirst();
   const isLost = result.numUpdatedRows === 1n;
   if (isLost) app.log.warn({ volume_id: id }, 'the host has lost a volume');
@@ -84,8 +82,8 @@ export async function findVolumeAgain(app: App, { id, error }: Pick<VolumeRow, '
       error: null,
     })
     .where('id', '=', id)
+    .where('state', '=', 'error')
     .where('error', '=', LOST_DISK)
-    .where('change', 'is', null)
     .execute();
   app.log.info({ volume_id: id }, 'a volume that was lost is there again');
 }

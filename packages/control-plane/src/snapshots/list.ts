@@ -1,11 +1,11 @@
 // The lists of snapshots: an account's with its filters, and a machine's.
 import type { SnapshotListQuery } from '@sandbar/contract/snapshot.ts';
 import type { App } from '../app.ts';
-import type { SnapshotRow } from '../db/tables.ts';
 import { findMachine } from '../machines/store.ts';
 import { fetchPage, readPage } from '../paging.ts';
+import { isVisible, type VisibleSnapshot } from './store.ts';
 
-type Listed = { rows: SnapshotRow[]; cursor: { next_cursor?: string } };
+type Listed = { rows: VisibleSnapshot[]; cursor: { next_cursor?: string } };
 
 /** Newest first. Throws `validation_error` for a bad cursor. */
 export function listSnapshots(app: App, accountId: string, query: SnapshotListQuery): Promise<Listed> {
@@ -32,13 +32,9 @@ async function fetchList(
   const { secret } = app.config;
   const key = ['snapshots', accountId, machineId, query.kind, query.state];
   const page = readPage(secret, query, key);
-  let select = app.db
-    .selectFrom('snapshots')
-    .selectAll()
-    .where('account_id', '=', accountId)
-    .where('change', 'is', null);
+  let select = app.db.selectFrom('snapshots').selectAll().where('account_id', '=', accountId).where(isVisible);
   if (machineId !== null) select = select.where('machine_id', '=', machineId);
   if (query.kind) select = select.where('kind', '=', query.kind);
   if (query.state) select = select.where('state', '=', query.state);
-  return fetchPage(secret, select, page, key);
+  return fetchPage(secret, select.$narrowType<{ state: VisibleSnapshot['state'] }>(), page, key);
 }

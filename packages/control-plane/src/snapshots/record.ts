@@ -1,8 +1,8 @@
 // The snapshot as clients see it, made from its row.
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
-import type { SnapshotRow } from '../db/tables.ts';
+import type { VisibleSnapshot } from './store.ts';
 
-export function toSnapshot(row: SnapshotRow): Snapshot {
+export function toSnapshot(row: VisibleSnapshot): Snapshot {
   return {
     id: row.id,
     account_id: row.account_id,

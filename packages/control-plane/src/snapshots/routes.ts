@@ -125,7 +125,7 @@ function addRoutesOfSnapshot(untyped: FastifyInstance, app: App): void {
       response: { 200: Snapshot },
     },
     config: { access: 'read', examples: { response: example } },
-    handler: async (request) => toSnapshot(await findSnapshot(app, callerOf(request).accountId, request.params.id)),
+    handler: async (request) => toSnapshot(await findSnapshot(app.db, callerOf(request).accountId, request.params.id)),
   });
 
   server.route({

@@ -2,7 +2,7 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
-import { checkAction, checkNotLeaving } from '../machines/transition.ts';
+import { checkAction } from '../machines/rules.ts';
 
 /** Throws `validation_error` for a path that a machine cannot do without. */
 export function checkMountPath(path: string): void {
@@ -29,13 +29,11 @@ export function checkAttach({ volume, machine, mountPath, others }: AttachReques
   }
   if (volume.machine_id !== null) {
     const isThere = volume.machine_id === machine.id && volume.mount_path === mountPath;
-    if (isThere && volume.state === 'attached' && volume.change === null) return 'noop';
+    if (isThere && volume.state === 'attached') return 'noop';
     throw isAttached(volume);
   }
   if (volume.state === 'error') throw conflict(`The volume is in error: ${volume.error ?? 'no reason is known'}`);
   checkAction(machine.state, 'attach');
-  checkNotLeaving(machine.desired);
-  checkSettled(machine);
   if (volume.host_id !== machine.host_id) {
     throw conflict(
       'The volume is on another host than the machine: both must be on one host, and a volume never moves. ' +
@@ -54,24 +52,9 @@ export function checkAttach({ volume, machine, mountPath, others }: AttachReques
 /** Throws `conflict` when the volume cannot be detached from the machine that it is attached to. */
 export function checkDetach(machine: MachineRow): void {
   checkAction(machine.state, 'detach');
-  checkNotLeaving(machine.desired);
-  checkSettled(machine);
 }
 
-/** Something else is to become of it first, by the reconciler. A machine in error only waits for its deletion. */
-export const isSettled = ({ state, desired, restoring_snapshot_id }: MachineRow): boolean =>
-  state === 'error' || (state === desired && restoring_snapshot_id === null);
-
-function checkSettled(machine: MachineRow): void {
-  if (!isSettled(machine)) {
-    throw conflict('An operation on the machine was interrupted and is being finished. Retry later.');
-  }
-}
-
-function isAttached({ machine_id, mount_path, change, state }: VolumeRow): ServiceError {
-  if (change === 'detaching') return conflict(`The volume is being detached from machine ${machine_id}. Retry later.`);
-  if (state === 'available') return conflict(`The volume is being attached to machine ${machine_id}.`);
-  return conflict(`The volume is attached to machine ${machine_id} at ${mount_path}: detach it first.`);
-}
+const isAttached = ({ machine_id, mount_path }: VolumeRow): ServiceError =>
+  conflict(`The volume is attached to machine ${machine_id} at ${mount_path}: detach it first.`);
 
 const conflict = (detail: string): ServiceError => new ServiceError('conflict', detail);

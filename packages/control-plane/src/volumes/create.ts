@@ -1,22 +1,23 @@
-// Create of a data volume: charge and row (one transaction), its disk on a host, then the volume is there (a second
-// transaction). What fails in between is undone here; what dies in between the reconciler undoes, which runs
-// `discardVolume` as well.
+// Create of a data volume, as an account asks for it: one transaction charges for it and writes its row, hidden, then its
+// operation makes the disk on a host.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { VolumeCreate } from '@sandbar/contract/volume.ts';
 import { v7 as uuidv7 } from 'uuid';
-import { getAccount, lockAccount } from '../accounts/store.ts';
-import { writeActivity } from '../activity/write.ts';
+import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import type { AccountRow, HostRow, VolumeRow } from '../db/tables.ts';
+import type { HostRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { listHosts } from '../hosts/store.ts';
-import { freshClaim, newToken } from '../machines/claim.ts';
 import { admitsAccount, emulatedOnly } from '../machines/tenancy.ts';
-import { chargeUnchecked, checkQuota, releaseQuota } from '../quotas/charge.ts';
+import { performForRequest } from '../operations/request.ts';
+import { insertClaimed } from '../operations/store.ts';
+import { checkQuota } from '../quotas/check.ts';
+import { volumeUse } from '../transitions/amounts.ts';
+import { transition } from '../transitions/transition.ts';
 import { checkBalance } from '../wallet/check.ts';
-import { freeVolumeClaim, holdVolumeClaim, renewVolumeClaim, type VolumeClaim } from './claim.ts';
 import { rankHostsForVolume } from './placement.ts';
-import { volumeAmounts } from './store.ts';
+import { findVolume, type VisibleVolume } from './store.ts';
 
 /**
  * Makes an empty data volume. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
@@ -26,14 +27,26 @@ export async function createVolume(
   app: App,
   accountId: string,
   { name = '', size_gb }: VolumeCreate,
-): Promise<VolumeRow> {
-  const [account, hosts] = await Promise.all([getAccount(app.db, accountId), listHosts(app.db)]);
-  const admitting = hosts.filter((host) => admitsAccount(app, host, account));
-  if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
-  await checkBalance(app, account);
-  checkQuota(account, volumeAmounts({ kind: 'data', size_gb }));
-  const claim = await admitVolume(app, account, chooseHost(app, admitting), { name, size_gb });
-  return holdVolumeClaim(app, claim, () => finishCreate(app, claim));
+): Promise<VisibleVolume> {
+  const deadline = performance.now() + app.config.timing.operationWaitMs;
+  const id = uuidv7();
+  const claimed = await inTransaction(app.db, async (tx) => {
+    const [account, hosts] = await Promise.all([lockAccount(tx, accountId), listHosts(tx)]);
+    const admitting = hosts.filter((host) => admitsAccount(app, host, account));
+    if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
+    await checkBalance(tx, account);
+    const row = { id, account_id: accountId, name, kind: 'data', size_gb, state: 'creating' } as const;
+    checkQuota(account, volumeUse(row));
+    const host_id = chooseHost(app, admitting).id;
+    const scope = { accountId, hostId: host_id, actor: 'user' } as const;
+    await transition(app, tx, scope, (steps) => steps.insertVolume({ ...row, host_id }));
+    return insertClaimed(app, tx, {
+      ...{ account_id: accountId, host_id, machine_id: null, volume_id: id, snapshot_id: null },
+      ...{ kind: 'create_volume', args: '{}', actor: 'user' },
+    } as const);
+  });
+  await performForRequest(app, claimed, undefined, deadline);
+  return findVolume(app, accountId, id);
 }
 
 /** Throws `host_unavailable` when none answers, `fleet_capacity` when none takes new volumes. */
@@ -48,90 +61,4 @@ function chooseHost(app: App, hosts: readonly HostRow[]): HostRow {
     'No host takes new volumes now. This is a limit of the fleet, not a quota of the account: retry later.',
     { retryAfterSec: 10 },
   );
-}
-
-/** The first transaction: under the account's lock the quota decides. Throws `quota_exceeded`. */
-function admitVolume(
-  app: App,
-  { id: accountId }: AccountRow,
-  host: HostRow,
-  request: { name: string; size_gb: number },
-): Promise<VolumeClaim> {
-  const token = newToken();
-  return app.db.transaction().execute(async (tx) => {
-    const amounts = volumeAmounts({ kind: 'data', size_gb: request.size_gb });
-    checkQuota(await lockAccount(tx, accountId), amounts);
-    await chargeUnchecked(tx, accountId, amounts);
-    const { claim_token, claim_expires_at } = freshClaim(app, token);
-    const volume = await tx
-      .insertInto('volumes')
-      .values({
-        ...request,
-        id: uuidv7(),
-        account_id: accountId,
-        host_id: host.id,
-        kind: 'data',
-        state: 'available',
-        change: 'creating',
-        claim_token,
-        claim_expires_at,
-      })
-      .returningAll()
-      .executeTakeFirstOrThrow();
-    return { token, volume };
-  });
-}
-
-async function finishCreate(app: App, claim: VolumeClaim): Promise<VolumeRow> {
-  const { id, host_id, size_gb } = claim.volume;
-  try {
-    await app.hosts.client(host_id).ensureVolume(id, size_gb);
-    return await recordCreated(app, claim);
-  } catch (error) {
-    await discardVolume(app, claim).catch(async (err: unknown) => {
-      app.log.warn({ err, volume_id: id }, 'a failed create of a volume is left to the reconciler');
-      await freeVolumeClaim(app, claim);
-      app.reconcileSoon();
-    });
-    throw error;
-  }
-}
-
-/** The second transaction. Throws `conflict` when the create was taken for dead meanwhile. */
-function recordCreated(app: App, { token, volume }: VolumeClaim): Promise<VolumeRow> {
-  return app.db.transaction().execute(async (tx) => {
-    const row = await tx
-      .updateTable('volumes')
-      .set({ change: null, claim_token: null, claim_expires_at: null })
-      .where('id', '=', volume.id)
-      .where('claim_token', '=', token)
-      .returningAll()
-      .executeTakeFirst();
-    if (!row) throw new ServiceError('conflict', 'The create of the volume took too long and was undone. Try again.');
-    await writeActivity(tx, row.account_id, [
-      { action: 'volume.created', actor: 'user', metadata: { volume_id: row.id, size_gb: row.size_gb } },
-    ]);
-    return row;
-  });
-}
-
-/**
- * Removes a claimed volume that is not made yet from its host, then its row and its charge. Repeating it changes nothing,
- * and one that was made after all stays.
- */
-export async function discardVolume(app: App, claim: VolumeClaim): Promise<void> {
-  const { token, volume } = claim;
-  // The transaction whose answer was lost may have been committed.
-  if (!(await renewVolumeClaim(app, claim))) return;
-  await app.hosts.client(volume.host_id).deleteVolume(volume.id);
-  await app.db.transaction().execute(async (tx) => {
-    const row = await tx
-      .deleteFrom('volumes')
-      .where('id', '=', volume.id)
-      .where('claim_token', '=', token)
-      .where('change', '=', 'creating')
-      .returningAll()
-      .executeTakeFirst();
-    if (row) await releaseQuota(tx, row.account_id, volumeAmounts(row));
-  });
 }

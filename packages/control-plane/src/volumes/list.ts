@@ -1,21 +1,20 @@
 // The list of an account's volumes with its filters.
 import type { VolumeListQuery } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
-import type { VolumeRow } from '../db/tables.ts';
 import { fetchPage, readPage } from '../paging.ts';
-import { isVisible } from './store.ts';
+import { isVisible, type VisibleVolume } from './store.ts';
 
 /** Newest first. Throws `validation_error` for a bad cursor. */
 export async function listVolumes(
   app: App,
   accountId: string,
   query: VolumeListQuery,
-): Promise<{ rows: VolumeRow[]; cursor: { next_cursor?: string } }> {
+): Promise<{ rows: VisibleVolume[]; cursor: { next_cursor?: string } }> {
   const { secret } = app.config;
   const key = ['volumes', accountId, query.kind, query.state];
   const page = readPage(secret, query, key);
   let select = app.db.selectFrom('volumes').selectAll().where('account_id', '=', accountId).where(isVisible);
   if (query.kind) select = select.where('kind', '=', query.kind);
   if (query.state) select = select.where('state', '=', query.state);
-  return fetchPage(secret, select, page, key);
+  return fetchPage(secret, select.$narrowType<{ state: VisibleVolume['state'] }>(), page, key);
 }

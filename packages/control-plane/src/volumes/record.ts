@@ -1,10 +1,8 @@
 // The volume as clients see it, made from its row.
 import type { Volume } from '@sandbar/contract/volume.ts';
-import type { VolumeRow } from '../db/tables.ts';
+import type { VisibleVolume } from './store.ts';
 
-/** One that is being attached is available still: where it goes is shown when it is there. */
-export function toVolume(row: VolumeRow): Volume {
-  const isThere = row.state !== 'available';
+export function toVolume(row: VisibleVolume): Volume {
   return {
     id: row.id,
     account_id: row.account_id,
@@ -12,8 +10,8 @@ export function toVolume(row: VolumeRow): Volume {
     kind: row.kind,
     size_gb: row.size_gb,
     state: row.state,
-    machine_id: isThere ? row.machine_id : null,
-    mount_path: isThere ? row.mount_path : null,
+    machine_id: row.machine_id,
+    mount_path: row.mount_path,
     error: row.error,
     created_at: row.created_at.toISOString(),
   };

@@ -5,7 +5,6 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
 import type { App } from '../../src/app.ts';
 import { openDatabase } from '../../src/db/database.ts';
-import { closeDatabase } from '../../src/db/prepared.ts';
 import { type HostClient, HostUnavailable } from '../../src/hosts/client.ts';
 
 export type Fate = 'dies' | 'loses the answer';
@@ -65,7 +64,7 @@ export async function runWithFate(
   const process: Process = { steps: 0, fate, at };
   const own = appOf(app);
   await processes.run(process, () => work(own).catch(() => undefined));
-  await closeDatabase(own.db);
+  await own.db.destroy();
   return process.steps >= at;
 }
 

@@ -101,6 +101,9 @@ export class FakeHost {
   /** A call that comes behind the delete it was overtaken by makes nothing, as on a real host. */
   readonly #destroyed = new Map<string, number>();
   readonly #socketPath: string;
+  /** Addresses leased so far: one that was freed comes round again as late as possible. */
+  #leases = 0;
+  #plants = 0;
   #releases: (() => void)[] = [];
   #server: FastifyInstance | undefined;
 
@@ -193,7 +196,9 @@ export class FakeHost {
 
   /** Puts a machine there that nobody asked for. */
   plant(machineId: string): void {
-    const spec = { vcpus: 1, memory_mb: 128, rootfs_size_gb: 2, stack: 'base', private_ip: '10.83.0.9', hostname: 'x' };
+    // From the far end, where no other machine of a test gets its address.
+    const private_ip = `10.83.0.${250 - (this.#plants++ % 100)}`;
+    const spec = { vcpus: 1, memory_mb: 128, rootfs_size_gb: 2, stack: 'base', private_ip, hostname: 'x' };
     this.#apply(machineId, { generation: 1, desired: 'running', spec });
   }
 
@@ -380,12 +385,43 @@ export class FakeHost {
       status: wanted.desired,
       reason: null,
       isolation: this.info.isolation,
+      private_ip: this.#addressOf(id, wanted),
     };
     const machine = known ? { ...known, report, wanted } : this.#makeMachine(report, wanted);
     this.#restore(machine, wanted);
     this.machines.set(id, machine);
     if (wanted.desired === 'stopped') this.#loseJobs(machine);
     return report;
+  }
+
+  /** That of its record, for its life; at first the one that is sent, or else a free one of the subnet. */
+  #addressOf(id: string, { desired, spec }: EnsureMachine): string {
+    const own = this.machines.get(id)?.report.private_ip;
+    const others = new Set(
+      [...this.machines].filter(([other]) => other !== id).map(([, { report }]) => report.private_ip),
+    );
+    const named = spec.private_ip;
+    if (named !== undefined && desired === 'running' && others.has(named))
+      throw new ServiceError('conflict', `another machine of the host has the address ${named}`);
+    if (own && named !== undefined && desired === 'running' && named !== own)
+      throw new ServiceError('conflict', `the machine has the address ${own} on its host, not ${named}`);
+    return own ?? named ?? this.#leaseAddress(others);
+  }
+
+  /** All but the network, the gateway, .2, .3 and the broadcast. */
+  #leaseAddress(taken: ReadonlySet<string | null>): string {
+    const [base = '', bits] = this.info.subnet.split('/');
+    const [a = 0, b = 0, c = 0, d = 0] = base.split('.').map(Number);
+    const count = 2 ** (32 - Number(bits)) - 5;
+    for (let tries = 0; tries < count; tries++) {
+      const value = c * 256 + d + 4 + (this.#leases++ % count);
+      const address = `${a}.${b + Math.floor(value / 65_536)}.${Math.floor(value / 256) % 256}.${value % 256}`;
+      if (!taken.has(address)) return address;
+    }
+    throw new ServiceError(
+      'fleet_capacity',
+      `the host has no free address: its subnet ${this.info.subnet} is limited to ${count} machines, stopped ones included`,
+    );
   }
 
   #makeMachine(report: MachineReport, wanted: EnsureMachine): FakeMachine {

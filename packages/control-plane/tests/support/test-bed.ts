@@ -8,7 +8,7 @@ import { after } from 'node:test';
 import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
-import { Exec, ExecList, ExecOutput } from '@sandbar/contract/exec.ts';
+import { Exec, ExecList, ExecOutput, ExecStarted } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
@@ -34,6 +34,7 @@ const TEST_TIMING: Timing = {
   ...DEFAULT_TIMING,
   claimTtlMs: 3_000,
   claimRenewMs: 500,
+  retryMs: { first: 100, longest: 1_000 },
   reconcileMs: 100,
   reconcileJobsMs: 200,
   jobLostMs: 500,
@@ -223,7 +224,7 @@ const SCHEMAS: [RegExp, TSchema][] = [
 ];
 
 const CREATED: [RegExp, TSchema][] = [
-  [/\/execs$/, Exec],
+  [/\/execs$/, ExecStarted],
   [/^\/v1\/volumes$/, Volume],
   [/\/snapshots$/, Snapshot],
 ];
@@ -263,7 +264,8 @@ export async function checkBooks(bed: TestBed): Promise<void> {
     'the reservation equals a recount',
   );
   const alive = rows.filter((row) => row.state !== 'destroyed');
-  assert.equal(new Set(alive.map((row) => row.private_ip)).size, alive.length, 'addresses are unique');
+  const addresses = alive.flatMap((row) => row.private_ip ?? []);
+  assert.equal(new Set(addresses).size, addresses.length, 'addresses are unique');
   await checkUse(plane);
   await checkVolumes(bed);
   await checkSnapshots(bed);
@@ -279,11 +281,12 @@ export async function checkBooks(bed: TestBed): Promise<void> {
 async function checkVolumes({ plane, host }: TestBed): Promise<void> {
   const volumes = await plane.app.db.selectFrom('volumes').selectAll().execute();
   const machines = await plane.app.db.selectFrom('machines').selectAll().execute();
+  const operations = plane.app.db.selectFrom('operations').select('machine_id').where('finished_at', 'is', null);
+  const busy = new Set((await operations.execute()).map((row) => row.machine_id));
   for (const { id, state } of machines) {
     const ours = volumes.filter((row) => row.machine_id === id && row.kind === 'data');
     if (state === 'destroyed') assert.deepEqual(ours, [], 'a destroyed machine has no volumes');
-    const isMoving = ours.some(({ change }) => change !== null);
-    if (isMoving || (state !== 'running' && state !== 'stopped')) continue;
+    if (busy.has(id) || (state !== 'running' && state !== 'stopped')) continue;
     assert.deepEqual(
       (host.machines.get(id)?.wanted.volumes ?? []).map(({ volume_id, mount_path }) => [volume_id, mount_path]).sort(),
       ours.map((row) => [row.id, row.mount_path]).sort(),
@@ -295,7 +298,7 @@ async function checkVolumes({ plane, host }: TestBed): Promise<void> {
 /** Where nothing is being changed, the host has the snapshots that are ready, and nothing but those of rows. */
 async function checkSnapshots({ plane, host }: TestBed): Promise<void> {
   const rows = await plane.app.db.selectFrom('snapshots').selectAll().execute();
-  const settled = rows.filter((row) => row.change === null && row.state === 'ready');
+  const settled = rows.filter((row) => row.state === 'ready');
   assert.deepEqual(
     settled.filter((row) => !host.snapshots.has(row.id)),
     [],
@@ -318,7 +321,7 @@ async function checkUse(plane: ControlPlane): Promise<void> {
         coalesce(sum(rootfs_size_gb), 0) as disks
         from machines where account_id = a.id and state not in ('error', 'destroyed')) m,
       lateral (select coalesce(sum(size_gb), 0) as volumes, count(*) filter (where kind = 'data') as data_volumes
-        from volumes where account_id = a.id and change is distinct from 'taking') v
+        from volumes where account_id = a.id and state <> 'taken') v
     where (a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes)
       <> (m.machines, m.vcpus, m.memory_mb, m.disks + v.volumes, v.data_volumes)`.execute(plane.app.db);
   assert.deepEqual(rows, [], 'the quotas equal a recount');

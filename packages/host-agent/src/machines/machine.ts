@@ -44,7 +44,7 @@ import { GuestLink } from './guest-link.ts';
 import { keepDisk } from './keep-disk.ts';
 import { checkVolumes, MachineVolumes, type VolumeBook } from './machine-volumes.ts';
 import { type Origin, usableSnapshot } from './origin.ts';
-import { type MachineRecord, NEW_DISK, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
+import { type LeasedSpec, type MachineRecord, NEW_DISK, RECORD, readMachineRecord, statusWithoutVm } from './record.ts';
 import { RootDisk, refuseDamaged } from './root-disk.ts';
 import type { Starter } from './starter.ts';
 
@@ -71,6 +71,9 @@ export type MachineHost = {
   onMachineChange(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
 };
+
+/** What is wanted of a machine that is made now, with its address. */
+export type NewMachine = EnsureMachine & { spec: LeasedSpec };
 
 export class Machine {
   readonly id: string;
@@ -134,7 +137,7 @@ export class Machine {
    * A machine that this host has not seen before; nothing of it runs yet. `origin` is asked again when the record that holds
    * on to it is written. Throws what it throws, and `fleet_capacity` on a full disk.
    */
-  static async create(id: string, host: MachineHost, wanted: EnsureMachine, origin: () => Origin): Promise<Machine> {
+  static async create(id: string, host: MachineHost, wanted: NewMachine, origin: () => Origin): Promise<Machine> {
     const machine = new Machine(id, host, {
       generation: wanted.generation,
       desired: wanted.desired,
@@ -171,7 +174,12 @@ export class Machine {
 
   report(): MachineReport {
     const { generation, status, reason } = this.#record;
-    return { machine_id: this.id, generation, status, reason, isolation: this.#host.vms.hypervisor.isolation };
+    const { isolation } = this.#host.vms.hypervisor;
+    return { machine_id: this.id, generation, status, reason, isolation, private_ip: this.privateIp };
+  }
+
+  get privateIp(): string {
+    return this.#record.spec.private_ip;
   }
 
   get isRunning(): boolean {

@@ -13,10 +13,13 @@ export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPa
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
 
+/** A specification with the address that the machine has for its life. */
+export type LeasedSpec = MachineSpec & { private_ip: string };
+
 export type MachineRecord = {
   generation: number;
   desired: 'running' | 'stopped';
-  spec: MachineSpec;
+  spec: LeasedSpec;
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];

@@ -10,9 +10,12 @@ import type {
   HostEvent,
   HostSnapshot,
   MachineReport,
+  MachineSpec,
   TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import type { AddressCounter } from '../network/address-counter.ts';
+import { isMachineAddress } from '../network/addresses.ts';
 import { readRecord } from '../storage/record-file.ts';
 import { keepDiskWithoutRecord } from './keep-disk.ts';
 import { Machine, type MachineHost } from './machine.ts';
@@ -22,19 +25,23 @@ import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 /** Generations of destroyed machines that are remembered, so that a late call cannot bring one back. */
 const REMEMBERED_DESTROYED = 10_000;
 
-export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'>;
+export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressCounter };
 
 export class MachineRegistry {
   readonly events = new EventEmitter<{ event: [HostEvent] }>().setMaxListeners(0);
   readonly #host: MachineHost;
+  readonly #addresses: AddressCounter;
   readonly #findImage: (stack: string) => Promise<MachineImage>;
   readonly #machines = new Map<string, Machine>();
   readonly #creating = new Map<string, Promise<Machine>>();
+  /** Addresses of machines that are being made and have no record yet, by machine. */
+  readonly #leases = new Map<string, string>();
   readonly #destroyed = new Map<string, number>();
 
   /** `findImage` rejects with `validation_error` for a stack that the host does not have. */
   constructor(host: RegistryHost, findImage: (stack: string) => Promise<MachineImage>) {
     this.#findImage = findImage;
+    this.#addresses = host.addresses;
     this.#host = {
       ...host,
       onMachineChange: (machine) => this.events.emit('event', { type: 'machine', machine }),
@@ -94,7 +101,9 @@ export class MachineRegistry {
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
       throw new ServiceError('conflict', 'the machine was destroyed');
-    const machine = this.#machines.get(id) ?? (await this.#create(id, wanted));
+    const known = this.#machines.get(id);
+    if (known && wanted.desired === 'running') this.#refuseOtherAddress(known, wanted.spec.private_ip);
+    const machine = known ?? (await this.#create(id, wanted));
     return machine.ensure(wanted);
   }
 
@@ -138,9 +147,43 @@ export class MachineRegistry {
     const isFromImage = spec.snapshot_id === undefined && spec.root_volume_id === undefined;
     const image = isFromImage ? await this.#findImage(spec.stack) : undefined;
     const origin = () => (image ? { image, layers: [] } : originOf(this.#host, spec));
-    const machine = await Machine.create(id, this.#host, wanted, origin);
-    this.#machines.set(id, machine);
-    return machine;
+    const private_ip = this.#lease(id, spec);
+    try {
+      const machine = await Machine.create(id, this.#host, { ...wanted, spec: { ...spec, private_ip } }, origin);
+      this.#machines.set(id, machine);
+      return machine;
+    } finally {
+      this.#leases.delete(id);
+    }
+  }
+
+  /**
+   * The address of a machine that is to be made: the one that the control plane names, or a free one. Choosing it and noting
+   * it is one step, so that two creates at once never get the same. Throws `conflict` for a named one that the machine
+   * cannot have, `fleet_capacity` when none is free.
+   */
+  #lease(id: string, spec: MachineSpec): string {
+    const { subnet } = this.#addresses;
+    const named = spec.private_ip;
+    const inRecords = this.#addressesInRecords();
+    if (named !== undefined && inRecords.has(named)) throw addressConflict(named);
+    if (named !== undefined && !isMachineAddress(subnet, named))
+      throw new ServiceError('conflict', `${named} is not an address for machines in the host's subnet ${subnet}`);
+    const address = named ?? this.#addresses.choose(new Set([...inRecords, ...this.#host.vms.heldAddresses()]));
+    this.#leases.set(id, address);
+    return address;
+  }
+
+  /** Addresses of the machines that are there, running or not, and of those that are being made. */
+  #addressesInRecords(): Set<string> {
+    return new Set([...this.#leases.values(), ...[...this.#machines.values()].map((machine) => machine.privateIp)]);
+  }
+
+  /** A machine never changes its address. Throws `conflict` when the control plane names another than it has. */
+  #refuseOtherAddress(machine: Machine, named: string | undefined): void {
+    if (named === undefined || named === machine.privateIp) return;
+    if (this.#addressesInRecords().has(named)) throw addressConflict(named);
+    throw new ServiceError('conflict', `the machine has the address ${machine.privateIp} on its host, not ${named}`);
   }
 
   /** What is left of a machine whose record cannot be read. */
@@ -163,6 +206,11 @@ export class MachineRegistry {
   #runningCount(): number {
     return [...this.#machines.values()].filter((machine) => machine.isRunning).length;
   }
+}
+
+/** It does not say whose address it is: that machine may belong to another account. */
+function addressConflict(address: string): ServiceError {
+  return new ServiceError('conflict', `another machine of the host has the address ${address}`);
 }
 
 /** The addresses of the machines whose VMs were found, by VM id: their rules have to stand from the first moment. */

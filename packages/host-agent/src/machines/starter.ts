@@ -15,14 +15,14 @@ import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from './boot.ts';
-import type { MachineImage } from './record.ts';
+import type { LeasedSpec, MachineImage } from './record.ts';
 
 const GIB = 1024 ** 3;
 /** A clone answers after 0.1 s; one that does not is worth less than a cold boot. */
 const CLONE_PATIENCE_MS = 5_000;
 
 export type StartRequest = {
-  spec: MachineSpec;
+  spec: LeasedSpec;
   image: MachineImage;
   /** What lies on the image below the disk, bottom to top; absolute paths. */
   layerPaths: readonly string[];
@@ -118,7 +118,7 @@ export class Starter {
     const unclaim = vms.claim(diskPath);
     try {
       vm.moveTo(request.runDir);
-      await vms.network.assign(vm.vmId, request.spec.private_ip);
+      await vms.assignAddress(vm.vmId, request.spec.private_ip);
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // QEMU has run the command before the guest can have answered.

@@ -12,7 +12,7 @@ export type Subnet = {
   prefix: number;
   /** The host's own address in it. */
   gateway: string;
-  /** Where machines find names under QEMU's user networking; the control plane gives neither address to a machine. */
+  /** Where machines find names under QEMU's user networking. No machine is given either address (addresses.ts). */
   userModeNameServer: string;
 };
 
@@ -87,10 +87,12 @@ export function macOfIp(ip: string): string {
 /** What every NIC is called until its machine is known: the guest then takes the MAC that follows from its address. */
 export const PLACEHOLDER_MAC = macOfIp('0.0.0.0');
 
-function ipToNumber(ip: string): number {
+/** The address as a number, so that a subnet is a range. */
+export function ipToNumber(ip: string): number {
   return ip.split('.').reduce((sum, octet) => sum * 256 + Number(octet), 0);
 }
 
-function formatIp(value: number): string {
+/** The reverse of {@link ipToNumber}. */
+export function formatIp(value: number): string {
   return [24, 16, 8, 0].map((shift) => Math.floor(value / 2 ** shift) % 256).join('.');
 }

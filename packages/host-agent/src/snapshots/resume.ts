@@ -5,6 +5,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import type { LeasedSpec } from '../machines/record.ts';
 import { isOutOfRoom, makeOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -17,7 +18,7 @@ const GIB = 1024 ** 3;
 /** A machine that has never run. */
 export type Resumption = {
   snapshotId: string;
-  spec: MachineSpec;
+  spec: LeasedSpec;
   layerPaths: readonly string[];
   diskPath: string;
   runDir: string;

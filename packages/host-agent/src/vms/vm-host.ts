@@ -18,6 +18,8 @@ export class VmHost {
   readonly #vms = new Map<string, Vm | undefined>();
   /** VMs that are gone, and whose network could not be removed yet. */
   readonly #attached = new Set<string>();
+  /** The address of each VM, from before the network hears of it until the network has let it go. */
+  readonly #addresses = new Map<string, string>();
   readonly #claimed = new Set<string>();
 
   constructor(hypervisor: Hypervisor, network: HostNetwork, log: VmLog) {
@@ -33,7 +35,7 @@ export class VmHost {
     const unclaim = this.claim(plan.runDir);
     try {
       const nic = await this.network.attach(vmId, this.hypervisor.reserveUid(vmId));
-      if (privateIp !== undefined) await this.network.assign(vmId, privateIp);
+      if (privateIp !== undefined) await this.assignAddress(vmId, privateIp);
       const vm = await this.hypervisor.launch({ ...plan, vmId, nic });
       this.#vms.set(vmId, vm);
       return vm;
@@ -46,6 +48,17 @@ export class VmHost {
     } finally {
       unclaim();
     }
+  }
+
+  /** Lets a VM speak as this address and as no other; see {@link HostNetwork.assign}. */
+  async assignAddress(vmId: string, privateIp: string): Promise<void> {
+    this.#addresses.set(vmId, privateIp);
+    await this.network.assign(vmId, privateIp);
+  }
+
+  /** The addresses that the network of the host may still know, also of machines that were removed. */
+  heldAddresses(): Iterable<string> {
+    return this.#addresses.values();
   }
 
   /** Ends a VM and removes all of it but its disk. What the network does not let go is tried again by later calls. */
@@ -76,8 +89,12 @@ export class VmHost {
     return this.#claimed.has(path);
   }
 
-  /** Takes up the VMs of an earlier agent, and removes what the network has of others. Run once, at the start. */
-  async adopt(found: readonly Vm[]): Promise<void> {
+  /**
+   * Takes up the VMs of an earlier agent, and removes what the network has of others. `addresses`: of the VMs that are
+   * machines, by VM id. Run once, at the start.
+   */
+  async adopt(found: readonly Vm[], addresses: ReadonlyMap<string, string>): Promise<void> {
+    for (const [vmId, address] of addresses) this.#addresses.set(vmId, address);
     for (const vm of found) this.#vms.set(vm.vmId, vm);
     for (const vmId of await this.network.listVmIds()) if (!this.#vms.has(vmId)) await this.#detach(vmId);
   }
@@ -97,16 +114,22 @@ export class VmHost {
     if (this.#vms.has(vmId)) return;
     await this.hypervisor.release(vmId);
     await this.network.detach(vmId);
+    this.#forgetNetwork(vmId);
   }
 
   async #detach(vmId: string): Promise<void> {
     try {
       await this.network.detach(vmId);
-      this.#attached.delete(vmId);
+      this.#forgetNetwork(vmId);
     } catch (err) {
       this.#attached.add(vmId);
       this.#warn(vmId, err, 'the network of a VM was not removed');
     }
+  }
+
+  #forgetNetwork(vmId: string): void {
+    this.#attached.delete(vmId);
+    this.#addresses.delete(vmId);
   }
 
   #warn(vmId: string, err: unknown, message: string): void {

@@ -6,8 +6,9 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostEvent } from '@sandbar/contract/host-api.ts';
 import PQueue from 'p-queue';
 import { HostAuditor } from '../../src/audit/host-auditor.ts';
-import { MachineRegistry } from '../../src/machines/registry.ts';
+import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
+import { AddressCounter } from '../../src/network/address-counter.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { Pool } from '../../src/pool/pool.ts';
 import { SnapshotStore } from '../../src/snapshots/snapshot-store.ts';
@@ -121,6 +122,7 @@ export class FakeHost {
       {
         vms,
         starter,
+        addresses: new AddressCounter(this.network.subnet, join(this.dir, 'addresses.json')),
         bootId,
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
@@ -137,7 +139,7 @@ export class FakeHost {
     this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));
     const found = await hypervisor.adopt();
-    await vms.adopt(found);
+    await vms.adopt(found, assignedAddresses(this.paths.machines, found));
     for (const vm of found) if (vm.runDir.startsWith(this.paths.runTemplates)) await vms.discard(vm);
     templates?.open();
     await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));

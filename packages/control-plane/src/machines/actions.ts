@@ -1,0 +1,147 @@
+// Start, stop and destroy, as an account asks for them. Each may be repeated: a request joins the same one that is under way,
+// and changes nothing when the machine is as asked for already.
+import type { ActivityActor } from '@sandbar/contract/activity.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { v7 as uuidv7 } from 'uuid';
+import { getAccount } from '../accounts/store.ts';
+import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
+import type { MachineRow, OperationArguments } from '../db/tables.ts';
+import { type Begun, requestOperation } from '../operations/request.ts';
+import { insertClaimed } from '../operations/store.ts';
+import { transition } from '../transitions/transition.ts';
+import { checkBalance } from '../wallet/check.ts';
+import { machineIsDestroyed, machineNotFound } from './refusals.ts';
+import { checkAction } from './rules.ts';
+import { bumpGeneration, findMachine, hasSnapshots, type MachineView } from './store.ts';
+import { admitsAccount, emulatedOnly } from './tenancy.ts';
+
+type MachineKind = 'start' | 'stop' | 'destroy';
+
+/**
+ * Starts a machine of the account. Throws `not_found`, `conflict`, `forbidden` on a host that does not admit the account
+ * any more, `insufficient_balance`, `fleet_capacity`, `host_unavailable`.
+ */
+export async function startMachine(app: App, accountId: string, id: string): Promise<MachineView> {
+  await findMachine(app, accountId, id);
+  await requestOperation(app, {
+    ...asked('start', id),
+    begin: async (tx, machine) => {
+      if (!machine) throw machineNotFound();
+      if (checkAction(machine.state, 'start') === 'noop') return 'noop';
+      await checkMayRun(app, tx, machine);
+      const scope = { accountId, hostId: machine.host_id, actor: 'user' } as const;
+      const bumped = { state: 'provisioning', generation: machine.generation + 1 } as const;
+      await transition(app, tx, scope, (steps) => steps.changeMachine(machine, bumped));
+      return insertClaimed(app, tx, operationOf('start', machine, 'user'));
+    },
+  });
+  return findMachine(app, accountId, id);
+}
+
+async function checkMayRun(app: App, tx: Tx, machine: MachineRow): Promise<void> {
+  const account = await getAccount(tx, machine.account_id);
+  if (!admitsAccount(app, machine, account)) throw emulatedOnly();
+  await checkBalance(tx, account);
+}
+
+/** Stops a machine of the account. Throws `not_found`, `conflict`, `host_unavailable`: then it is stopped later. */
+export async function stopMachine(
+  app: App,
+  accountId: string,
+  id: string,
+  actor: ActivityActor = 'user',
+): Promise<MachineView> {
+  await findMachine(app, accountId, id);
+  await requestOperation(app, {
+    ...asked('stop', id),
+    begin: (tx, machine) => {
+      if (!machine) throw machineNotFound();
+      return beginStop(app, tx, machine, actor);
+    },
+  });
+  return findMachine(app, accountId, id);
+}
+
+/** Begins a stop of a locked machine that has nothing under way. Throws `conflict` in a state that forbids it. */
+export async function beginStop(app: App, tx: Tx, machine: MachineRow, actor: ActivityActor): Promise<Begun> {
+  if (checkAction(machine.state, 'stop') === 'noop') return 'noop';
+  const [claimed] = await Promise.all([
+    insertClaimed(app, tx, operationOf('stop', machine, actor)),
+    bumpGeneration(tx, machine.id),
+  ]);
+  return claimed;
+}
+
+export type DestroyOptions = {
+  /** The root disk becomes a detached volume. */
+  preserveStorage?: boolean;
+  /** Its snapshots are removed as well. */
+  deleteSnapshots?: boolean;
+};
+
+/**
+ * Destroys a machine of the account, in any state, and ends what is under way. Throws `not_found` when it is destroyed
+ * already; `conflict` when it has snapshots, unless `deleteSnapshots` removes them as well, or when the disk to keep is
+ * lost; `host_unavailable`: then it is destroyed later.
+ */
+export async function destroyMachine(
+  app: App,
+  accountId: string,
+  id: string,
+  options: DestroyOptions = {},
+): Promise<MachineView> {
+  const found = await findMachine(app, accountId, id);
+  if (found.state === 'destroyed') throw machineIsDestroyed(found.destroyed_at);
+  await requestOperation(app, {
+    ...asked('destroy', id),
+    begin: async (tx, machine) => {
+      if (!machine) throw machineNotFound();
+      if (machine.state === 'destroyed') throw machineIsDestroyed(machine.destroyed_at);
+      if (!options.deleteSnapshots && (await hasSnapshots(tx, id))) throw mustDeleteSnapshots();
+      return beginDestroy(app, tx, machine, 'user', options);
+    },
+  });
+  return findMachine(app, accountId, id);
+}
+
+/** Begins the destruction of a locked machine that has nothing else under way any more. */
+export async function beginDestroy(
+  app: App,
+  tx: Tx,
+  machine: MachineRow,
+  actor: ActivityActor,
+  { preserveStorage = false }: DestroyOptions,
+): Promise<Begun> {
+  // A root volume that the machine never ran from is given back in any case.
+  const untouched = machine.started_at === null ? machine.root_volume_id : null;
+  const keep = untouched ?? (preserveStorage ? uuidv7() : undefined);
+  const args: OperationArguments = keep === undefined ? {} : { keep_volume_id: keep };
+  const [claimed] = await Promise.all([
+    insertClaimed(app, tx, operationOf('destroy', machine, actor, args)),
+    bumpGeneration(tx, machine.id),
+  ]);
+  return claimed;
+}
+
+const asked = (kind: MachineKind, id: string) => ({
+  kind,
+  machine_id: id,
+  volume_id: null,
+  snapshot_id: null,
+  args: {},
+});
+
+const operationOf = (kind: MachineKind, machine: MachineRow, actor: ActivityActor, args: OperationArguments = {}) => ({
+  ...asked(kind, machine.id),
+  account_id: machine.account_id,
+  host_id: machine.host_id,
+  actor,
+  args: JSON.stringify(args),
+});
+
+const mustDeleteSnapshots = (): ServiceError =>
+  new ServiceError(
+    'conflict',
+    'The machine has snapshots: delete them first, or with the machine by delete_snapshots=true.',
+  );

@@ -1,0 +1,28 @@
+// Every kind of operation: what it asks of a host, what it records, and how it is taken back. Nothing else in the service
+// knows how an operation is done, so a request, the reconciler after a crash, and the audit do the same.
+import type { AnyOperationKind } from '../db/tables.ts';
+import type { Definition } from './definition.ts';
+import { ATTACH } from './kinds/attach.ts';
+import { CREATE } from './kinds/create.ts';
+import { DESTROY } from './kinds/destroy.ts';
+import { DETACH } from './kinds/detach.ts';
+import { RESTORE } from './kinds/restore.ts';
+import { DELETE_SNAPSHOT, SNAPSHOT } from './kinds/snapshot.ts';
+import { START } from './kinds/start.ts';
+import { STOP } from './kinds/stop.ts';
+import { CREATE_VOLUME, DELETE_VOLUME } from './kinds/volume.ts';
+
+/** All kinds but the expiry, which becomes a stop or a destroy when it is due (operations/expiry.ts). */
+export const OPERATIONS: Record<Exclude<AnyOperationKind, 'expire'>, Definition> = {
+  create: CREATE,
+  start: START,
+  stop: STOP,
+  destroy: DESTROY,
+  restore: RESTORE,
+  snapshot: SNAPSHOT,
+  attach: ATTACH,
+  detach: DETACH,
+  create_volume: CREATE_VOLUME,
+  delete_volume: DELETE_VOLUME,
+  delete_snapshot: DELETE_SNAPSHOT,
+};

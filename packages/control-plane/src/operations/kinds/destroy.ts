@@ -1,0 +1,122 @@
+// Destroy: the host forgets the machine and its snapshots, and keeps its root disk as a volume where that was asked for. It
+// is tried again until it is done. Only a disk that cannot be kept, because it is lost, ends it: then nothing is deleted.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../../app.ts';
+import type { MachineRow, SnapshotRow } from '../../db/tables.ts';
+import { inTransaction } from '../../db/transaction.ts';
+import { lockMachine } from '../../machines/store.ts';
+import { transition } from '../../transitions/transition.ts';
+import { freed, lockVolumesOf } from '../../volumes/store.ts';
+import { act, type Definition, machineOf, type Recording, type Work } from '../definition.ts';
+import { updateClaimed } from '../store.ts';
+import { returned, sizeOfReturned } from './create.ts';
+
+/** The root disk of a machine that has run is not there any more. */
+class DiskIsLost extends ServiceError {
+  constructor() {
+    super(
+      'conflict',
+      'The disk of the machine is not there any more and cannot be kept. Delete it without preserve_storage.',
+    );
+  }
+}
+
+type Removed = { keptDisk: boolean; returnedSizeGb: number | undefined };
+
+export const DESTROY: Definition = {
+  act: act(remove, record),
+  isRefusal: (error) => error instanceof DiskIsLost,
+  undo: act(
+    async () => undefined,
+    async () => undefined,
+  ),
+};
+
+async function remove(app: App, work: Work): Promise<Removed> {
+  const machine = machineOf(work);
+  const keepVolumeId = work.operation.args.keep_volume_id;
+  // Where the disk is to be kept and cannot be, the snapshots are all that is left of it. So they go last.
+  if (keepVolumeId === undefined) await removeSnapshots(app, work);
+  const keptDisk = await removeMachine(app, machine, keepVolumeId);
+  if (keepVolumeId !== undefined) await removeSnapshots(app, work);
+  return { keptDisk, returnedSizeGb: await sizeOfReturned(app, machine) };
+}
+
+/** Returns whether the root disk was kept. A machine that never ran had nothing on its disk. */
+async function removeMachine(app: App, machine: MachineRow, keepVolumeId: string | undefined): Promise<boolean> {
+  try {
+    await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation, keepVolumeId);
+    return keepVolumeId !== undefined;
+  } catch (error) {
+    const hasNoDisk = keepVolumeId !== undefined && error instanceof ServiceError && error.code === 'not_found';
+    if (!hasNoDisk) throw error;
+    if (machine.started_at !== null) throw new DiskIsLost();
+    return false;
+  }
+}
+
+async function record({ tx, steps, operation, ...recording }: Recording, removed: Removed): Promise<void> {
+  const machine = machineOf({ ...recording, operation });
+  const { keep_volume_id: keepVolumeId } = operation.args;
+  const { snapshots_deleted: snapshotsDeleted = 0 } = (await latestArguments(tx, operation.id)) ?? {};
+  let disk: string | null = null;
+  for (const volume of await lockVolumesOf(tx, machine.id)) {
+    if (volume.state === 'taken') {
+      await steps.changeVolume(volume, returned(removed.returnedSizeGb));
+      disk = volume.id;
+    } else await steps.changeVolume(volume, freed(volume));
+  }
+  if (disk === null && removed.keptDisk && keepVolumeId !== undefined) {
+    disk = keepVolumeId;
+    await steps.insertVolume(keptDisk(machine, keepVolumeId));
+  }
+  const to = { state: 'destroyed', error: null, root_volume_id: disk } as const;
+  await steps.changeMachine(machine, to, { keptDisk: disk !== null, snapshotsDeleted });
+  // Its expiry goes with it, and so does the key of a create that was overtaken: that request failed.
+  await tx.deleteFrom('operations').where('machine_id', '=', machine.id).where('kind', '=', 'expire').execute();
+  if (machine.started_at === null) {
+    await tx.deleteFrom('idempotency_keys').where('machine_id', '=', machine.id).execute();
+  }
+}
+
+const keptDisk = ({ account_id, host_id, rootfs_size_gb: size_gb, stack }: MachineRow, id: string) =>
+  ({ id, account_id, host_id, kind: 'root', size_gb, state: 'available', stack }) as const;
+
+const latestArguments = async (tx: Recording['tx'], id: string) =>
+  (await tx.selectFrom('operations').select('args').where('id', '=', id).executeTakeFirst())?.args;
+
+/** Removes every snapshot of a machine that is being destroyed, also those that were just being made or deleted. */
+async function removeSnapshots(app: App, work: Work): Promise<void> {
+  const snapshots = await app.db
+    .selectFrom('snapshots')
+    .select('id')
+    .where('machine_id', '=', machineOf(work).id)
+    .orderBy('id')
+    .execute();
+  for (const { id } of snapshots) {
+    await app.hosts.client(work.operation.host_id).deleteSnapshot(id);
+    await recordSnapshotRemoved(app, work, id);
+  }
+}
+
+async function recordSnapshotRemoved(app: App, { claimed, operation, ...work }: Work, id: string): Promise<void> {
+  const machine = machineOf({ ...work, operation });
+  await inTransaction(app.db, async (tx) => {
+    const [, current, snapshot] = await Promise.all([
+      lockMachine(tx, machine.id),
+      // Changes nothing, but fails when the claim is lost.
+      updateClaimed(tx, claimed, { undoing: operation.undoing }),
+      tx.selectFrom('snapshots').selectAll().where('id', '=', id).forUpdate().executeTakeFirst(),
+    ]);
+    if (!snapshot) return;
+    if (isShown(snapshot)) {
+      const args = { ...current.args, snapshots_deleted: (current.args.snapshots_deleted ?? 0) + 1 };
+      await updateClaimed(tx, claimed, { args: JSON.stringify(args) });
+    }
+    const scope = { accountId: machine.account_id, hostId: machine.host_id, actor: operation.actor };
+    await transition(app, tx, scope, (steps) => steps.removeSnapshot(snapshot));
+  });
+}
+
+/** A snapshot whose own delete was accepted before is not counted as the machine's. */
+const isShown = ({ state }: SnapshotRow): boolean => state === 'ready' || state === 'error';

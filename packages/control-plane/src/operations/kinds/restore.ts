@@ -1,0 +1,84 @@
+// Restore: the root disk of a machine goes back to one of its snapshots.
+//
+//   running --host: ends it, disk back, boots--> running        refused: as it was
+//      \--disk back, does not boot--> stopped
+//   stopped --host: disk back--> stopped
+//
+// A host that did not answer has perhaps gone back already, so nothing but going on is right: the restore is repeated.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineReport } from '@sandbar/contract/host-api.ts';
+import { sql } from 'kysely';
+import type { App } from '../../app.ts';
+import type { MachineRow } from '../../db/tables.ts';
+import { loseRunningJobs } from '../../execs/lose.ts';
+import { settleJobsOf } from '../../execs/settle.ts';
+import { HostUnavailable } from '../../hosts/client.ts';
+import { ensureOnHost } from '../../machines/ensure.ts';
+import { noticeEnd } from '../../machines/observe.ts';
+import { act, type Definition, machineOf, type Recording, type Work } from '../definition.ts';
+import { bumpForUndo } from './create.ts';
+
+type Restored = { report: MachineReport; endedJobs: readonly string[] };
+
+export const RESTORE: Definition = {
+  act: act(restore, record),
+  isRefusal: (error) => !(error instanceof HostUnavailable && error.mayHaveActed),
+  undo: act(stopWhenEnded, async ({ steps, ...recording }, hasEnded) => {
+    if (hasEnded) await steps.changeMachine(machineOf(recording), { state: 'stopped' });
+  }),
+};
+
+async function restore(app: App, work: Work): Promise<Restored> {
+  // After a first attempt, a machine that does not run may be one that just went back.
+  const machine = work.operation.attempts === 1 ? await noticeEnd(app, work) : machineOf(work);
+  if (machine.state === 'error') throw new ServiceError('conflict', 'The machine ended, and is in error.');
+  const before = await listRunningJobs(app, machine.id);
+  const restoreSnapshotId = snapshotOf(work);
+  const report = await ensureOnHost(app, machine, desiredOf(machine), { restoreSnapshotId });
+  const endedJobs = before.length === 0 ? [] : await jobsThatEnded(app, machine, before);
+  return { report, endedJobs };
+}
+
+async function record({ tx, steps, operation, ...recording }: Recording, restored: Restored): Promise<void> {
+  const machine = machineOf({ ...recording, operation });
+  steps.tell(await loseRunningJobs(tx, machine.id, restored.endedJobs));
+  const { isolation, private_ip } = restored.report;
+  if (machine.state === 'running') {
+    await steps.changeMachine(machine, { isolation, private_ip, started_at: sql<Date>`now()` });
+  }
+  const metadata = { snapshot_id: snapshotOf({ operation }) };
+  steps.tell([{ action: 'snapshot.restored', actor: operation.actor, machineId: machine.id, metadata }]);
+}
+
+/** After a refusal a machine that does not run any more is stopped. Returns whether it is. */
+async function stopWhenEnded(app: App, work: Work): Promise<boolean> {
+  const machine = machineOf(work);
+  if (machine.state !== 'running') return false;
+  const report = await app.hosts.client(machine.host_id).getMachine(machine.id);
+  if (report?.status !== 'stopped' && report?.status !== 'failed') return false;
+  const bumped = await bumpForUndo(app, work);
+  await ensureOnHost(app, bumped, 'stopped');
+  await settleJobsOf(app, bumped);
+  return true;
+}
+
+const desiredOf = ({ state }: MachineRow) => (state === 'running' ? 'running' : 'stopped');
+
+function snapshotOf({ operation }: Pick<Work, 'operation'>): string {
+  if (operation.snapshot_id === null) throw new Error(`The restore ${operation.id} has no snapshot.`);
+  return operation.snapshot_id;
+}
+
+/** Those of the jobs of `before` that the machine does not run after it went back. */
+async function jobsThatEnded(app: App, machine: MachineRow, before: readonly string[]): Promise<string[]> {
+  await settleJobsOf(app, machine);
+  const reports = await app.hosts.client(machine.host_id).listRunningJobs(machine.id);
+  const running = new Set(reports?.map((report) => report.job_id));
+  return before.filter((id) => !running.has(id));
+}
+
+async function listRunningJobs(app: App, machineId: string): Promise<string[]> {
+  const query = app.db.selectFrom('execs').select('id').where('machine_id', '=', machineId);
+  const rows = await query.where('status', '=', 'running').execute();
+  return rows.map((row) => row.id);
+}

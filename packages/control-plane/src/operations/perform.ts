@@ -1,0 +1,105 @@
+// One attempt at an operation that this process has claimed. Requests make the first attempt themselves, and the
+// reconciler makes all others.
+//
+//   run --succeeds--> recorded and finished
+//    \--fails, and is no refusal--> due again after a pause
+//    \--refused--> undoing --succeeds--> recorded and finished with the refusal
+//                       \--fails--> due again after a pause, still undoing
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import { isDatabaseAway } from '../db/database.ts';
+import type { MachineRow, OperationRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { getMachineRow, lockMachine } from '../machines/store.ts';
+import { transition } from '../transitions/transition.ts';
+import type { Act, Definition, Work } from './definition.ts';
+import { OPERATIONS } from './kinds.ts';
+import { ClaimLost } from './refusals.ts';
+import { type Claimed, finishClaimed, holdClaim, postponeClaimed, toRefusal, updateClaimed } from './store.ts';
+
+/**
+ * Attempts a claimed operation once. `machine` is its row, when the caller has just read it. Throws what the operation was
+ * refused with, or failed with: then it is due again later. Throws `ClaimLost` when another process has taken it over.
+ */
+export async function performClaimed(app: App, claimed: Claimed, machine?: MachineRow): Promise<void> {
+  await holdClaim(app, claimed, async () => {
+    const { operation } = claimed;
+    const row =
+      machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
+    const work: Work = { claimed, operation, machine: row };
+    if (operation.kind === 'expire') throw new Error('An expiry is performed as the operation that it becomes.');
+    const definition = OPERATIONS[operation.kind];
+    if (mustUndo(operation, definition)) return undo(app, definition, work, refusalOf(operation));
+    let outcome: unknown;
+    try {
+      outcome = await definition.act.run(app, work);
+    } catch (error) {
+      if (definition.undo && mayUndo(definition, error)) return undo(app, definition, work, toRefusal(error));
+      return postpone(app, claimed, error);
+    }
+    await record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
+  });
+}
+
+const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
+  undoing || (attempts > 1 && afterCrash === 'undo');
+
+const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown): boolean =>
+  !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error);
+
+/** Takes back what was done, and throws the refusal that made it necessary. */
+async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<void> {
+  const { claimed } = work;
+  let { operation } = work;
+  const undoing = definition.undo;
+  if (!undoing) throw new Error(`The ${work.operation.kind} operation cannot be undone.`);
+  try {
+    if (!operation.undoing) {
+      const columns = { undoing: true, last_error: refusal.message, error_code: refusal.code };
+      operation = await updateClaimed(app.db, claimed, columns);
+    }
+    const outcome = await undoing.run(app, { ...work, operation });
+    await record(app, { ...work, operation }, undoing, outcome, refusal);
+  } catch (error) {
+    // The client is told why it was refused. That the undo has to be repeated is told to the log.
+    await postpone(app, claimed, error, refusal).catch((failure: unknown) => {
+      if (failure instanceof ClaimLost) throw failure;
+    });
+  }
+  throw refusal;
+}
+
+/** The transaction that finishes an operation with its result. Throws `ClaimLost`. */
+async function record(
+  app: App,
+  work: Work,
+  { done }: Act<unknown>,
+  outcome: unknown,
+  refusal?: ServiceError,
+): Promise<void> {
+  const { claimed, operation } = work;
+  await inTransaction(app.db, async (tx) => {
+    const [machine] = await Promise.all([
+      operation.machine_id === null ? undefined : lockMachine(tx, operation.machine_id),
+      finishClaimed(tx, claimed, refusal),
+    ]);
+    const scope = { accountId: operation.account_id, hostId: operation.host_id, actor: operation.actor };
+    await transition(app, tx, scope, (steps) => done({ app, tx, steps, operation, machine }, outcome));
+  });
+}
+
+/** Leaves a failed attempt to the reconciler, and throws its failure. `told`: what clients are told instead. */
+async function postpone(app: App, claimed: Claimed, error: unknown, told = error): Promise<never> {
+  if (error instanceof ClaimLost) throw error;
+  const { id, kind, machine_id } = claimed.operation;
+  app.log.warn({ err: error, operation_id: id, kind, machine_id }, 'an operation failed and is attempted again later');
+  await postponeClaimed(app, claimed, told).catch((err: unknown) => {
+    // Its claim expires by itself.
+    app.log.debug({ err, operation_id: id }, 'a failed operation could not be given back');
+  });
+  throw error;
+}
+
+/** Why an operation of an earlier attempt is being undone. */
+const refusalOf = ({ error_code, last_error, kind }: OperationRow): ServiceError =>
+  new ServiceError(error_code ?? 'internal_error', last_error ?? `The ${kind} was interrupted, and is taken back.`);

@@ -1,0 +1,77 @@
+// Waiting for an operation that somebody works on: another request, another replica, or the reconciler.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import { sleep } from '../concurrency.ts';
+import type { OperationRow } from '../db/tables.ts';
+import { HostUnavailable } from '../hosts/client.ts';
+import { isShuttingDown } from './refusals.ts';
+import { getOperation, hastenOperations } from './store.ts';
+
+const FIRST_POLL_MS = 20;
+const LONGEST_POLL_MS = 250;
+
+type Waiting = {
+  /** Of performance.now. */
+  deadline: number;
+  /** Ends the wait with what the attempt failed with that is under way now, or comes next. */
+  failsWithAttempt: boolean;
+};
+
+/**
+ * Waits for the end of an operation. Returns its finished row, or undefined when it went with its machine. An operation
+ * that waits for its next attempt is attempted now. Throws `conflict` naming what it waited for, `host_unavailable` when
+ * only a host that is away could end it, `shutting_down`.
+ */
+export function waitForOperation(app: App, id: string, deadline: number): Promise<OperationRow | undefined> {
+  return wait(app, id, { deadline, failsWithAttempt: false });
+}
+
+/**
+ * Waits for the result of an operation, and throws what it was refused with. When its next attempt fails, that failure is
+ * thrown: the operation is attempted again later, and a retry joins it again. Throws as `waitForOperation` does.
+ */
+export async function joinOperation(app: App, id: string, deadline: number): Promise<void> {
+  const row = await wait(app, id, { deadline, failsWithAttempt: true });
+  if (row?.error_code) throw failureOf(row);
+}
+
+async function wait(app: App, id: string, { deadline, failsWithAttempt }: Waiting): Promise<OperationRow | undefined> {
+  let attempt: number | undefined;
+  for (let pauseMs = FIRST_POLL_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_POLL_MS)) {
+    const row = await getOperation(app.db, id);
+    if (!row || row.finished_at !== null) return row;
+    const isAtWork = row.claim_token !== null;
+    if (!isAtWork && !app.hosts.connectedIds().includes(row.host_id)) throw new HostUnavailable(false);
+    if (attempt === undefined) {
+      attempt = isAtWork ? row.attempts : row.attempts + 1;
+      if (!isAtWork) await hasten(app, id);
+    }
+    if (failsWithAttempt && !isAtWork && row.attempts >= attempt) throw failureOf(row);
+    if (app.closing.aborted) throw isShuttingDown();
+    if (performance.now() > deadline) throw stillBusy(row);
+    await sleep(pauseMs, app.closing);
+  }
+}
+
+async function hasten(app: App, id: string): Promise<void> {
+  await hastenOperations(app.db, { id });
+  app.reconcileSoon();
+}
+
+function failureOf({ error_code, last_error }: OperationRow): ServiceError {
+  const code = error_code ?? 'internal_error';
+  const options = code === 'host_unavailable' ? { retryAfterSec: 2 } : {};
+  return new ServiceError(code, last_error ?? 'The operation failed.', options);
+}
+
+const NAMES: Partial<Record<OperationRow['kind'], string>> = {
+  create_volume: 'create of the volume',
+  delete_volume: 'delete of the volume',
+  delete_snapshot: 'delete of the snapshot',
+};
+
+function stillBusy({ kind, last_error }: OperationRow): ServiceError {
+  const why = last_error === null ? '' : ` Its last attempt failed: ${last_error}`;
+  const detail = `Waited in vain for the ${NAMES[kind] ?? kind} that is under way. Retry later.${why}`;
+  return new ServiceError('conflict', detail, { retryAfterSec: 5 });
+}

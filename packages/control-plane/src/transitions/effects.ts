@@ -1,0 +1,96 @@
+// What a change of state means beyond the row itself: entries of the activity feed, use of the account's quota, and promised
+// memory of the host. This is the only writer of all three.
+import type { NewActivity } from '@sandbar/contract/activity.ts';
+import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
+import { sql, type UpdateObject } from 'kysely';
+import { activityParameter } from '../activity/write.ts';
+import type { Tx } from '../db/database.ts';
+import type { Database } from '../db/tables.ts';
+import { releaseMemory, reserveMemory } from '../hosts/store.ts';
+import { fleetIsFull } from '../machines/refusals.ts';
+
+export type Effects = {
+  accountId: string;
+  hostId: string;
+  /** In the order in which they are to appear. */
+  entries: NewActivity[];
+  /** Added to the account's use; negative amounts give back. */
+  use: Partial<Amounts>;
+  /** Added to the host's promised memory, MiB; negative gives back. */
+  memoryMb: number;
+};
+
+/**
+ * Applies the effects of one transaction. It locks the account and then the host until the transaction ends. Throws
+ * `fleet_capacity` when the host has no room for the memory (it may promise `overcommit` times what it has).
+ */
+export async function applyEffects(tx: Tx, effects: Effects, overcommit: number): Promise<void> {
+  const { hostId, memoryMb } = effects;
+  const [, isReserved] = await Promise.all([
+    changeAccount(tx, effects),
+    memoryMb > 0 ? reserveMemory(tx, hostId, memoryMb, overcommit) : true,
+    memoryMb < 0 ? releaseMemory(tx, hostId, -memoryMb) : undefined,
+  ]);
+  if (!isReserved) throw fleetIsFull(memoryMb);
+}
+
+/** Adds up the use of two changes. */
+export function addAmounts(a: Partial<Amounts>, b: Partial<Amounts>, sign: 1 | -1 = 1): Partial<Amounts> {
+  return Object.fromEntries(QUOTA_DIMENSIONS.map((name) => [name, (a[name] ?? 0) + sign * (b[name] ?? 0)]));
+}
+
+/**
+ * Writes entries of one account into its activity feed, in their order, in the transaction of what they tell.
+ *
+ * The entries of an account have strictly growing times, in the order in which they become visible: the account's row
+ * holds the last time and stays locked until the commit. So a reader that pages, or asks for what is newer than its last
+ * entry, never misses an entry that was written late.
+ */
+export function writeActivity(tx: Tx, accountId: string, entries: NewActivity[]): Promise<void> {
+  return changeAccount(tx, { accountId, entries, use: {} });
+}
+
+async function changeAccount(
+  tx: Tx,
+  { accountId, entries, use }: Pick<Effects, 'accountId' | 'entries' | 'use'>,
+): Promise<void> {
+  const moved = movedUse(use);
+  if (entries.length === 0) {
+    if (Object.keys(moved).length === 0) return;
+    await tx.updateTable('accounts').set(moved).where('id', '=', accountId).execute();
+    return;
+  }
+  const count = entries.length;
+  await tx
+    .with('clock', (db) =>
+      db
+        .updateTable('accounts')
+        .set({
+          ...moved,
+          // A millisecond for each entry; the last one has the account's time.
+          activity_at: sql<Date>`greatest(date_trunc('milliseconds', clock_timestamp()),
+            activity_at + interval '1 millisecond') + ${count - 1}::int * interval '1 millisecond'`,
+        })
+        .where('id', '=', accountId)
+        .returning(['id', 'activity_at']),
+    )
+    .insertInto('activity')
+    .columns(['account_id', 'created_at', 'id', 'category', 'action', 'actor', 'machine_id', 'metadata'])
+    .expression(
+      sql`select clock.id, clock.activity_at - (${count}::int - entry.position) * interval '1 millisecond',
+          entry.id, entry.category, entry.action, entry.actor, entry.machine_id, entry.metadata
+        from clock, rows from (
+          jsonb_to_recordset(${activityParameter(entries)}::jsonb)
+          as (id uuid, category text, action text, actor text, machine_id text, metadata jsonb)
+        ) with ordinality as entry (id, category, action, actor, machine_id, metadata, position)`,
+    )
+    .execute();
+}
+
+function movedUse(use: Partial<Amounts>): UpdateObject<Database, 'accounts'> {
+  const changes = QUOTA_DIMENSIONS.filter((dimension) => use[dimension]).map((dimension) => {
+    const column = `used_${dimension}` as const;
+    return [column, sql<number>`${sql.ref(column)} + ${use[dimension]}::int`] as const;
+  });
+  return Object.fromEntries(changes);
+}
