@@ -23,12 +23,15 @@ const INT8_OID = 20;
 
 /** Opens the pool as the role of the application; nothing is connected before the first query. */
 export function openDatabase(url: string, log: Log): Db {
-  return openPool(url, log, { role: APP_ROLE, size: POOL_SIZE });
+  return openPool(url, log, { role: APP_ROLE, size: POOL_SIZE, answerMs: ANSWER_MS });
 }
 
-/** Runs `work` as the owner of the tables, on a connection of its own. */
+/**
+ * Runs `work` as the owner of the tables, on a connection of its own. A statement may take as long as it needs, since a
+ * migration of a large table takes minutes; a database that is away is still noticed when the connection is opened.
+ */
 export async function asOwner<T>(url: string, log: Log, work: (owner: Db) => Promise<T>): Promise<T> {
-  const owner = openPool(url, log, { role: undefined, size: 2 });
+  const owner = openPool(url, log, { role: undefined, size: 2, answerMs: undefined });
   try {
     return await work(owner);
   } finally {
@@ -36,7 +39,10 @@ export async function asOwner<T>(url: string, log: Log, work: (owner: Db) => Pro
   }
 }
 
-function openPool(url: string, log: Log, { role, size }: { role: string | undefined; size: number }): Db {
+/** `answerMs`: how long a statement may take; undefined: as long as it needs. */
+type PoolOptions = { role: string | undefined; size: number; answerMs: number | undefined };
+
+function openPool(url: string, log: Log, { role, size, answerMs }: PoolOptions): Db {
   const types = {
     getTypeParser: (oid: number, format?: 'text' | 'binary') =>
       // Counts and byte counts stay far below 2^53.
@@ -49,8 +55,7 @@ function openPool(url: string, log: Log, { role, size }: { role: string | undefi
     // A statement is sent at once, also while the answer to an earlier one is on its way.
     pipeline: true,
     connectionTimeoutMillis: CONNECT_MS,
-    // A migration may take as long as it needs.
-    ...(role === undefined ? {} : { query_timeout: ANSWER_MS }),
+    ...(answerMs === undefined ? {} : { query_timeout: answerMs }),
     keepAlive: true,
     application_name: 'sandbar-control-plane',
     types: types as unknown as pg.CustomTypesConfig,

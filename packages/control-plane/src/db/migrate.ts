@@ -47,7 +47,7 @@ export async function migrate(db: Db): Promise<string[]> {
   });
 }
 
-/** Tries instead of waiting in the database, where a wait would run into the answer time-out of the pool. */
+/** Tries every 100 ms instead of waiting in the database, where the wait of a replica that was killed would go on. */
 async function acquireLock(lock: Db): Promise<void> {
   for (;;) {
     const { rows } = await sql<{ ok: boolean }>`select pg_try_advisory_lock(${LOCK_KEY}::bigint) as ok`.execute(lock);
