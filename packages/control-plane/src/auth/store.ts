@@ -1,5 +1,6 @@
 // SQL of sessions beyond what better-auth does: the one query of every request, and what ends without being asked.
 import { sql } from 'kysely';
+import { deleteInBatches } from '../db/batches.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { Caller } from '../http/route-config.ts';
 import { hashToken } from './cookie.ts';
@@ -28,8 +29,8 @@ export async function dropLinks(db: Db | Tx, accountId: string): Promise<void> {
   await db.deleteFrom('verifications').where('value', '=', accountId).execute();
 }
 
-/** Removes what has expired. */
-export async function sweepSessions(db: Db): Promise<void> {
-  await db.deleteFrom('sessions').where('expires_at', '<', sql<Date>`now()`).execute();
-  await db.deleteFrom('verifications').where('expires_at', '<', sql<Date>`now()`).execute();
+/** Removes the sessions and the links of mails that have expired, until `closing` is aborted. */
+export async function sweepSessions(db: Db, closing?: AbortSignal): Promise<void> {
+  await deleteInBatches(db, 'sessions', sql`expires_at < now()`, closing);
+  await deleteInBatches(db, 'verifications', sql`expires_at < now()`, closing);
 }

@@ -5,6 +5,7 @@
 // a whole bucket needs. The database's clock is the only one, so replicas need not agree on the time.
 import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
+import { deleteInBatches } from '../db/batches.ts';
 import type { Db } from '../db/database.ts';
 
 export type Verdict = {
@@ -52,9 +53,9 @@ export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdic
   };
 }
 
-/** Deletes the buckets that are full again: a row that is not there is a full bucket. */
-export async function sweepBuckets(db: Db): Promise<void> {
-  await db.deleteFrom('rate_buckets').where('full_at', '<', sql<Date>`now()`).execute();
+/** Deletes the buckets that are full again, until `closing` is aborted: a row that is not there is a full bucket. */
+export async function sweepBuckets(db: Db, closing?: AbortSignal): Promise<void> {
+  await deleteInBatches(db, 'rate_buckets', sql`full_at < now()`, closing);
 }
 
 async function readAhead(db: Db, key: string): Promise<number> {

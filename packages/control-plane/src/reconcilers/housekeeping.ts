@@ -1,29 +1,57 @@
-// What time alone makes superfluous: months of the feed and destroyed machines past the retention, old idempotency keys,
-// full rate buckets, sessions that ended. Every hour, and at the start; several replicas may do it at once.
+// Removes what is too old to be kept: months of the activity feed, machines that were destroyed longer ago than the
+// retention, idempotency keys, full rate buckets, and sessions that ended. Every hour, and at the start; several replicas
+// may do it at the same time.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
 import type { App } from '../app.ts';
 import { sweepSessions } from '../auth/store.ts';
+import { deleteInBatches } from '../db/batches.ts';
 import { asOwner } from '../db/database.ts';
 import { sweepBuckets } from '../rate-limits/store.ts';
 
 export const HOUSEKEEPING_MS = 3_600_000;
+/** When a sweep failed. */
+export const HOUSEKEEPING_RETRY_MS = 60_000;
 
-/** One round. */
-export async function keepHouse(app: App): Promise<void> {
-  const { databaseUrl, activityRetentionDays } = app.config;
-  const { made, dropped } = await asOwner(databaseUrl, app.log, (owner) => keepMonths(owner, activityRetentionDays));
-  if (made.length + dropped.length > 0) app.log.info({ made, dropped }, 'months of the activity feed');
-  await app.db
-    .deleteFrom('machines')
-    .where('state', '=', 'destroyed')
-    .where('destroyed_at', '<', oldestKept(new Date(), activityRetentionDays))
-    .execute();
-  // Kept at least 24 hours.
-  await app.db
-    .deleteFrom('idempotency_keys')
-    .where('created_at', '<', sql<Date>`now() - interval '24 hours'`)
-    .execute();
-  await sweepBuckets(app.db);
-  await sweepSessions(app.db);
+const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
+  ['months of the activity feed', sweepMonths],
+  ['destroyed machines', sweepMachines],
+  ['idempotency keys', sweepIdempotencyKeys],
+  ['rate buckets', ({ db, closing }) => sweepBuckets(db, closing)],
+  ['sessions', ({ db, closing }) => sweepSessions(db, closing)],
+];
+
+/** One round. A sweep that fails is logged and the later ones run all the same; false when one failed. */
+export async function keepHouse(app: App): Promise<boolean> {
+  let isComplete = true;
+  for (const [name, sweep] of SWEEPS) {
+    if (app.closing.aborted) break;
+    try {
+      await sweep(app);
+    } catch (err) {
+      isComplete = false;
+      app.log.warn({ err, sweep: name }, 'old rows could not be removed yet');
+    }
+  }
+  return isComplete;
+}
+
+async function sweepMonths({ config, log }: App): Promise<void> {
+  const { made, dropped } = await asOwner(config.databaseUrl, log, (owner) =>
+    keepMonths(owner, config.activityRetentionDays),
+  );
+  if (made.length + dropped.length > 0) log.info({ made, dropped }, 'months of the activity feed');
+}
+
+async function sweepMachines({ db, config, closing }: App): Promise<void> {
+  const oldest = oldestKept(new Date(), config.activityRetentionDays);
+  const isOld = sql`state = 'destroyed' and destroyed_at < ${oldest}`;
+  // The jobs would go with their machines; deleted before, they are bounded too.
+  await deleteInBatches(db, 'execs', sql`machine_id in (select id from machines where ${isOld})`, closing);
+  await deleteInBatches(db, 'machines', isOld, closing);
+}
+
+/** They are promised for 24 hours. */
+async function sweepIdempotencyKeys({ db, closing }: App): Promise<void> {
+  await deleteInBatches(db, 'idempotency_keys', sql`created_at < now() - interval '24 hours'`, closing);
 }

@@ -4,7 +4,7 @@ import type { App } from '../app.ts';
 import { compareWithHosts } from './drift.ts';
 import { createDueRunner } from './due.ts';
 import { FACTS_MS, refreshHosts } from './host-facts.ts';
-import { HOUSEKEEPING_MS, keepHouse } from './housekeeping.ts';
+import { HOUSEKEEPING_MS, HOUSEKEEPING_RETRY_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
 import { createSightings } from './sightings.ts';
 import { compareSnapshots } from './snapshots.ts';
@@ -26,11 +26,11 @@ export function startReconciler(app: App): Reconciler {
   const unknownMachines = createSightings();
   const volumes = { lost: createSightings(), unknown: createSightings() };
   const snapshots = { lost: createSightings(), unknown: createSightings() };
-  let houseKeptAt = Number.NEGATIVE_INFINITY;
+  let nextHousekeeping = 0;
   const housekeeping = async () => {
-    if (performance.now() - houseKeptAt < HOUSEKEEPING_MS) return;
-    await keepHouse(app);
-    houseKeptAt = performance.now();
+    if (performance.now() < nextHousekeeping) return;
+    const isComplete = await keepHouse(app);
+    nextHousekeeping = performance.now() + (isComplete ? HOUSEKEEPING_MS : HOUSEKEEPING_RETRY_MS);
   };
   const due = createDueRunner(app);
   const tasks: Task[] = [
