@@ -1,6 +1,7 @@
 // The account as its owner sees it, and the vocabulary of tiers and billing modes.
 import { type Static, Type } from 'typebox';
 import { OneOf, Timestamp, Uuid } from './fields.ts';
+import { EUR_PATTERN } from './patterns.ts';
 
 export const TIERS = ['free', 'payg', 'enterprise'] as const;
 export type Tier = (typeof TIERS)[number];
@@ -15,7 +16,7 @@ export const Account = Type.Object(
     email: Type.String(),
     tier: OneOf(TIERS),
     billing_mode: OneOf(BILLING_MODES),
-    balance: Type.String({ pattern: '^-?\\d+\\.\\d{6}$', description: 'EUR, six decimals.' }),
+    balance: Type.String({ pattern: EUR_PATTERN, description: 'EUR, six decimals.' }),
     created_at: Timestamp(),
   },
   { title: 'Account' },

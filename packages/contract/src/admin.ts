@@ -4,6 +4,7 @@ import { BILLING_MODES, type BillingMode, TIERS, type Tier } from './account.ts'
 import { KEY_SCOPES } from './api-key.ts';
 import { OneOf } from './fields.ts';
 import type { Isolation } from './machine.ts';
+import { EMAIL_PATTERN } from './patterns.ts';
 import { QUOTA_DIMENSIONS, type QuotaDimension } from './quota.ts';
 
 const strict = { additionalProperties: false };
@@ -21,7 +22,7 @@ export const OVERRIDE_MAX = 1_000_000_000;
 /** Tokens of a bucket are counted in microseconds. */
 export const RATE_MAX = 1_000_000;
 
-export const AdminEmail = Type.String({ minLength: 3, maxLength: 254, pattern: '^[^@\\s]+@[^@\\s]+$' });
+export const AdminEmail = Type.String({ minLength: 3, maxLength: 254, pattern: EMAIL_PATTERN });
 
 export const AccountCreate = Type.Object(
   {

@@ -1,6 +1,7 @@
 // Signing in to the dashboard: what its forms send. What they answer is the account, or nothing; the session itself is in
 // a cookie that no script can read.
 import { type Static, Type } from 'typebox';
+import { EMAIL_PATTERN } from './patterns.ts';
 
 const strict = { additionalProperties: false };
 
@@ -9,7 +10,7 @@ export const PASSWORD_BOUNDS = { minLength: 8, maxLength: 128 } as const;
 const Email = Type.String({
   minLength: 3,
   maxLength: 254,
-  pattern: '^[^@\\s]+@[^@\\s]+$',
+  pattern: EMAIL_PATTERN,
   description: 'In any case.',
 });
 const NewPassword = Type.String({ ...PASSWORD_BOUNDS });

@@ -2,6 +2,7 @@
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS } from './exec-bounds.ts';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+import { ABSOLUTE_PATH_PATTERN, BASE64_PATTERN } from './patterns.ts';
 
 export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
 export type JobStatus = (typeof JOB_STATUSES)[number];
@@ -39,9 +40,6 @@ export const Exec = Type.Object(
 );
 export type Exec = Static<typeof Exec>;
 
-/** The bits that the padding leaves over are zero: one text for the same bytes. */
-const BASE64 = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
-
 export const ExecCreate = Type.Object(
   {
     command: Type.Optional(
@@ -70,7 +68,7 @@ export const ExecCreate = Type.Object(
     cwd: Type.Optional(
       Type.String({
         maxLength: 4096,
-        pattern: '^/',
+        pattern: ABSOLUTE_PATH_PATTERN,
         description: "An absolute path. Default: the image's working directory, else the user's home.",
       }),
     ),
@@ -83,7 +81,7 @@ export const ExecCreate = Type.Object(
     ),
     stdin: Type.Optional(
       Type.String({
-        pattern: BASE64,
+        pattern: BASE64_PATTERN,
         maxLength: Math.ceil(EXEC_BOUNDS.stdinBytes / 3) * 4,
         contentEncoding: 'base64',
         description: 'Base64 (RFC 4648, with padding, no line breaks), up to 512 KiB decoded.',

@@ -1,5 +1,6 @@
 // Field types that several resources share, so that each has one definition, one description and one bound.
 import { type TSchema, Type } from 'typebox';
+import { ENV_NAME_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
 
 /** A UUID in lower case; version 7 where the service makes it, so that ids sort by time. */
 export const Uuid = (description?: string) =>
@@ -23,8 +24,8 @@ export const Environment = (description: string) =>
   Type.Unsafe<Record<string, string>>({
     type: 'object',
     maxProperties: 1024,
-    propertyNames: { pattern: '^[^=\\u0000]+$', description: 'not empty and hold no "="' },
-    additionalProperties: { type: 'string', pattern: '^[^\\u0000]*$' },
+    propertyNames: { pattern: ENV_NAME_PATTERN },
+    additionalProperties: { type: 'string', pattern: NO_NUL_PATTERN },
     description,
   });
 

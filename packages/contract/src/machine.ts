@@ -1,6 +1,7 @@
 // The machine: its public shape, what a create may ask for, and the table of its states.
 import { type Static, Type } from 'typebox';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+import { IDEMPOTENCY_KEY_PATTERN } from './patterns.ts';
 
 export const MACHINE_STATES = ['pending', 'provisioning', 'running', 'stopped', 'error', 'destroyed'] as const;
 export type MachineState = (typeof MACHINE_STATES)[number];
@@ -218,7 +219,7 @@ export const MachineParams = Type.Object({ id: Uuid('The machine.') });
 export const MachineCreateHeaders = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({
-      pattern: '^[\\x20-\\x7e]{1,255}$',
+      pattern: IDEMPOTENCY_KEY_PATTERN,
       description:
         '1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate.',
     }),

@@ -2,6 +2,7 @@
 // deleted with preserve_storage.
 import { type Static, Type } from 'typebox';
 import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
+import { MOUNT_PATH_PATTERN } from './patterns.ts';
 
 export const VOLUME_KINDS = ['data', 'root'] as const;
 export type VolumeKind = (typeof VOLUME_KINDS)[number];
@@ -28,9 +29,6 @@ export const VOLUME_BOUNDS = {
   perMachine: 8,
   mountPathLength: 255,
 } as const;
-
-/** Absolute and in its shortest form: no empty part, no `.` or `..`, no control character, no `/` at the end. */
-export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+)+$';
 
 /** Folders that a machine cannot do without as they are: nothing is mounted over them or below them. */
 export const UNMOUNTABLE = ['/proc', '/sys', '/dev', '/run'] as const;

@@ -46,6 +46,18 @@ describe('host API', () => {
     return path === HOST_PATHS.volume || path === HOST_PATHS.snapshot ? 'DELETE' : 'GET';
   };
 
+  it('a job may have variables of any name', async () => {
+    const url = `/v1/machines/${ID}/jobs/${JOB}`;
+    const payload = '{"command":"env","timeout_sec":10,"env":{"__proto__":"a","constructor":"b"}}';
+    const started = await server.inject({
+      method: 'PUT',
+      url,
+      payload,
+      headers: { 'content-type': 'application/json' },
+    });
+    assert.equal(started.statusCode, 201, started.payload);
+  });
+
   it('a malformed call is a validation_error, an unknown path is not taken for an absent machine', async () => {
     const bad = await server.inject({ method: 'PUT', url: `/v1/machines/${ID}`, payload: { generation: 0 } });
     assert.deepEqual([bad.statusCode, bad.json().code], [400, 'validation_error']);

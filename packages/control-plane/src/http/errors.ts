@@ -33,9 +33,9 @@ export function toServiceError(error: unknown): ServiceError {
   }
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {
-    // An id that cannot exist is simply absent.
-    if (validationContext === 'params') return new ServiceError('not_found', 'There is no such resource.');
-    return new ServiceError('validation_error', describeFailure(validation, validationContext));
+    // There is nothing under an id that no resource can have, so it is a 404 like any other absent id.
+    const code = validationContext === 'params' ? 'not_found' : 'validation_error';
+    return new ServiceError(code, describeFailure(validation, validationContext));
   }
   const known = FASTIFY_ERRORS[code ?? ''];
   if (known) return new ServiceError(known[0], known[1]);

@@ -107,9 +107,13 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   return server;
 }
 
-/** Fastify's own parser, except that an empty body is no body: many clients name a content type and send nothing. */
+/**
+ * Fastify's own parser, except that an empty body is no body: many clients name a content type and send nothing. The names
+ * `__proto__` and `constructor` are let through: JSON.parse makes them ordinary properties, the schemas refuse them as fields,
+ * and in metadata they are a client's own. Nothing behind may assign a client's names to an object one by one.
+ */
 function installJsonParser(server: FastifyInstance): void {
-  const parse = server.getDefaultJsonParser('error', 'error');
+  const parse = server.getDefaultJsonParser('ignore', 'ignore');
   server.removeContentTypeParser('application/json');
   server.addContentTypeParser<string>('application/json', { parseAs: 'string' }, (request, text, done) => {
     if (text === '') done(null, undefined);

@@ -1,6 +1,6 @@
 // What a validator found, as one sentence that names the field and what it allows. Values are never quoted: they may be
 // secret, or large.
-import { MOUNT_PATH_PATTERN } from '@sandbar/contract/volume.ts';
+import { describeText } from '@sandbar/contract/patterns.ts';
 import type { FastifySchemaValidationError } from 'fastify';
 
 type Schema = Record<string, unknown>;
@@ -57,15 +57,8 @@ const describeType = (schema: Schema) => (type: unknown) =>
   type === 'null' ? 'null' : describeSchema({ ...schema, type });
 
 function describeString(schema: Schema): string {
-  if (schema.format === 'uuid') return 'a UUID';
-  if (schema.format !== undefined) return `a string of format ${String(schema.format)}`;
   const lengths = between(schema.minLength, schema.maxLength, ' characters');
-  if (schema.pattern === '^/') return `an absolute path${lengths}`;
-  if (schema.pattern === MOUNT_PATH_PATTERN) {
-    return `an absolute path${lengths} in its shortest form: no "." or ".." in it, no control character, no "/" at its end`;
-  }
-  if (schema.contentEncoding === 'base64') return `base64 (RFC 4648, with padding, no line breaks)${lengths}`;
-  return schema.pattern === undefined ? `a string${lengths}` : `a string${lengths} matching ${String(schema.pattern)}`;
+  return describeText(schema, lengths) ?? `a string${lengths}`;
 }
 
 /** The fields of which a `oneOf` of `required` wants one. */

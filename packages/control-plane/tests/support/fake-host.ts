@@ -208,7 +208,11 @@ export class FakeHost {
   }
 
   async listen(): Promise<void> {
-    const server = fastify({ forceCloseConnections: true });
+    const server = fastify({
+      forceCloseConnections: true,
+      onProtoPoisoning: 'ignore',
+      onConstructorPoisoning: 'ignore',
+    });
     this.#server = server;
     server.setErrorHandler((error, _request, reply) => {
       const told = error instanceof ServiceError ? error : new ServiceError('internal_error', String(error));

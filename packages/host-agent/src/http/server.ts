@@ -59,6 +59,9 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_LIMIT_BYTES,
+    // A variable of a job may have any name.
+    onProtoPoisoning: 'ignore',
+    onConstructorPoisoning: 'ignore',
     forceCloseConnections: true,
     ajv: { customOptions: { removeAdditional: false } },
   }).withTypeProvider<TypeBoxTypeProvider>();

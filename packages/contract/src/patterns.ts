@@ -1,0 +1,57 @@
+// The patterns and formats of text fields, each with what it allows in words: a refusal shows a person the words, never a
+// regular expression.
+
+export const EMAIL_PATTERN = '^[^@\\s]+@[^@\\s]+$';
+export const HOSTNAME_PATTERN = '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$';
+export const EUR_PATTERN = '^-?\\d+\\.\\d{6}$';
+export const IDEMPOTENCY_KEY_PATTERN = '^[\\x20-\\x7e]{1,255}$';
+export const ENV_NAME_PATTERN = '^[^=\\u0000]+$';
+export const NO_NUL_PATTERN = '^[^\\u0000]*$';
+export const ABSOLUTE_PATH_PATTERN = '^/';
+/** Absolute and in its shortest form: no empty part, no `.` or `..`, no control character, no `/` at the end. */
+export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+)+$';
+/** The bits that the padding leaves over are zero: one text for the same bytes. */
+export const BASE64_PATTERN = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
+
+/** Words behind "must be". The bounds of the length come between `kind` and `rule`. */
+type Words = { kind: string; rule?: string };
+
+const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
+  [EMAIL_PATTERN, { kind: 'an email address', rule: ' such as name@example.com' }],
+  [
+    HOSTNAME_PATTERN,
+    { kind: 'a host name of at most 63 lower-case letters, digits and hyphens', rule: ', no hyphen first or last' },
+  ],
+  [EUR_PATTERN, { kind: 'an amount in EUR with six decimals such as 12.340000' }],
+  [IDEMPOTENCY_KEY_PATTERN, { kind: 'a text of 1 to 255 printable ASCII characters' }],
+  [ENV_NAME_PATTERN, { kind: 'a name that is not empty and has no "=" and no NUL character in it' }],
+  [NO_NUL_PATTERN, { kind: 'a string', rule: ' without NUL characters' }],
+  [ABSOLUTE_PATH_PATTERN, { kind: 'an absolute path' }],
+  [
+    MOUNT_PATH_PATTERN,
+    {
+      kind: 'an absolute path',
+      rule: ' in its shortest form: no "." or ".." in it, no control character, no "/" at its end',
+    },
+  ],
+  [BASE64_PATTERN, { kind: 'base64 (RFC 4648, with padding, no line breaks)' }],
+]);
+
+/** Their lengths follow from the format and are not said. */
+const FORMAT_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
+  ['uuid', 'a UUID, such as 019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65'],
+  ['date-time', 'a date and time as in RFC 3339, such as 2026-01-02T03:04:05Z'],
+  ['ipv4', 'an IPv4 address, such as 10.200.0.2'],
+]);
+
+/**
+ * What a string of this pattern or format is, in words. `lengths` are the bounds of its length, such as " of at most 9
+ * characters", or empty. Undefined when it has no pattern and no format. A test fails for one that is not listed here.
+ */
+export function describeText(
+  { pattern, format }: { pattern?: unknown; format?: unknown },
+  lengths: string,
+): string | undefined {
+  const words = PATTERN_WORDS.get(pattern);
+  return words === undefined ? FORMAT_WORDS.get(format) : `${words.kind}${lengths}${words.rule ?? ''}`;
+}
