@@ -29,6 +29,30 @@ describe('api keys', () => {
     assert.equal((await bed.api('GET', '/v1/api-keys', { key: null })).status, 401);
   });
 
+  test('each refusal says what to send instead, and that works', async () => {
+    const body = { name: 'ci', scope: 'full' };
+    const withKey = await bed.api('POST', '/v1/api-keys', { body });
+    assert.equal(
+      withKey.json.detail,
+      'This operation needs a dashboard session, not an API key: sign in with POST /v1/auth/sign-in, then send the cookie of ' +
+        `its answer and the header Origin: ${TEST_ORIGIN} instead of Authorization. Or ask the operator of this service, who ` +
+        'makes keys with `sandbar admin account key`.',
+    );
+    const withNothing = await bed.api('POST', '/v1/api-keys', { key: null, body });
+    assert.equal(withNothing.status, 401);
+    assert.match(withNothing.json.detail, /needs a dashboard session: sign in with POST \/v1\/auth\/sign-in/);
+    const withoutOrigin = await bed.api('POST', '/v1/api-keys', { key: null, body, headers: { cookie } });
+    assert.equal(withoutOrigin.status, 403);
+    assert.equal(
+      withoutOrigin.json.detail,
+      `A change with a dashboard session needs the header Origin: ${TEST_ORIGIN}. Browsers send it; other programs must add it.`,
+    );
+    const headers = { cookie, origin: TEST_ORIGIN };
+    assert.equal((await bed.api('POST', '/v1/api-keys', { key: null, body, headers })).status, 201);
+    const signOut = await bed.api('POST', '/v1/auth/sign-out');
+    assert.match(signOut.json.detail, /^This operation needs a dashboard session.* instead of Authorization\.$/);
+  });
+
   test('a key is shown once and works with its scope', async () => {
     const made = await make({ name: 'a name', scope: 'read' });
     assert.equal(made.status, 201, made.text);

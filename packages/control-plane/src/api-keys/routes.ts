@@ -16,6 +16,8 @@ import { createKey, listKeys, revokeKey } from './manage.ts';
 
 const tags = ['Account'];
 
+const sessionHint = 'Or ask the operator of this service, who makes keys with `sandbar admin account key`.';
+
 const exampleKey: ApiKey = {
   id: '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20',
   name: 'ci',
@@ -40,7 +42,7 @@ export function addApiKeyRoutes(untyped: FastifyInstance, app: App): void {
       querystring: ApiKeyListQuery,
       response: { 200: ApiKeyList },
     },
-    config: { access: 'session', examples: { response: { api_keys: [exampleKey] } } },
+    config: { access: 'session', sessionHint, examples: { response: { api_keys: [exampleKey] } } },
     handler: async (request) => {
       const { rows, cursor } = await listKeys(app, callerOf(request).accountId, request.query);
       return { api_keys: rows, ...cursor };
@@ -53,13 +55,16 @@ export function addApiKeyRoutes(untyped: FastifyInstance, app: App): void {
     schema: {
       operationId: 'createApiKey',
       summary: 'Make an API key',
-      description: 'The key is in this answer and never again. An account has at most 100.',
+      description:
+        'The key is in this answer and never again. An account has at most 100. Needs a dashboard session: sign in first; an ' +
+        'API key makes no other.',
       tags,
       body: ApiKeyCreate,
       response: { 201: NewApiKey },
     },
     config: {
       access: 'session',
+      sessionHint,
       errors: ['conflict'],
       examples: {
         request: { name: 'ci', scope: 'full' },
@@ -81,7 +86,7 @@ export function addApiKeyRoutes(untyped: FastifyInstance, app: App): void {
       params: ApiKeyParams,
       response: { 204: NoContent },
     },
-    config: { access: 'session' },
+    config: { access: 'session', sessionHint },
     handler: async (request, reply) => {
       await revokeKey(app, callerOf(request).accountId, request.params.id);
       return reply.code(204).send();

@@ -11,8 +11,8 @@ export function requireOwnOrigin(request: FastifyRequest, publicUrl: string): vo
   throw new ServiceError(
     'forbidden',
     origin === undefined
-      ? 'With a dashboard session this operation needs the header Origin. Programs use an API key.'
-      : 'This operation was asked for by a page of another origin.',
+      ? `A change with a dashboard session needs the header Origin: ${publicUrl}. Browsers send it; other programs must add it.`
+      : `The header Origin names another site than this service, which is ${publicUrl}.`,
   );
 }
 

@@ -21,15 +21,24 @@ export function installAuth(server: FastifyInstance, app: App): void {
     // Without a route it is a 404, which needs no credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, secret, request);
-    if (access === 'session' && caller.via !== 'session') {
-      throw new ServiceError('forbidden', 'This operation accepts a dashboard session only, not an API key.');
-    }
+    if (access === 'session' && caller.via !== 'session') throw keyIsNotEnough(app, request);
     if (access === 'full' && caller.scope !== 'full') {
       throw new ServiceError('forbidden', 'This key has scope read; the operation needs scope full.');
     }
     request.caller = caller;
   });
 }
+
+function keyIsNotEnough(app: App, request: FastifyRequest): ServiceError {
+  const { sessionHint = '' } = request.routeOptions.config;
+  return new ServiceError(
+    'forbidden',
+    `This operation needs a dashboard session, not an API key: ${howToSignIn(app)} instead of Authorization. ${sessionHint}`.trimEnd(),
+  );
+}
+
+const howToSignIn = (app: App): string =>
+  `sign in with POST /v1/auth/sign-in, then send the cookie of its answer and the header Origin: ${app.config.auth.publicUrl}`;
 
 const BEARER = /^Bearer +(\S+)$/i;
 
@@ -38,7 +47,12 @@ async function authenticate(app: App, secret: string, request: FastifyRequest): 
   const { authorization, cookie } = request.headers;
   if (authorization) return authenticateKey(app, authorization);
   if (hasSessionCookie(cookie)) return authenticateSession(app, secret, request);
-  throw new ServiceError('unauthenticated', 'The request needs the header Authorization: Bearer <API key>.');
+  throw new ServiceError(
+    'unauthenticated',
+    request.routeOptions.config.access === 'session'
+      ? `This operation needs a dashboard session: ${howToSignIn(app)}.`
+      : 'The request needs the header Authorization: Bearer <API key>.',
+  );
 }
 
 async function authenticateSession(app: App, secret: string, request: FastifyRequest): Promise<Caller> {

@@ -37,6 +37,8 @@ declare module 'fastify' {
     examples?: Examples;
     /** The answer also comes as server-sent events when the client asks for them. */
     producesEvents?: boolean;
+    /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
+    sessionHint?: string;
     /** No body at all means an empty object. */
     bodyIsOptional?: boolean;
     /** The route is no part of the strict JSON API (files, redirects): queries and bodies are its own business. */
