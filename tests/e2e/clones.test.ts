@@ -62,7 +62,7 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
   const clones: Machine[] = [];
   after(() => Promise.all(clones.map(({ id }) => destroyMachine(id))));
 
-  it(`CLN-1, CLN-3: ${COUNT} clones differ in identity, address and randomness, and know the time`, async () => {
+  it(`${COUNT} clones differ in identity, address and randomness, and know the time (CLN-1, CLN-3)`, async () => {
     clones.push(...(await createClones(COUNT, AT_ONCE, SMALL)));
     const seen = new Map<string, Map<string, string>>();
     for (let at = 0; at < COUNT; at += AT_ONCE)
@@ -86,7 +86,7 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
     }
   });
 
-  it('CLN-2, CLN-3: nothing of the template or of another machine is left in a clone, and nothing else runs', async () => {
+  it('nothing of the template or of another machine is left in a clone, and nothing else runs (CLN-2, CLN-3)', async () => {
     for (const { id, private_ip } of clones.slice(0, AT_ONCE)) {
       const network = String(private_ip).split('.').slice(0, 2).join('\\.');
       const like = [
@@ -144,7 +144,7 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
     }
   });
 
-  it('CLN-4: the disks of ten clones that wrote pass fsck', async () => {
+  it('the disks of ten clones that wrote pass fsck (CLN-4)', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sandbar-fsck-'));
     try {
       for (const { id } of clones.slice(0, 10)) {

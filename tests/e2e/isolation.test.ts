@@ -45,11 +45,11 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
   });
   after(() => Promise.all([machine, other].map(({ id }) => destroyMachine(id))));
 
-  it('ISO-1: a machine says how it is isolated', async () => {
+  it('a machine says how it is isolated (ISO-1)', async () => {
     assert.match((await getMachine(machine.id)).isolation, /^(kvm|emulated)$/);
   });
 
-  it('ISO-2: every thread of QEMU is of a uid and gid of its own, without groups, capabilities or a way to new ones', () => {
+  it('every thread of QEMU is of a uid and gid of its own, without groups, capabilities or a way to new ones (ISO-2)', () => {
     const uids = [machine, other].map(({ id }) => {
       const pid = qemuPidOf(id);
       const uid = String(vmOf(id).uid);
@@ -69,7 +69,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     assert.notEqual(uids[0], uids[1]);
   });
 
-  it('ISO-3: a clone takes its state as a descriptor, under the whole sandbox', () => {
+  it('a clone takes its state as a descriptor, under the whole sandbox (ISO-3)', () => {
     const argv = readFileSync(`/proc/${qemuPidOf(machine.id)}/cmdline`, 'utf8').split('\0');
     const after = (name: string) => argv[argv.indexOf(name) + 1];
     assert.equal(after('-incoming'), 'defer');
@@ -80,7 +80,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     );
   });
 
-  it('ISO-4: no clone can write the memory of its template, through any descriptor', async () => {
+  it('no clone can write the memory of its template, through any descriptor (ISO-4)', async () => {
     const pid = qemuPidOf(machine.id);
     const memories = [...descriptorsOf(pid)].filter(([, what]) => what.startsWith('/memfd:'));
     assert.ok(memories.length > 0, 'its memory is a sealed file');
@@ -101,7 +101,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     assert.equal(vmOf(machine.id).templateKey, vmOf(other.id).templateKey, 'both came from it');
   });
 
-  it('ISO-5: its root is its own, with its own files and no others', async () => {
+  it('its root is its own, with its own files and no others (ISO-5)', async () => {
     const pid = qemuPidOf(machine.id);
     const root = `/proc/${pid}/root`;
     const namespaces = (of: number | 'self') =>
@@ -167,7 +167,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     );
   });
 
-  it('ISO-5: its environment is empty and its descriptors are of the few kinds that it needs', () => {
+  it('its environment is empty and its descriptors are of the few kinds that it needs (ISO-5)', () => {
     const pid = qemuPidOf(machine.id);
     assert.equal(readFileSync(`/proc/${pid}/environ`, 'utf8'), '');
     const expected = [
@@ -183,7 +183,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     assert.deepEqual(strange, []);
   });
 
-  it("ISO-7: its sockets are its own: another machine's uid does not open them, also from inside its folder", () => {
+  it("its sockets are its own: another machine's uid does not open them, also from inside its folder (ISO-7)", () => {
     const folder = runDirOf(machine.id);
     assert.equal(statSync(folder).mode & 0o777, 0o700);
     const connect =
@@ -201,7 +201,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     assert.equal(asUid(vmOf(machine.id).uid, 'qmp.sock'), 'open', 'and its own uid does');
   });
 
-  it('ISO-6: CPU, memory and processes are limited by its own control group', () => {
+  it('CPU, memory and processes are limited by its own control group (ISO-6)', () => {
     const read = (...file: Parameters<typeof cgroupFile>) => readFileSync(cgroupFile(...file), 'utf8').trim();
     const memory = Number(read(machine.id, 'memory', 'memory.limit_in_bytes', 'memory.max'));
     assert.ok(memory >= 256 * MIB && memory <= 1024 * MIB, String(memory));
@@ -214,7 +214,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     }
   });
 
-  it('ISO-6: what a guest prints on its console fills nothing', async () => {
+  it('what a guest prints on its console fills nothing (ISO-6)', async () => {
     // 1 MiB and not 1 GiB: an emulated serial port takes a second for it. It is sixteen times what is kept.
     const resident = residentMb(qemuPidOf(machine.id));
     const { code } = await sh(machine.id, `head -c ${MIB} /dev/zero | tr '\\0' x > /dev/console`);
@@ -223,7 +223,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     assert.ok(residentMb(qemuPidOf(machine.id)) < resident + 32);
   });
 
-  it('ISO-6, CTL-6: a QEMU that outgrows its memory is killed alone, and its machine says why', async () => {
+  it('a QEMU that outgrows its memory is killed alone, and its machine says why (ISO-6, CTL-6)', async () => {
     const doomed = await createClone(SMALL);
     try {
       const job = await startExec(doomed.id, { command: 'sleep 1000' });
@@ -260,7 +260,7 @@ frames = (b"\\0\\0\\x08\\x06\\0\\0\\0\\0\\0" + b"12345678") * 1900
 while True: os.write(fd, frames)`,
     ],
   ] as const) {
-    it(`ISO-10, ISO-11: a guest that takes its agent's channel and sends ${what} harms only itself`, async () => {
+    it(`a guest that takes its agent's channel and sends ${what} harms only itself (ISO-10, ISO-11)`, async () => {
       const hostile = await createClone(SMALL);
       const agent = pidOf('host-agent');
       try {

@@ -36,7 +36,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
   });
   after(() => Promise.all([machine, other].map(({ id }) => destroyMachine(id))));
 
-  it('NET-1: two machines do not reach each other, on the bridge or through the host, either way', async () => {
+  it('two machines do not reach each other, on the bridge or through the host, either way (NET-1)', async () => {
     for (const [from, to] of [
       [machine, other],
       [other, machine],
@@ -57,7 +57,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
     }
   });
 
-  it('NET-1, NET-2: root in a machine that takes another address or MAC is not heard, and its neighbour keeps its own', async () => {
+  it('root in a machine that takes another address or MAC is not heard, and its neighbour keeps its own (NET-1, NET-2)', async () => {
     const [own, stolen] = [addressOf(machine), addressOf(other)];
     const free = own.replace(/\d+\.\d+$/, '250.250');
     const asked = `dns ${gateway}`;
@@ -79,7 +79,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
     assert.equal(await greetingOf(machine), 'hello\n');
   });
 
-  it("NET-3: no port of the host is reached on any of its addresses, nor a cloud's metadata; names are answered", async () => {
+  it("no port of the host is reached on any of its addresses, nor a cloud's metadata; names are answered (NET-3)", async () => {
     let heard = 0;
     const server = createServer((socket) => {
       heard++;
@@ -113,7 +113,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
     }
   });
 
-  it('NET-4, NET-5: who gets the address of a machine that is gone gets its rules, and none of its connections', async () => {
+  it('who gets the address of a machine that is gone gets its rules, and none of its connections (NET-4, NET-5)', async () => {
     const old = await createMachine(SMALL);
     const address = addressOf(old);
     await startExec(old.id, { argv: ['python3', '-c', LISTENER] });

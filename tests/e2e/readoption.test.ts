@@ -52,7 +52,7 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
     ['kill -9 of the host agent and the control plane', ['host-agent', 'control-plane'], 'SIGKILL'],
     ['an upgrade of the host agent', ['host-agent'], 'SIGTERM'],
   ] as const) {
-    it(`NET-4, CTL-3: ${what} leaves VMs, jobs, uids, taps and rules as they were, and nothing else`, async () => {
+    it(`${what} leaves VMs, jobs, uids, taps and rules as they were, and nothing else (NET-4, CTL-3)`, async () => {
       const jobs = await Promise.all(machines.map(({ id }) => startExec(id, { command: COUNTER })));
       const before = machines.map(factsOf);
       await restart(names, signal);
@@ -99,7 +99,7 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
     }
   });
 
-  it('CTL-6: what ends while no agent is there is found ended: error with a reason and its job lost, or stopped', async () => {
+  it('what ends while no agent is there is found ended: error with a reason and its job lost, or stopped (CTL-6)', async () => {
     const [doomed, sleepy] = await Promise.all([createMachine(SMALL), createMachine(SMALL)]);
     try {
       const job = await startExec(doomed.id, { command: 'sleep 1000' });

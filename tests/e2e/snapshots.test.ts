@@ -38,7 +38,7 @@ describe('snapshots', () => {
   const take = (of: Machine, body: object = {}) =>
     expectStatus<Snapshot>(201, 'POST', `/v1/machines/${of.id}/snapshots`, body);
 
-  it('CLN-4 a machine goes back to what was on its disk, running or stopped, and its volume stays as it is', async () => {
+  it('a machine goes back to what was on its disk, running or stopped, and its volume stays as it is (CLN-4)', async () => {
     const volume = await expectStatus<Volume>(201, 'POST', '/v1/volumes', { size_gb: 5 });
     await expectStatus(200, 'POST', `/v1/volumes/${volume.id}/attach`, { machine_id: machine.id, mount_path: '/data' });
     await sh(machine.id, 'echo before > /root/file; echo before > /data/file');
@@ -119,7 +119,7 @@ describe('snapshots', () => {
     assert.equal((await sh(oldest.id, 'cat /root/log')).stdout, '0\n');
   });
 
-  it('CLN-1 CLN-2 CLN-4 machines made from a memory snapshot go on where it was, with an identity of their own', async () => {
+  it('machines made from a memory snapshot go on where it was, with an identity of their own (CLN-1, CLN-2, CLN-4)', async () => {
     const source = await newMachine();
     const count = 'i=0; while true; do i=$((i+1)); echo $i > /run/count; sleep 0.1; done';
     await startExec(source.id, { command: count });

@@ -127,7 +127,7 @@ func TestMachineFromASnapshotOfMemoryIsAnother(t *testing.T) {
 		h.expect(200, "GET", "/healthz", nil)
 	}
 	if random[0] == random[1] {
-		t.Errorf("CLN-1: two machines draw the same: %s", random[0])
+		t.Errorf("two machines draw the same (CLN-1): %s", random[0])
 	}
 }
 

@@ -1,4 +1,4 @@
-// CTL-3: the control plane is killed, as a process, in the middle of every operation at once; the next one brings them all
+// The control plane is killed, as a process, in the middle of every operation at once; the next one brings them all
 // to an end within 30 s, whatever the host makes of the calls of the dead one, and however late.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -215,7 +215,7 @@ async function expectEnds(begun: readonly UnderWay[]): Promise<void> {
   });
 }
 
-describe('CTL-3: kill -9 of the control plane', () => {
+describe('kill -9 of the control plane (CTL-3)', () => {
   it('while every operation waits for the host: all end within 30 s, and the host’s late calls change nothing', async () => {
     const first = await startPlane();
     const begun = await beginAll(first, ['hang', 'hangAfter']);

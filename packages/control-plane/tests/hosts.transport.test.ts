@@ -35,7 +35,7 @@ describe('a host agent that dies', () => {
     rmSync(dir, { recursive: true, force: true });
   });
 
-  it('CTL-3: of a request that it had read may have acted, and of a later one certainly not', async () => {
+  it('of a request that it had read may have acted, and of a later one certainly not (CTL-3)', async () => {
     const client = createHostClient(socketPath);
     const ask = () => client.deleteVolume('0195a1b2-c3d4-7890-abcd-ef0123456789');
     const fate = (mayHaveActed: boolean) => (error: unknown) =>

@@ -12,7 +12,7 @@ const { db } = bed.plane.app;
 const stateOf = async (id: string) =>
   (await db.selectFrom('machines').select('state').where('id', '=', id).executeTakeFirst())?.state;
 
-it('CTL-3: a host call that hangs keeps no other machine from its end', async () => {
+it('a host call that hangs keeps no other machine from its end (CTL-3)', async () => {
   const [hanging, dying] = [(await api('POST', '/v1/machines')).json.id, (await api('POST', '/v1/machines')).json.id];
   const before = host.calls.length;
   host.fault('ensure', 'hang');
@@ -30,7 +30,7 @@ it('CTL-3: a host call that hangs keeps no other machine from its end', async ()
   await checkAll(bed);
 });
 
-it('CTL-3: a machine that its host always refuses keeps no other machine from its end', async () => {
+it('a machine that its host always refuses keeps no other machine from its end (CTL-3)', async () => {
   const lost = (await api('POST', '/v1/machines')).json.id;
   const [refused, stray] = [uuidv7(), uuidv7()];
   host.refused.add(refused);

@@ -316,7 +316,7 @@ describe('host and rows', () => {
     for (const id of ids) assert(host.machines.delete(id), 'it is still there');
   });
 
-  it('CTL-3: a host that forgot a change, since its power failed, is believed about the end', async () => {
+  it('a host that forgot a change, since its power failed, is believed about the end (CTL-3)', async () => {
     for (const [status, state] of [
       ['stopped', 'stopped'],
       ['failed', 'error'],
@@ -333,7 +333,7 @@ describe('host and rows', () => {
     }
   });
 
-  it('CTL-6: a machine that died is never replaced, whoever is restarted', async () => {
+  it('a machine that died is never replaced, whoever is restarted (CTL-6)', async () => {
     const id = await create();
     const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
     host.end(id, 'failed', 'QEMU was killed.');
@@ -354,7 +354,7 @@ describe('host and rows', () => {
     await checkAll(bed);
   });
 
-  it('CTL-6: a machine that powered itself off is stopped, by the host, with its jobs lost, and stays so', async () => {
+  it('a machine that powered itself off is stopped, by the host, with its jobs lost, and stays so (CTL-6)', async () => {
     const id = await create();
     const job = (await api('POST', `/v1/machines/${id}/execs`, { body: { command: 'sleep' } })).json.id;
     host.end(id, 'stopped', null);

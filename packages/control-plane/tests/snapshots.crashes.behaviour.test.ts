@@ -1,4 +1,4 @@
-// CTL-3: the process that works on a snapshot, or that makes a machine from one or from a kept root disk, dies between any
+// The process that works on a snapshot, or that makes a machine from one or from a kept root disk, dies between any
 // two of its steps, statements and host calls alike, or never hears the answer to one. It, or two other replicas, bring it
 // to one of the ends it may have; then rows, quotas, feed and host say the same.
 import assert from 'node:assert/strict';
@@ -263,7 +263,7 @@ const MOST_STEPS = 80;
 const FATES: Fate[] = ['dies', 'loses the answer'];
 
 for (const fate of FATES) {
-  describe(`CTL-3: a process that ${fate} at any step of`, () => {
+  describe(`a process that ${fate} at any step of an operation on a snapshot (CTL-3)`, () => {
     for (const { name, prepare, fault, act, story, ends } of CHANGES) {
       it(`${name}: it ends as ${ends.join(' or as ')}`, async () => {
         const seen = new Set<string>();

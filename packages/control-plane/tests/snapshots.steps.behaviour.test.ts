@@ -1,4 +1,4 @@
-// CTL-2: every step of what is done with snapshots and kept root disks may fail, come again and be undone twice; afterwards
+// Every step of what is done with snapshots and kept root disks may fail, come again and be undone twice; afterwards
 // the rows, the quotas and the host say the same, and what is not done has left nothing.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
@@ -189,7 +189,7 @@ const FAULTS: [name: string, fault: Fault, times: number][] = [
   ['acts and drops, until it is mended', 'dropAfter', Number.POSITIVE_INFINITY],
 ];
 
-describe('CTL-2: a step of', () => {
+describe('each step of an operation on a snapshot (CTL-2)', () => {
   for (const act of ACTS) {
     for (const step of act.steps) {
       for (const [name, fault, times] of FAULTS) {

@@ -1,4 +1,4 @@
-// CTL-2, CTL-4, CTL-5: every step of every operation may fail, come again and be undone twice, and a delete is accepted in
+// Every step of every operation may fail, come again and be undone twice, and a delete is accepted in
 // every state whatever the host does; afterwards quotas, reservations, rows and the host say the same.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
@@ -112,7 +112,7 @@ const FAULTS: [name: string, fault: Fault, times: number][] = [
   ['acts and drops, until it is mended', 'dropAfter', Number.POSITIVE_INFINITY],
 ];
 
-describe('CTL-2: a step of', () => {
+describe('each step of an operation on a machine (CTL-2)', () => {
   for (const operation of OPERATIONS) {
     for (const [name, fault, times] of FAULTS) {
       it(`${operation.name} ${name}, then all of its steps come again: nothing is left half made`, async () => {
@@ -273,7 +273,7 @@ const DELETE_FAULTS: [string, Fault | undefined][] = [
   ['acts and hangs', 'hangAfter'],
 ];
 
-describe('CTL-4: a delete of a machine that is', () => {
+describe('a delete in each state of a machine (CTL-4)', () => {
   for (const state of STATES) {
     for (const [name, fault] of DELETE_FAULTS) {
       for (const keep of [false, true]) {
@@ -315,7 +315,7 @@ describe('CTL-4: a delete of a machine that is', () => {
   }
 });
 
-describe('CTL-5: what comes late', () => {
+describe('what comes late (CTL-5)', () => {
   it('a stop whose operation lost its claim does not end the machine that was started since', async () => {
     const id = await create();
     await underWay(() => api('POST', `/v1/machines/${id}/stop`));

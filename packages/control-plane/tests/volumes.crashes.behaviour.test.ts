@@ -1,4 +1,4 @@
-// CTL-3: the process that changes a volume dies between any two of its steps, statements and host calls alike, or never
+// The process that changes a volume dies between any two of its steps, statements and host calls alike, or never
 // hears the answer to one. It, or another replica, brings the volume to one of the ends it may have; then rows, quotas,
 // feed and host say the same.
 import assert from 'node:assert/strict';
@@ -160,7 +160,7 @@ const FATES: Fate[] = ['dies', 'loses the answer'];
 const PLAIN = ['attach to a running machine', 'detach from a running machine', 'delete'];
 
 for (const fate of FATES) {
-  describe(`CTL-3: a process that ${fate} at any step of`, () => {
+  describe(`a process that ${fate} at any step of an operation on a volume (CTL-3)`, () => {
     for (const { name, prepare, fault, act, ends } of CHANGES) {
       if (fate !== 'dies' && !PLAIN.includes(name)) continue;
 

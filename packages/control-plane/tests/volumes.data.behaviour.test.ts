@@ -434,7 +434,7 @@ describe('attach', () => {
     assert.equal((await attach(id, machineId)).status, 200);
   });
 
-  it('CTL-6: to a machine that died unseen does not bring it back', async () => {
+  it('to a machine that died unseen does not bring it back (CTL-6)', async () => {
     for (const [status, state] of [
       ['failed', 'error'],
       ['stopped', 'stopped'],
@@ -451,7 +451,7 @@ describe('attach', () => {
     }
   });
 
-  it('CTL-6: that the machine dies of is undone, and the machine stays dead', async () => {
+  it('that the machine dies of is undone, and the machine stays dead (CTL-6)', async () => {
     const [id, machineId] = [await makeVolume(), await makeMachine()];
     host.fault('ensure', 'hangThenFail', 1);
     host.isMute = true;

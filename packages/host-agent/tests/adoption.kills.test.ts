@@ -71,7 +71,7 @@ describe('adoption after kill -9', () => {
     });
   };
 
-  it('CTL-2 CTL-3: whichever step was its last, machines that ran run on in their VM, the others start, and nothing is left', async () => {
+  it('whichever step was its last, machines that ran run on in their VM, the others start, and nothing is left (CTL-2, CTL-3)', async () => {
     const all = await passes();
     assert.ok(new Set(all.map(({ point }) => point)).size >= 13);
     for (const { point, nth, when } of all) {

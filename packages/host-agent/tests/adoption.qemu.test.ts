@@ -125,7 +125,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([jail.listVmIds(), vms.knownIds().size], [[], 0]);
   });
 
-  it('ISO-5 CTL-4: a state that loads and never runs, as a QEMU that was taken over can save it, does not hold a launch', {
+  it('a state that loads and never runs, as a QEMU that was taken over can save it, does not hold a launch (ISO-5, CTL-4)', {
     timeout: 60_000,
   }, async () => {
     const statePath = join(home, 'paused.state');
@@ -152,7 +152,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([jail.listVmIds(), readdirSync(paths.runVms), readdirSync(paths.runMachines)], [[], [], []]);
   });
 
-  it("ISO-4: two clones run, work and write; the template's memory stays as it was, and no descriptor of theirs can change it", async () => {
+  it("two clones run, work and write; the template's memory stays as it was, and no descriptor of theirs can change it (ISO-4)", async () => {
     const before = hashOf(template.restore.memoryFd);
     const one = await clone(join(paths.runMachines, MACHINE));
     const two = await clone(join(paths.runPool, newVmId()));
@@ -181,7 +181,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     two.guest.close();
   });
 
-  it('CTL-3: another agent finds both VMs again, the one that was renamed too, and the guest answers', async () => {
+  it('another agent finds both VMs again, the one that was renamed too, and the guest answers (CTL-3)', async () => {
     const moved = join(paths.runMachines, '019a0000-0000-7000-8000-0000000000bb');
     machine.moveTo(moved);
     await newAgent();
@@ -205,7 +205,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     guest.close();
   });
 
-  it('CTL-3: a program that is only called QEMU, and a QEMU that is not ours, live on though records speak of them', async () => {
+  it('a program that is only called QEMU, and a QEMU that is not ours, live on though records speak of them (CTL-3)', async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'sandbar-decoy-'));
     const decoy = join(elsewhere, 'qemu-system-decoy');
     copyFileSync('/bin/sleep', decoy, constants.COPYFILE_FICLONE);
@@ -246,7 +246,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     pooled = found.get(pooled.vmId) ?? assert.fail();
   });
 
-  it('CTL-3: a record with another start time, or a uid that is no VM has, is not believed, and keeps no agent from starting', async () => {
+  it('a record with another start time, or a uid that is no VM has, is not believed, and keeps no agent from starting (CTL-3)', async () => {
     const record = JSON.parse(readFileSync(recordPath(pooled.vmId), 'utf8'));
     const { pid } = pooled;
     writeFileSync(recordPath(pooled.vmId), JSON.stringify({ ...record, uid: 1 }));
@@ -266,7 +266,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual(jail.listVmIds(), [machine.vmId]);
   });
 
-  it('CTL-3: a QEMU whose record was never finished ends, by its control group', async () => {
+  it('a QEMU whose record was never finished ends, by its control group (CTL-3)', async () => {
     const { vm } = await clone(join(paths.runPool, newVmId()));
     rmSync(recordPath(vm.vmId));
     await newAgent();

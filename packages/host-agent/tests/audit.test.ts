@@ -37,7 +37,7 @@ describe('host audit', () => {
     ['half a template', 'file', ({ paths }) => file(join(paths.templates, `.making-${stray}`, 'memory'))],
   ];
   for (const [what, kind, plant] of planted) {
-    it(`CTL-3: ${what} that no VM has is found and removed, and nothing else`, async () => {
+    it(`${what} that no VM has is found and removed, and nothing else (CTL-3)`, async () => {
       const before = host.left();
       assert.deepEqual(await host.audit.look(), []);
       plant(host);
@@ -51,7 +51,7 @@ describe('host audit', () => {
     });
   }
 
-  it('CTL-3: a control group and a record of no VM are found and released', async () => {
+  it('a control group and a record of no VM are found and released (CTL-3)', async () => {
     const { inventory, release } = host.hypervisor;
     const strays = { cgroups: new Set(['aaaaaaaaaaaa']), records: new Set(['bbbbbbbbbbbb']) };
     host.hypervisor.inventory = function () {
@@ -69,7 +69,7 @@ describe('host audit', () => {
     checkMachines(host);
   });
 
-  it('CTL-3: a stray process ends, and one that has its pid by now does not', async () => {
+  it('a stray process ends, and one that has its pid by now does not (CTL-3)', async () => {
     const { inventory } = host.hypervisor;
     const child = spawn('/bin/sleep', ['1000'], { stdio: 'ignore' });
     const exited = once(child, 'exit');
@@ -94,7 +94,7 @@ describe('host audit', () => {
     await exited;
   });
 
-  it('NET-4: a VM that runs without its tap is found, and one that is being ended is not', async () => {
+  it('a VM that runs without its tap is found, and one that is being ended is not (NET-4)', async () => {
     const { vmId } = vmOf(host, 1);
     const address = host.network.attached.get(vmId);
     host.network.attached.delete(vmId);

@@ -50,7 +50,7 @@ describe('guest channel', () => {
     await assert.rejects(opened, /closed before/);
   });
 
-  it('ISO-10: a guest that sends without end and never answers is given up before the time is over', async () => {
+  it('a guest that sends without end and never answers is given up before the time is over (ISO-10)', async () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, new AbortController().signal);
     guest.on('error', () => {});

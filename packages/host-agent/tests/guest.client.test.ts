@@ -48,7 +48,7 @@ describe('guest client', () => {
     await assert.rejects(client.listJobs(), /did not answer GET \/jobs in time/);
   });
 
-  it('ISO-10: a body that is too large is given up', async () => {
+  it('a body that is too large is given up (ISO-10)', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });
       const fill = () => {
@@ -102,7 +102,7 @@ describe('guest client', () => {
     await Promise.all([client.closed, broken]);
   });
 
-  it('ISO-11: the status of another job does not end this one', async () => {
+  it('the status of another job does not end this one (ISO-11)', async () => {
     const end = { status: 'exited', exit_code: 0, signal: null, stdout_bytes: 0, stderr_bytes: 0, truncated: false };
     const say = (id: string) => {
       const payload = Buffer.from(JSON.stringify({ ...end, id }));
@@ -126,7 +126,7 @@ describe('guest client', () => {
     await assert.rejects(follow(), GuestProtocolError);
   });
 
-  it('ISO-11: what a guest answers to its identity is not listened to', async () => {
+  it('what a guest answers to its identity is not listened to (ISO-11)', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });
       stream.end('{"machine_id": "another", "identity": "another"}');
@@ -143,7 +143,7 @@ describe('guest client', () => {
     assert.equal(await (await open()).setIdentity(identity), undefined);
   });
 
-  it('CLN-2: a guest is asked whether its processes were held when they should be, and its refusal is a conflict', async () => {
+  it('a guest is asked whether its processes were held when they should be, and its refusal is a conflict (CLN-2)', async () => {
     const seen: unknown[] = [];
     respond = (stream) => {
       let text = '';
@@ -164,7 +164,7 @@ describe('guest client', () => {
     assert.deepEqual(seen, [true, undefined]);
   });
 
-  it("ISO-10: a guest refuses only with what is a guest's to say", async () => {
+  it("a guest refuses only with what is a guest's to say (ISO-10)", async () => {
     for (const [code, expected] of [
       ['not_found', 'not_found'],
       ['unauthorized', 'host_unavailable'],

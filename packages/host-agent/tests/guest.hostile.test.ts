@@ -71,7 +71,7 @@ describe('hostile guest', { concurrency: false }, () => {
 
   for (const name of Object.keys(ATTACKS)) {
     for (const [what, call] of Object.entries(calls)) {
-      it(`ISO-10: ${name}, instead of the answer to ${what}`, async () => {
+      it(`${name}, instead of the answer to ${what} (ISO-10)`, async () => {
         for (const mode of ['reading', 'deaf']) {
           const before = process.memoryUsage().rss;
           const guest = await attack(name, mode);
@@ -98,7 +98,7 @@ describe('hostile guest', { concurrency: false }, () => {
     'alternative services',
     'origins',
   ]) {
-    it(`ISO-10: ${name} end the session also while the job that they come instead of may be silent`, async () => {
+    it(`${name} end the session also while the job that they come instead of may be silent (ISO-10)`, async () => {
       const guest = await attack(name, 'reading');
       const started = guest.startJob('j', { command: 'true', timeout_sec: 1 }, 1000);
       started.catch(() => {});
@@ -106,7 +106,7 @@ describe('hostile guest', { concurrency: false }, () => {
     });
   }
 
-  it('ISO-10: output that nobody reads fills nothing, whatever the window', async () => {
+  it('output that nobody reads fills nothing, whatever the window (ISO-10)', async () => {
     const before = process.memoryUsage().rss;
     const guest = await attack('output without end', 'reading');
     const [first] = await Promise.allSettled([guest.startJob('j', { command: 'true', timeout_sec: 1 }, 1000)]);

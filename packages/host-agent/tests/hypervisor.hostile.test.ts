@@ -81,7 +81,7 @@ describe('hostile QEMU', () => {
     );
   }
 
-  it('ISO-5: what is planted in the place of a log is said, and keeps no other log from being cut', () => {
+  it('what is planted in the place of a log is said, and keeps no other log from being cut (ISO-5)', () => {
     const machines = folder('run', 'machines');
     symlinkSync('/etc/passwd', join(folder('run', 'machines', 'a'), 'qemu.log'));
     spawnSync('mkfifo', [join(folder('run', 'machines', 'b'), 'qemu.log')]);
@@ -95,7 +95,7 @@ describe('hostile QEMU', () => {
     assert.ok(statSync(log).size < MAX_LOG_BYTES);
   });
 
-  it('ISO-5: the last line is read from a log of any size, and from nothing else', () => {
+  it('the last line is read from a log of any size, and from nothing else (ISO-5)', () => {
     const runDir = folder('last');
     const log = join(runDir, 'qemu.log');
     assert.equal(lastLogLine(runDir), '');
@@ -113,7 +113,7 @@ describe('hostile QEMU', () => {
     }
   });
 
-  it('ISO-5: a socket is connected to in a folder with a long name, and a symlink to one is not', async () => {
+  it('a socket is connected to in a folder with a long name, and a symlink to one is not (ISO-5)', async () => {
     const long = folder('n'.repeat(200));
     const server = createServer((socket) => socket.end());
     const path = join(dir, 'other.sock');
@@ -131,7 +131,7 @@ describe('hostile QEMU', () => {
     assert.equal(fds(), before);
   });
 
-  it('ISO-5: STOP events without end are answered by one question at a time, and the last is not missed', async () => {
+  it('STOP events without end are answered by one question at a time, and the last is not missed (ISO-5)', async () => {
     let asked: Command[] = [];
     const { qmp, qemu } = await openMonitor('stop.sock', (command) => void asked.push(command));
     const vm = newVm(qmp);
@@ -153,7 +153,7 @@ describe('hostile QEMU', () => {
     assert.equal((await vm.exited).cause, 'powered-off');
   });
 
-  it('ISO-5: a reason, a console and a refusal that are no text are not believed, and harm nothing', async () => {
+  it('a reason, a console and a refusal that are no text are not believed, and harm nothing (ISO-5)', async () => {
     const { qmp, qemu } = await openMonitor('text.sock', ({ execute, id }, socket) => {
       const odd = '{"toString": 1, "valueOf": 1}';
       const answer = execute === 'odd' ? `"error": {"class": "x", "desc": ${odd}}` : `"return": ${odd}`;
@@ -166,7 +166,7 @@ describe('hostile QEMU', () => {
     assert.equal((await vm.exited).cause, 'died');
   });
 
-  it('ISO-5: a monitor that answers nothing is let go after 64 commands', async () => {
+  it('a monitor that answers nothing is let go after 64 commands (ISO-5)', async () => {
     const { qmp, host } = await openMonitor('flood.sock', () => {});
     const failures = Array.from({ length: 65 }, () =>
       qmp.execute('query-status').catch((error: Error) => error.message),
@@ -175,7 +175,7 @@ describe('hostile QEMU', () => {
     assert.ok(host.destroyed);
   });
 
-  it('CTL-3: a record that cannot be read now stays; one that says nothing goes, and only when that is asked for', () => {
+  it('a record that cannot be read now stays; one that says nothing goes, and only when that is asked for (CTL-3)', () => {
     const path = folder('records');
     const records = new VmRecords(path);
     const broken = join(path, 'aaaaaaaaaaaa.json');

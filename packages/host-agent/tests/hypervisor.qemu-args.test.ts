@@ -54,7 +54,7 @@ describe('QEMU command line', () => {
     assert.ok(!args.includes('-drive'));
   });
 
-  it('ISO-8: layers lie between image and disk, bottom to top, read-only, and what is below each is said', () => {
+  it('layers lie between image and disk, bottom to top, read-only, and what is below each is said (ISO-8)', () => {
     const layered = qemuArgs({ ...SPEC, layerPaths: ['/a', '/b'] }, '', { isolation: 'emulated', tscKhz: 1 });
     assert.deepEqual(
       valuesOf(layered, '-blockdev')
@@ -71,7 +71,7 @@ describe('QEMU command line', () => {
     );
   });
 
-  it('ISO-3, ISO-4: a clone gets memory and state as descriptors, its memory private, and no kernel', () => {
+  it('a clone gets memory and state as descriptors, its memory private, and no kernel (ISO-3, ISO-4)', () => {
     const clone = qemuArgs({ ...SPEC, start: RESTORE }, '', { isolation: 'emulated', tscKhz: 1 });
     assert.deepEqual(valuesOf(clone, '-incoming'), ['defer']);
     assert.deepEqual(

@@ -147,7 +147,7 @@ describe('an import keeps', { skip: !isRoot }, () => {
   });
 });
 
-describe('ISO-8: an import refuses', { skip: !isRoot }, () => {
+describe('an import refuses … (ISO-8)', { skip: !isRoot }, () => {
   const refusals: [string, readonly TarItem[], RegExp][] = [
     ['a name that climbs out', [{ name: '../escaped', data: 'x' }], /escaped is outside of the image/],
     ['one that climbs out in the middle', [{ name: 'a/../../escaped', data: 'x' }], /outside of the image/],
@@ -253,7 +253,7 @@ describe('ISO-8: an import refuses', { skip: !isRoot }, () => {
   });
 });
 
-describe('ISO-8: an import never leaves its folder', { skip: !isRoot }, () => {
+describe('an import never leaves its folder (ISO-8)', { skip: !isRoot }, () => {
   test('links that point out are links of the image, also for what is written through them', async () => {
     const outside = path.join(folder, 'outside');
     await mkdir(outside);

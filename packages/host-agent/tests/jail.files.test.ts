@@ -28,7 +28,7 @@ describe('files of a jailed VM', () => {
   const secret = join(dir, 'secret');
   writeFileSync(secret, 'root only');
 
-  it('ISO-6: a log that grows without end stays under its cap, keeps its end, and its writer goes on', async () => {
+  it('a log that grows without end stays under its cap, keeps its end, and its writer goes on (ISO-6)', async () => {
     const log = join(dir, 'qemu.log');
     const cap = 64 * 1024;
     const fd = openSync(log, 'a');
@@ -59,7 +59,7 @@ describe('files of a jailed VM', () => {
     trimLog(join(dir, 'no such log'), cap);
   });
 
-  it('ISO-5: a symlink, a second name, a pipe or a device in the place of a log is left alone, and said', () => {
+  it('a symlink, a second name, a pipe or a device in the place of a log is left alone, and said (ISO-5)', () => {
     const place = (make: (path: string) => void) => {
       const path = join(dir, 'planted');
       rmSync(path, { force: true });
@@ -92,7 +92,7 @@ describe('files of a jailed VM', () => {
     assert.equal(readFileSync(secret, 'utf8'), 'root only');
   });
 
-  it('ISO-5: what the agent reads and writes in a run directory is what is there, not what a symlink points to', () => {
+  it('what the agent reads and writes in a run directory is what is there, not what a symlink points to (ISO-5)', () => {
     symlinkSync(secret, join(dir, 'token'));
     assert.throws(() => readRunFile(dir, 'token', 100), /ELOOP/);
     writeRunFile(dir, 'token', 'mine');
@@ -108,7 +108,7 @@ describe('files of a jailed VM', () => {
     );
   });
 
-  it('ISO-5: a descriptor that the agent was started with by accident is not passed on', () => {
+  it('a descriptor that the agent was started with by accident is not passed on (ISO-5)', () => {
     const closeAll = join(import.meta.dirname, '../src/jail/inherited-descriptors.ts');
     const script = `const { closeInheritedDescriptors } = await import(${JSON.stringify(closeAll)});
       const { spawnSync } = await import('node:child_process');

@@ -31,7 +31,7 @@ describe('jail', { skip: !isRoot }, () => {
   });
   after(() => fixture.close());
 
-  it("ISO-2: every thread of QEMU has a uid of its own, no group, no capability, and QEMU's own system call filter", async () => {
+  it("every thread of QEMU has a uid of its own, no group, no capability, and QEMU's own system call filter (ISO-2)", async () => {
     const args =
       '-nodefaults -no-user-config -display none -machine microvm -accel tcg,thread=multi -m 64 -smp 2 -S -qmp stdio';
     const sandbox = ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'];
@@ -58,7 +58,7 @@ describe('jail', { skip: !isRoot }, () => {
     await qemu.ended;
   });
 
-  it('ISO-5: it sees its own run directory and the files it was given, and nothing else of the host', async () => {
+  it('it sees its own run directory and the files it was given, and nothing else of the host (ISO-5)', async () => {
     const neighbour = await fixture.perl('');
     await neighbour.ended;
     const image = join(fixture.home, 'image.raw');
@@ -106,7 +106,7 @@ describe('jail', { skip: !isRoot }, () => {
     assert.equal(statSync(join(vm.runDir, 'file')).uid, jailed.uid);
   });
 
-  it('ISO-5: its environment is empty, and it has the descriptors it was given at their numbers, and no others', async () => {
+  it('its environment is empty, and it has the descriptors it was given at their numbers, and no others (ISO-5)', async () => {
     process.env.SANDBAR_TEST_SECRET = 'not for guests';
     const given = [openSync('/dev/zero', 'r'), openSync('/etc/hostname', 'r')];
     const script = `
@@ -131,7 +131,7 @@ describe('jail', { skip: !isRoot }, () => {
     await fixture.jail.release(jailed.vmId);
   });
 
-  it('ISO-4: a sealed memory that is open to everyone is opened again through /proc/self/fd, and cannot be written', async () => {
+  it('a sealed memory that is open to everyone is opened again through /proc/self/fd, and cannot be written (ISO-4)', async () => {
     const vm = fixture.newVm({
       args: [
         '-e',
@@ -150,7 +150,7 @@ describe('jail', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('ISO-5: a symlink in the place of a run directory, or of a folder above it, makes the launch fail', async () => {
+  it('a symlink in the place of a run directory, or of a folder above it, makes the launch fail (ISO-5)', async () => {
     const target = join(fixture.home, 'target');
     mkdirSync(join(target, 'inner'), { recursive: true });
     const vm = fixture.newVm();
@@ -165,14 +165,14 @@ describe('jail', { skip: !isRoot }, () => {
     assert.equal(fixture.jail.listVmIds().includes(vm.vmId), false);
   });
 
-  it('ISO-5: a run directory below a folder that another account may change is refused', async () => {
+  it('a run directory below a folder that another account may change is refused (ISO-5)', async () => {
     const vm = fixture.newVm({ runDir: join(fixture.home, 'run/foreign/vm') });
     mkdirSync(join(fixture.home, 'run/foreign'));
     chownSync(join(fixture.home, 'run/foreign'), 65534, 65534);
     await assert.rejects(fixture.jail.prepare(vm), /may be changed by others/);
   });
 
-  it("ISO-7: sockets have mode 0600 in a folder of mode 0700, and another machine's uid does not reach them", async () => {
+  it("sockets have mode 0600 in a folder of mode 0700, and another machine's uid does not reach them (ISO-7)", async () => {
     const listen =
       'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un("qmp.sock")) or die $!; listen(S, 1);';
     const vm = await fixture.perl(`${listen} print "listens\\n"; sleep 1000`);
@@ -213,7 +213,7 @@ describe('jail', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('CTL-3: the program ends with nobody but itself: not with who started it, nor with the process that waits for it', async () => {
+  it('the program ends with nobody but itself: not with who started it, nor with the process that waits for it (CTL-3)', async () => {
     const vm = fixture.newVm({ args: ['-e', '$| = 1; print "runs\\n"; sleep 1000'] });
     const { command, args } = await fixture.jail.prepare(vm);
     // This shell is the agent: it ends at once, the way an agent that is killed does.
@@ -238,7 +238,7 @@ describe('jail', { skip: !isRoot }, () => {
     assert.deepEqual(fixture.jail.processesOf(vm.vmId), []);
   });
 
-  it('CTL-3: the process that waits for the program ends with it', async () => {
+  it('the process that waits for the program ends with it (CTL-3)', async () => {
     const vm = await fixture.perl('print "runs\\n"; sleep 1000');
     await vm.printed(/runs/);
     process.kill(fixture.jail.programPid(vm.vmId, vm.child.pid ?? 0) ?? 0, 'SIGKILL');
@@ -247,7 +247,7 @@ describe('jail', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('ISO-9: a device is open to the VM it was given to, with the rights of no group', async () => {
+  it('a device is open to the VM it was given to, with the rights of no group (ISO-9)', async () => {
     const script = 'for (@ARGV) { print open(F, "+<", $_) ? "opens $_\\n" : "$_: $!\\n" }; print "groups $)\\n"';
     const args = ['-e', script, '/dev/null', '/dev/urandom', '/dev/net/tun', '/dev/kvm'];
     const vm = await fixture.start(fixture.newVm({ args, devices: ['/dev/net/tun'] }));

@@ -39,7 +39,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     return readFileSync(join(group, isVersion1 ? file1 : file2), 'utf8').trim();
   }
 
-  it('ISO-6: a process that takes more memory than its VM may have is killed, and its neighbour lives', async () => {
+  it('a process that takes more memory than its VM may have is killed, and its neighbour lives (ISO-6)', async () => {
     const idle = 'print "runs\\n"; sleep 1000';
     const neighbour = await fixture.perl(idle);
     await neighbour.printed(/runs/);
@@ -54,7 +54,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     for (const vm of [neighbour, within, beyond]) await fixture.jail.release(vm.vmId);
   });
 
-  it('ISO-6: memory that is not in any process counts too: files of a memory file system', async () => {
+  it('memory that is not in any process counts too: files of a memory file system (ISO-6)', async () => {
     const limits = { vcpus: 1, memoryMb: 16, fileBytes: 2 ** 30 };
     const call = process.arch === 'arm64' ? 279 : 319;
     const script = `my $name = "m"; my $fd = syscall(${call}, $name, 0); open(M, ">&=", $fd);
@@ -65,7 +65,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('ISO-6: a fork bomb ends at the limit of its VM', async () => {
+  it('a fork bomb ends at the limit of its VM (ISO-6)', async () => {
     const script = `my $n = 0;
       while ($n < 400) { my $pid = fork; if (!defined $pid) { print "refused after $n: $!\\n"; last } if (!$pid) { sleep 1000; exit } $n++ }
       print "ends\\n"; sleep 1000`;
@@ -79,7 +79,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     assert.deepEqual(fixture.jail.processesOf(vm.vmId), []);
   });
 
-  it('ISO-6: no file grows past the limit of the VM, and it leaves no core dump', async () => {
+  it('no file grows past the limit of the VM, and it leaves no core dump (ISO-6)', async () => {
     const limits = { vcpus: 1, memoryMb: 64, fileBytes: 1024 * 1024 };
     const script = `open(F, ">", "big"); while (defined syswrite(F, "x" x 65536)) {} print "$!\\n";
       truncate(F, 2 ** 31) or print "$!\\n"; if (!fork) { kill("ABRT", $$); sleep 1000 } wait; print $? & 127, $? & 128 ? " core" : "", "\\n"`;
@@ -89,7 +89,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('ISO-6: a VM may use its vCPUs and half a core, and yields while it is made in the background', async () => {
+  it('a VM may use its vCPUs and half a core, and yields while it is made in the background (ISO-6)', async () => {
     const vm = await fixture.perl('print "runs\\n"; sleep 1000', {
       limits: { vcpus: 2, memoryMb: 512, fileBytes: 2 ** 30 },
     });
@@ -110,7 +110,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     await fixture.jail.release(vm.vmId);
   });
 
-  it('CTL-3: release ends every process of the VM, strays too, and none that only looks like one', async () => {
+  it('release ends every process of the VM, strays too, and none that only looks like one (CTL-3)', async () => {
     const decoyFile = join(fixture.home, 'qemu-system-x86_64');
     copyFileSync('/bin/sleep', decoyFile);
     const vm = fixture.newVm({
@@ -159,7 +159,7 @@ describe('cgroups', () => {
   after(() => rmSync(root, { recursive: true }));
   const limits = { vcpus: 3, memoryMb: 1024, fileBytes: 1 };
 
-  it('ISO-6: version 2: a leaf for each VM, controllers handed down, no process in between', () => {
+  it('version 2: a leaf for each VM, controllers handed down, no process in between (ISO-6)', () => {
     const v2 = join(root, 'v2');
     mkdirSync(v2);
     writeFileSync(join(v2, 'cgroup.controllers'), 'cpuset cpu io memory pids');
@@ -185,7 +185,7 @@ describe('cgroups', () => {
     assert.match(readFileSync(join(v2, 'cgroup.subtree_control'), 'utf8'), /^\+/);
   });
 
-  it('ISO-6: version 2: controllers that may not be handed down are named, and VMs run without', () => {
+  it('version 2: controllers that may not be handed down are named, and VMs run without (ISO-6)', () => {
     const v2 = join(root, 'refused');
     mkdirSync(join(v2, 'cgroup.subtree_control'), { recursive: true });
     writeFileSync(join(v2, 'cgroup.controllers'), '');
@@ -200,7 +200,7 @@ describe('cgroups', () => {
     assert.equal(cgroups.memoryKillsOf('aaaaaaaaaaaa'), 0);
   });
 
-  it('ISO-6: version 1: a controller that is not mounted is named, and the others limit', () => {
+  it('version 1: a controller that is not mounted is named, and the others limit (ISO-6)', () => {
     const v1 = join(root, 'v1');
     for (const controller of ['cpu', 'memory']) {
       mkdirSync(join(v1, controller), { recursive: true });

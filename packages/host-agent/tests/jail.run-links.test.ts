@@ -64,7 +64,7 @@ describe('a file for a running VM', () => {
     await end(vm);
   });
 
-  it('ISO-5: a second name that a hostile QEMU kept opens nothing once the file was taken back', async () => {
+  it('a second name that a hostile QEMU kept opens nothing once the file was taken back (ISO-5)', async () => {
     const vm = await running();
     const link = linkIntoRunDirectory(vm.runDir, disk, ownerOf(vm));
     await ask(vm);
@@ -79,7 +79,7 @@ describe('a file for a running VM', () => {
     await end(other);
   });
 
-  it('ISO-5: what a hostile QEMU puts in the place of the link is not followed, and nothing else is given away', async () => {
+  it('what a hostile QEMU puts in the place of the link is not followed, and nothing else is given away (ISO-5)', async () => {
     const vm = await running();
     const secret = join(jail.home, 'secret');
     writeFileSync(secret, 'root only', { mode: 0o600 });
@@ -99,7 +99,7 @@ describe('a file for a running VM', () => {
     await end(vm);
   });
 
-  it('ISO-5: a symlink in the place of the run directory or of the file is refused', async () => {
+  it('a symlink in the place of the run directory or of the file is refused (ISO-5)', async () => {
     const vm = await running();
     const elsewhere = join(jail.home, 'elsewhere');
     mkdirSync(elsewhere, { recursive: true });

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { UIDS_PER_HOME, UidPool, uidRange } from '../src/jail/uid-pool.ts';
 
 describe('uid pool', () => {
-  it('ISO-2: a data directory has a range of its own, beside accounts, containers and what systemd reserves', () => {
+  it('a data directory has a range of its own, beside accounts, containers and what systemd reserves (ISO-2)', () => {
     const homes = Array.from({ length: 500 }, (_, at) => `/home/${at}/sandbar`);
     for (const { first, last } of homes.map(uidRange)) {
       assert.ok(first > 0x6fff_ffff && last < 0x7ffe_0000, `${first} to ${last}`);
@@ -15,7 +15,7 @@ describe('uid pool', () => {
     assert.notDeepEqual(uidRange('/var/lib/sandbar'), uidRange('/srv/sandbar'));
   });
 
-  it('ISO-2: a VM keeps its uid, no two have the same, and the one that was free longest is taken first', () => {
+  it('a VM keeps its uid, no two have the same, and the one that was free longest is taken first (ISO-2)', () => {
     const pool = new UidPool({ first: 100, last: 103 });
     assert.deepEqual(
       ['a', 'b', 'a', 'c'].map((vmId) => pool.take(vmId)),
@@ -31,7 +31,7 @@ describe('uid pool', () => {
     assert.throws(() => pool.take('g'), /all 4 uids for VMs are taken/);
   });
 
-  it('ISO-2: what an earlier agent gave is taken again, and never given to another', () => {
+  it('what an earlier agent gave is taken again, and never given to another (ISO-2)', () => {
     const pool = new UidPool({ first: 100, last: 101 });
     pool.takeAgain('old', 100);
     pool.takeAgain('old', 100);

@@ -71,7 +71,7 @@ describe('memory snapshots', () => {
     });
   };
 
-  it('CTL-2: whichever step was the last of an agent, a snapshot is whole or not there, its machine runs on, and all of it can be done again', async () => {
+  it('whichever step was the last of an agent, a snapshot is whole or not there, its machine runs on, and all of it can be done again (CTL-2)', async () => {
     const all = await passes();
     for (const point of ['saveMemory', 'completeMemory', 'switchDisk', 'holdProcesses', 'growDisk'] as const)
       assert.ok(
@@ -134,7 +134,7 @@ describe('memory snapshots', () => {
     }
   });
 
-  it('CTL-2: a step that fails leaves no snapshot and a machine that runs; the next try succeeds', async () => {
+  it('a step that fails leaves no snapshot and a machine that runs; the next try succeeds (CTL-2)', async () => {
     const steps: FaultPoint[] = [
       'stageDisk',
       'freeze',
@@ -258,7 +258,7 @@ describe('memory snapshots', () => {
     }
   });
 
-  it('CLN-1 CLN-2: a machine whose processes ran before its identity is thrown away, and the snapshot is named', async () => {
+  it('a machine whose processes ran before its identity is thrown away, and the snapshot is named (CLN-1, CLN-2)', async () => {
     const host = await withSnapshot();
     host.hypervisor.staysHeld = false;
     const message = new RegExp(`snapshot ${SNAPSHOT} .* went on before the machine had an identity`);
@@ -325,7 +325,7 @@ describe('memory snapshots', () => {
       /not on this host, or not whole/,
     ],
   ] as const) {
-    it(`CLN-5: one that ${what} cannot be resumed: a conflict that says so`, async () => {
+    it(`one that ${what} cannot be resumed: a conflict that says so (CLN-5)`, async () => {
       const host = await withSnapshot();
       spoil(host);
       await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT }), { code: 'conflict', message });

@@ -112,7 +112,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
   const usedBytes = (path: string) => (statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
   const snapshotDir = (number: number) => join(agent.paths.snapshots, snapshotId(number));
 
-  it('CLN-4: a process with open files goes on in two machines; what it has in memory is what is on the disk', async () => {
+  it('a process with open files goes on in two machines; what it has in memory is what is on the disk (CLN-4)', async () => {
     await run(1);
     await leave(1, WRITER);
     await until('it writes', async () => (await numberOf(1)) > 5);
@@ -135,7 +135,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     assert.ok(blocks * 512 <= stored_bytes, 'what was never touched is not stored');
   });
 
-  it('CLN-4: its disk alone is whole: nothing to recover, nothing to repair', () => {
+  it('its disk alone is whole: nothing to recover, nothing to repair (CLN-4)', () => {
     const record = JSON.parse(readFileSync(join(snapshotDir(1), 'snapshot.json'), 'utf8'));
     const folder = mkdtempSync(join(tmpdir(), 'sandbar-snapshot-'));
     try {
@@ -153,7 +153,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     }
   });
 
-  it('CLN-3: each is itself: name, machine id, address; jobs of the one that it was are not its own', async () => {
+  it('each is itself: name, machine id, address; jobs of the one that it was are not its own (CLN-3)', async () => {
     await agent.begin(idOf(1), 'exec sleep 1000');
     await until('it sleeps', async () =>
       /sleep 1000/.test(await exec(1, 'ps -e -o args || true; pgrep -a sleep || true')),
@@ -179,7 +179,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     assert.ok((sizes[1] ?? 0) > (sizes[0] ?? 0) + 900, `a larger disk is grown: ${sizes}`);
   });
 
-  it('CLN-1 CLN-2: no process draws a random number, or sees the old name, before its machine is itself', async () => {
+  it('no process draws a random number, or sees the old name, before its machine is itself (CLN-1, CLN-2)', async () => {
     await signal(1, 'KILL');
     await leave(1, DRAWER);
     await until('it draws', async () => (await drawsOf(1)).length > 50);
@@ -242,7 +242,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     assert.match(await exec(4, 'pgrep -a sleep; sha256sum /bin/* | wc -l'), /sleep 1000/);
   });
 
-  it('CTL-2: an agent that is killed while it saves leaves a machine that runs, and a snapshot that is whole or not there', async () => {
+  it('an agent that is killed while it saves leaves a machine that runs, and a snapshot that is whole or not there (CTL-2)', async () => {
     await exec(1, 'rm -f /root/blocks');
     await leave(1, WRITER);
     await goesOn(1);

@@ -100,7 +100,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
     speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
 
   describe('who a machine may speak as', () => {
-    it('ISO-2: a process with the uid of a VM opens no connection of its own, and root does', async () => {
+    it('a process with the uid of a VM opens no connection of its own, and root does (ISO-2)', async () => {
       await start();
       const server = createServer().listen(0, '127.0.0.1').unref();
       await once(server, 'listening');
@@ -116,7 +116,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       server.close();
     });
 
-    it('NET-2: a frame that is not from the machine itself never reaches the host', async () => {
+    it('a frame that is not from the machine itself never reaches the host (NET-2)', async () => {
       await start();
       const a = await plug(A);
       await network.assign(A, IP_A);
@@ -156,7 +156,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.doesNotMatch(must('bridge', ['fdb', 'show', 'br', bridge]), new RegExp(`${macB}.*${tapOf(A)}`));
     });
 
-    it('NET-2: a frame to a group address of 802.1D, which skips the bridge, is not taken for one of another machine', async () => {
+    it('a frame to a group address of 802.1D, which skips the bridge, is not taken for one of another machine (NET-2)', async () => {
       await start();
       const a = await plug(A);
       await network.assign(A, IP_A);
@@ -177,7 +177,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.doesNotMatch(must('bridge', ['fdb', 'show', 'br', bridge]), new RegExp(`${macOfIp(IP_B)}.*${tapOf(A)}`));
     });
 
-    it('NET-2: a later claim of an address ends the earlier one', async () => {
+    it('a later claim of an address ends the earlier one (NET-2)', async () => {
       await start();
       const [a, b] = [await plug(A), await plug(B)];
       await network.assign(A, IP_A);
@@ -198,7 +198,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(ear.heard('first-address'), false);
     });
 
-    it('NET-2: a tap is opened by its own user and no other', async () => {
+    it('a tap is opened by its own user and no other (NET-2)', async () => {
       await start();
       await network.attach(A, 70_001);
       const tun = openSync('/dev/net/tun', 'r+');
@@ -211,7 +211,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   });
 
   describe('what a machine may reach', () => {
-    it('NET-1: machines do not reach each other, neither on the bridge nor through the host', async () => {
+    it('machines do not reach each other, neither on the bridge nor through the host (NET-1)', async () => {
       await start({ allow: ['10.0.0.0/8'] });
       const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
       const ear = await listen();
@@ -234,7 +234,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       }
     });
 
-    it('NET-1: what is meant for one machine is not shown to another', async () => {
+    it('what is meant for one machine is not shown to another (NET-1)', async () => {
       await start();
       const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
       // Nothing has been learnt of A's MAC yet, so the bridge sends this to every port.
@@ -248,7 +248,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(b.heard('for-a'), false);
     });
 
-    it('NET-3: the internet, names and the gateway are reached, and answer', async () => {
+    it('the internet, names and the gateway are reached, and answer (NET-3)', async () => {
       await start();
       const a = await machineWith(A, IP_A);
       assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
@@ -263,7 +263,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
     });
 
-    it('NET-3: no range that is not the internet is reached, over TCP or UDP', async () => {
+    it('no range that is not the internet is reached, over TCP or UDP (NET-3)', async () => {
       await start();
       const a = await machineWith(A, IP_A);
       for (const address of DENIED) {
@@ -282,7 +282,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
     });
 
-    it('NET-3: a range that the configuration allows is reached, and none beside it', async () => {
+    it('a range that the configuration allows is reached, and none beside it (NET-3)', async () => {
       await start({ allow: ['10.9.9.9/32', '192.168.9.0/24'] });
       const a = await machineWith(A, IP_A);
       assert.equal(await a.run(tcpScript('10.9.9.9', UDP_PORT)), 'welcome');
@@ -292,7 +292,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(await a.run(tcpScript('172.16.9.9', UDP_PORT)), REFUSED);
     });
 
-    it('NET-3: no port of the host is reached, on any of its addresses', async () => {
+    it('no port of the host is reached, on any of its addresses (NET-3)', async () => {
       await start({ allow: ['0.0.0.0/0'] });
       const a = await machineWith(A, IP_A);
       const tcp = createServer((socket) => socket.end('host'));
@@ -328,7 +328,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       udp.close();
     });
 
-    it('NET-3: nobody outside opens a connection to a machine; the host may', async () => {
+    it('nobody outside opens a connection to a machine; the host may (NET-3)', async () => {
       await start();
       const a = await machineWith(A, IP_A);
       const server = a.start(
@@ -351,7 +351,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   });
 
   describe('when the rules stand', () => {
-    it('NET-4: nothing passes a tap before its machine is known, in either direction', async () => {
+    it('nothing passes a tap before its machine is known, in either direction (NET-4)', async () => {
       await start();
       const a = await plug(A);
       const ear = await listen();
@@ -374,7 +374,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
     });
 
-    it('NET-4: the rules stay when the agent is killed, and the next one replaces them without a gap', async () => {
+    it('the rules stay when the agent is killed, and the next one replaces them without a gap (NET-4)', async () => {
       const script = `
         const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
         const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
@@ -415,7 +415,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.deepEqual((await network.listVmIds()).sort(), [A, B], 'its tap is still to be seen');
     });
 
-    it('NET-4: rules that somebody flushed are whole again with the next change', async () => {
+    it('rules that somebody flushed are whole again with the next change (NET-4)', async () => {
       await start();
       await network.assign(A, IP_A);
       const { table } = networkNames(home);
@@ -425,7 +425,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.match(must('nft', ['list', 'table', 'inet', table]), /masquerade/);
     });
 
-    it('NET-4: an nft that is held open adds in one transaction, and says when it cannot', async () => {
+    it('an nft that is held open adds in one transaction, and says when it cannot (NET-4)', async () => {
       await start();
       const { table } = networkNames(home);
       const session = new NftSession();
@@ -443,7 +443,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       session.close();
     });
 
-    it('NET-4: an nft that was ended between two transactions is replaced, not waited for', async () => {
+    it('an nft that was ended between two transactions is replaced, not waited for (NET-4)', async () => {
       await start();
       const { table } = networkNames(home);
       const openNfts = () => spawnSync('pgrep', ['-P', String(process.pid), '-x', 'nft'], { encoding: 'utf8' }).stdout;
@@ -467,7 +467,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   });
 
   describe('what is left', () => {
-    it('NET-5: a machine with the address of one that is gone gets nothing of its connections', async () => {
+    it('a machine with the address of one that is gone gets nothing of its connections (NET-5)', async () => {
       await start();
       const old = await machineWith(A, IP_A);
       const client = old.start(
@@ -491,7 +491,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(next.heard('late-answer'), false);
     });
 
-    it('NET-5: connections that a killed agent did not clear away are gone when the next one starts', async () => {
+    it('connections that a killed agent did not clear away are gone when the next one starts (NET-5)', async () => {
       await start();
       const old = await machineWith(A, IP_A);
       const kept = await machineWith(B, IP_B);
@@ -511,7 +511,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.deepEqual([remembered(IP_A), remembered(IP_B)], [false, true]);
     });
 
-    it('NET-5: nothing is left of a VM that was detached, nor of the network that was removed', async () => {
+    it('nothing is left of a VM that was detached, nor of the network that was removed (NET-5)', async () => {
       await start({ rateMbit: 100 });
       await machineWith(A, IP_A);
       await network.attach(B, 0);
@@ -528,7 +528,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   });
 
   describe('many at once', () => {
-    it('NET-3: a machine sends and receives no faster than it may, whatever its neighbour does', async () => {
+    it('a machine sends and receives no faster than it may, whatever its neighbour does (NET-3)', async () => {
       await start({ rateMbit: 1 });
       const [a, b] = [await plug(A), await plug(B)];
       await network.assign(A, IP_A);
@@ -561,7 +561,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.ok(received > burst / 2 && received <= may(), `${received} bytes received`);
     });
 
-    it('NET-4: many VMs at once, on two networks of one host', async () => {
+    it('many VMs at once, on two networks of one host (NET-4)', async () => {
       await start();
       const otherHome = mkdtempSync(join(tmpdir(), 'sandbar-network-'));
       const other = await BridgeNetwork.create(otherHome, parseSubnet('10.124.0.0/16'), ['127.0.0.1'], OPEN);

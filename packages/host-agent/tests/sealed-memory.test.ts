@@ -39,13 +39,13 @@ function refuseChanges(fd: number): void {
 }
 
 describe('sealed memory', () => {
-  it('ISO-4: a write, a truncation and a shared writable mapping fail', async () => {
+  it('a write, a truncation and a shared writable mapping fail (ISO-4)', async () => {
     const fd = await makeSealedMemory('test', BYTES, fill);
     refuseChanges(fd);
     closeSync(fd);
   });
 
-  it('ISO-4: they fail, too, when it is opened again through /proc, as QEMU does', async () => {
+  it('they fail, too, when it is opened again through /proc, as QEMU does (ISO-4)', async () => {
     const fd = await makeSealedMemory('test', BYTES, fill);
     const again = openSync(`/proc/self/fd/${fd}`, constants.O_RDWR);
     refuseChanges(again);
@@ -53,7 +53,7 @@ describe('sealed memory', () => {
     for (const one of [again, fd]) closeSync(one);
   });
 
-  it('ISO-4: who opened and mapped it before it was sealed cannot change it afterwards', async () => {
+  it('who opened and mapped it before it was sealed cannot change it afterwards (ISO-4)', async () => {
     const { fd, sealed } = beginSealedMemory('test', BYTES, async (target) => {
       await new Promise((resolve) => setImmediate(resolve));
       await fill(target);
@@ -67,7 +67,7 @@ describe('sealed memory', () => {
     for (const one of [early, fd]) closeSync(one);
   });
 
-  it('ISO-4: memory that somebody can still write through a shared mapping is never said to be sealed', async () => {
+  it('memory that somebody can still write through a shared mapping is never said to be sealed (ISO-4)', async () => {
     const { fd, sealed } = beginSealedMemory('test', BYTES, async (target) => {
       await new Promise((resolve) => setImmediate(resolve));
       await fill(target);
@@ -79,7 +79,7 @@ describe('sealed memory', () => {
     closeSync(fd);
   });
 
-  it('ISO-4: another account can open it for reading and writing, and changes nothing either', {
+  it('another account can open it for reading and writing, and changes nothing either (ISO-4)', {
     skip: process.getuid?.() !== 0,
   }, async () => {
     const fd = await makeSealedMemory('test', BYTES, fill);

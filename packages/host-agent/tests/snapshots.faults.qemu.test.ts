@@ -59,7 +59,7 @@ describe('snapshots of real machines when things go wrong', {
     assert.equal(await agent.exec(ID, `cd /root; for n in $(seq ${written}); do cat $n; done`), expected);
   };
 
-  it('CTL-2 CTL-3: kill -9 of the agent at each stage: another one ends it, the machine writes on, nothing is lost or left', async () => {
+  it('kill -9 of the agent at each stage: another one ends it, the machine writes on, nothing is lost or left (CTL-2, CTL-3)', async () => {
     let layers = 0;
     const stages: Record<string, () => boolean> = {
       'the overlay is there': () => existsSync(join(machineDir(), 'next.qcow2')),

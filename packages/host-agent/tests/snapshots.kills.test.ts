@@ -177,7 +177,7 @@ describe('disk operations after kill -9', () => {
 
   for (const operation of OPERATIONS) {
     for (const vmLives of [true, false]) {
-      it(`CTL-2 CTL-3: ${operation.name}, whose QEMU ${vmLives ? 'lives on' : 'dies too'}: nothing is lost, nothing is left, and it can be repeated`, async () => {
+      it(`${operation.name}, whose QEMU ${vmLives ? 'lives on' : 'dies too'}: nothing is lost, nothing is left, and it can be repeated (CTL-2, CTL-3)`, async () => {
         const id = operation.machine ?? ID;
         const lengths = await lengthOf(operation);
         assert.ok(lengths.file > 4, JSON.stringify(lengths));

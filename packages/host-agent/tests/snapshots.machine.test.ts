@@ -53,7 +53,7 @@ describe('snapshots on a host', () => {
   describe('that cannot be taken', () => {
     const POINTS: FaultPoint[] = ['stageDisk', 'freeze', 'switchDisk'];
     for (const point of POINTS) {
-      it(`CTL-2: a failure at ${point} is said, the machine writes on to the disk it had, and the next try works`, async () => {
+      it(`a failure at ${point} is said, the machine writes on to the disk it had, and the next try works (CTL-2)`, async () => {
         await ensure(ID, 1);
         vm().write('a');
         host.hypervisor.faults.push(point);
@@ -75,7 +75,7 @@ describe('snapshots on a host', () => {
       });
     }
 
-    it('CLN-4: a guest that thawed by itself makes no snapshot: it is taken once more, and the chain only got longer', async () => {
+    it('a guest that thawed by itself makes no snapshot: it is taken once more, and the chain only got longer (CLN-4)', async () => {
       await ensure(ID, 1);
       vm().write('a');
       const { switchDisk } = vm();
@@ -92,7 +92,7 @@ describe('snapshots on a host', () => {
       assert.equal(diskText(), 'a');
     });
 
-    it('CLN-4: a guest that never stays frozen is refused, and loses nothing', async () => {
+    it('a guest that never stays frozen is refused, and loses nothing (CLN-4)', async () => {
       await ensure(ID, 1);
       vm().write('a');
       const { switchDisk } = vm();
@@ -149,7 +149,7 @@ describe('snapshots on a host', () => {
       );
     });
 
-    it('CTL-4: a destroy does not wait for a guest that never says that it is frozen', async () => {
+    it('a destroy does not wait for a guest that never says that it is frozen (CTL-4)', async () => {
       await ensure(ID, 1);
       const release = host.hypervisor.hold('freeze');
       const taking = assert.rejects(take(1));

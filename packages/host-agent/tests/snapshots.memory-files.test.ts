@@ -81,7 +81,7 @@ describe('files of a memory snapshot', () => {
     closeSync(fd);
   });
 
-  it('CLN-5: one byte that changed, anywhere, is noticed', async () => {
+  it('one byte that changed, anywhere, is noticed (CLN-5)', async () => {
     for (const page of PAGES) {
       const { place, dir, checks } = await makeSnapshot('flipped');
       writeAt(place.memoryPath, [page * 4096 + 100, Buffer.from('X')]);

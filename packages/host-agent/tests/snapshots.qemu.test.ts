@@ -77,7 +77,7 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
   const snapshotRecord = (number: number) =>
     JSON.parse(readFileSync(join(agent.paths.snapshots, snapshotId(number), 'snapshot.json'), 'utf8'));
 
-  it('CLN-4: a machine that writes all the time: each snapshot has a clean file system and all that was acknowledged', async () => {
+  it('a machine that writes all the time: each snapshot has a clean file system and all that was acknowledged (CLN-4)', async () => {
     await run(FIRST);
     // Each round is a file with its own sum in its name, whose number is told only after fsync.
     await agent.exec(

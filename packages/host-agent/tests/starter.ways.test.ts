@@ -57,7 +57,7 @@ describe('starter', () => {
     checkMachines(host);
   });
 
-  it('NET-4: a clone that is made now has its address before it runs, and its disk is the template disk', async () => {
+  it('a clone that is made now has its address before it runs, and its disk is the template disk (NET-4)', async () => {
     const host = await warmHost(newHost({ size: 0 }));
     const from = host.hypervisor.passed.length;
     await create(host, 2);
@@ -68,7 +68,7 @@ describe('starter', () => {
     );
   });
 
-  it('NET-4 CLN-1: a ready clone gets its names and its address, then runs, then has its identity; another takes its place', async () => {
+  it('a ready clone gets its names and its address, then runs, then has its identity; another takes its place (NET-4, CLN-1)', async () => {
     const host = await warmHost(newHost({ size: 1 }));
     const [ready] = [...host.hypervisor.running.values()].filter((vm) => vm.runDir.startsWith(host.paths.runPool));
     const from = host.hypervisor.passed.length;
@@ -157,7 +157,7 @@ describe('starter', () => {
   };
 
   for (const kind of ['a failure', 'a tool that fails', 'a full disk'] as const) {
-    it(`CTL-2: ${kind} at any step of any way costs time and nothing else`, async () => {
+    it(`${kind} at any step of any way costs time and nothing else (CTL-2)`, async () => {
       const errors = {
         'a failure': (point: string) => new Error(`forced fault: ${point}`),
         'a tool that fails': () => new CommandError('nft failed'),
@@ -249,7 +249,7 @@ describe('starter', () => {
 
   for (const point of ['launch', 'connectGuest', 'setIdentity', 'resume', 'assign', 'growDisk'] as const) {
     for (const size of [0, 1]) {
-      it(`CTL-4: a destroy while a clone hangs at ${point} leaves nothing (pool of ${size})`, async () => {
+      it(`a destroy while a clone hangs at ${point} leaves nothing (pool of ${size}) (CTL-4)`, async () => {
         const host = await warmHost(newHost({ size }));
         const before = host.hypervisor.passed.filter((one) => one === point).length;
         const release = host.hypervisor.hold(point);

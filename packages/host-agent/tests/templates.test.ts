@@ -95,7 +95,7 @@ describe('templates', () => {
     writeFileSync(path, text.replace(from, to));
   };
   for (const [what, spoil] of spoilers) {
-    it(`CLN-5: after a change of ${what}, nothing is restored from it, and it is made anew`, async () => {
+    it(`after a change of ${what}, nothing is restored from it, and it is made anew (CLN-5)`, async () => {
       const host = await warmHost(newHost());
       host.kill();
       spoil(join(host.paths.templates, keyOf(host)));
@@ -109,7 +109,7 @@ describe('templates', () => {
     });
   }
 
-  it('CLN-5: one that is whole is used by the next agent as it is', async () => {
+  it('one that is whole is used by the next agent as it is (CLN-5)', async () => {
     const host = await warmHost(newHost());
     const before = statSync(join(host.paths.templates, keyOf(host), 'memory')).ino;
     await host.start();
@@ -119,7 +119,7 @@ describe('templates', () => {
     assert.equal(statSync(join(host.paths.templates, keyOf(host), 'memory')).ino, before);
   });
 
-  it('CLN-5: those of another QEMU, processor or command line are removed', async () => {
+  it('those of another QEMU, processor or command line are removed (CLN-5)', async () => {
     const host = await warmHost(newHost());
     const old = keyOf(host);
     host.hypervisor.fingerprint = 'an update';
@@ -130,7 +130,7 @@ describe('templates', () => {
     assert.deepEqual([readdirSync(host.paths.templates), keyOf(host) === old], [[keyOf(host)], false]);
   });
 
-  it('CLN-5: whatever a clone depends on is in the key', () => {
+  it('whatever a clone depends on is in the key (CLN-5)', () => {
     const image = { kernelPath: 'k', initramfsPath: 'i', rootfsPath: 'r' };
     const shape = { image, layerPaths: ['a'], vcpus: 1, memoryMb: 8, diskGb: 1 };
     const others = [
@@ -222,7 +222,7 @@ describe('templates', () => {
     assert.deepEqual(readdirSync(host.paths.templates), [keyOf(host, TWO)]);
   });
 
-  it('ISO-4: the descriptor of one that goes stays open for as long as somebody restores from it', async () => {
+  it('the descriptor of one that goes stays open for as long as somebody restores from it (ISO-4)', async () => {
     const host = newHost({ memoryBytes: 1 });
     await host.start();
     await makeOf(host, ONE);
@@ -238,7 +238,7 @@ describe('templates', () => {
     await host.close();
   });
 
-  it('ISO-4: a clone under way while its template is pushed out gets its memory', async () => {
+  it('a clone under way while its template is pushed out gets its memory (ISO-4)', async () => {
     const host = newHost({ memoryBytes: 1 });
     await host.start();
     await makeOf(host, ONE);

@@ -251,7 +251,7 @@ describe('volumes of a machine', () => {
   const POINTS: FaultPoint[] = ['plugDisk', 'mountVolume', 'unmountVolume', 'unplugDisk'];
   for (const point of POINTS) {
     for (const kind of ['refuses', 'breaks'] as const) {
-      it(`CTL-2: end in what is wanted when ${point} ${kind} and is repeated`, async () => {
+      it(`end in what is wanted when ${point} ${kind} and is repeated (CTL-2)`, async () => {
         await run([at(ONE, '/data')]);
         host.hypervisor.newFault = () =>
           kind === 'refuses' ? new ServiceError('host_unavailable', 'not now') : new Error('forced fault');
@@ -267,7 +267,7 @@ describe('volumes of a machine', () => {
     for (const when of ['before', 'after'] as const) {
       for (const wanted of [[at(TWO, '/data')], [at(ONE, '/data')]] as MachineVolume[][]) {
         const outcome = wanted[0]?.volume_id === ONE ? 'undone' : 'finished';
-        it(`CTL-2: an agent that dies ${when} ${point} leaves what the next one finds and the change is ${outcome}`, async () => {
+        it(`an agent that dies ${when} ${point} leaves what the next one finds and the change is ${outcome} (CTL-2)`, async () => {
           await run([at(ONE, '/data')]);
           host.hypervisor.isFatal = (passed, moment) => {
             const isFatal = passed === point && moment === when && !host.isDead;
@@ -297,7 +297,7 @@ describe('volumes of a machine', () => {
     }
   }
 
-  it('CTL-2: an agent that dies while a start plugs them leaves a machine that can be started', async () => {
+  it('an agent that dies while a start plugs them leaves a machine that can be started (CTL-2)', async () => {
     for (const when of ['before', 'after'] as const) {
       for (const point of ['plugDisk', 'mountVolume'] as const) {
         await newHost();

@@ -63,7 +63,7 @@ function commandLine(pid: string): string {
   }
 }
 
-describe('ISO-8: a confined program', { skip: !isRoot }, () => {
+describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
   const run = (script: string, capabilities: Parameters<typeof confinedArgs>[0]['capabilities'] = TREE_CAPABILITIES) =>
     runConfined({
       command: 'sh',
