@@ -1,4 +1,4 @@
-// The account as its owner sees it, and the vocabulary of tiers and billing modes.
+// The account as its owner sees it, and the names of the tiers and billing modes.
 import { type Static, Type } from 'typebox';
 import { OneOf, Timestamp, Uuid } from './fields.ts';
 import { EUR_PATTERN } from './patterns.ts';
@@ -6,7 +6,7 @@ import { EUR_PATTERN } from './patterns.ts';
 export const TIERS = ['free', 'payg', 'enterprise'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** `prepaid`: a wallet pays. `unmetered`: usage is recorded and nothing is charged. */
+/** `prepaid`: usage is paid from a wallet. `unmetered`: usage is recorded and nothing is charged. */
 export const BILLING_MODES = ['prepaid', 'unmetered'] as const;
 export type BillingMode = (typeof BILLING_MODES)[number];
 

@@ -1,5 +1,5 @@
-// The activity feed: what an entry can say. The metadata of each action is this allow-list and nothing else, so that no
-// script, output or name that a user chose can ever reach the feed.
+// The activity feed: which actions it records, and what an entry says of each. The metadata of an entry holds only the
+// keys that are listed here, so no script, output or name that a user chose can reach the feed.
 import { type Static, Type } from 'typebox';
 import { Nullable, OneOf, Timestamp, Uuid } from './fields.ts';
 
@@ -8,7 +8,7 @@ export type ActivityCategory = (typeof ACTIVITY_CATEGORIES)[number];
 
 type ValueType = 'string' | 'integer' | 'integer?' | 'boolean' | 'uuid';
 
-/** Every action: its category and the keys its metadata may have. `integer?` may be null. */
+/** Every action, with its category and the keys of its metadata. A value of type `integer?` may be null. */
 export const ACTIVITY_ACTIONS = {
   'machine.created': {
     category: 'machine',
@@ -44,8 +44,8 @@ type MetadataOf<A extends ActivityAction> = {
 
 /**
  * Who did it. `user`: the account holder, through the API or the dashboard. The others are workers of the service:
- * `system:host` saw a machine stop by itself (its guest powered off, or its host restarted), `system:operator` stopped
- * it with the service, `system:expiry` ended it at its `expires_at`.
+ * `system:host` records a machine that stopped by itself (its guest powered off, or its host restarted),
+ * `system:operator` one that was stopped together with the service, `system:expiry` one that ended at its `expires_at`.
  */
 export const ACTIVITY_ACTORS = [
   'user',
@@ -57,12 +57,15 @@ export const ACTIVITY_ACTORS = [
 ] as const;
 export type ActivityActor = (typeof ACTIVITY_ACTORS)[number];
 
-/** What is written of an action: its metadata is typed by it. */
+/** An entry to write. The action decides which metadata it must have. */
 export type NewActivity = {
   [A in ActivityAction]: { action: A; actor: ActivityActor; machineId?: string; metadata: MetadataOf<A> };
 }[ActivityAction];
 
-/** Keeps the keys that the action may have, each of its type. Throws TypeError: a writer that sends more is a bug. */
+/**
+ * Throws TypeError unless the metadata has exactly the keys of its action, each of its type: anything else is a bug of
+ * ours.
+ */
 export function checkActivityMetadata({ action, metadata }: NewActivity): void {
   const allowed: Record<string, ValueType> = ACTIVITY_ACTIONS[action].metadata;
   const given = Object.entries(metadata);
@@ -87,7 +90,7 @@ function isOfType(value: unknown, type: ValueType | undefined): boolean {
   }
 }
 
-/** `page_size` of the feed: larger values are clamped, the default holds when it is not given. */
+/** `page_size` of the feed: its default, and the largest page; a request for a larger one gets this many. */
 export const ACTIVITY_PAGE = { default: 50, max: 200 } as const;
 
 export const ActivityEntry = Type.Object(

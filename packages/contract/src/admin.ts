@@ -1,4 +1,5 @@
-// What the operator's command and the control plane say to each other over the admin socket. No part of the public API.
+// The requests and answers between the operator's command (`sandbar admin`) and the control plane, over the admin
+// socket. They are not part of the public API.
 import { type Static, Type } from 'typebox';
 import { BILLING_MODES, type BillingMode, TIERS, type Tier } from './account.ts';
 import { KEY_SCOPES } from './api-key.ts';
@@ -12,14 +13,14 @@ const Eur = Type.String({ maxLength: 20, description: 'EUR, such as "25" or "12.
 
 export const CREDIT_KINDS = ['top-up', 'bonus'] as const;
 
-/** Limits that an account can have of its own, by their names on the wire. */
+/** The limits of its tier that the operator can override for one account, by their names in requests. */
 export const ACCOUNT_LIMITS = [...QUOTA_DIMENSIONS, 'vcpus_per_machine', 'memory_mb_per_machine'] as const;
 export const ACCOUNT_RATES = ['rate_mutating', 'rate_exec'] as const;
 type LimitName = (typeof ACCOUNT_LIMITS)[number];
 export type OverrideName = LimitName | (typeof ACCOUNT_RATES)[number];
-/** Far above anything real, far below what an integer column holds. */
+/** The largest override: far above any real limit, and far below the maximum of an integer column. */
 export const OVERRIDE_MAX = 1_000_000_000;
-/** Tokens of a bucket are counted in microseconds. */
+/** Requests a second, at most: a rate bucket counts in microseconds, so no token can take less than one. */
 export const RATE_MAX = 1_000_000;
 
 export const AdminEmail = Type.String({ minLength: 3, maxLength: 254, pattern: EMAIL_PATTERN });
@@ -42,7 +43,7 @@ export const AccountKey = Type.Object(
   strict,
 );
 
-/** A number overrides, null takes the override away, and what is not named stays as it is. */
+/** A number sets the override, null removes it, and an override that the request does not name stays as it is. */
 const override = (minimum: number, maximum: number) =>
   Type.Optional(Type.Unsafe<number | null>({ type: ['integer', 'null'], minimum, maximum }));
 const overrides = (names: readonly OverrideName[], minimum: number, maximum: number) =>
@@ -54,7 +55,7 @@ export const AccountOverrides = Type.Unsafe<Partial<Record<OverrideName, number 
   ),
 );
 
-/** What is shown once. */
+/** The key and the password are shown once, in this answer. */
 export type NewAccount = { account_id: string; api_key: string; email: string; password: string };
 export type NewPassword = { account_id: string; email: string; password: string };
 export type NewKey = { account_id: string; api_key: string };
@@ -74,28 +75,28 @@ export type AccountSummary = {
 export type AccountDetails = AccountSummary & {
   limits: Record<LimitName, { limit: number; override: number | null }>;
   used: Record<QuotaDimension, number>;
-  /** Requests a second, and how many may come at once. */
+  /** `per_sec`: requests a second. `burst`: how many may come at once. */
   rates: Record<'mutating' | 'exec', { per_sec: number; burst: number; override: number | null }>;
 };
 
 export type HostSummary = {
   id: string;
-  /** `away`: this replica of the control plane has no connection to it. */
+  /** `away`: this replica of the control plane has no connection to the host. */
   state: 'ready' | 'draining' | 'away';
-  /** Takes no new machines, whatever its state. */
+  /** Whether the host takes no new machines; independent of its state. */
   draining: boolean;
   version: string;
   isolation: Isolation;
   cpus: number;
   memory_mb: number;
-  /** Promised to machines that run. */
+  /** Memory reserved for its running machines. */
   reserved_memory_mb: number;
-  /** Machines that exist on it, stopped ones included. */
+  /** Number of machines on the host, stopped ones included. */
   machines: number;
   last_seen_at: string;
 };
 
-/** What an audit looks at. `host`: what a host found in its own house. */
+/** What a finding of an audit is about. `host`: what a host found when it checked itself. */
 export const AUDIT_AREAS = [
   'host',
   'machine',
@@ -110,25 +111,25 @@ export const AUDIT_AREAS = [
 ] as const;
 export type AuditArea = (typeof AUDIT_AREAS)[number];
 
-/** A difference that two looks in a row saw and that no operation under way explains. */
+/** A difference between database and hosts that two checks in a row saw and that no running operation explains. */
 export type AuditFinding = {
   area: AuditArea;
-  /** Null for what is in the database alone. */
+  /** Null when the finding is about the database only. */
   host_id: string | null;
-  /** What it is about: an id, or what a host calls it. */
+  /** What the finding is about: an id, or a name that the host gave. */
   subject: string;
-  /** A sentence. */
+  /** What is wrong, as a sentence. */
   detail: string;
-  /** What mending would do, such as "remove it from its host"; null when nothing can be done safely. */
+  /** What `--fix` would do, such as "remove it from its host"; null when nothing can be done safely. */
   fix: string | null;
 };
 
 export type Audit = {
   findings: AuditFinding[];
-  /** Hosts with machines or volumes that could not be asked, and why. */
+  /** Hosts that have machines or volumes but did not answer, and why. */
   not_looked_at: { host_id: string; why: string }[];
   looked_at: { hosts: number; machines: number; volumes: number; snapshots: number; accounts: number };
 };
 
-/** After mending: what is still wrong, and what was done. */
+/** The answer to `--fix`: what is still wrong, and what was mended. */
 export type AuditFix = Audit & { fixed: (AuditFinding & { did: string })[] };

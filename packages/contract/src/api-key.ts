@@ -1,11 +1,11 @@
-// API keys: the record that is always shown, and the key itself, which is shown once.
+// API keys: the record, which can be read at any time, and the key itself, which is shown once, when it is made.
 import { type Static, Type } from 'typebox';
 import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 
 export const KEY_SCOPES = ['read', 'full'] as const;
 export type KeyScope = (typeof KEY_SCOPES)[number];
 
-/** Keys an account can have. */
+/** The most keys that an account can have. */
 export const API_KEYS_MAX = 100;
 
 const record = {

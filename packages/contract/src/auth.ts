@@ -1,5 +1,5 @@
-// Signing in to the dashboard: what its forms send. What they answer is the account, or nothing; the session itself is in
-// a cookie that no script can read.
+// Signing in to the dashboard: the requests of its forms. The answer is the account, or has no body; the session itself
+// is in a cookie that no script can read.
 import { type Static, Type } from 'typebox';
 import { EMAIL_PATTERN } from './patterns.ts';
 
@@ -14,7 +14,7 @@ const Email = Type.String({
   description: 'In any case.',
 });
 const NewPassword = Type.String({ ...PASSWORD_BOUNDS });
-/** Not bounded below: what is too short is simply wrong. */
+/** A password to check. It has no minimum length: one that is too short is simply a wrong password. */
 const Password = Type.String({ maxLength: PASSWORD_BOUNDS.maxLength });
 
 export const SignUp = Type.Object(
@@ -44,12 +44,12 @@ export const PasswordReset = Type.Object(
 );
 export type PasswordReset = Static<typeof PasswordReset>;
 
-/** What the OpenID provider adds to the address when it sends the browser back. */
+/** The query parameters that the OpenID provider adds to our address when it sends the browser back. */
 export const OidcCallbackQuery = Type.Object(
   Object.fromEntries(
     ['code', 'state', 'iss', 'session_state', 'scope', 'error', 'error_description', 'error_uri'].map((name) => [
       name,
-      // All of them together fit into the request line that Node reads (16 KiB).
+      // Even at their maximum lengths they fit together into the 16 KiB that Node accepts for a request line.
       Type.Optional(Type.String({ maxLength: name === 'code' ? 4096 : 1024 })),
     ]),
   ),

@@ -1,7 +1,9 @@
-// The one error type of the service and the table of its codes. Domain code throws a code and a sentence; only the HTTP
-// layers of the control plane and the host agent look the status up.
+// The error type of the service and the table of its codes. Domain code throws a code and a sentence; only the HTTP
+// layers of the control plane and of the host agent turn the code into an HTTP status.
 
-/** Every `code` a response body can carry, with its HTTP status and when it is used (the OpenAPI document quotes this). */
+/**
+ * Every `code` a response body can carry, with its HTTP status and when it is used (the OpenAPI document quotes this).
+ */
 export const ERROR_TABLE = {
   validation_error: {
     status: 400,
@@ -36,10 +38,10 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE;
 
-/** A failure that a caller is told about: a code of the table and one sentence that says what to do. */
+/** A failure that the client is told: a code of the table, and a sentence that says what is wrong and what to do. */
 export class ServiceError extends Error {
   readonly code: ErrorCode;
-  /** Seconds after which a retry makes sense; becomes `Retry-After`. */
+  /** Seconds after which a retry makes sense; sent as the header `Retry-After`. */
   readonly retryAfterSec: number | undefined;
 
   constructor(code: ErrorCode, detail: string, options: { retryAfterSec?: number; cause?: unknown } = {}) {
@@ -54,7 +56,7 @@ export class ServiceError extends Error {
   }
 }
 
-/** Whether a string is a code of the table (a body received from another process may hold anything). */
+/** Whether a value is a code of the table. The body of another process's answer may hold anything. */
 export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code);
 }

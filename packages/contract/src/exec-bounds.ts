@@ -1,10 +1,11 @@
-// The bounds of a job, without the shapes: clients need the numbers, and a command line must not load a schema library.
+// The limits of a job. They are apart from the schemas of exec.ts because the command line needs the numbers only, and
+// should not load the schema library for them.
 
-/** Bounds of the specification (8.3) and of decisions.md. Bytes unless the name says otherwise. */
+/** Bytes, unless the name says otherwise. */
 export const EXEC_BOUNDS = {
   /** Characters of a job's label. */
   nameLength: 255,
-  /** Jobs that may run in one machine at once; the next is a 409. */
+  /** Jobs that may run in one machine at the same time; one more is refused with 409. */
   concurrentJobs: 16,
   timeoutSecMax: 86_400,
   timeoutSecDefault: 3600,
@@ -12,6 +13,6 @@ export const EXEC_BOUNDS = {
   waitMsMax: 60_000,
   pageBytesMax: 1024 * 1024,
   pageBytesDefault: 64 * 1024,
-  /** Output kept of each stream; configurable on the host. */
+  /** How much output of each stream is kept; the host can be configured to keep another amount. */
   outputBytesDefault: 256 * 1024 * 1024,
 } as const;

@@ -1,4 +1,4 @@
-// Exec jobs: a command in a machine, its state, and the pages of its output.
+// Exec jobs: a command that runs in a machine, its state, and its output, which is read in pages.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS } from './exec-bounds.ts';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
@@ -7,7 +7,10 @@ import { ABSOLUTE_PATH_PATTERN, BASE64_PATTERN } from './patterns.ts';
 export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
 export type JobStatus = (typeof JOB_STATUSES)[number];
 
-/** What may be asked of a job in each state; every state but `running` is an end, and a cancel there changes nothing. */
+/**
+ * What may be asked of a job in each state. Every state except `running` is final: a cancel then changes nothing
+ * (`noop`).
+ */
 export const JOB_STATE_TABLE: Record<JobStatus, { cancel: 'allowed' | 'noop' }> = {
   running: { cancel: 'allowed' },
   exited: { cancel: 'noop' },

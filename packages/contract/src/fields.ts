@@ -1,19 +1,19 @@
-// Field types that several resources share, so that each has one definition, one description and one bound.
+// Types of fields that several resources share, so that each type is defined, described and bounded in one place.
 import { type TSchema, Type } from 'typebox';
 import { ENV_NAME_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
 
-/** A UUID in lower case; version 7 where the service makes it, so that ids sort by time. */
+/** A UUID in lower case. The service makes version 7, so that ids sort by the time of their creation. */
 export const Uuid = (description?: string) =>
   Type.String({ format: 'uuid', ...(description === undefined ? {} : { description }) });
 
-/** RFC 3339, UTC, milliseconds, `Z`. */
+/** A time as in RFC 3339, in UTC with milliseconds and `Z`, such as 2026-01-02T03:04:05.006Z. */
 export const Timestamp = (description?: string) =>
   Type.String({ format: 'date-time', ...(description === undefined ? {} : { description }) });
 
 /** A field that is always there and may be null. */
 export const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
 
-/** A string from a fixed list, written as a JSON Schema `enum`, which validators quote well. */
+/** A string from a fixed list, as the JSON Schema keyword `enum`, so that a refusal can name the whole list. */
 export const OneOf = <const T extends readonly string[]>(
   values: T,
   options: { description?: string; default?: T[number] } = {},
@@ -24,18 +24,18 @@ export const Environment = (description: string) =>
   Type.Unsafe<Record<string, string>>({
     type: 'object',
     maxProperties: 1024,
-    propertyNames: { pattern: ENV_NAME_PATTERN },
+    propertyNames: { pattern: ENV_NAME_PATTERN, description: 'not empty and hold no "="' },
     additionalProperties: { type: 'string', pattern: NO_NUL_PATTERN },
     description,
   });
 
-/** The paging parameters that every list takes. Without `page_size` a list is complete. */
+/** The paging parameters of every list. Without `page_size` the answer is the whole list. */
 export const PagingQuery = {
   page_size: Type.Optional(Type.Integer({ minimum: 1, maximum: 200, description: 'Pages the list; newest first.' })),
   cursor: Type.Optional(Type.String({ maxLength: 1024, description: 'next_cursor of the page before.' })),
 };
 
-/** Present when the request paged: the cursor of the next page, empty at the end. */
+/** The cursor of the next page, empty on the last one. Absent when the request did not ask for pages. */
 export const NextCursor = Type.Optional(
   Type.String({ description: 'Present when page_size was given; empty at the end.' }),
 );

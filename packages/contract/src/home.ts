@@ -1,4 +1,4 @@
-// Where things live in the data directory: the one list that every process and tool reads.
+// The paths in the data directory, in one list that every process and tool uses.
 
 /** Paths below `SANDBAR_HOME`. */
 export function homePaths(home: string) {
@@ -7,35 +7,37 @@ export function homePaths(home: string) {
     home,
     /** `{ base_url, api_key, email, password }` of the first account, mode 0600. */
     credentials: `${home}/credentials.json`,
-    /** Signs cursors and session cookies, mode 0600; every replica of one service has the same. */
+    /** The secret that signs cursors and session cookies, mode 0600. All replicas of one service have the same. */
     secret: `${home}/secret`,
-    /** What the host agent made once for itself: host id, subnet, bridge name. */
+    /** What the host agent chose at its first start and keeps: host id, subnet, bridge name. */
     hostState: `${home}/host.json`,
     postgresData: `${home}/postgres`,
     logs: `${home}/logs`,
     /** Disks, specs and job output of machines: `<machines>/<id>/`. */
     machines: `${home}/machines`,
-    /** Disks that have a life of their own: `<volumes>/<id>/`. On the file system of `machines`. */
+    /** Disks that can outlive their machine: `<volumes>/<id>/`. On the same file system as `machines`. */
     volumes: `${home}/volumes`,
-    /** What root disks stand on, written by nobody any more: `<layers>/<id>.qcow2`. On the file system of `machines`. */
+    /** Read-only layers below root disks: `<layers>/<id>.qcow2`. On the same file system as `machines`. */
     layers: `${home}/layers`,
-    /** `<snapshots>/<id>/`: which layers it consists of, and the memory and devices of one that has them. */
+    /**
+     * `<snapshots>/<id>/`: the list of its layers and, for a memory snapshot, the memory and the state of the devices.
+     */
     snapshots: `${home}/snapshots`,
-    /** Saved VMs that new ones start from: a cache. */
+    /** Saved VMs from which new VMs start. A cache: it may be deleted while the service is stopped. */
     templates: `${home}/templates`,
-    /** Disks of VMs that wait for a machine: a cache. On the file system of `machines`. */
+    /** Disks of the ready VMs of the pool. A cache, on the same file system as `machines`. */
     pool: `${home}/pool`,
     run,
-    /** What the host agent knows of each QEMU: `<runVms>/<vm id>.json`. */
+    /** The host agent's record of each QEMU process: `<runVms>/<vm id>.json`. */
     runVms: `${run}/vms`,
-    /** Run directories of VMs that wait for a machine, and of those that become a template. */
+    /** Run directories of the ready VMs of the pool, and of VMs that are being made into templates. */
     runPool: `${run}/pool`,
     runTemplates: `${run}/templates`,
     /** Sockets, pid files and consoles of running VMs: `<runMachines>/<id>/`. */
     runMachines: `${run}/machines`,
     postgresSocketDir: `${run}/postgres`,
     hostAgentSocket: `${run}/host-agent.sock`,
-    /** Operator actions; answered by the control plane, reachable by who may open it. */
+    /** The socket on which the control plane takes the operator's commands. Whoever can open it is the operator. */
     adminSocket: `${run}/control-plane/admin.sock`,
     pidFile: (process: 'postgres' | 'control-plane' | 'host-agent' | 'supervisor') => `${run}/${process}.pid`,
   } as const;
@@ -48,7 +50,10 @@ export function defaultHome(env: Record<string, string | undefined>, isRoot: boo
   return `${env.XDG_DATA_HOME || `${env.HOME}/.local/share`}/sandbar`;
 }
 
-/** Downloads and built images, keyed by content: `SANDBAR_CACHE`, else `/var/cache/sandbar` as root, else `$XDG_CACHE_HOME/sandbar`. */
+/**
+ * Downloads and built images, keyed by content: `SANDBAR_CACHE`, else `/var/cache/sandbar` as root, else
+ * `$XDG_CACHE_HOME/sandbar`.
+ */
 export function defaultCache(env: Record<string, string | undefined>, isRoot: boolean): string {
   if (env.SANDBAR_CACHE) return env.SANDBAR_CACHE;
   if (isRoot) return '/var/cache/sandbar';

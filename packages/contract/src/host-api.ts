@@ -1,6 +1,6 @@
-// The host API: what the control plane asks of a host agent, over a Unix socket on one machine.
-// Every call says what should be (`PUT`-like, named by machine and generation) and may be repeated: a call that
-// arrives twice, or late behind a newer generation, changes nothing.
+// The host API: what the control plane asks of a host agent, over a Unix socket on one machine. A call that changes a
+// machine says which state it should have and carries the machine's generation, a number that grows with each change.
+// So calls may be repeated: one that arrives twice, or after a call of a newer generation, changes nothing.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './exec.ts';
 import { Nullable, OneOf, Uuid } from './fields.ts';
@@ -10,7 +10,7 @@ import { HOSTNAME_PATTERN } from './patterns.ts';
 import { SNAPSHOT_KINDS } from './snapshot.ts';
 import { VOLUME_BOUNDS, VOLUME_KINDS } from './volume.ts';
 
-/** What a machine is made of; fixed for its life. */
+/** The properties of a machine that never change. */
 export const MachineSpec = Type.Object(
   {
     vcpus: Type.Integer({ minimum: 1 }),
@@ -32,7 +32,7 @@ export const MachineSpec = Type.Object(
 );
 export type MachineSpec = Static<typeof MachineSpec>;
 
-/** A data volume of the host that a machine has, and where it is mounted. */
+/** A data volume that is attached to a machine, and the path at which the machine mounts it. */
 export const MachineVolume = Type.Object(
   { volume_id: Uuid(), mount_path: Type.String({ minLength: 2 }) },
   { additionalProperties: false },
@@ -59,7 +59,7 @@ export const EnsureMachine = Type.Object(
 );
 export type EnsureMachine = Static<typeof EnsureMachine>;
 
-/** What a host sees of a machine. `failed`: its VM died by itself, for the reason given. */
+/** What a host reports of a machine. `failed`: its VM died by itself, for the reason given. */
 export const HOST_MACHINE_STATUSES = ['starting', 'running', 'stopped', 'failed'] as const;
 export const MachineReport = Type.Object({
   machine_id: Uuid(),
@@ -73,7 +73,7 @@ export const MachineReport = Type.Object({
 });
 export type MachineReport = Static<typeof MachineReport>;
 
-/** A job as the host knows it; the control plane keeps the same fields. */
+/** What a host reports of a job; the control plane stores the same fields. */
 export const JobReport = Type.Object({
   ...Type.Pick(Exec, ['status', 'exit_code', 'signal', 'stdout_bytes', 'stderr_bytes', 'truncated', 'finished_at'])
     .properties,
@@ -117,8 +117,9 @@ export const HostInfo = Type.Object({
 export type HostInfo = Static<typeof HostInfo>;
 
 /**
- * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine, then one `synced`, then changes
- * as they happen, with a `heartbeat` every 5 seconds. A job that ended while nobody listened is asked for by its id.
+ * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine and one `synced`. After that come
+ * changes as they happen, and a `heartbeat` every 5 seconds. The stream does not repeat the end of a job that ended
+ * while the control plane was not connected: the control plane asks for such a job by its id.
  */
 export const HostEvent = Type.Union([
   Type.Object({ type: Type.Literal('machine'), machine: MachineReport }),
@@ -128,7 +129,10 @@ export const HostEvent = Type.Union([
 ]);
 export type HostEvent = Static<typeof HostEvent>;
 
-/** Raw bytes of a page of output travel as the body; these headers carry its place. */
+/**
+ * A page of output is sent as raw bytes in the body; these headers say where the next page begins and how much there
+ * is.
+ */
 export const OUTPUT_HEADERS = {
   nextOffset: 'sandbar-next-offset',
   totalBytes: 'sandbar-total-bytes',
@@ -144,7 +148,7 @@ export const HostMachineDeleteQuery = Type.Object({
   ),
 });
 export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
-/** A volume of this host: its disk is there, whole and durable. */
+/** A volume of this host. It is listed only when its disk is complete and synced to storage. */
 export const HostVolume = Type.Object({
   volume_id: Uuid(),
   size_gb: Type.Integer(),
@@ -152,14 +156,14 @@ export const HostVolume = Type.Object({
 });
 export type HostVolume = Static<typeof HostVolume>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
-/** Makes a data volume; one that is there already is left alone. */
+/** Makes a data volume. When it exists already, nothing changes. */
 export const EnsureVolume = Type.Object(
   { size_gb: Type.Integer({ minimum: 1, maximum: VOLUME_BOUNDS.sizeGbMax }) },
   { additionalProperties: false },
 );
 export type EnsureVolume = Static<typeof EnsureVolume>;
 
-/** Takes a snapshot; one that is there already is left alone. */
+/** Takes a snapshot. When it exists already, nothing changes. */
 export const TakeSnapshot = Type.Object(
   {
     generation: Type.Integer({ minimum: 1, description: "The machine's; an older one is a 409." }),
@@ -169,7 +173,7 @@ export const TakeSnapshot = Type.Object(
 );
 export type TakeSnapshot = Static<typeof TakeSnapshot>;
 
-/** A snapshot of this host, whole and durable: all of its files are there. */
+/** A snapshot of this host. It is listed only when all of its files are complete and synced to storage. */
 export const HostSnapshot = Type.Object({
   snapshot_id: Uuid(),
   machine_id: Uuid(),
@@ -185,7 +189,7 @@ export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
 
 export const HOST_FINDING_KINDS = ['process', 'tap', 'rules', 'cgroup', 'file', 'mount'] as const;
-/** Something on a host that should not be there, or that is missing. */
+/** Something on a host that should not exist, or that is missing. */
 export const HostFinding = Type.Object({
   kind: OneOf(HOST_FINDING_KINDS),
   subject: Type.String({ description: 'What it is, such as "QEMU process 1234" or a path.' }),
@@ -194,7 +198,9 @@ export const HostFinding = Type.Object({
 });
 export type HostFinding = Static<typeof HostFinding>;
 
-/** What a host finds when it compares itself with its own records, with the records beside it. */
+/**
+ * The differences that a host found between its records and its processes, files and rules, and the records themselves.
+ */
 export const HostAudit = Type.Object({
   findings: Type.Array(HostFinding),
   machines: Type.Array(MachineReport),
@@ -203,7 +209,7 @@ export const HostAudit = Type.Object({
 });
 export type HostAudit = Static<typeof HostAudit>;
 
-/** After mending: what is still wrong, and what is not any more. */
+/** The answer to a request to mend: what is still wrong, and what was mended (`fixed`). */
 export const HostAuditFix = Type.Object({ ...HostAudit.properties, fixed: Type.Array(HostFinding) });
 export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({
@@ -216,7 +222,7 @@ export const HostOutputQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
 
-/** The operations, one place for their paths. */
+/** The paths of all calls. */
 export const HOST_PATHS = {
   host: '/v1/host',
   events: '/v1/events',

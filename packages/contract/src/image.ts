@@ -1,4 +1,4 @@
-// Images: what a machine can be made from, by stack.
+// Images, from which machines are made. Each has the name of its stack, such as base or python.
 import { type Static, Type } from 'typebox';
 import { Timestamp } from './fields.ts';
 

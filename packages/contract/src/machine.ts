@@ -1,4 +1,4 @@
-// The machine: its public shape, what a create may ask for, and the table of its states.
+// The machine: its public fields, what a create may ask for, and the table of what is allowed in which state.
 import { type Static, Type } from 'typebox';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 import { IDEMPOTENCY_KEY_PATTERN } from './patterns.ts';
@@ -20,8 +20,9 @@ export const MACHINE_ACTIONS = [
 export type MachineAction = (typeof MACHINE_ACTIONS)[number];
 
 /**
- * What may be asked of a machine in each state. `noop`: the machine is already there, the answer is 200 and nothing
- * happens. Everything not listed is a 409. The server, the host agent and every client's buttons read this one table.
+ * What may be asked of a machine in each state. `noop`: the machine is in the wanted state already, so the answer is
+ * 200 and nothing happens. An action that is not listed is refused with 409. The server, the host agent and the buttons
+ * of clients all use this table.
  */
 export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAction, 'allowed' | 'noop'>>> = {
   pending: { destroy: 'allowed' },
@@ -46,22 +47,24 @@ export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAct
     snapshot: 'allowed',
     restore: 'allowed',
   },
-  // Its volumes outlive it.
+  // A detach is allowed, so that the volumes of a machine that died can be used elsewhere.
   error: { destroy: 'allowed', detach: 'allowed' },
   destroyed: {},
 };
 
-/** How machines are separated from the host: hardware virtualisation, or emulation that is no security boundary. */
+/**
+ * How machines are separated from the host: by hardware virtualisation, or by emulation, which is no security boundary.
+ */
 export const ISOLATIONS = ['kvm', 'emulated'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
 
-/** Bounds of a machine that no tier lifts; 1024 GB is the largest root disk. */
+/** Bounds of a machine that hold for every tier. */
 export const MACHINE_BOUNDS = {
   nameLength: 255,
-  /** What QEMU's microvm machine takes. */
+  /** The most that QEMU's machine type microvm supports. */
   vcpusMax: 288,
   memoryMbMin: 128,
-  /** 4 TiB: far beyond any host, and small enough for sums in 32 bits. */
+  /** 4 TiB: more than any host has, and small enough that sums of it fit into 32 bits. */
   memoryMbMax: 4 * 1024 * 1024,
   rootfsGbMax: 1024,
   metadataKeys: 64,
@@ -90,13 +93,13 @@ export type OperationKind = (typeof OPERATION_KINDS)[number];
 export const EXPIRY_ACTIONS = ['destroy', 'stop'] as const;
 export type ExpiryAction = (typeof EXPIRY_ACTIONS)[number];
 
-/** Arbitrary JSON values by key; at most 64 keys and 16 KiB as JSON in all. */
+/** Any JSON values by key; at most 64 keys, and 16 KiB in all when written as JSON. */
 export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
   maxProperties: MACHINE_BOUNDS.metadataKeys,
   description: 'Arbitrary key/value pairs: at most 64 keys, 16 KiB in all.',
 });
 
-/** What a create gets that does not say. */
+/** The values of fields that a create does not name. */
 export const MACHINE_DEFAULTS = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10, stack: 'base' } as const;
 
 export const MachineOperation = Type.Object(
@@ -193,7 +196,7 @@ export const MachineCreate = Type.Object(
       ),
     ),
   },
-  // One disk, not two.
+  // A machine has one root disk, so it begins as a snapshot or as a kept volume, not as both.
   {
     title: 'MachineCreate',
     additionalProperties: false,
@@ -241,7 +244,7 @@ export const MachineDestroyQuery = Type.Object(
   { additionalProperties: false },
 );
 
-/** Filters of the list; `metadata.KEY=VALUE` parameters come on top and are read by name. */
+/** Filters of the list. `metadata.KEY=VALUE` parameters are allowed as well, with any KEY. */
 export const MachineListQuery = Type.Object(
   {
     state: Type.Optional(OneOf(MACHINE_STATES, { description: 'Without it destroyed machines are left out.' })),

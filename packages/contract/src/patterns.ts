@@ -1,5 +1,5 @@
-// The patterns and formats of text fields, each with what it allows in words: a refusal shows a person the words, never a
-// regular expression.
+// The patterns and formats of text fields, each with what it allows in words: a refusal shows a person the words, never
+// a regular expression.
 
 export const EMAIL_PATTERN = '^[^@\\s]+@[^@\\s]+$';
 export const HOSTNAME_PATTERN = '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$';
@@ -10,10 +10,10 @@ export const NO_NUL_PATTERN = '^[^\\u0000]*$';
 export const ABSOLUTE_PATH_PATTERN = '^/';
 /** Absolute and in its shortest form: no empty part, no `.` or `..`, no control character, no `/` at the end. */
 export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+)+$';
-/** The bits that the padding leaves over are zero: one text for the same bytes. */
+/** The unused bits before the padding must be zero, so that the same bytes always have the same text. */
 export const BASE64_PATTERN = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
 
-/** Words behind "must be". The bounds of the length come between `kind` and `rule`. */
+/** The words that follow "must be". The bounds of the length are inserted between `kind` and `rule`. */
 type Words = { kind: string; rule?: string };
 
 const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
@@ -37,7 +37,7 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   [BASE64_PATTERN, { kind: 'base64 (RFC 4648, with padding, no line breaks)' }],
 ]);
 
-/** Their lengths follow from the format and are not said. */
+/** The format itself fixes the length, so these have no bounds of the length. */
 const FORMAT_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['uuid', 'a UUID, such as 019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65'],
   ['date-time', 'a date and time as in RFC 3339, such as 2026-01-02T03:04:05Z'],

@@ -1,9 +1,9 @@
-// Quotas: the five dimensions, what each tier may use of them, and how large one machine may be (specification 8.1, 8.2).
+// Quotas: what is counted (five dimensions), how much of it each tier may use, and how large one machine may be.
 import { type Static, Type } from 'typebox';
 import { TIERS, type Tier } from './account.ts';
 import { OneOf } from './fields.ts';
 
-/** In the order in which a refusal names them. */
+/** When several are exceeded, a refusal names the first in this order. */
 export const QUOTA_DIMENSIONS = ['machines', 'vcpus', 'memory_mb', 'storage_gb', 'volumes'] as const;
 export type QuotaDimension = (typeof QUOTA_DIMENSIONS)[number];
 export type Amounts = Record<QuotaDimension, number>;
@@ -19,8 +19,8 @@ export const QUOTA_DESCRIPTIONS: Record<QuotaDimension, string> = {
 export type TierLimits = Amounts & { vcpus_per_machine: number; memory_mb_per_machine: number };
 
 /**
- * Limits by tier. free and payg are the specification's; enterprise is set per account, and what stands here only keeps
- * a mistake from taking a whole fleet.
+ * Limits by tier. The operator sets the limits of an enterprise account one by one; the numbers here are only there so
+ * that a mistake of such an account does not use up the whole fleet.
  */
 export const TIER_LIMITS: Record<Tier, TierLimits> = {
   free: {

@@ -1,5 +1,5 @@
-// Snapshots: the root disk of a machine as it was in one moment and, if asked for, its memory and devices with it. Nothing
-// in one ever changes.
+// Snapshots: the root disk of a machine as it was at one moment and, if asked for, its memory and the state of its
+// devices. A snapshot never changes.
 import { type Static, Type } from 'typebox';
 import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 

@@ -1,5 +1,5 @@
-// Volumes: disks with a life of their own. A data volume is made as one; a root volume is the disk of a machine that was
-// deleted with preserve_storage.
+// Volumes: disks that exist independently of machines. A user creates a data volume; a root volume is the root disk of
+// a machine that was deleted with preserve_storage.
 import { type Static, Type } from 'typebox';
 import { NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 import { MOUNT_PATH_PATTERN } from './patterns.ts';
@@ -13,11 +13,11 @@ export type VolumeState = (typeof VOLUME_STATES)[number];
 export const VOLUME_ACTIONS = ['attach', 'detach', 'delete'] as const;
 export type VolumeAction = (typeof VOLUME_ACTIONS)[number];
 
-/** What may be asked of a volume in each state. Everything not listed is a 409. */
+/** What may be asked of a volume in each state. An action that is not listed is refused with 409. */
 export const VOLUME_STATE_TABLE: Record<VolumeState, Partial<Record<VolumeAction, 'allowed'>>> = {
   available: { attach: 'allowed', delete: 'allowed' },
   attached: { detach: 'allowed' },
-  // One that is attached all the same has to be detached first.
+  // A volume in error may still be attached; then it must be detached before it can be deleted.
   error: { detach: 'allowed', delete: 'allowed' },
 };
 
@@ -25,15 +25,15 @@ export const VOLUME_BOUNDS = {
   nameLength: 255,
   sizeGbMin: 5,
   sizeGbMax: 1024,
-  /** Data volumes a machine. */
+  /** Data volumes that one machine can have. */
   perMachine: 8,
   mountPathLength: 255,
 } as const;
 
-/** Folders that a machine cannot do without as they are: nothing is mounted over them or below them. */
+/** System folders of a machine: no volume may be mounted at them or below them. */
 export const UNMOUNTABLE = ['/proc', '/sys', '/dev', '/run'] as const;
 
-/** Where a volume is mounted that nobody gave a path. */
+/** Where a volume is mounted when the attach names no path. */
 export const defaultMountPath = (volumeId: string): string => `/mnt/${volumeId}`;
 
 export const Volume = Type.Object(

@@ -1,11 +1,11 @@
-// The account as the wire shows it.
+// The account in the form that the API sends.
 import type { Account } from '@sandbar/contract/account.ts';
 import type { Db } from '../db/database.ts';
 import { formatEur } from '../wallet/money.ts';
 import { balanceOf } from '../wallet/store.ts';
 import { getAccount } from './store.ts';
 
-/** Reads an account that exists. */
+/** Reads an account; it must exist. */
 export async function readAccount(db: Db, accountId: string): Promise<Account> {
   const row = await getAccount(db, accountId);
   return {

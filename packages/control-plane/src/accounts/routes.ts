@@ -1,4 +1,4 @@
-// HTTP of the account itself.
+// The route of the caller's own account.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Account } from '@sandbar/contract/account.ts';
 import type { FastifyInstance } from 'fastify';

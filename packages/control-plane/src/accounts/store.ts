@@ -10,15 +10,15 @@ export type NewAccount = {
   email: string;
   tier: Tier;
   billingMode?: BillingMode;
-  /** The account of the owner of the service; there is one at most. */
+  /** Whether it is the account of the owner of the service. At most one is. */
   isOwner?: boolean;
 };
 
-/** Makes an account and returns its id. Throws `conflict` when the address is taken. */
+/** Makes an account and returns its id. Throws `conflict` when another account has the e-mail address. */
 export async function insertAccount(db: Db | Tx, account: NewAccount): Promise<string> {
   const id = uuidv7();
   const { tier, billingMode = 'unmetered', isOwner = false } = account;
-  // Addresses are compared without case. The operator, who makes this account, vouches for its address.
+  // E-mail addresses are compared in lower case. This one counts as verified, because the operator gave it.
   const email = account.email.toLowerCase();
   try {
     await db
@@ -37,17 +37,17 @@ export function findOwner(db: Db | Tx): Promise<{ id: string; email: string } | 
   return db.selectFrom('accounts').select(['id', 'email']).where('is_owner', '=', true).executeTakeFirst();
 }
 
-/** The account's row. The caller was authenticated, so it is there. */
+/** Reads the row of an account that exists, such as that of an authenticated caller. */
 export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
   return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 }
 
-/** The account's row, held until the transaction ends. */
+/** Reads the row of an account and locks it until the transaction ends. */
 export function lockAccount(tx: Tx, accountId: string): Promise<AccountRow> {
   return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow();
 }
 
-/** Throws `not_found`. */
+/** Throws `not_found` when there is no such account. */
 export async function checkAccount(db: Db | Tx, id: string): Promise<void> {
   const row = await db.selectFrom('accounts').select('id').where('id', '=', id).executeTakeFirst();
   if (!row) throw new ServiceError('not_found', 'There is no such account.');

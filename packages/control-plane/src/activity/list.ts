@@ -1,4 +1,5 @@
-// Reading the feed: filters that combine, newest first, by keyset. Each page costs the same wherever it is.
+// Reads the feed, newest first, with filters that can be combined. A page begins after the last key of the one before
+// (keyset paging), so a late page costs no more than an early one.
 import {
   ACTIVITY_PAGE,
   type ActivityCategory,
@@ -38,7 +39,7 @@ export type FeedFilter = Partial<Range> & {
   search?: Search | undefined;
 };
 
-/** The one query of the feed, without order and page. */
+/** The query of the feed, before order and paging are added. */
 export function selectFeed(db: Db, accountId: string, { machineId, category = 'all', search, from, to }: FeedFilter) {
   let select = db
     .selectFrom('activity')

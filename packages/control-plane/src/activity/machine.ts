@@ -1,9 +1,9 @@
-// Whether a machine has a history that the account may read: its row, or entries that outlived the row.
+// Whether the account may read the feed of a machine: the machine is its own, or was and only its entries are left.
 import type { App } from '../app.ts';
 import { machineNotFound } from '../machines/refusals.ts';
 import { selectMachineViews } from '../machines/store.ts';
 
-/** Throws `not_found` for a machine that is absent or another account's. */
+/** Throws `not_found` for a machine that does not exist or belongs to another account. */
 export async function checkHasHistory(app: App, accountId: string, machineId: string): Promise<void> {
   const row = await selectMachineViews(app.db)
     .where('id', '=', machineId)

@@ -1,34 +1,35 @@
-// The months of the feed: made ahead, and dropped whole once every entry of them is older than the retention. It runs as
-// the owner of the tables, since the role of the application may neither make tables nor remove an entry.
+// The feed has a table (partition) for each month. Those of the next months are made ahead, and a month is dropped as a
+// whole once all of its entries are older than the retention. This runs as the owner of the tables, since the role of
+// the application may neither make tables nor remove entries.
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';
 import { inTransaction } from '../db/transaction.ts';
 
-/** Made ahead, besides the present one. */
+/** How many months are made ahead, besides the current one. */
 const MONTHS_AHEAD = 2;
 /** Any constant; it only has to be the same in every replica. */
 const LOCK_KEY = 7_311_842_006;
 
 export type Partition = { name: string; from: Date; to: Date };
 
-/** The month (UTC) that lies `offset` months from the one of `time`. */
+/** The month (UTC) that is `offset` months after the month of `time`. */
 export function monthOf(time: Date, offset = 0): Partition {
   const from = new Date(Date.UTC(time.getUTCFullYear(), time.getUTCMonth() + offset, 1));
   const to = new Date(Date.UTC(time.getUTCFullYear(), time.getUTCMonth() + offset + 1, 1));
   return { name: `activity_${from.toISOString().slice(0, 7).replace('-', '_')}`, from, to };
 }
 
-/** The start of the oldest month that is kept: no entry younger than `retentionDays` is in an older one. */
+/** The start of the oldest month that is kept. All entries of earlier months are older than `retentionDays`. */
 export function oldestKept(now: Date, retentionDays: number): Date {
   return monthOf(new Date(now.getTime() - retentionDays * 86_400_000)).from;
 }
 
-/** Makes the months ahead and drops those past the retention, by the database's clock. Returns what it did. */
+/** Makes the missing months and drops those past the retention, by the database's clock. Returns the names of both. */
 export async function keepMonths(owner: Db, retentionDays: number): Promise<{ made: string[]; dropped: string[] }> {
   return inTransaction(owner, async (tx) => {
     const { rows: lock } = await sql<{ ok: boolean; now: Date }>`
       select pg_try_advisory_xact_lock(${LOCK_KEY}::bigint) as ok, now() as now`.execute(tx);
-    // Another replica is at it.
+    // Another replica does it at this moment.
     if (!lock[0]?.ok) return { made: [], dropped: [] };
     const { now } = lock[0];
     const { rows } = await sql<{ name: string }>`
@@ -39,14 +40,16 @@ export async function keepMonths(owner: Db, retentionDays: number): Promise<{ ma
     const made = wanted.filter((month) => !present.has(month.name));
     for (const month of made) await createMonth(tx, month);
     const oldest = monthOf(oldestKept(now, retentionDays)).name;
-    // The names sort as the months do.
+    // Names such as activity_2026_01 sort in the order of the months.
     const dropped = [...present].filter((name) => name < oldest);
     for (const name of dropped) await sql`drop table ${sql.table(name)}`.execute(tx);
     return { made: made.map((month) => month.name), dropped };
   });
 }
 
-/** Makes the month's table. Nothing else is granted on it: entries go through the parent. */
+/**
+ * Makes the table of a month. The role of the application gets no rights on it, since it uses the parent table only.
+ */
 export async function createMonth(owner: Db, { name, from, to }: Partition): Promise<void> {
   await sql`
     create table ${sql.table(name)} partition of activity

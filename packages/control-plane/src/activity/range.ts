@@ -1,13 +1,13 @@
-// `from` and `to` of the feed, as instants that the database can hold.
+// Reads `from` and `to` of the feed as times that the database can represent.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
-/** Years that both JavaScript and PostgreSQL write alike; nothing was ever recorded outside of them. */
+/** The years 1 to 9999, which JavaScript and PostgreSQL write in the same way. No entry is outside of them. */
 const FIRST = Date.UTC(1, 0, 1);
 const LAST = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 
 export type Range = { from: Date | undefined; to: Date | undefined };
 
-/** Reads RFC 3339 bounds, both inclusive. Throws `validation_error`. */
+/** Reads both bounds (RFC 3339, inclusive). Throws `validation_error`. */
 export function readRange(query: { from?: string; to?: string }): Range {
   const from = readTime('from', query.from);
   const to = readTime('to', query.to);
@@ -17,7 +17,7 @@ export function readRange(query: { from?: string; to?: string }): Range {
 
 function readTime(name: string, text: string | undefined): Date | undefined {
   if (text === undefined) return undefined;
-  // RFC 3339 allows a leap second, Date does not: it is the last moment of its minute.
+  // RFC 3339 allows a leap second (:60), Date does not; it is read as the last millisecond of its minute.
   const time = Date.parse(text.replace(/:60(\.\d+)?/, ':59.999').toUpperCase());
   if (Number.isNaN(time)) throw new ServiceError('validation_error', `${name} must be an RFC 3339 time.`);
   return new Date(Math.min(Math.max(time, FIRST), LAST));

@@ -1,4 +1,4 @@
-// HTTP of the activity feed: the account's, and one machine's part of it.
+// The routes of the activity feed: the whole feed of the account, and the entries of one machine.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ActivityList, type ActivityList as ActivityListType, ActivityQuery } from '@sandbar/contract/activity.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';

@@ -1,5 +1,6 @@
-// What `q` is matched against: one lower-case text made of the action, the actor and the resource ids. The index of the
-// migration and the query must use the same expression, so it is written once, and never changed without a migration.
+// The search of the feed (`q`). It looks in one text that is made of an entry's action, actor and resource ids. The
+// index that a migration makes and the query must use the same expression, so it is written here once; changing it
+// needs a migration.
 
 import { ACTIVITY_ACTIONS, ACTIVITY_ACTORS } from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
@@ -11,19 +12,20 @@ export const ACTIVITY_SEARCH_TEXT = sql.raw(`(
 const WORDS = [...Object.keys(ACTIVITY_ACTIONS), ...ACTIVITY_ACTORS];
 const ID_SHAPE = 'xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx';
 
-/** A term as the query needs it: `like` finds candidates by the index, `term` is what they must contain. */
+/** A search term for the query: `like` finds candidates by the index, and `term` is the text that they must contain. */
 export type Search = { like: string; term: string };
 
 /**
- * Each trigram of a pattern is one more list of the index to read, so only the end of a long term is looked up: of an id
- * (version 7) that is the random part. Measured at 5 million entries on a busy machine: a
- * machine's whole id took 104 ms, its end 9.
+ * How many characters of a term are looked up in the index: the last ones. The index is one of trigrams (parts of three
+ * characters), and each more of them costs another list to read. The end of an id (UUID version 7) is its random part,
+ * so it finds few candidates. Measured with 5 million entries on a busy machine: a whole machine id took 104 ms, its
+ * end 9.
  */
 const LOOKED_UP = 10;
 
 /**
- * What to search for, or undefined when no entry can match: `q` is part of no action, no actor and no id. Short terms
- * have no trigram, so this also keeps a hopeless one from reading the whole feed.
+ * What to search for. Undefined when no entry can match, because `q` is part of no action, no actor and no id. Terms of
+ * one or two characters have no trigram and would read the whole feed, so it matters to stop those that cannot match.
  */
 export function readSearch(q: string): Search | undefined {
   const term = q.toLowerCase();
@@ -32,7 +34,7 @@ export function readSearch(q: string): Search | undefined {
   return { like: `%${term.slice(-LOOKED_UP).replaceAll(/[\\%_]/g, '\\$&')}%`, term };
 }
 
-/** Whether a UUID can contain the term: hexadecimal digits, and hyphens only where one has them. */
+/** Whether a UUID can contain the term: hexadecimal digits, with hyphens only in the places where a UUID has them. */
 function isPartOfId(term: string): boolean {
   if (!/^[0-9a-f-]+$/.test(term)) return false;
   const shape = term.replaceAll(/[0-9a-f]/g, 'x');

@@ -1,4 +1,4 @@
-// Accounts as the operator sees them.
+// Accounts in the form that the operator's commands show.
 import { ACCOUNT_LIMITS, type AccountDetails, type AccountSummary } from '@sandbar/contract/admin.ts';
 import type { Rates } from '../config.ts';
 import { currentUse, effectiveLimits } from '../quotas/limits.ts';

@@ -1,4 +1,4 @@
-// SQL of accounts that only the operator asks for.
+// SQL of accounts that only the operator's commands use.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type SelectQueryBuilder, sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';

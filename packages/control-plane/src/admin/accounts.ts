@@ -1,4 +1,4 @@
-// The operator's routes for accounts. Everything that one command changes is one transaction.
+// The operator's routes for accounts. Each command makes all its changes in one transaction.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import {
   ACCOUNT_LIMITS,
@@ -32,7 +32,7 @@ const path = '/admin/accounts/:account';
 export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const { db, config } = app;
-  /** Runs a change of the account and answers with what the account is then. */
+  /** Changes an account in a transaction and answers with the account after the change. */
   const change = (idOrEmail: string, work: (tx: Tx, account: AccountWithBalance) => Promise<void>) =>
     inTransaction(db, async (tx) => {
       const account = await findAccount(tx, idOrEmail);

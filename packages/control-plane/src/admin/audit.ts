@@ -1,4 +1,4 @@
-// The operator's routes for the audit.
+// The operator's routes for the audit (`sandbar doctor`).
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { FastifyInstance } from 'fastify';
 import { Type } from 'typebox';

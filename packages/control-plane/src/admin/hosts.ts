@@ -1,4 +1,4 @@
-// The operator's routes for hosts: what there is, and which of them are to get no new machines.
+// The operator's routes for hosts: listing them, and choosing which get no new machines.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -34,7 +34,7 @@ async function describeHosts(app: App): Promise<HostSummary[]> {
   return hosts.map((host) => toSummary(host, machinesOf.get(host.id) ?? 0, connected.has(host.id)));
 }
 
-/** The host takes no new machines from now on, or takes them again; those it has stay as they are. */
+/** Sets whether the host takes new machines. The machines that it has are not affected. */
 async function setDraining(app: App, id: string, draining: boolean): Promise<HostSummary> {
   const result = await app.db.updateTable('hosts').set({ draining }).where('id', '=', id).executeTakeFirst();
   const host = (await describeHosts(app)).find((candidate) => candidate.id === id);
@@ -44,7 +44,7 @@ async function setDraining(app: App, id: string, draining: boolean): Promise<Hos
 
 function toSummary(host: HostRow, machines: number, isConnected: boolean): HostSummary {
   const { id, draining, version, isolation, cpus, memory_mb, reserved_memory_mb } = host;
-  // A row knows when the host last said hello; while it is connected it is seen all the time.
+  // The row has the time of the last greeting only. A host that is connected is seen now.
   const seenAt = isConnected ? new Date() : host.seen_at;
   const state = !isConnected ? 'away' : draining ? 'draining' : 'ready';
   return {

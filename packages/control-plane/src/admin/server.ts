@@ -1,5 +1,5 @@
-// Operator actions, on a Unix socket that only the owner of the data directory may open: who can connect is the
-// credential. No part of the public API.
+// The server of the operator's commands, on a Unix socket that only the owner of the data directory may open. It asks
+// for no credential, since whoever can connect is the operator. It is not part of the public API.
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
@@ -19,7 +19,7 @@ import { addAuditRoutes } from './audit.ts';
 import { addHostRoutes } from './hosts.ts';
 import { stopAllMachines } from './stop-all.ts';
 
-/** An e-mail address, with every character of it escaped. */
+/** Enough for an e-mail address in which every character is percent-escaped. */
 const MAX_PARAM_LENGTH = 1024;
 const strict = { additionalProperties: false };
 const Bootstrap = Type.Object({ email: AdminEmail }, strict);
@@ -29,7 +29,7 @@ const NewKey = Type.Object(
 );
 const Nothing = Type.Object({}, strict);
 
-/** Builds the operator's server; `listenAdmin` makes it reachable. */
+/** Builds the operator's server. It listens only after `listenAdmin`. */
 export function buildAdminServer(app: App): FastifyInstance {
   const untyped = fastify({
     loggerInstance: app.log as FastifyBaseLogger,
@@ -57,7 +57,7 @@ export function buildAdminServer(app: App): FastifyInstance {
   return untyped;
 }
 
-/** Listens on the socket, mode 0600. A socket that an earlier process left is replaced. */
+/** Listens on the socket, which has mode 0600. A socket file that an earlier process left behind is replaced. */
 export async function listenAdmin(server: FastifyInstance, socketPath: string): Promise<void> {
   await mkdir(dirname(socketPath), { recursive: true, mode: 0o700 });
   await rm(socketPath, { force: true });

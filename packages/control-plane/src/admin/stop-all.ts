@@ -1,11 +1,11 @@
-// Stops every running machine of every account, for the owner who presses Ctrl-C.
+// Stops every running machine of every account, when the owner ends the service with Ctrl-C.
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import { stopMachine } from '../machines/actions.ts';
 
 const WIDTH = 8;
 
-/** Answers when all are stopped or have failed to; a failure is logged and counted. */
+/** Returns when every machine was stopped or could not be. A failure is logged and counted. */
 export async function stopAllMachines(app: App): Promise<{ stopped: number; failed: number }> {
   const machines = await app.db
     .selectFrom('machines')

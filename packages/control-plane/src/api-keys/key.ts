@@ -1,10 +1,13 @@
-// The shape of an API key: `sbr_` and 43 base62 characters, 256 random bits. Only its SHA-256 is ever stored.
+// The form of an API key: `sbr_` and 43 base62 characters, which are 256 random bits. Only its SHA-256 is stored.
 import { createHash, randomBytes } from 'node:crypto';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 /** 62^43 is a little more than 2^256. */
 const LENGTH = 43;
-/** The largest multiple of 62 in a byte: bytes from it on would favour the first characters. */
+/**
+ * The largest multiple of 62 that fits into a byte. Larger bytes are not used, or the first characters would be more
+ * frequent.
+ */
 const UNBIASED = 248;
 const SHAPE = /^sbr_[0-9A-Za-z]{43}$/;
 export const PREFIX_LENGTH = 12;
@@ -20,8 +23,8 @@ export function generateKey(): string {
   return `sbr_${key}`;
 }
 
-/** Whether a string can be a key at all: what is not costs no query. */
+/** Whether a string has the form of a key. A string that has not is refused without a query. */
 export const looksLikeKey = (text: string): boolean => SHAPE.test(text);
 
-/** What is stored of a key. A random 256-bit secret needs no slow hash. */
+/** The hash of a key, which is stored instead of it. The key has 256 random bits, so a fast hash is enough. */
 export const hashKey = (key: string): Buffer => createHash('sha256').update(key).digest();

@@ -1,4 +1,4 @@
-// What an account does with its keys.
+// Listing, making and revoking the API keys of an account.
 import {
   API_KEYS_MAX,
   type ApiKey,
@@ -19,7 +19,7 @@ import { insertKey } from './store.ts';
 const COLUMNS = ['id', 'name', 'scope', 'prefix', 'created_at', 'last_used_at', 'expires_at'] as const;
 type Row = Pick<Selectable<ApiKeyTable>, (typeof COLUMNS)[number]>;
 
-/** Newest first. Throws `validation_error` for a bad cursor. */
+/** Lists the keys of an account, newest first. Throws `validation_error` for a bad cursor. */
 export async function listKeys(
   app: App,
   accountId: string,
@@ -32,7 +32,9 @@ export async function listKeys(
   return { rows: rows.map(toApiKey), cursor };
 }
 
-/** Throws `validation_error` for an expiry that has passed, and `conflict` when the account has its 100 keys. */
+/**
+ * Makes a key. Throws `validation_error` for an expiry that has passed, and `conflict` when the account has 100 keys.
+ */
 export async function createKey(
   app: App,
   accountId: string,
@@ -43,7 +45,7 @@ export async function createKey(
     throw new ServiceError('validation_error', 'expires_at must be a time in the future, RFC 3339.');
   }
   return inTransaction(app.db, async (tx) => {
-    // Two requests at once must not both take the last place.
+    // Parallel requests must not both make the hundredth key, so they wait for each other here.
     await lockAccount(tx, accountId);
     const { count } = await tx
       .selectFrom('api_keys')
@@ -63,7 +65,7 @@ export async function createKey(
   });
 }
 
-/** Throws `not_found` for a key that is not there, or another account's. */
+/** Deletes a key. Throws `not_found` for a key that does not exist or belongs to another account. */
 export async function revokeKey(app: App, accountId: string, id: string): Promise<void> {
   const { numDeletedRows } = await app.db
     .deleteFrom('api_keys')

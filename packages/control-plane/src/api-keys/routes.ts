@@ -1,4 +1,4 @@
-// HTTP of API keys. A key cannot manage keys: only a dashboard session does.
+// The routes of API keys. They need a dashboard session: a key cannot manage keys.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import {
   type ApiKey,

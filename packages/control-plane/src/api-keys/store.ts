@@ -6,10 +6,10 @@ import type { KeyScope } from '../db/tables.ts';
 import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 
-/** A key's caller, and what the last use of the key needs. */
+/** The caller that a key belongs to. `isUseStale`: the stored time of the key's last use is over a minute old. */
 export type KeyCaller = Caller & { keyId: string; isUseStale: boolean };
 
-/** Makes a key and returns it; this is the only time it is seen. */
+/** Makes a key and returns it. It cannot be read again later, since only its hash is stored. */
 export async function insertKey(
   db: Db | Tx,
   accountId: string,
@@ -33,7 +33,7 @@ export async function insertKey(
   return key;
 }
 
-/** Whose key this is: one query, by the unique index of the hash. Undefined when unknown or expired. */
+/** The account of a key, by one query on the unique index of the key's hash. Undefined when unknown or expired. */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
   const row = await db
     .selectFrom('api_keys as k')
@@ -54,7 +54,7 @@ export async function findCaller(db: Db, key: string): Promise<KeyCaller | undef
   };
 }
 
-/** Writes the time of the last use, at most once a minute whoever asks. */
+/** Writes the time of the last use, at most once a minute for all replicas together. */
 export async function touchKey(db: Db, keyId: string): Promise<void> {
   await db
     .updateTable('api_keys')

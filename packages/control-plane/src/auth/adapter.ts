@@ -1,5 +1,6 @@
-// What stands between better-auth and the database, so that no column holds a secret: of a session's token only the hash
-// is written and looked up, and the tokens of an OpenID provider, which nothing here needs, are dropped.
+// The layer between better-auth and the database, which keeps secrets out of the tables. It replaces the token of a
+// session by its hash, both when a session is written and when it is looked up, and it drops the tokens of an OpenID
+// provider, which nothing here needs.
 import type { BetterAuthOptions } from 'better-auth';
 import type { Db } from '../db/database.ts';
 import { hashToken } from './cookie.ts';
@@ -15,7 +16,7 @@ const METHODS = [
   ...['consumeOne', 'incrementOne'],
 ];
 
-/** The adapter for these options on our database. */
+/** Makes better-auth's database adapter for our database, with this layer around it. */
 export async function createAdapter(db: Db, options: BetterAuthOptions): Promise<Adapter> {
   const { getAdapter } = await import('better-auth/db/adapter');
   return guard(await getAdapter({ ...options, database: { db, type: 'postgres', transaction: true } }));
@@ -60,7 +61,7 @@ function mapWritten(call: Call, change: (row: Row) => Row): Call {
   };
 }
 
-/** Who gave a token gets it back; to others a session shows the hash. */
+/** Puts a token that the call itself named back into the result. All other sessions show only the hash. */
 function reveal(result: unknown, tokens: ReadonlyMap<unknown, string>): unknown {
   if (Array.isArray(result)) return result.map((row) => reveal(row, tokens));
   if (typeof result !== 'object' || result === null || !('token' in result)) return result;

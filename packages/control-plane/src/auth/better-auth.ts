@@ -1,5 +1,5 @@
-// better-auth on our tables. It is not reachable by itself: the routes call it, so that every request and answer is one
-// of the contract. An account is what better-auth calls a user, and a credential what it calls an account.
+// Sets better-auth up on our tables. Clients cannot reach it directly: our routes call its functions, so that every
+// request and answer is one of the contract. better-auth's "user" is our account, and its "account" is our credential.
 import type { BetterAuthOptions } from 'better-auth';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
@@ -10,7 +10,7 @@ import { hashPassword, PASSWORD_LENGTH, verifyPassword } from './password.ts';
 import { dropLinks } from './store.ts';
 
 export const AUTH_PATH = '/v1/auth';
-/** Life of a link in a mail, seconds. */
+/** How long a link in a mail can be used, seconds. */
 const RESET_SEC = 3600;
 
 const created = { createdAt: 'created_at', updatedAt: 'updated_at' };
@@ -42,7 +42,7 @@ const TABLES = {
       password: 'password_hash',
     },
     updateAccountOnSignIn: false,
-    // Nothing of a sign-in that is under way goes to the database: its cookie is sealed.
+    // A sign-in through a provider that is not finished is kept in an encrypted cookie, not in the database.
     storeStateStrategy: 'cookie',
   },
   verification: {
@@ -77,7 +77,7 @@ function optionsOf(app: App, mailer: Mailer | undefined) {
       resetPasswordTokenExpiresIn: RESET_SEC,
       revokeSessionsOnPasswordReset: true,
       onPasswordReset: ({ user }: { user: { id: string } }) => dropLinks(app.db, user.id),
-      // Not waited for: how long it takes must not tell whether there is an account.
+      // The request does not wait for the mail: its duration must not tell whether there is an account.
       ...(mailer && {
         sendResetPassword: async ({ user, token }: { user: { email: string }; token: string }) =>
           mailer.sendReset(user.email, token),
@@ -94,12 +94,12 @@ function optionsOf(app: App, mailer: Mailer | undefined) {
     onAPIError: { errorURL: `${publicUrl}/sign-in` },
     rateLimit: { enabled: false },
     telemetry: { enabled: false },
-    // Its lines carry addresses and what a provider sent. What it throws is logged like any other error.
+    // Its log would contain addresses and answers of a provider. The errors that it throws are logged like all others.
     logger: { disabled: true },
   } satisfies BetterAuthOptions;
 }
 
-/** An instance for this replica. It touches no database before its first use. */
+/** Makes an instance for this replica. It does not use the database before its first call. */
 export async function createAuth(app: App, mailer: Mailer | undefined, extra: Partial<BetterAuthOptions> = {}) {
   const { betterAuth } = await import('better-auth');
   const options = optionsOf(app, mailer);
@@ -110,7 +110,10 @@ export async function createAuth(app: App, mailer: Mailer | undefined, extra: Pa
 export type Auth = Awaited<ReturnType<typeof createAuth>>;
 export type GetAuth = () => Promise<Auth>;
 
-/** Makes the instance at its first use: the library takes 60 MB, which a service without a dashboard never needs. */
+/**
+ * Makes the instance when it is first needed: the library takes 60 MB, which a service without a dashboard should not
+ * pay.
+ */
 export function lazyAuth(app: App, mailer: Mailer | undefined): GetAuth {
   let auth: Promise<Auth> | undefined;
   return () => {

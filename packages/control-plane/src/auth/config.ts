@@ -1,4 +1,5 @@
-// The variables of accounts and sessions: where browsers reach the service, who may sign up, mail, and OpenID Connect.
+// The environment variables of accounts and sessions: the address that browsers use, who may sign up, mail, and OpenID
+// Connect.
 import { BILLING_MODES, type BillingMode } from '@sandbar/contract/account.ts';
 import { ConfigError } from '../config-error.ts';
 
@@ -10,13 +11,13 @@ export type AuthConfig = {
   /** The origin that browsers use, without a slash at its end. */
   publicUrl: string;
   signUp: 'closed' | 'open';
-  /** How an account that signed up by itself pays. */
+  /** The billing mode of accounts that people make themselves, by signing up. */
   signUpBilling: BillingMode;
   mail: { smtpUrl: string; from: string } | undefined;
   oidc: Oidc | undefined;
 };
 
-/** Reads them. `listen` is what SANDBAR_LISTEN says. Throws `ConfigError`. */
+/** Reads the variables. `listen` is the value of SANDBAR_LISTEN. Throws `ConfigError`. */
 export function readAuthConfig(env: Env, listen: { host: string; port: number }): AuthConfig {
   return {
     publicUrl: readPublicUrl(env, listen),
@@ -49,7 +50,10 @@ function readOidc(env: Env): Oidc | undefined {
   return { issuer: issuer.replace(/\/$/, ''), clientId, clientSecret };
 }
 
-/** Variables that make sense together only; undefined each when none is set. */
+/**
+ * Reads variables of which either all or none must be set. When none is, all values are undefined. Throws
+ * `ConfigError`.
+ */
 function allOrNone(env: Env, names: readonly string[]): (string | undefined)[] {
   const missing = names.filter((name) => !env[name]);
   if (missing.length > 0 && missing.length < names.length) {
@@ -66,7 +70,7 @@ function readChoice<T extends string>(env: Env, name: string, choices: readonly 
   return choice;
 }
 
-/** The value is not quoted: it may hold a password. */
+/** Reads a URL. The error does not quote the value, which may hold a password. */
 function readUrl(env: Env, name: string, protocols: readonly string[], fallback?: string): URL {
   const url = URL.parse(env[name] || fallback || '');
   if (url && protocols.includes(url.protocol)) return url;

@@ -1,22 +1,31 @@
-// The session cookie: `token.signature`, as better-auth writes it. The signature keeps guesses away from the database;
-// the database knows the SHA-256 of the token only.
+// The session cookie: `token.signature`, in the form that better-auth uses. A cookie with a wrong signature is refused
+// without asking the database, and the database has only the SHA-256 of the token.
 import { createHash, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
 
 export const SESSION_COOKIE = 'sandbar_session';
-/** Carries a sign-in through the OpenID provider and back; sealed, ten minutes. */
+/**
+ * The cookie that holds the state of a sign-in while the browser is at the OpenID provider. Encrypted, valid for ten
+ * minutes.
+ */
 export const OIDC_COOKIE = 'sandbar_oidc';
-/** Life of a session, seconds: a week from the sign-in, used or not. */
+/** How long a session lasts, seconds: a week from the sign-in, whether it is used or not. */
 export const SESSION_SEC = 7 * 24 * 3600;
 
-/** The secret of sessions, made of the service's; knowing the one says nothing of its other uses. */
+/**
+ * The key that signs session cookies, derived from the secret of the service. Who learns it learns no other derived
+ * key.
+ */
 export function sessionSecret(secret: string): string {
   return Buffer.from(hkdfSync('sha256', secret, '', 'sandbar dashboard session', 32)).toString('base64url');
 }
 
-/** What is stored of a session's token. A random 190-bit secret needs no slow hash. */
+/**
+ * The hash of a session's token, which is stored instead of it. The token has 190 random bits, so a fast hash is
+ * enough.
+ */
 export const hashToken = (token: string): string => createHash('sha256').update(token).digest('base64url');
 
-/** The token of a cookie header, or undefined when there is none, or one that we did not sign. */
+/** The token in a cookie header; undefined when there is no session cookie or its signature is not ours. */
 export function readSessionCookie(header: string | undefined, secret: string): string | undefined {
   const value = cookieValue(header ?? '', SESSION_COOKIE);
   const dot = value?.lastIndexOf('.') ?? -1;
@@ -26,7 +35,7 @@ export function readSessionCookie(header: string | undefined, secret: string): s
   return given.length === expected.length && timingSafeEqual(given, expected) ? token : undefined;
 }
 
-/** Whether a request has the cookie at all. */
+/** Whether a cookie header has a session cookie, valid or not. */
 export const hasSessionCookie = (header: string | undefined): boolean =>
   cookieValue(header ?? '', SESSION_COOKIE) !== undefined;
 

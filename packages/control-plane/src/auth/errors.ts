@@ -1,4 +1,5 @@
-// What better-auth refuses with, in the words of our error table. What is not here is a bug.
+// Translates better-auth's refusals into errors of our table. A refusal that is not listed here is a bug and becomes a
+// 500.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 
 const DEAD_LINK = 'token is unknown, was used or has expired. Ask for another link.';
@@ -14,7 +15,7 @@ const REFUSALS: Record<string, [ErrorCode, string]> = {
   UNAUTHORIZED: ['unauthenticated', 'The session is unknown or has ended. Sign in again.'],
 };
 
-/** Runs a call of better-auth. Throws ServiceError for what it refuses, and anything else as it is. */
+/** Calls better-auth. Throws a ServiceError for a refusal of the list, and every other error unchanged. */
 export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -24,7 +25,10 @@ export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The code of an error of better-auth. By its shape, so that looking at an error does not load the library. */
+/**
+ * The code of an error of better-auth. It looks at the fields of the error, since using its class would load the
+ * library.
+ */
 export function refusalCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || error.name !== 'APIError' || !('body' in error)) return undefined;
   const { body } = error;

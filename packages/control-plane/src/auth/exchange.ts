@@ -1,5 +1,5 @@
-// Between our requests and answers and better-auth's: it is given two headers of the request, and of its answer only our
-// cookies go on.
+// Passes headers between our requests and better-auth: it gets two headers of a request (cookie and user agent), and of
+// its answer only our own cookies are sent to the client.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { OIDC_COOKIE, SESSION_COOKIE } from './cookie.ts';
 

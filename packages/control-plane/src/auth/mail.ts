@@ -1,4 +1,4 @@
-// Mail: the one that lets somebody set a new password.
+// The only mail that the service sends: a link with which a person sets a new password.
 import type { App } from '../app.ts';
 
 const SUBJECT = 'Set a new password for Sandbar';
@@ -8,18 +8,18 @@ export type Mailer = {
   sendReset: (to: string, token: string) => void;
 };
 
-/** Undefined where no mail server is configured. */
+/** Makes the sender of mails; undefined when no mail server is configured. */
 export function createMailer(app: App): Mailer | undefined {
   const { mail, publicUrl } = app.config.auth;
   if (!mail) return undefined;
   const send = async (to: string, text: string) => {
-    // Loaded with the first mail: most services never send one.
+    // Loaded when the first mail is sent: most services never send one.
     const { createTransport } = await import('nodemailer');
     await createTransport(mail.smtpUrl).sendMail({ from: mail.from, to, subject: SUBJECT, text });
   };
   return {
     sendReset: (to, token) => {
-      // In the fragment, which browsers keep to themselves: it is in no server's log.
+      // The token is in the fragment of the URL, which browsers do not send, so it appears in no server's log.
       const link = `${publicUrl}/reset-password#token=${token}`;
       const text = `Somebody, probably you, asked for a new password for your Sandbar account.
 

@@ -1,5 +1,6 @@
-// Signing in through an OpenID Connect provider. What the provider is gets asked for with the first sign-in, and again
-// with the next one while it does not answer: a provider that is away must not keep this service from starting.
+// Signing in through an OpenID Connect provider. The provider's configuration is fetched at the first sign-in, not at
+// the start, so that a provider that is down does not keep this service from starting. If that fails, the next sign-in
+// tries again.
 import { OidcCallbackQuery } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
@@ -11,7 +12,7 @@ import { copyCookies, headersFor } from './exchange.ts';
 
 const PROVIDER = 'oidc';
 const CALLBACK = `${AUTH_PATH}/oidc/callback`;
-/** Where better-auth itself would be called back. */
+/** The callback path that better-auth expects; ours is translated to it. */
 const INNER_CALLBACK = `${AUTH_PATH}/callback/${PROVIDER}`;
 const tags = ['Account'];
 const Redirect = Type.Unsafe<undefined>({ type: 'null', description: 'Sends the browser on.' });
@@ -35,12 +36,15 @@ async function createOidcAuth(app: App, { issuer, clientId, clientSecret }: Oidc
       },
     ],
   });
-  // An address that nobody verified makes no account: it could be anyone's.
+  // No account is made for an e-mail address that the provider has not verified: it could belong to somebody else.
   const before = async (user: { emailVerified?: boolean }) => (user.emailVerified ? undefined : false);
   return createAuth(app, undefined, { plugins: [plugin], databaseHooks: { user: { create: { before } } } });
 }
 
-/** The instance that knows the provider, made once it answers. Throws `not_found` where none is configured. */
+/**
+ * Returns a function that gives the better-auth instance for the provider, or undefined while the provider does not
+ * answer. The function throws `not_found` when no provider is configured.
+ */
 function oidcAuthOf(app: App) {
   let ready: ReturnType<typeof createOidcAuth> | undefined;
   return async () => {

@@ -1,9 +1,10 @@
-// A browser sends the session cookie by itself, also when another site's page asks for it. So what a session changes must
-// come from a page of ours. SameSite=Lax says the same; other sites of the same registrable domain are beyond it.
+// A browser adds the session cookie to every request, also to one that the page of another site makes. So a request
+// that changes something by a session must come from one of our own pages, which the header Origin tells. SameSite=Lax
+// of the cookie does most of this too, but lets in other sites of the same registrable domain.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
 
-/** Throws `forbidden` unless the request says that a page of ours sent it. */
+/** Throws `forbidden` unless the headers of the request say that one of our pages sent it. */
 export function requireOwnOrigin(request: FastifyRequest, publicUrl: string): void {
   const { origin } = request.headers;
   if (origin === undefined && request.headers['sec-fetch-site'] === 'same-origin') return;
@@ -16,7 +17,7 @@ export function requireOwnOrigin(request: FastifyRequest, publicUrl: string): vo
   );
 }
 
-/** Throws `forbidden` when another site's page sent the request; programs send no `Origin`. */
+/** Throws `forbidden` when a page of another site sent the request. Programs, which send no `Origin`, may pass. */
 export function refuseForeignOrigin(request: FastifyRequest, publicUrl: string): void {
   if (request.headers.origin !== undefined) requireOwnOrigin(request, publicUrl);
 }

@@ -1,5 +1,5 @@
-// Passwords: how one is made, what is stored of it, and how it is set. scrypt runs in Node's thread pool, so a sign-in
-// never holds up other requests.
+// Passwords: making a random one, hashing, checking and setting one. scrypt runs in Node's thread pool, so a sign-in
+// does not delay other requests.
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
@@ -11,11 +11,14 @@ import { dropLinks } from './store.ts';
 export const PASSWORD_PROVIDER = 'credential';
 export const PASSWORD_LENGTH = { min: 8, max: 128 } as const;
 
-/** One of the settings that OWASP's password storage cheat sheet calls equal; this one needs 16 MiB for each sign-in. */
+/**
+ * One of the scrypt settings that OWASP's password storage cheat sheet recommends as equal; it uses 16 MiB for each
+ * sign-in.
+ */
 const COST = { log2N: 14, r: 8, p: 5 } as const;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
-/** 24 of 32 unambiguous characters: 120 bits, which no guess meets. */
+/** 24 characters out of 32 that are easy to tell apart: 120 random bits. */
 const GENERATED_LENGTH = 24;
 const UNAMBIGUOUS = 'abcdefghijkmnpqrstuvwxyz23456789';
 const STORED = /^scrypt:(\d{1,2}):(\d{1,2}):(\d{1,2}):([A-Za-z0-9_-]+):([A-Za-z0-9_-]+)$/;
@@ -25,7 +28,7 @@ export function generatePassword(): string {
   return Array.from(randomBytes(GENERATED_LENGTH), (byte) => UNAMBIGUOUS[byte % UNAMBIGUOUS.length]).join('');
 }
 
-/** What is stored of a password: its scrypt, with the salt and the cost. */
+/** The text that is stored of a password: its scrypt hash, with the salt and the cost. */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const { log2N, r, p } = COST;
@@ -33,7 +36,7 @@ export async function hashPassword(password: string): Promise<string> {
   return ['scrypt', log2N, r, p, salt.toString('base64url'), hash.toString('base64url')].join(':');
 }
 
-/** Whether a password is the one that was stored. */
+/** Whether a password has the stored hash. */
 export async function verifyPassword({ hash, password }: { hash: string; password: string }): Promise<boolean> {
   const [, log2N, r, p, salt = '', expected = ''] = STORED.exec(hash) ?? [];
   if (expected === '') return false;
@@ -42,7 +45,10 @@ export async function verifyPassword({ hash, password }: { hash: string; passwor
   return timingSafeEqual(await derive(password, Buffer.from(salt, 'base64url'), wanted.length, cost), wanted);
 }
 
-/** Gives an account another password, or its first one, and ends all its sessions and links. It is not checked here. */
+/**
+ * Sets the password of an account, and ends all its sessions and the links that were mailed to it. It does not check
+ * the length of the password.
+ */
 export async function setPassword(db: Db | Tx, accountId: string, password: string): Promise<void> {
   const hash = await hashPassword(password);
   const now = sql<Date>`now()`;
@@ -78,7 +84,10 @@ export async function hasPassword(db: Db | Tx, accountId: string): Promise<boole
   return row !== undefined;
 }
 
-/** One spelling of a character is one password, however the keyboard composes it. */
+/**
+ * Derives a key by scrypt. The password is normalised first, since keyboards compose the same character in different
+ * ways.
+ */
 function derive(password: string, salt: Buffer, length: number, cost: ScryptOptions): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const options = { ...cost, maxmem: 256 * 1024 * 1024 };

@@ -1,4 +1,4 @@
-// HTTP of sign-up, sign-in and sign-out. The brake on guesses is `rateLimit: 'sign-in'`.
+// The routes of sign-up, sign-in and sign-out. `rateLimit: 'sign-in'` limits how fast passwords can be guessed.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Account } from '@sandbar/contract/account.ts';
 import { SignIn, SignUp } from '@sandbar/contract/auth.ts';

@@ -1,5 +1,5 @@
-// Signing in by password. better-auth's own form takes no address without a dot in its domain, and the first account is
-// owner@localhost; so this goes through its parts.
+// Signing in by password. better-auth's own sign-in refuses an e-mail address whose domain has no dot, and the first
+// account is owner@localhost, so this calls better-auth's inner functions instead.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import type { Auth } from './better-auth.ts';
@@ -10,8 +10,8 @@ import { endSession } from './store.ts';
 export type SignedIn = { accountId: string; cookie: string };
 
 /**
- * Begins a session. Throws `unauthenticated` in the same words, and after the same work, for a wrong password, an
- * account without one, and an unknown address.
+ * Begins a session. A wrong password, an account without a password and an unknown address are all refused with the
+ * same `unauthenticated` and after the same work, so that nobody can find out which addresses have an account.
  */
 export async function signIn(
   app: App,
@@ -30,7 +30,8 @@ export async function signIn(
   if (!(await verifyPassword({ hash, password }))) throw refusal();
   const accountId = found.user.id;
   const { token } = await internalAdapter.createSession(accountId, false, { userAgent: userAgent.slice(0, 255) });
-  // A change of the password ends the sessions that it sees; the one that began meanwhile has to look by itself.
+  // A change of the password ends all sessions that exist at that time. If it happened since the password was checked,
+  // it may have missed this new session, so look at the password again.
   const { password: now } = (await internalAdapter.findCredentialAccount(accountId)) ?? {};
   if (now !== hash) {
     await endSession(app.db, token);

@@ -1,4 +1,4 @@
-// Signing up, where the operator opened it.
+// Signing up, which works only where the operator allowed it (SANDBAR_SIGN_UP=open).
 import type { SignUp } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Auth } from './better-auth.ts';
@@ -8,7 +8,7 @@ export type SignedUp = { accountId: string; headers: Headers };
 
 /**
  * Makes an account and signs in to it; the cookie is in the headers returned.
- * Throws `validation_error` for what is no address, `conflict` for one that is taken.
+ * Throws `validation_error` for an invalid e-mail address, and `conflict` for one that has an account.
  */
 export async function signUp(auth: Auth, { email, password, name = '' }: SignUp, headers: Headers): Promise<SignedUp> {
   const body = { email, password, name };
@@ -16,7 +16,7 @@ export async function signUp(auth: Auth, { email, password, name = '' }: SignUp,
     const made = await withRefusals(() => auth.api.signUpEmail({ body, headers, returnHeaders: true }));
     return { accountId: made.response.user.id, headers: made.headers };
   } catch (error) {
-    // Another request took the address between the look and the insert; better-auth does not say so.
+    // A parallel request made an account with this address after better-auth had checked for one.
     const isFailedInsert = refusalCode(error) === 'FAILED_TO_CREATE_USER';
     const { internalAdapter } = await auth.$context;
     if (!isFailedInsert || !(await internalAdapter.findUserByEmail(email))) throw error;

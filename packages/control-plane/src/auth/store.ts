@@ -1,11 +1,14 @@
-// SQL of sessions beyond what better-auth does: the one query of every request, and what ends without being asked.
+// SQL of sessions that better-auth does not do: the query that authenticates a request, and the removal of expired
+// sessions.
 import { sql } from 'kysely';
 import { deleteInBatches } from '../db/batches.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { Caller } from '../http/route-config.ts';
 import { hashToken } from './cookie.ts';
 
-/** Whose session this is: one query, by the unique index of the hash. Undefined when unknown or expired. */
+/**
+ * The account of a session, by one query on the unique index of the token's hash. Undefined when unknown or expired.
+ */
 export async function findSessionCaller(db: Db, token: string): Promise<Caller | undefined> {
   const row = await db
     .selectFrom('sessions')
@@ -24,7 +27,7 @@ export async function endSession(db: Db | Tx, token: string): Promise<void> {
   await db.deleteFrom('sessions').where('token_hash', '=', hashToken(token)).execute();
 }
 
-/** Takes back the links that were sent to an account and not used. */
+/** Makes the unused links that were mailed to an account invalid. */
 export async function dropLinks(db: Db | Tx, accountId: string): Promise<void> {
   await db.deleteFrom('verifications').where('value', '=', accountId).execute();
 }

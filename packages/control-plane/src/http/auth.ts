@@ -1,4 +1,4 @@
-// Authentication and authorisation, before anything of the request's content is looked at.
+// Authentication and authorisation. They come first: before them nothing looks at the query or body of a request.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
@@ -9,7 +9,10 @@ import { requireOwnOrigin } from '../auth/origin.ts';
 import { findSessionCaller } from '../auth/store.ts';
 import type { Caller } from './route-config.ts';
 
-/** Installs the hook and the check that every route says who may use it. Call it before the first route. */
+/**
+ * Adds the check of credentials, and a check at the start that every route declares who may use it. Call it before the
+ * first route.
+ */
 export function installAuth(server: FastifyInstance, app: App): void {
   const secret = sessionSecret(app.config.secret);
   server.decorateRequest('caller', null);
@@ -18,7 +21,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
   });
   server.addHook('onRequest', async (request) => {
     const { access } = request.routeOptions.config;
-    // Without a route it is a 404, which needs no credential.
+    // A path without a route declares no access; its 404 needs no credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, secret, request);
     if (access === 'session' && caller.via !== 'session') throw keyIsNotEnough(app, request);
@@ -42,7 +45,7 @@ const howToSignIn = (app: App): string =>
 
 const BEARER = /^Bearer +(\S+)$/i;
 
-/** The key of the request, else its session: one query at most. Throws `unauthenticated`. */
+/** Whose request it is, by its API key or else by its session cookie; one query at most. Throws `unauthenticated`. */
 async function authenticate(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
   const { authorization, cookie } = request.headers;
   if (authorization) return authenticateKey(app, authorization);

@@ -1,4 +1,4 @@
-// Long polls and streams end when their reader goes.
+// Long polls and streams end when their client disconnects.
 import type { FastifyReply } from 'fastify';
 
 /** Aborted when the connection closes before the response is complete. */

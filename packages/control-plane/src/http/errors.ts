@@ -1,16 +1,17 @@
-// The one place where an error becomes a status: the error table for what the domain threw, a short list for what
-// Fastify throws, `database_unavailable` for a database that is away, and `internal_error` for the rest.
+// The one place where an error becomes an HTTP status. A ServiceError has its status in the error table, Fastify's own
+// errors are in a list below, a database that does not answer is `database_unavailable`, and anything else is
+// `internal_error`.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { isDatabaseAway, isDatabaseFull } from '../db/database.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
-/** For a "not now" whose origin (a host) did not say when. */
+/** `Retry-After` of a 503 whose origin, such as a host, did not say when to retry. */
 const DEFAULT_RETRY_SEC = 5;
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Fastify's own refusals, by its code. */
+/** Fastify's own errors, by their code. */
 const FASTIFY_ERRORS: Record<string, [ErrorCode, string]> = {
   FST_ERR_CTP_BODY_TOO_LARGE: ['payload_too_large', 'The body must be at most 1 MiB.'],
   FST_ERR_CTP_INVALID_MEDIA_TYPE: ['unsupported_media_type', 'The body must be application/json.'],
@@ -33,7 +34,7 @@ export function toServiceError(error: unknown): ServiceError {
   }
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {
-    // There is nothing under an id that no resource can have, so it is a 404 like any other absent id.
+    // No resource can have an id that is no UUID, so it is a 404 like the id of any other absent resource.
     const code = validationContext === 'params' ? 'not_found' : 'validation_error';
     return new ServiceError(code, describeFailure(validation, validationContext));
   }
@@ -63,13 +64,13 @@ export function errorBody(error: ServiceError, requestId: string): { detail: str
   return { detail, code: error.code };
 }
 
-/** For URLs that never reach a route (a broken percent escape): Fastify runs no hooks for them. */
+/** Answers a URL that Fastify cannot read, such as one with a broken percent escape. Fastify runs no hooks for it. */
 export function sendFrameworkError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   reply.header(REQUEST_ID_HEADER, requestIdOf(request.raw));
   sendError(error, request, reply);
 }
 
-/** What is written on a connection whose bytes are no HTTP request. */
+/** The answer, as raw bytes, to input on a connection that is not an HTTP request. */
 export function malformedRequestResponse(code: string | undefined): string {
   const tooLarge = code === 'HPE_HEADER_OVERFLOW';
   const timeout = code === 'ERR_HTTP_REQUEST_TIMEOUT';

@@ -1,21 +1,24 @@
-// A known path with another method is a 405 that names the right ones. Fastify would say 404, so every path gets a
-// route for the methods it does not have, once all routes are known.
+// A request for a known path with a method that it does not support is answered with 405 and the list of its methods.
+// Fastify would answer 404, so once all routes are known, each path gets one more route for all other methods.
 import { METHODS as NODE_METHODS } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, HTTPMethods, RouteOptions } from 'fastify';
 
-/** All that Node can read; a CONNECT never reaches a route. */
+/** All methods that Node can read, except CONNECT, which never reaches a route. */
 const METHODS = NODE_METHODS.filter((method) => method !== 'CONNECT') as HTTPMethods[];
 const OURS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']);
 
-/** Makes the methods routable that no operation has; what comes as their body is not looked at. */
+/** Lets routes have methods that no operation of ours uses. The bodies of such requests are ignored. */
 export function acceptEveryMethod(server: FastifyInstance): void {
   for (const method of METHODS) {
     if (!OURS.has(method)) server.addHttpMethod(method, { overrideExisting: true });
   }
 }
 
-/** Collects the routes from now on; the function returned adds the refusals. */
+/**
+ * Collects the routes that are added from now on. Call the function that it returns after the last route: it adds the
+ * 405s.
+ */
 export function watchMethods(server: FastifyInstance): () => void {
   const allowed = new Map<string, Set<string>>();
   server.addHook('onRoute', (route: RouteOptions) => {
@@ -36,7 +39,7 @@ function refuseOthers(server: FastifyInstance, url: string, methods: ReadonlySet
     method: METHODS.filter((method) => !methods.has(method)),
     schema: { hide: true },
     config: { access: 'public', lenient: true },
-    // Before the body is parsed: what it holds does not matter.
+    // In onRequest, so before the body is parsed: a bad body must not change the answer.
     onRequest: async (_request, reply) => {
       reply.header('allow', allow);
       throw new ServiceError('method_not_allowed', `This path answers ${allow}.`);

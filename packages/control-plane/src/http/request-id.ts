@@ -1,4 +1,5 @@
-// The request id: the client's own when it is a sane token, so that its logs and ours can be joined.
+// The request id. A client may send its own, so that its log and ours can be matched; it is used when it is short and
+// plain.
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 

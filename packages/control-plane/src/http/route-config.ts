@@ -1,47 +1,53 @@
-// What a route declares beside its schema. `access` is the one place where authorisation is decided: a route without it
-// does not start.
+// What a route declares besides its schema. `access` alone decides who may use the route: the service does not start
+// with a route that declares none.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { KeyScope } from '../db/tables.ts';
 
 /**
- * `read`: any credential. `full`: a full key or a dashboard session. `session`: a dashboard session only. `public`: none.
+ * Who may use a route. `read`: any API key or session. `full`: a key of scope full or a dashboard session. `session`: a
+ * dashboard session only. `public`: everybody, without a credential.
  */
 export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
- * The bucket that a request takes a token from: the account's for changes or for jobs; `sign-in`: that of the client's
- * address and that of `email` in the body. `none` is for what must never be refused for its rate.
+ * From which rate bucket a request takes a token. `mutating` and `exec`: the account's bucket for changes or for jobs.
+ * `sign-in`: the bucket of the client's address and the bucket of the `email` in the body. `none`: never refused for
+ * its rate.
  */
 export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'none';
 
-/** Who asks, as authentication found out with one query. */
+/** Who sent the request, as authentication found out with one query. */
 export type Caller = {
   accountId: string;
-  /** The account's own rates, a second; null: the configured ones. */
+  /** Requests a second that the operator set for this account; null: the configured rate of the service. */
   rates: { mutating: number | null; exec: number | null };
-  /** A session acts as scope full. */
+  /** A dashboard session has scope full. */
   scope: KeyScope;
   via: 'key' | 'session';
 };
 
-/** Examples of the operation, for the document. */
+/** Examples of the operation, for the OpenAPI document. */
 export type Examples = { request?: unknown; response?: unknown };
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
-    /** Default: `mutating` for what needs full or a session and is no GET, `none` for the rest. */
+    /**
+     * Default: `mutating` for a route with access full or session and a method other than GET, `none` for all others.
+     */
     rateLimit?: RateLimit;
-    /** Errors the operation can answer beyond those that its shape implies. */
+    /** Errors that the operation can answer besides those that follow from its method, access and schema. */
     errors?: ErrorCode[];
     examples?: Examples;
-    /** The answer also comes as server-sent events when the client asks for them. */
+    /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
     /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
     sessionHint?: string;
-    /** No body at all means an empty object. */
+    /** Whether a request without a body is read as one with an empty object. */
     bodyIsOptional?: boolean;
-    /** The route is no part of the strict JSON API (files, redirects): queries and bodies are its own business. */
+    /**
+     * Whether the route is not part of the JSON API (files, redirects): then queries and bodies are not checked here.
+     */
     lenient?: boolean;
   }
   interface FastifyRequest {

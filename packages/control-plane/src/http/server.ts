@@ -1,5 +1,5 @@
-// The API server: Fastify with our rules (authentication first, strict input, one error shape, a request id everywhere)
-// and the routes of every feature.
+// The API server: Fastify with the routes of every feature and with our rules, which are authentication first, strict
+// input, one form for all errors, and a request id in every answer.
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
@@ -27,12 +27,12 @@ import { installStrictness } from './strictness.ts';
 export type Server = FastifyInstance;
 
 const BODY_LIMIT = 1024 * 1024;
-/** For receiving a request, headers and body; answers may take as long as they need. Milliseconds. */
+/** How long a client may take to send a request with its headers and body, milliseconds. Answers have no limit. */
 const RECEIVE_MS = 120_000;
 const MAX_PARAM_LENGTH = 1024;
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
-/** Builds the server; it neither listens nor connects to anything. */
+/** Builds the server. It does not listen yet, and connects to nothing. */
 export async function buildServer(app: App, requests: RequestCounter): Promise<Server> {
   const server = fastify({
     loggerInstance: app.log as FastifyBaseLogger,
@@ -45,7 +45,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
       customOptions: {
-        // Strict: a number in quotes is not a number, an unknown field is an error. Defaults are the use cases' business.
+        // Strict: a number in quotes is not a number, and an unknown field is an error. The use cases fill in defaults.
         coerceTypes: false,
         removeAdditional: false,
         useDefaults: false,
@@ -53,7 +53,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
         verbose: true,
         strict: false,
       },
-      // Stricter than ajv-formats, which takes `urn:uuid:` as well.
+      // Stricter than the format of ajv-formats, which also accepts the prefix `urn:uuid:`.
       onCreate: (ajv) => ajv.addFormat('uuid', UUID),
     },
     frameworkErrors: sendFrameworkError,
@@ -63,8 +63,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     },
   });
 
-  // Responses are built by hand from the contract's types, and tests check each against its schema; the plain
-  // serialiser is faster here and, unlike the generated one, drops no metadata key that a pattern misses.
+  // JSON.stringify is faster here than the serialiser that Fastify generates from the schema of a response, and it
+  // drops no keys of metadata. Responses are typed by the contract, and tests check each against its schema.
   server.setSerializerCompiler(() => JSON.stringify);
   server.removeContentTypeParser('text/plain');
   installJsonParser(server);
@@ -76,7 +76,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   server.addHook('onRequest', async (request, reply) => {
     reply.header(REQUEST_ID_HEADER, request.id);
   });
-  // A shutdown must not wait for connections that clients keep open after their last answer.
+  // At a shutdown clients are told to close their connections, or it would wait for those that are kept open without
+  // use.
   server.addHook('onSend', async (_request, reply) => {
     if (app.closing.aborted) reply.header('connection', 'close');
   });
@@ -108,9 +109,10 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
 }
 
 /**
- * Fastify's own parser, except that an empty body is no body: many clients name a content type and send nothing. The names
- * `__proto__` and `constructor` are let through: JSON.parse makes them ordinary properties, the schemas refuse them as fields,
- * and in metadata they are a client's own. Nothing behind may assign a client's names to an object one by one.
+ * Fastify's own parser, with two differences. An empty body is no body, since many clients name a content type and send
+ * nothing. And `__proto__` and `constructor` are accepted as names: JSON.parse makes them ordinary properties, the
+ * schemas refuse them as unknown fields, and in metadata a client may use them. So later code must not copy such names
+ * with `target[name] =`, which could change a prototype.
  */
 function installJsonParser(server: FastifyInstance): void {
   const parse = server.getDefaultJsonParser('ignore', 'ignore');

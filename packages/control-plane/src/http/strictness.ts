@@ -1,15 +1,15 @@
-// What every JSON route has in common and no schema can say: text the database can hold, nesting with a bound, numbers in
-// queries, and no parameter or body that the route does not know.
+// Checks that every JSON route needs and that a schema cannot express: text that the database can store, bounded
+// nesting, numbers in queries, and a refusal of parameters and bodies that the route does not declare.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 
 const NO_PARAMETERS = { type: 'object', properties: {}, additionalProperties: false };
-/** Deep enough for any honest document, shallow enough for every recursive function behind. */
+/** Deeper than any real document, and shallow enough for recursive functions, which would overflow the stack. */
 const MAX_DEPTH = 64;
-/** Of any size: the schema bounds it, and what has no bound (`page_size` of the feed) is clamped. */
+/** An integer of any size. The schema bounds it; where it has no bound (`page_size` of the feed) the route does. */
 const INTEGER = /^-?\d{1,300}$/;
 
-/** Installs the checks. Call it before the first route. */
+/** Adds the checks to all routes that are added afterwards. */
 export function installStrictness(server: FastifyInstance): void {
   server.addHook('onRoute', (route: RouteOptions) => {
     if (route.config?.lenient) return;
@@ -33,8 +33,8 @@ const isEmpty = (body: unknown): boolean =>
   body === undefined || body === null || (typeof body === 'object' && Object.keys(body).length === 0);
 
 /**
- * Walks every key and string. PostgreSQL's text and jsonb hold neither NUL nor half a surrogate pair.
- * Throws `validation_error`.
+ * Checks every key and string at any depth: PostgreSQL's text and jsonb can store neither a NUL character nor half of a
+ * surrogate pair. Throws `validation_error`.
  */
 export function checkText(root: unknown, what: 'body' | 'query'): void {
   const stack: { value: unknown; name: string; depth: number }[] = [{ value: root, name: '', depth: 0 }];
@@ -61,7 +61,10 @@ const badText = (name: string, what: string): ServiceError =>
     `${name === '' ? `The ${what}` : name.slice(0, 80)} must hold no NUL character and only well-formed Unicode.`,
   );
 
-/** Query parameters are text; those that the schema calls integer or boolean become one when they are written as one. */
+/**
+ * Query parameters are text. Converts those that the schema declares as integer or boolean and that are written as
+ * such.
+ */
 function coerceParameters(query: FastifyRequest['query'], schema: unknown): unknown {
   const properties = isRecord(schema) && isRecord(schema.properties) ? schema.properties : {};
   return Object.fromEntries(

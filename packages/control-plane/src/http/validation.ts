@@ -1,17 +1,20 @@
-// What a validator found, as one sentence that names the field and what it allows. Values are never quoted: they may be
-// secret, or large.
+// Turns an error of the schema validator into one sentence that names the field and says what it allows. The sentence
+// never quotes the value, which may be secret, or large.
 import { describeText } from '@sandbar/contract/patterns.ts';
 import type { FastifySchemaValidationError } from 'fastify';
 
 type Schema = Record<string, unknown>;
-/** Ajv adds the schema around the failing keyword when it runs with `verbose`. */
+/** With the option `verbose` Ajv also gives the schema that contains the failing keyword (`parentSchema`). */
 type Failure = FastifySchemaValidationError & { parentSchema?: Schema };
 
 const MAX_NAME = 80;
 
-/** The sentence for the first failure. `part` is Fastify's name for what was validated. */
+/**
+ * The sentence for the first failure. `part` is Fastify's name for what was validated: body, querystring, params or
+ * headers.
+ */
 export function describeFailure(failures: readonly Failure[], part: string | undefined): string {
-  // These two come after the failures inside of them, which say less.
+  // The failures inside a `oneOf` or `propertyNames` come before the failure of the keyword itself, which says more.
   const failure = failures.find(({ keyword }) => keyword === 'oneOf' || keyword === 'propertyNames') ?? failures[0];
   if (!failure) return 'The request is invalid.';
   const place = part === 'querystring' ? 'query parameter' : 'field';
@@ -34,7 +37,7 @@ export function describeFailure(failures: readonly Failure[], part: string | und
   }
 }
 
-/** What a schema allows, in words. */
+/** What a schema allows, in words that follow "must be". */
 export function describeSchema(schema: Schema): string {
   if (Array.isArray(schema.enum)) return `one of ${schema.enum.join(', ')}`;
   switch (schema.type) {
@@ -61,13 +64,13 @@ function describeString(schema: Schema): string {
   return describeText(schema, lengths) ?? `a string${lengths}`;
 }
 
-/** The fields of which a `oneOf` of `required` wants one. */
+/** The fields of which exactly one must be given, from a `oneOf` whose branches are `required`. */
 function alternatives(schema: Schema | undefined): string {
   const branches = Array.isArray(schema?.oneOf) ? (schema.oneOf as { required?: string[] }[]) : [];
   return branches.map(({ required = [] }) => required.join(' with ')).join(' and ');
 }
 
-/** The fields that a `not` of `required` forbids together. */
+/** The fields that may not be given together, from a `not` around `required`. */
 function excluding(schema: Schema | undefined): string {
   const { required = [] } = (schema?.not ?? {}) as { required?: string[] };
   return required.join(' and ');
@@ -92,7 +95,7 @@ function knownNames(schema: Schema | undefined): string {
   return names.length === 0 ? 'none is allowed here' : `allowed are ${names.join(', ')}`;
 }
 
-/** `/env/PATH` as `env.PATH`, `/argv/0` as `argv.0`. */
+/** A JSON pointer as people write it: `/env/PATH` is `env.PATH`, `/argv/0` is `argv.0`. */
 function fieldPath(pointer: string): string {
   return pointer
     .split('/')

@@ -1,4 +1,4 @@
-// HTTP of images: what the hosts said they have, as remembered in their rows.
+// The route of images: those that the hosts reported, as their rows in the database record them.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type Image, ImageList } from '@sandbar/contract/image.ts';
 import type { FastifyInstance } from 'fastify';
@@ -31,7 +31,9 @@ export function addImageRoutes(untyped: FastifyInstance, app: App): void {
   });
 }
 
-/** Hosts have the same images in the end; while they differ the newest of a stack is shown. */
+/**
+ * Hosts should have the same images. While an image is newer on one of them, only the newest of each stack is shown.
+ */
 function uniqueByStack(images: readonly Image[]): Image[] {
   const oldestFirst = [...images].sort((a, b) => a.created_at.localeCompare(b.created_at));
   const newest = new Map(oldestFirst.map((image) => [image.stack, image]));

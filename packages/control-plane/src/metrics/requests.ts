@@ -1,10 +1,10 @@
-// Counts requests by route and status, and writes the one log line a request leaves. The line names the route's pattern,
-// never the URL: queries may hold what is nobody's business.
+// Counts requests by route and status, and writes one log line for each request. The line names the pattern of the
+// route, not the URL, since a query may contain private data.
 import type { FastifyInstance } from 'fastify';
 
 export type RequestCounter = Map<string, number>;
 
-/** `method`, `route` and `status` of a counter's key. */
+/** The `method`, `route` and `status` that make up the key of a counter. */
 export const readCounterKey = (key: string): string[] => key.split(' ');
 
 export function addRequestCounter(server: FastifyInstance, requests: RequestCounter): void {

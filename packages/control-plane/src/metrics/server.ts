@@ -1,4 +1,4 @@
-// Health and metrics, on an address of their own so that they need no credential and are never public by accident.
+// Health and metrics. They need no credential, so they have an address of their own and are not public by accident.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';

@@ -1,4 +1,5 @@
-// The document without a running service: the server is built on a database and a host that are never used.
+// Makes the OpenAPI document without a running service: it builds the server with a database and a host that are never
+// used.
 import type { App } from '../app.ts';
 import { readConfig } from '../config.ts';
 import { openDatabase } from '../db/database.ts';

@@ -1,5 +1,5 @@
-// The OpenAPI document and its browsable form, made from the routes: a route's schema says what goes in and out, its
-// config who may call it and what it can refuse with. Nothing is written twice.
+// Makes the OpenAPI document and its web page from the routes: the schema of a route describes its input and output,
+// its config who may call it and which errors it can answer. So nothing is written down twice.
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, RouteOptions } from 'fastify';
@@ -8,7 +8,9 @@ import { type Document, finishDocument } from './finish.ts';
 import type { OperationFacts } from './operation.ts';
 
 const DOCS_PREFIX = '/docs';
-/** Everything comes from us, also offline; the reference page styles itself inline. */
+/**
+ * The page loads nothing from other sites, so it works offline. Inline styles are allowed because the page uses them.
+ */
 const DOCS_CSP = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'";
 
 const DESCRIPTION = `Programs get real microVMs through this API: create a machine, run commands in it as jobs, read their
@@ -17,7 +19,10 @@ output byte for byte, stop, start and destroy it.
 Bodies are JSON and strict: an unknown field is a 400. Ids are UUIDs, times RFC 3339 UTC. Every response carries
 X-Request-Id. Every error is \`{ "detail", "code" }\`. Lists are complete and newest first unless page_size is given.`;
 
-/** The page's own routes come from a plugin; they are public files. Call it before the hook that checks declarations. */
+/**
+ * Declares the routes of the page as public: a plugin adds them, and they declare no access. Call it before
+ * `installAuth`.
+ */
 export function declareDocsPublic(server: FastifyInstance): void {
   server.addHook('onRoute', (route: RouteOptions) => {
     if (route.url === DOCS_PREFIX || route.url.startsWith(`${DOCS_PREFIX}/`)) {
@@ -26,7 +31,7 @@ export function declareDocsPublic(server: FastifyInstance): void {
   });
 }
 
-/** Registers `/openapi.json` and `/docs`. Call it before the first route that is to be documented. */
+/** Adds `/openapi.json` and `/docs`. Call it before the first route that belongs into the document. */
 export async function installDocument(server: FastifyInstance): Promise<void> {
   const operations = new Map<string, OperationFacts>();
   server.addHook('onRoute', ({ method, schema, config }: RouteOptions) => {
@@ -58,7 +63,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
   await server.register(swaggerUi, {
     routePrefix: DOCS_PREFIX,
     staticCSP: DOCS_CSP,
-    // The bar of the library's maker says nothing about us.
+    // Hides the bar with the logo of the library.
     theme: {
       title: 'Sandbar API',
       css: [{ filename: 'sandbar.css', content: '.swagger-ui .topbar { display: none }' }],

@@ -1,5 +1,5 @@
-// From what @fastify/swagger collected to the document we publish: titled schemas become components, and every operation
-// gets its credential, its errors in the words of the error table, and its examples.
+// Completes the document that @fastify/swagger collected: schemas with a title become components, and every operation
+// gets its credentials, its errors with the texts of the error table, and its examples.
 import { ERROR_TABLE, type ErrorCode } from '@sandbar/contract/errors.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import type { Access } from '../http/route-config.ts';
@@ -67,7 +67,7 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   for (const [status, response] of Object.entries(operation.responses)) {
     if (status === 'default') continue;
     if (response.content === undefined) {
-      // Without a schema there is a 200 that says nothing.
+      // The library adds an empty 200 where a route declares no such response; leave it out.
       if (status !== '200') success[status] = { ...response, headers };
       continue;
     }
@@ -79,14 +79,17 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   operation.responses = { ...success, ...errorResponses(errorCodesOf(facts), headers) };
 }
 
-/** A session does what a full key does, and alone what is for sessions only. */
+/**
+ * The credentials that an operation accepts. A session may do all that a key may, and some operations accept only a
+ * session.
+ */
 function securityOf(access: Access | undefined): Json[] {
   if (access === 'public' || access === undefined) return [];
   if (access === 'session') return [{ session: [] }];
   return [{ bearer: [access] }, { session: [] }];
 }
 
-/** One response a status: several codes can share one. */
+/** The error responses, one for each status; several error codes can share a status. */
 function errorResponses(codes: readonly ErrorCode[], headers: Json): Record<string, Response> {
   const byStatus = new Map<number, ErrorCode[]>();
   for (const code of codes) {
@@ -110,7 +113,7 @@ function errorResponses(codes: readonly ErrorCode[], headers: Json): Record<stri
   );
 }
 
-/** With `explode` the properties of the object are the parameters, and its own name is not used. */
+/** With `explode` each property of the object is a query parameter of its own, and the name `metadata` is not sent. */
 const METADATA_FILTER = {
   name: 'metadata',
   in: 'query',
@@ -128,7 +131,10 @@ const METADATA_FILTER = {
 const hasMetadataFilters = (querystring: unknown): boolean =>
   typeof querystring === 'object' && querystring !== null && 'patternProperties' in querystring;
 
-/** Moves every schema with a title into `schemas` and leaves a reference; examples are data, not schemas. */
+/**
+ * Moves every schema with a title into `schemas` and puts a reference in its place. Examples are data and are not
+ * searched.
+ */
 function hoist(node: unknown, schemas: Json): unknown {
   if (Array.isArray(node)) return node.map((item) => hoist(item, schemas));
   if (typeof node !== 'object' || node === null) return node;

@@ -1,19 +1,22 @@
-// What a route's declaration says about an operation beyond its schemas: which errors it can answer.
+// Which errors an operation can answer, as follows from the declaration of its route.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { FastifyContextConfig, FastifySchema } from 'fastify';
 
 export type OperationFacts = { schema: FastifySchema; config: FastifyContextConfig };
 
-/** Whether every answer of the operation tells how its bucket stands. */
+/** Whether the answers of the operation have RateLimit headers. */
 export const isLimited = ({ rateLimit = 'none' }: FastifyContextConfig): boolean => rateLimit !== 'none';
 
-/** Every code the operation can answer: those its shape implies, then those it declares. */
+/**
+ * Every error code of the operation: first those that follow from its method, access and schema, then those it
+ * declares.
+ */
 export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   const codes: ErrorCode[] = [];
   if (config.access !== 'public') codes.push('unauthenticated');
   if (config.access === 'full' || config.access === 'session') codes.push('forbidden');
   if (isLimited(config)) codes.push('rate_limited');
-  // A parameter or body that the operation does not know is refused everywhere.
+  // Every operation refuses parameters and bodies that it does not declare.
   codes.push('validation_error');
   if (schema.params) codes.push('not_found');
   if (schema.body) codes.push('payload_too_large', 'unsupported_media_type');

@@ -3,7 +3,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { describeApi } from './describe.ts';
 
-/** The committed document. */
+/** The copy of the document that is kept in the repository. */
 export const DOCUMENT_PATH = fileURLToPath(new URL('../../../../openapi/openapi.json', import.meta.url));
 
 if (import.meta.main) {

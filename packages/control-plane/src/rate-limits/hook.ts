@@ -1,4 +1,4 @@
-// Rate limits as a step of every request: after the credential and its scope (401, 403), before the body is read (400).
+// Checks the rate limits of every request, after its credential and scope (401, 403) and before its body (400).
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, RouteOptions } from 'fastify';
 import type { App } from '../app.ts';
@@ -12,7 +12,7 @@ const ACCOUNT_REFUSALS = {
   exec: 'The account starts too many jobs',
 } as const;
 
-/** Installs the hooks. Call it after `installAuth` and before the first route. */
+/** Adds the checks. Call it after `installAuth` and before the first route. */
 export function installRateLimits(server: FastifyInstance, app: App): void {
   server.addHook('onRoute', (route: RouteOptions) => {
     const config = route.config ?? {};
@@ -30,7 +30,7 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
       apply(reply, verdict, 'Too many attempts come from this address');
     }
   });
-  // The e-mail address is in the body, which is only there now.
+  // The e-mail address is in the body, which has not been read before this hook.
   server.addHook('preHandler', async (request, reply) => {
     const email = request.routeOptions.config.rateLimit === 'sign-in' ? emailOf(request.body) : undefined;
     if (email === undefined) return;
@@ -39,7 +39,10 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
   });
 }
 
-/** Tells the client how it stands, the tightest bucket where there are two. Throws `rate_limited` for a refusal. */
+/**
+ * Sets the RateLimit headers. When a request uses two buckets, the headers tell of the one with fewer tokens left.
+ * Throws `rate_limited` when the bucket was empty.
+ */
 function apply(reply: FastifyReply, verdict: Verdict, refusal: string): void {
   const told = reply.getHeader('ratelimit-remaining');
   if (told === undefined || !verdict.isAllowed || verdict.remaining < Number(told)) {

@@ -1,8 +1,10 @@
-// A token bucket that all replicas share: one row of PostgreSQL, and one statement when the request is allowed.
+// A token bucket that all replicas share. A bucket is one row of PostgreSQL, and an allowed request costs one
+// statement.
 //
-// The row holds a single time, `full_at`: when the bucket will be full if nobody takes from it (the generic cell rate
-// algorithm). A token taken moves that time on by what one token needs to come back; it may not lie further ahead than
-// a whole bucket needs. The database's clock is the only one, so replicas need not agree on the time.
+// The row holds a single time, `full_at`: when the bucket will be full again if nobody takes a token (the generic cell
+// rate algorithm). Taking a token moves `full_at` later by the time in which one token comes back. A request is refused
+// when this would put `full_at` further ahead than an empty bucket needs to fill. Only the database's clock is used, so
+// the clocks of the replicas need not agree.
 import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
 import { deleteInBatches } from '../db/batches.ts';
@@ -10,13 +12,13 @@ import type { Db } from '../db/database.ts';
 
 export type Verdict = {
   isAllowed: boolean;
-  /** The burst: tokens in a full bucket. */
+  /** Number of tokens in a full bucket: the burst. */
   limit: number;
-  /** Whole tokens left. */
+  /** Number of whole tokens that are left. */
   remaining: number;
   /** Whole seconds until the bucket is full, rounded up. */
   resetSec: number;
-  /** Whole seconds until one token is there, rounded up, at least 1. */
+  /** Whole seconds until the next token is available, rounded up, at least 1. */
   retryAfterSec: number;
 };
 
@@ -25,9 +27,10 @@ const SECOND = 1_000_000;
 /** Microseconds until the bucket is full. */
 const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_timestamp()) * 1000000)::bigint`;
 
-/** Takes a token of the bucket `key`, when there is one. */
+/** Takes a token from the bucket `key` if it has one, and says how full the bucket is. */
 export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdict> {
-  // Whole microseconds, as PostgreSQL counts: a whole bucket is then exactly `burst` tokens.
+  // PostgreSQL counts time in whole microseconds. With a whole number for each token, a full bucket is exactly `burst`
+  // tokens.
   const token = Math.max(1, Math.round(SECOND / rate.perSec));
   const bucket = token * rate.burst;
   const now = sql<Date>`clock_timestamp()`;
@@ -53,7 +56,7 @@ export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdic
   };
 }
 
-/** Deletes the buckets that are full again, until `closing` is aborted: a row that is not there is a full bucket. */
+/** Deletes the buckets that are full again, until `closing` is aborted. A bucket without a row counts as full. */
 export async function sweepBuckets(db: Db, closing?: AbortSignal): Promise<void> {
   await deleteInBatches(db, 'rate_buckets', sql`full_at < now()`, closing);
 }

@@ -1,4 +1,4 @@
-// Whether a wallet lets a machine run.
+// Whether the account's wallet has the money for a machine to run.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';

@@ -1,11 +1,15 @@
-// Money is an integer of micro-euro inside and a decimal string on the wire; the translation never touches a float.
+// Money is an integer number of micro-euro in code and in the database, and a decimal string in the API. The conversion
+// uses no floating-point numbers, which would round.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 const DECIMALS = 6;
 const EUR = 10 ** DECIMALS;
 const SHAPE = /^(-?)(\d{1,10})(?:\.(\d{1,6}))?$/;
 
-/** Micro-euro as EUR with six decimals: 12_340_000 is "12.340000". Throws RangeError for what is no safe integer. */
+/**
+ * Micro-euro as EUR with six decimals: 12_340_000 is "12.340000". Throws RangeError when the number is not a safe
+ * integer.
+ */
 export function formatEur(micros: number): string {
   if (!Number.isSafeInteger(micros)) throw new RangeError('An amount must be a safe integer of micro-euro.');
   const digits = String(Math.abs(micros)).padStart(DECIMALS + 1, '0');

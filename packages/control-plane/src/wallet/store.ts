@@ -1,4 +1,4 @@
-// SQL of the wallet: a ledger whose rows are only ever added, and whose sum is the balance.
+// SQL of the wallet. It is a ledger to which rows are only added; the balance is their sum.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
@@ -7,16 +7,16 @@ import type { Db, Tx } from '../db/database.ts';
 export type Credit = {
   accountId: string;
   kind: 'top-up' | 'bonus';
-  /** Micro-euro, above zero. */
+  /** Micro-euro; more than zero. */
   amountMicros: number;
   note: string;
 };
 
-/** The balance of an account in micro-euro; 0 for one without a row. */
+/** The balance of an account in micro-euro; 0 when its ledger is empty. */
 export async function balanceOf(db: Db | Tx, accountId: string): Promise<number> {
   const row = await db
     .selectFrom('ledger')
-    // The sum of a bigint is a numeric, which would come as text.
+    // PostgreSQL's sum of bigint is a numeric, which the driver returns as text; so it is cast back.
     .select(sql<number>`coalesce(sum(amount_micros), 0)::bigint`.as('balance'))
     .where('account_id', '=', accountId)
     .executeTakeFirstOrThrow();
@@ -24,7 +24,7 @@ export async function balanceOf(db: Db | Tx, accountId: string): Promise<number>
 }
 
 /**
- * Adds money to a wallet. The first top-up moves the account from free to payg; a bonus leaves the tier.
+ * Adds money to a wallet. The first top-up moves the account from tier free to payg; a bonus does not change the tier.
  * Throws `validation_error` for an amount that is not above zero.
  */
 export async function addCredit(tx: Tx, credit: Credit): Promise<void> {
@@ -39,7 +39,7 @@ export async function addCredit(tx: Tx, credit: Credit): Promise<void> {
     .execute();
 }
 
-/** Only ahead of the first top-up: a tier that the operator set afterwards stays. */
+/** Only the first top-up changes the tier: one that the operator set later is kept. */
 async function leaveFreeTier(tx: Tx, accountId: string): Promise<void> {
   await tx
     .updateTable('accounts')
