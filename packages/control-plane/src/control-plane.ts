@@ -1,6 +1,7 @@
 // Puts the parts together, in the order in which they depend on each other, and takes them apart again. The process entry
 // and the tests start the same thing.
 import { setTimeout as after } from 'node:timers/promises';
+import { Registry } from 'prom-client';
 import { keepMonths } from './activity/partitions.ts';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
@@ -13,6 +14,7 @@ import { createHosts } from './hosts/hosts.ts';
 import { listenToHost } from './hosts/listener.ts';
 import { buildServer } from './http/server.ts';
 import type { Log } from './log.ts';
+import { createRequestCounter } from './metrics/requests.ts';
 import { createMetricsServer } from './metrics/server.ts';
 import { type Reconciler, startReconciler } from './reconcilers/loop.ts';
 
@@ -43,10 +45,11 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     reconcileSoon: () => reconciler?.signal(),
     closing: closing.signal,
   };
-  const requests = new Map<string, number>();
-  const server = await buildServer(app, requests);
+  // Not prom-client's global registry: each replica in a process has its own.
+  const registry = new Registry();
+  const server = await buildServer(app, createRequestCounter(registry));
   const admin = buildAdminServer(app);
-  const metrics = createMetricsServer(app, requests);
+  const metrics = createMetricsServer(app, registry);
   const listening = new AbortController();
   let events: Promise<void> = Promise.resolve();
 

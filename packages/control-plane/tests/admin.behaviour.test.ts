@@ -71,11 +71,22 @@ describe('health and metrics', () => {
       [ready.status, await ready.json()],
       [200, { ready: true, checks: { database: 'ok', host: 'ok' } }],
     );
-    const text = await (await get('/metrics')).text();
+    const metrics = await get('/metrics');
+    assert.equal(metrics.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
+    const text = await metrics.text();
+    assert.match(text, /^# HELP sandbar_machines \S.*\n# TYPE sandbar_machines gauge$/m);
+    assert.match(text, /^# HELP sandbar_http_requests_total \S.*\n# TYPE sandbar_http_requests_total counter$/m);
     assert.match(text, /^sandbar_machines\{state="stopped"\} \d+$/m);
     assert.match(text, /^sandbar_http_requests_total\{method="POST",route="\/v1\/machines",status="201"\} \d+$/m);
     assert.match(text, /^sandbar_process_resident_memory_bytes \d+$/m);
     assert.equal((await get('/nothing')).status, 404);
+  });
+
+  it('a replica counts its own requests only', async () => {
+    const replica = await bed.addReplica();
+    const text = await (await fetch(`http://127.0.0.1:${replica.metricsAddress.port}/metrics`)).text();
+    assert.doesNotMatch(text, /^sandbar_http_requests_total\{/m);
+    assert.match(text, /^sandbar_machines\{state="stopped"\} \d+$/m);
   });
 
   it('not ready while the host is away', async () => {

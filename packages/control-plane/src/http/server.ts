@@ -11,7 +11,7 @@ import { addAuthRoutes } from '../auth/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
-import { addRequestCounter, type RequestCounter } from '../metrics/requests.ts';
+import { countRequests, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
@@ -81,7 +81,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   server.addHook('onSend', async (_request, reply) => {
     if (app.closing.aborted) reply.header('connection', 'close');
   });
-  addRequestCounter(server, requests);
+  countRequests(server, requests);
   acceptEveryMethod(server);
   declareDocsPublic(server);
   const refuseOtherMethods = watchMethods(server);

@@ -1,22 +1,32 @@
-// Counts requests by route and status, and writes one log line for each request. The line names the pattern of the
-// route, not the URL, since a query may contain private data.
+// Counts requests by route and status, and writes one log line for each request. Both name the route's pattern and never
+// the URL, because a query may hold what only the account may see.
 import type { FastifyInstance } from 'fastify';
+import { Counter, type Registry } from 'prom-client';
 
-export type RequestCounter = Map<string, number>;
+export type RequestCounter = Counter<'method' | 'route' | 'status'>;
 
-/** The `method`, `route` and `status` that make up the key of a counter. */
-export const readCounterKey = (key: string): string[] => key.split(' ');
+/** Adds the counter to the metrics of one replica. */
+export function createRequestCounter(registry: Registry): RequestCounter {
+  return new Counter({
+    name: 'sandbar_http_requests_total',
+    help: 'Requests answered.',
+    labelNames: ['method', 'route', 'status'],
+    registers: [registry],
+  });
+}
 
-export function addRequestCounter(server: FastifyInstance, requests: RequestCounter): void {
+/** Counts and logs every answer of a server. */
+export function countRequests(server: FastifyInstance, requests: RequestCounter): void {
   server.addHook('onResponse', async (request, reply) => {
+    const { method } = request;
     const route = request.routeOptions.url ?? 'unknown';
-    const key = `${request.method} ${route} ${reply.statusCode}`;
-    requests.set(key, (requests.get(key) ?? 0) + 1);
+    const status = reply.statusCode;
+    requests.inc({ method, route, status });
     request.log.info(
       {
-        method: request.method,
+        method,
         route,
-        status: reply.statusCode,
+        status,
         ms: Math.round(reply.elapsedTime * 10) / 10,
         ...(request.caller ? { account_id: request.caller.accountId } : {}),
       },

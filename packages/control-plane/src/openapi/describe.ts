@@ -1,5 +1,5 @@
-// Makes the OpenAPI document without a running service: it builds the server with a database and a host that are never
-// used.
+// The document without a running service: the server is built on a database and a host that are never used.
+import { Registry } from 'prom-client';
 import type { App } from '../app.ts';
 import { readConfig } from '../config.ts';
 import { openDatabase } from '../db/database.ts';
@@ -7,6 +7,7 @@ import { createHostClient } from '../hosts/client.ts';
 import { createHosts } from '../hosts/hosts.ts';
 import { buildServer } from '../http/server.ts';
 import { createLog } from '../log.ts';
+import { createRequestCounter } from '../metrics/requests.ts';
 
 /** The OpenAPI document of this version. */
 export async function describeApi(): Promise<unknown> {
@@ -28,7 +29,7 @@ export async function describeApi(): Promise<unknown> {
     reconcileSoon: () => undefined,
     closing: new AbortController().signal,
   };
-  const server = await buildServer(app, new Map());
+  const server = await buildServer(app, createRequestCounter(new Registry()));
   try {
     return server.swagger();
   } finally {
