@@ -1,12 +1,16 @@
-// What is known of a request whose host died: only one that nobody ever read is certain to have done nothing.
+// The connection to a host: what is known of a request whose host died (only one that nobody ever read is certain to have
+// done nothing) and what is sent again.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { createHostClient, HostUnavailable } from '../src/hosts/client.ts';
+import { createTransport, readBytes, wasNeverSent } from '../src/hosts/transport.ts';
 
 /** An agent that dies of what it is asked, once it has read it; nobody listens from then on. */
 const MORTAL = `
@@ -43,5 +47,98 @@ describe('a host agent that dies', () => {
     await assert.rejects(ask(), fate(true));
     await assert.rejects(ask(), fate(false));
     client.close();
+  });
+});
+
+const dir = mkdtempSync(join(tmpdir(), 'sandbar-transport-'));
+const closers: (() => void)[] = [];
+after(() => {
+  for (const close of closers) close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** An agent that answers as `listener` does; `connections` are all that were made to it. */
+async function listen(name: string, listener: RequestListener) {
+  const socketPath = join(dir, name);
+  const connections: Socket[] = [];
+  const server = createServer(listener).on('connection', (socket: Socket) => connections.push(socket));
+  server.listen(socketPath);
+  await once(server, 'listening');
+  closers.push(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const transport = createTransport(socketPath);
+  closers.push(() => transport.close());
+  return { socketPath, connections, transport };
+}
+
+const GET = { method: 'GET', path: '/', timeoutMs: 60_000 } as const;
+
+describe('the transport', () => {
+  it('uses a connection again, and sends a request once more when the agent closes that connection', async () => {
+    let asked = 0;
+    const { connections, transport } = await listen('closing', (request, response) => {
+      asked += 1;
+      if (asked === 11) request.socket.destroy();
+      else response.end(`answer ${asked}`);
+    });
+    const ask = async () => (await readBytes(await transport.send(GET))).toString();
+    for (let at = 1; at <= 10; at++) assert.equal(await ask(), `answer ${at}`);
+    // Two, because a connection is free again only in the next turn of the event loop.
+    assert(connections.length <= 2, `${connections.length} connections`);
+    assert.equal(await ask(), 'answer 12');
+  });
+
+  it('sends a request at most twice, and says that it may have arrived', async () => {
+    let asked = 0;
+    const { transport } = await listen('broken', (request) => {
+      asked += 1;
+      request.socket.destroy();
+    });
+    await assert.rejects(transport.send({ ...GET, method: 'PUT', body: { a: 1 } }), (error) => !wasNeverSent(error));
+    assert.equal(asked, 2);
+  });
+
+  it('knows that a request without a listener was never sent', async () => {
+    const transport = createTransport(join(dir, 'nobody'));
+    await assert.rejects(transport.send(GET), wasNeverSent);
+    transport.close();
+  });
+
+  it('sends the query and a JSON body', async () => {
+    const { transport } = await listen('echo', async (request, response) => {
+      let text = '';
+      for await (const chunk of request.setEncoding('utf8')) text += chunk;
+      response.end(`${request.method} ${request.url} ${request.headers['content-type']} ${text}`);
+    });
+    const call = { ...GET, method: 'PUT', path: '/x', query: { n: 1, text: 'a b&c' }, body: { a: 'ü' } } as const;
+    const answer = (await readBytes(await transport.send(call))).toString();
+    assert.equal(answer.replace('a%20b', 'a+b'), 'PUT /x?n=1&text=a+b%26c application/json {"a":"ü"}');
+  });
+
+  it('gives up after the time of a call, and when the caller aborts it, also in the middle of an answer', async () => {
+    const { transport } = await listen('slow', (request, response) => {
+      if (request.url === '/half') response.write('half');
+    });
+    await assert.rejects(transport.send({ ...GET, timeoutMs: 50 }), { name: 'TimeoutError' });
+    const abort = new AbortController();
+    const half = await transport.send({ ...GET, path: '/half', signal: abort.signal });
+    const waiting = transport.send({ ...GET, signal: abort.signal });
+    abort.abort();
+    await assert.rejects(waiting, { name: 'AbortError' });
+    await assert.rejects(readBytes(half), { name: 'AbortError' });
+  });
+
+  it('keeps no request waiting for another one, and ends all of them when it is closed', async () => {
+    const { connections, transport } = await listen('busy', (request, response) => {
+      if (request.url === '/now') response.end('now');
+    });
+    const waiting = Array.from({ length: 30 }, () => assert.rejects(transport.send(GET)));
+    assert.equal((await readBytes(await transport.send({ ...GET, path: '/now' }))).toString(), 'now');
+    assert.equal(connections.length, 31);
+    transport.close();
+    await Promise.all(waiting);
+    await assert.rejects(transport.send(GET));
   });
 });

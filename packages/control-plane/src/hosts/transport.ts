@@ -1,6 +1,7 @@
-// HTTP over the agent's Unix socket. Node's own client does it: the process is to stay small, and keep-alive connections
-// without a limit (long polls must never keep a start waiting) are all that is needed.
-import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
+// JSON over HTTP on the host agent's Unix socket, with kept-alive connections. Their number has no limit, so that requests
+// which wait long for their answer never hold up the start of a machine.
+import type { Readable } from 'node:stream';
+import { type Dispatcher, Pool } from 'undici';
 
 export type Call = {
   method: 'GET' | 'PUT' | 'POST' | 'DELETE';
@@ -12,77 +13,56 @@ export type Call = {
   signal?: AbortSignal | undefined;
 };
 
-export type Answer = { status: number; headers: IncomingHttpHeaders; body: IncomingMessage };
+export type Answer = { status: number; headers: Dispatcher.ResponseData['headers']; body: Readable };
 
 export type Transport = {
-  /** Sends one request; a connection that broke is tried once more. Rejects with the error of the socket. */
+  /** Sends one request, and once more when its connection broke. Rejects with the error of the connection. */
   send(call: Call): Promise<Answer>;
-  /** Ends what is under way; nothing can be sent after it. */
+  /** Ends the requests under way; nothing can be sent afterwards. */
   close(): void;
 };
 
-/** Shorter than the 72 s after which the agent's server closes an idle connection. */
+/** Applies when the agent's answer does not say how long it keeps an idle connection (72 s). */
 const KEEP_IDLE_MS = 60_000;
 
+/** Makes a transport; it connects when it is first used. */
 export function createTransport(socketPath: string): Transport {
-  const agent = new Agent({ keepAlive: true, timeout: KEEP_IDLE_MS });
-  const closed = new AbortController();
+  const pool = new Pool('http://host-agent', {
+    socketPath,
+    keepAliveTimeout: KEEP_IDLE_MS,
+    // Each call has its own time-out, and the event stream has none.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+  });
   return {
     send: async (call) => {
       const timeout = call.timeoutMs === undefined ? undefined : AbortSignal.timeout(call.timeoutMs);
-      const signals = [closed.signal, call.signal, timeout].filter((signal) => signal !== undefined);
-      const signal = AbortSignal.any(signals);
+      const signal = AbortSignal.any([call.signal, timeout].filter((given) => given !== undefined));
       try {
-        return await sendOnce(agent, socketPath, call, signal);
+        return await sendOnce(pool, call, signal);
       } catch (error) {
-        // A keep-alive connection may be closed by the agent in the moment it is used again.
+        // The agent may close an idle connection at the moment in which a request is written to it.
         if (!isBroken(error)) throw error;
-        return await sendOnce(agent, socketPath, call, signal).catch((second: unknown) => {
-          // An agent that died of the first one may have acted on it, though nobody listens to the second.
+        return await sendOnce(pool, call, signal).catch((second: unknown) => {
+          // The agent may have acted on the first request and died, even if the second found nobody listening.
           throw wasNeverSent(second) ? error : second;
         });
       }
     },
     close: () => {
-      closed.abort();
-      agent.destroy();
+      void pool.destroy();
     },
   };
 }
 
-function sendOnce(agent: Agent, socketPath: string, call: Call, signal: AbortSignal): Promise<Answer> {
-  const body = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
-  const query = writeQuery(call.query);
-  return new Promise((resolve, reject) => {
-    const outgoing = request({
-      agent,
-      socketPath,
-      method: call.method,
-      path: call.path + query,
-      headers: {
-        host: 'host-agent',
-        ...(body ? { 'content-type': 'application/json', 'content-length': body.length } : {}),
-      },
-      signal,
-    });
-    // The agent's time-out is for idle connections; a call has its own.
-    outgoing.setTimeout(0);
-    outgoing.once('response', (response) =>
-      resolve({ status: response.statusCode ?? 0, headers: response.headers, body: response }),
-    );
-    outgoing.on('error', reject);
-    outgoing.end(body);
-  });
+async function sendOnce(pool: Pool, { method, path, query, body }: Call, signal: AbortSignal): Promise<Answer> {
+  const content =
+    body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
+  const response = await pool.request({ method, path, ...(query ? { query } : {}), ...content, signal });
+  return { status: response.statusCode, headers: response.headers, body: response.body };
 }
 
-function writeQuery(query: Call['query']): string {
-  if (!query) return '';
-  const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) parameters.set(name, String(value));
-  return `?${parameters}`;
-}
-
-/** The body as bytes. Rejects when the connection breaks in between. */
+/** The body as bytes. Rejects when the connection breaks before its end. */
 export async function readBytes(answer: Answer): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of answer.body) chunks.push(chunk as Buffer);
@@ -90,10 +70,11 @@ export async function readBytes(answer: Answer): Promise<Buffer> {
   return chunks.length === 1 && first ? first : Buffer.concat(chunks);
 }
 
+/** The `code` of a system or undici error, else the empty string. */
 export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
-const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE'].includes(codeOf(error));
+const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'].includes(codeOf(error));
 
-/** Whether a request certainly reached nobody. */
+/** Whether a request certainly reached nobody: there was no connection. */
 export const wasNeverSent = (error: unknown): boolean => ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));
