@@ -1,5 +1,5 @@
 // The connection to a host: what is known of a request whose host died (only one that nobody ever read is certain to have
-// done nothing) and what is sent again.
+// done nothing), what is sent again, and answers that cannot be used.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,8 +9,9 @@ import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { createHostClient, HostUnavailable } from '../src/hosts/client.ts';
+import { createHostClient, type HostClient, HostUnavailable } from '../src/hosts/client.ts';
 import { createTransport, readBytes, wasNeverSent } from '../src/hosts/transport.ts';
+import { toServiceError } from '../src/http/errors.ts';
 
 /** An agent that dies of what it is asked, once it has read it; nobody listens from then on. */
 const MORTAL = `
@@ -140,5 +141,50 @@ describe('the transport', () => {
     transport.close();
     await Promise.all(waiting);
     await assert.rejects(transport.send(GET));
+  });
+});
+
+describe('an answer of the host that is not JSON', () => {
+  let client: HostClient;
+  const PAGE = `<html>${'x'.repeat(1000)}`;
+  before(async () => {
+    const { socketPath } = await listen('garbage', (request, response) => {
+      if (request.method === 'DELETE') response.statusCode = 502;
+      response.end(request.url === '/v1/events' ? `{"type":"synced"}\n${PAGE}\n` : PAGE);
+    });
+    client = createHostClient(socketPath);
+    closers.push(() => client.close());
+  });
+  const isTold = (status: number) => (error: unknown) =>
+    error instanceof HostUnavailable &&
+    error.code === 'host_unavailable' &&
+    error.mayHaveActed &&
+    error.cause instanceof Error &&
+    error.cause.message.includes(`status ${status} and no JSON: "<html>xxx`) &&
+    error.cause.message.length < 400;
+
+  it('is host_unavailable, with the beginning of the answer for the log', () =>
+    assert.rejects(client.info(), isTold(200)));
+
+  it('is host_unavailable also as a refusal', () => assert.rejects(client.deleteVolume('v'), isTold(502)));
+
+  it('is host_unavailable in the event stream, after the events before it', async () => {
+    const types: string[] = [];
+    const read = async () => {
+      for await (const event of client.events(new AbortController().signal)) types.push(event.type);
+    };
+    await assert.rejects(read(), isTold(200));
+    assert.deepEqual(types, ['synced']);
+  });
+});
+
+describe('toServiceError', () => {
+  it('a SyntaxError of our own code is a bug, not a bad request', () => {
+    assert.equal(toServiceError(new SyntaxError('Unexpected token')).code, 'internal_error');
+  });
+
+  it('what the body parser refuses is a bad request', () => {
+    const refused = Object.assign(new SyntaxError('x'), { code: 'FST_ERR_CTP_INVALID_JSON_BODY', statusCode: 400 });
+    assert.equal(toServiceError(refused).code, 'validation_error');
   });
 });

@@ -1,5 +1,6 @@
-// The host API over the agent's Unix socket. Every host call may be repeated, so a connection that broke is tried once
-// more; what then still fails is `host_unavailable`, and every refusal of the host becomes the ServiceError it names.
+// The host API over the agent's Unix socket. Every host call may be repeated, so the transport sends a request once more
+// when its connection broke. A call that fails all the same, or gets an answer that is not JSON, throws
+// `host_unavailable`; a refusal of the host throws the ServiceError that it names.
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import {
@@ -42,8 +43,7 @@ export type HostClient = {
   deleteVolume(volumeId: string): Promise<void>;
   /** The snapshots whose files are all there. */
   listSnapshots(): Promise<HostSnapshot[]>;
-  /** Takes a snapshot of a machine; one that is there already is left alone. */
-  /** `memoryMb`: what has to be written besides the disk. */
+  /** Takes a snapshot of a machine; one that is there already is left alone. `memoryMb`: the memory to write, 0 for none. */
   takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot, memoryMb: number): Promise<HostSnapshot>;
   /** Succeeds also when there is nothing to delete. */
   deleteSnapshot(snapshotId: string): Promise<void>;
@@ -67,7 +67,7 @@ export type HostClient = {
   close(): void;
 };
 
-/** The host did not answer. `mayHaveActed` is false when the request certainly never reached it. */
+/** The host gave no usable answer. `mayHaveActed` is false when the request certainly never reached it. */
 export class HostUnavailable extends ServiceError {
   readonly mayHaveActed: boolean;
   constructor(mayHaveActed: boolean, cause?: unknown) {
@@ -76,33 +76,37 @@ export class HostUnavailable extends ServiceError {
   }
 }
 
-/** What an answer may take on top of the time it was asked to wait. */
+/** A call may take this long on top of the time that it asks the host to wait. */
 const SLACK_MS = 10_000;
-/** A graceful stop takes up to 10 s on the host, a delete a kill (or such a stop) and the removal of files. */
+/** A delete kills the machine, or stops it, which takes the host up to 10 s, and then removes its files. */
 const REMOVE_MS = 30_000;
-/** A disk is frozen in a moment; memory is written as fast as the disk takes it. */
+/** For a snapshot of a disk, which takes moments; a snapshot with memory gets `memoryMs` as well. */
 const SNAPSHOT_MS = 60_000;
-/** What it may take to write the memory of a machine, or to read it: as fast as a slow disk, 50 MB a second. */
+/** How long a slow disk (50 MB a second) takes to write or read the memory of a machine, in milliseconds. */
 export const memoryMs = (memoryMb: number): number => memoryMb * 20;
 /** An audit looks at every process and file of the host. */
 const AUDIT_MS = 60_000;
+/** The log gets the beginning of an answer that is not JSON, of this length. */
+const LOGGED_CHARACTERS = 200;
 
 /** A client for the agent that listens on `socketPath`; connects when it is first used. */
 export function createHostClient(socketPath: string): HostClient {
   const transport = createTransport(socketPath);
 
-  /** A successful answer, unread. */
+  /** Resolves with a successful answer whose body has not been read. */
   const send = async (call: Call): Promise<Answer> => {
     const answer = await transport.send(call).catch((error: unknown) => {
       throw unavailable(error);
     });
-    if (answer.status >= 300) throw refusal(answer.status, (await read(answer)).toString());
+    if (answer.status >= 300)
+      throw refusal(answer.status, parseAnswer(call, answer.status, (await read(answer)).toString()));
     return answer;
   };
   const json = async <T>(call: Call): Promise<T> => {
-    const text = (await read(await send(call))).toString();
-    // The agent answers from the same schemas; a page of garbage would be a bug on its side.
-    return (text === '' ? undefined : JSON.parse(text)) as T;
+    const answer = await send(call);
+    const text = (await read(answer)).toString();
+    // The agent answers from the same schemas, so the fields are not checked again.
+    return (text === '' ? undefined : parseAnswer(call, answer.status, text)) as T;
   };
 
   return {
@@ -181,20 +185,20 @@ export function createHostClient(socketPath: string): HostClient {
     audit: () => json({ method: 'GET', path: HOST_PATHS.audit, timeoutMs: AUDIT_MS }),
     fixAudit: () => json({ method: 'POST', path: HOST_PATHS.auditFix, timeoutMs: AUDIT_MS }),
     events: async function* (signal) {
-      const answer = await send({ method: 'GET', path: HOST_PATHS.events, signal });
-      yield* readEvents(answer);
+      const call: Call = { method: 'GET', path: HOST_PATHS.events, signal };
+      yield* readEvents(call, await send(call));
     },
     close: () => transport.close(),
   };
 }
 
-async function* readEvents(answer: Answer): AsyncGenerator<HostEvent> {
+async function* readEvents(call: Call, answer: Answer): AsyncGenerator<HostEvent> {
   let rest = '';
   answer.body.setEncoding('utf8');
   for await (const chunk of answer.body) {
     const lines = (rest + chunk).split('\n');
     rest = lines.pop() ?? '';
-    for (const line of lines) if (line !== '') yield JSON.parse(line) as HostEvent;
+    for (const line of lines) if (line !== '') yield parseAnswer(call, answer.status, line) as HostEvent;
   }
 }
 
@@ -221,20 +225,20 @@ function unavailable(error: unknown): HostUnavailable {
   return new HostUnavailable(!wasNeverSent(error), error);
 }
 
-/** The ServiceError that the body of an error response names. */
-function refusal(status: number, text: string): ServiceError {
-  const body = parseObject(text);
-  if (isErrorCode(body.code) && typeof body.detail === 'string') {
-    return new ServiceError(body.code, body.detail);
+/** Throws `host_unavailable` for text that is not JSON; the host may have acted on the call nevertheless. */
+function parseAnswer({ method, path }: Call, status: number, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const begin = JSON.stringify(text.slice(0, LOGGED_CHARACTERS));
+    const cause = new Error(`The host answered ${method} ${path} with status ${status} and no JSON: ${begin}`);
+    throw new HostUnavailable(true, cause);
   }
-  return new ServiceError('internal_error', `The host answered with status ${status}.`);
 }
 
-function parseObject(text: string): Record<string, unknown> {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? { ...value } : {};
-  } catch {
-    return {};
-  }
+/** The ServiceError that the body of an error response names. */
+function refusal(status: number, body: unknown): ServiceError {
+  const { code, detail } = Object(body) as { code?: unknown; detail?: unknown };
+  if (isErrorCode(code) && typeof detail === 'string') return new ServiceError(code, detail);
+  return new ServiceError('internal_error', `The host answered with status ${status}.`);
 }

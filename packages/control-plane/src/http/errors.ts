@@ -40,7 +40,8 @@ export function toServiceError(error: unknown): ServiceError {
   }
   const known = FASTIFY_ERRORS[code ?? ''];
   if (known) return new ServiceError(known[0], known[1]);
-  if (error instanceof SyntaxError || statusCode === 400) {
+  // Only Fastify's body parser sets this status. A SyntaxError without it comes from our own code and is a bug.
+  if (statusCode === 400) {
     return new ServiceError('validation_error', 'The body must be valid JSON.');
   }
   return new ServiceError('internal_error', 'Something went wrong on our side.', { cause: error });
