@@ -1,7 +1,7 @@
 // What the host agent tells of itself over its socket: how machines are isolated, and how full the pool is.
-import { request } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Isolation } from '@sandbar/contract/machine.ts';
+import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 export type HostInfo = {
   isolation: Isolation;
@@ -14,7 +14,7 @@ const POLL_MS = 50;
 const FULL_WITHIN_MS = 120_000;
 
 export async function readHostInfo(socketPath: string): Promise<HostInfo> {
-  const info = await getJson(socketPath, '/v1/host');
+  const info = await getUnixJson<Record<string, unknown>>(socketPath, '/v1/host');
   const pool = info.pool as { ready?: unknown; target?: unknown } | undefined;
   return {
     isolation: info.isolation === 'kvm' ? 'kvm' : 'emulated',
@@ -32,22 +32,4 @@ export async function waitForFullPool(socketPath: string): Promise<boolean> {
       throw new Error(`the pool stays at ${pool.ready} of ${pool.target} clones for ${FULL_WITHIN_MS / 1000} s`);
     }
   }
-}
-
-function getJson(socketPath: string, path: string): Promise<Record<string, unknown>> {
-  return new Promise((resolve, reject) => {
-    const call = request({ socketPath, path, signal: AbortSignal.timeout(10_000) }, (response) => {
-      let text = '';
-      response.setEncoding('utf8').on('data', (chunk: string) => {
-        text += chunk;
-      });
-      response.once('error', reject);
-      response.once('end', () => {
-        if (response.statusCode === 200) resolve(JSON.parse(text));
-        else reject(new Error(`the host agent answers ${path} with ${response.statusCode}: ${text}`));
-      });
-    });
-    call.once('error', reject);
-    call.end();
-  });
 }

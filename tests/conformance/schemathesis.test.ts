@@ -4,7 +4,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { request } from 'node:http';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, describe, it, type TestContext } from 'node:test';
@@ -12,6 +11,7 @@ import type { NewAccount } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
+import { postAdmin } from '@sandbar/service/admin-client.ts';
 import { BASE_URL, HOME } from '../e2e/support/service.ts';
 
 const FOLDER = import.meta.dirname;
@@ -100,16 +100,8 @@ async function callAs<T>(key: string, method: string, path: string): Promise<T> 
 }
 
 /** What `sandbar admin` does, over the operator's socket. */
-function admin<T = unknown>(path: string, body: object): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const headers = { 'content-type': 'application/json' };
-    const { adminSocket: socketPath } = homePaths(HOME);
-    request({ socketPath, path, method: 'POST', headers }, async (response) => {
-      const answer = await text(response);
-      if (response.statusCode === 200) resolve(JSON.parse(answer));
-      else reject(new Error(`${path} answered ${response.statusCode} ${answer}`));
-    })
-      .once('error', reject)
-      .end(JSON.stringify(body));
-  });
+async function admin<T = unknown>(path: string, body: object): Promise<T> {
+  const answer = await postAdmin(homePaths(HOME).adminSocket, path, body);
+  assert.equal(answer.status, 200, `${path}: ${JSON.stringify(answer.body)}`);
+  return answer.body as T;
 }

@@ -3,12 +3,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
-import { request } from 'node:http';
 import { join } from 'node:path';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { HOST_PATHS, type HostAudit, type HostInfo } from '@sandbar/contract/host-api.ts';
 import { homeId, networkNames } from '@sandbar/host-agent/network/names.ts';
+import { getUnixJson } from '@sandbar/service/unix-request.ts';
 import { call, HOME, pidOf, qemuPidOf, until } from './service.ts';
 
 export const IS_ROOT = process.getuid?.() === 0;
@@ -112,24 +112,12 @@ export function bytesBelow(folder: string): number {
 
 /** The host agent's own comparison of what the host has with what it knows. */
 export function auditHost(): Promise<HostAudit> {
-  return ask<HostAudit>(PATHS.hostAgentSocket, HOST_PATHS.audit);
+  return getUnixJson<HostAudit>(PATHS.hostAgentSocket, HOST_PATHS.audit);
 }
 
 /** What the host agent says of itself. */
 export function hostInfo(): Promise<HostInfo> {
-  return ask<HostInfo>(PATHS.hostAgentSocket, HOST_PATHS.host);
-}
-
-function ask<T>(socketPath: string, path: string): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const asked = request({ socketPath, path }, async (response) => {
-      let text = '';
-      for await (const chunk of response.setEncoding('utf8')) text += chunk;
-      if (response.statusCode === 200) resolve(JSON.parse(text) as T);
-      else reject(new Error(`${path} answered ${response.statusCode}: ${text}`));
-    });
-    asked.once('error', reject).end();
-  });
+  return getUnixJson<HostInfo>(PATHS.hostAgentSocket, HOST_PATHS.host);
 }
 
 /**
@@ -145,7 +133,7 @@ export async function restart(
   for (const [at, name] of names.entries()) await until(`a new ${name}`, () => pidOf(name) !== pids[at]);
   await until('the service answers', async () => (await call('GET', '/v1/machines')).status === 200);
   await until('the control plane has its host', async () => {
-    const { hosts } = await ask<{ hosts: HostSummary[] }>(PATHS.adminSocket, '/admin/hosts');
+    const { hosts } = await getUnixJson<{ hosts: HostSummary[] }>(PATHS.adminSocket, '/admin/hosts');
     return hosts.every(({ state }) => state === 'ready');
   });
 }

@@ -1,9 +1,8 @@
 // The host's pool of clones, asked for at the host agent itself: users are not told of it.
-import { request } from 'node:http';
-import { json } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { HOST_PATHS, type HostInfo } from '@sandbar/contract/host-api.ts';
+import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 /** A template is a boot and a copy of its memory, a clone a restore; all of it at a tenth of the usual pace. */
 const READY_WITHIN_MS = 600_000;
@@ -12,16 +11,8 @@ const POLL_MS = 500;
 /** Resolves when as many clones wait as the host wants. Throws when it never comes to that. */
 export async function clonesReady(home: string): Promise<void> {
   for (const until = performance.now() + READY_WITHIN_MS; ; await delay(POLL_MS)) {
-    const { pool } = await hostInfo(homePaths(home).hostAgentSocket);
+    const { pool } = await getUnixJson<HostInfo>(homePaths(home).hostAgentSocket, HOST_PATHS.host);
     if (pool !== undefined && pool.target > 0 && pool.ready >= pool.target) return;
     if (performance.now() > until) throw new Error(`the pool is still ${JSON.stringify(pool)}`);
   }
-}
-
-async function hostInfo(socketPath: string): Promise<HostInfo> {
-  const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-  request({ socketPath, path: HOST_PATHS.host }, (response) => json(response).then(resolve, reject))
-    .once('error', reject)
-    .end();
-  return (await promise) as HostInfo;
 }

@@ -5,15 +5,16 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
-import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { JobReport, MachineReport, MachineVolume } from '@sandbar/contract/host-api.ts';
+import { Client } from 'undici';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
 export type Answer<T> = { status: number; body: T & { code?: string; detail?: string } };
+type Method = 'GET' | 'PUT' | 'POST' | 'DELETE';
 export type MachineSize = { memory_mb?: number };
 
 export class AgentProcess {
@@ -74,23 +75,26 @@ export class AgentProcess {
     rmSync(this.home, { recursive: true, force: true });
   }
 
-  call<T>(method: string, path: string, body?: unknown): Promise<Answer<T>> {
-    return new Promise((resolve, reject) => {
-      const headers = body === undefined ? {} : { 'content-type': 'application/json' };
-      const sent = request({ socketPath: this.paths.hostAgentSocket, method, path, headers }, async (response) => {
-        const chunks: Buffer[] = [];
-        for await (const chunk of response) chunks.push(chunk as Buffer);
-        const text = Buffer.concat(chunks).toString();
-        const isJson = /json/.test(response.headers['content-type'] ?? '');
-        resolve({ status: response.statusCode ?? 0, body: isJson ? JSON.parse(text) : text });
-      });
-      sent.on('error', reject);
-      sent.end(body === undefined ? undefined : JSON.stringify(body));
+  async call<T>(method: Method, path: string, body?: unknown): Promise<Answer<T>> {
+    const content =
+      body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
+    const dispatcher = new Client('http://localhost', {
+      socketPath: this.paths.hostAgentSocket,
+      headersTimeout: 0,
+      bodyTimeout: 0,
     });
+    try {
+      const answer = await dispatcher.request({ method, path, ...content });
+      const text = await answer.body.text();
+      const isJson = /json/.test(String(answer.headers['content-type']));
+      return { status: answer.statusCode, body: isJson ? JSON.parse(text) : text };
+    } finally {
+      await dispatcher.destroy();
+    }
   }
 
   /** Like {@link call}; fails on a refusal. */
-  async done<T>(method: string, path: string, body?: unknown): Promise<T> {
+  async done<T>(method: Method, path: string, body?: unknown): Promise<T> {
     const answer = await this.call<T>(method, path, body);
     assert.ok(answer.status < 300, `${method} ${path}: ${JSON.stringify(answer)}\n${this.log()}`);
     return answer.body;
