@@ -5,8 +5,8 @@ import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
+import { createLog, type Log } from '@sandbar/logging/log.ts';
 import PQueue from 'p-queue';
-import { type Logger, pino } from 'pino';
 import { HostAuditor } from './audit/host-auditor.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
 import { loadHostState } from './host-state.ts';
@@ -21,7 +21,6 @@ import { watchImages } from './images/watch.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
 import { NoJail } from './jail/no-jail.ts';
 import { RootJail } from './jail/root-jail.ts';
-import { steadyStdout } from './log-destination.ts';
 import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
 import { Starter, shapeOf } from './machines/starter.ts';
 import { AddressCounter } from './network/address-counter.ts';
@@ -52,7 +51,7 @@ const FILL_AFTER_MS = 250;
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
 
-async function main(log: Logger): Promise<void> {
+async function main(log: Log): Promise<void> {
   const config = readConfig(process.env, process.getuid?.() ?? -1);
   closeInheritedDescriptors();
   disableHugePages();
@@ -197,7 +196,7 @@ async function makeNetwork(
   });
 }
 
-function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotStore, log: Logger) {
+function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotStore, log: Log) {
   const paths = homePaths(config.home);
   const window = new PQueue({ concurrency: config.concurrentBoots });
   const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
@@ -232,7 +231,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotSt
   return { templates: used, pool, starter };
 }
 
-const log = pino({ level: process.env.SANDBAR_LOG_LEVEL ?? 'info', base: { process: 'host-agent' } }, steadyStdout());
+const log = createLog({ process: 'host-agent', level: process.env.SANDBAR_LOG_LEVEL ?? 'info' });
 process.on('uncaughtException', (err) => {
   log.fatal({ err }, 'host agent failed');
   process.exit(1);

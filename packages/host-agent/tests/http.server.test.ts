@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { HOST_PATHS } from '@sandbar/contract/host-api.ts';
-import { pino } from 'pino';
+import { createLog } from '@sandbar/logging/log.ts';
 import { buildServer } from '../src/http/server.ts';
 import { FakeHost, SPEC } from './support/fake-host.ts';
 
@@ -18,7 +18,7 @@ describe('host API', () => {
     const { volumes, dataVolumes, snapshots, garbage, audit } = host;
     server = buildServer(
       { info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, audit },
-      pino({ level: 'silent' }),
+      createLog({ process: 'host-agent', level: 'silent' }),
     );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
   });
