@@ -3,4 +3,4 @@ import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 
 ensureNodeModules();
-runServiceNode('packages/service/src/testing/main.ts', process.argv.slice(2));
+runServiceNode('packages/test-runner/src/main.ts', process.argv.slice(2));

@@ -10,7 +10,7 @@ import type { Progress } from '@sandbar/service/progress.ts';
 import { type RunningService, startService } from '@sandbar/service/service.ts';
 import { setUp } from '@sandbar/service/setup/setup.ts';
 import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
-import { describeLeaks, listTaps } from '@sandbar/service/testing/leaks.ts';
+import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';
 import { waitForFullPool } from './host-info.ts';
 
 /** `pool`: clones wait. `template`: each create restores one. `cold`: each create boots. */

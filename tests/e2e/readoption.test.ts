@@ -6,7 +6,7 @@ import { resolve } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Exec } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { waitForDoctor } from '@sandbar/service/testing/doctor.ts';
+import { waitForDoctor } from '@sandbar/test-runner/doctor.ts';
 import {
   auditHost,
   hostInfo,

@@ -1,7 +1,7 @@
 // The test, inside the host that has KVM: the service as `npm start` runs it, and the life of machines through the SDK.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { describeLeaks, listTaps } from '@sandbar/service/testing/leaks.ts';
+import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';
 import { lifeOfMachines } from './life-of-machines.ts';
 import { showLogs, startService } from './service-process.ts';
 import { verdictLine } from './verdict.ts';

@@ -6,7 +6,7 @@ import { hasErrorCode, Problem } from '../problem.ts';
 import type { Progress } from '../progress.ts';
 import { findExecutable } from './executables.ts';
 
-type Requirement = {
+export type Requirement = {
   /** Name in Debian and Ubuntu. */
   package: string;
   /** There when this program is found, or this file exists. */
@@ -36,15 +36,6 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'uidmap', shownBy: { program: 'newuidmap' }, only: 'user' },
   { package: 'debian-archive-keyring', shownBy: { file: '/usr/share/keyrings/debian-archive-keyring.gpg' } },
   { package: 'ca-certificates', shownBy: { file: '/etc/ssl/certs/ca-certificates.crt' } },
-];
-
-/** What the tests of image imports use besides. An import says itself which of the first two it lacks. */
-export const IMPORT_TEST_REQUIREMENTS: readonly Requirement[] = [
-  { package: 'skopeo', shownBy: { program: 'skopeo' } },
-  { package: 'umoci', shownBy: { program: 'umoci' } },
-  { package: 'docker-registry', shownBy: { program: 'docker-registry' } },
-  // The other package of this program needs libraries.
-  { package: 'busybox-static', shownBy: { file: '/var/lib/dpkg/info/busybox-static.list' } },
 ];
 
 /** The packages whose programs this machine lacks. */

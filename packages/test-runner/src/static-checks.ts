@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { goEnvironment } from '@sandbar/host-agent/images/agent.ts';
-import type { Progress } from '../progress.ts';
+import type { Progress } from '@sandbar/service/progress.ts';
 
 /** Runs all of them and returns the names of those that failed, whose output was shown. */
 export async function runStaticChecks(

@@ -5,10 +5,10 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { cacheKey, ensureArtifact } from '@sandbar/host-agent/images/cache.ts';
-import type { ServiceConfig } from '../config.ts';
-import { messageOf, Problem } from '../problem.ts';
-import type { Progress, Say } from '../progress.ts';
-import { installPackages } from '../setup/system-packages.ts';
+import type { ServiceConfig } from '@sandbar/service/config.ts';
+import { messageOf, Problem } from '@sandbar/service/problem.ts';
+import type { Progress, Say } from '@sandbar/service/progress.ts';
+import { installPackages } from '@sandbar/service/setup/system-packages.ts';
 
 const execute = promisify(execFile);
 

@@ -2,8 +2,8 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { networkNames } from '@sandbar/host-agent/network/names.ts';
-import { mountPointOf } from '../supervise/launch.ts';
-import { startTimeOf } from '../supervise/process-identity.ts';
+import { mountPointOf } from '@sandbar/service/supervise/launch.ts';
+import { startTimeOf } from '@sandbar/service/supervise/process-identity.ts';
 
 const INTERFACES = '/sys/class/net';
 /** How the host agent names its taps. */

@@ -1,13 +1,19 @@
 // One PostgreSQL for all tests of a run; each test makes a database of its own on it.
 import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
-import type { ServiceConfig } from '../config.ts';
-import { ensureHome } from '../setup/home.ts';
-import { ensurePostgresData } from '../setup/postgres-data.ts';
-import type { UserIds } from '../setup/service-user.ts';
-import { databaseUrlOf, postgresDefinition } from '../supervise/definitions.ts';
-import { confinementFor, makeMountPoint, mountPointOf, noConfinement, removeMountPoint } from '../supervise/launch.ts';
-import { SupervisedProcess } from '../supervise/supervised-process.ts';
+import type { ServiceConfig } from '@sandbar/service/config.ts';
+import { ensureHome } from '@sandbar/service/setup/home.ts';
+import { ensurePostgresData } from '@sandbar/service/setup/postgres-data.ts';
+import type { UserIds } from '@sandbar/service/setup/service-user.ts';
+import { databaseUrlOf, postgresDefinition } from '@sandbar/service/supervise/definitions.ts';
+import {
+  confinementFor,
+  makeMountPoint,
+  mountPointOf,
+  noConfinement,
+  removeMountPoint,
+} from '@sandbar/service/supervise/launch.ts';
+import { SupervisedProcess } from '@sandbar/service/supervise/supervised-process.ts';
 
 export type TestPostgres = { url: string; stop: () => Promise<void> };
 

@@ -1,7 +1,7 @@
 // The end of the end-to-end tests: whatever they did to the service, the operator's own audit finds nothing wrong with it.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
-import { Problem } from '../problem.ts';
+import { Problem } from '@sandbar/service/problem.ts';
 
 /** In this time the service brings everything to an end by itself, also after a kill -9. */
 const WITHIN_MS = 30_000;

@@ -1,0 +1,168 @@
+// Runs test files with node's own test runner, each in a process of its own, and gathers from its events what `npm test`
+// prints at the end: which tests failed and why, and how long each file took.
+import path from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { inspect } from 'node:util';
+
+export type NodeTestResult = {
+  hasPassed: boolean;
+  /** One line: how many tests passed, failed and so on. */
+  summary: string;
+  /** For each failed test its file, name and error. Also names each file that ran no test. */
+  failures: string[];
+  /** Each file with the milliseconds that its process took. */
+  durations: ReadonlyMap<string, number>;
+};
+
+export type NodeTestOptions = {
+  /** The whole environment of the test processes. */
+  env: NodeJS.ProcessEnv;
+  /** An abort ends the test processes. */
+  signal: AbortSignal;
+  /** Runs one file at a time, otherwise as many as there are cores less one. */
+  isAlone: boolean;
+  /** Gets the output of node's `spec` reporter as it comes. */
+  show: (text: string) => void;
+};
+
+/**
+ * Runs `files`, which are relative to `checkout`. Rejects with the reason of the signal when that is aborted. Cannot be
+ * called inside a test of node's runner, which does not run itself recursively.
+ */
+export async function runNodeTests(
+  checkout: string,
+  files: readonly string[],
+  { env, signal, isAlone, show }: NodeTestOptions,
+): Promise<NodeTestResult> {
+  const results = new Results(checkout);
+  const events = run({
+    cwd: checkout,
+    files: files.map((file) => path.join(checkout, file)),
+    concurrency: isAlone ? 1 : true,
+    isolation: 'process',
+    signal,
+    env: { ...env, NODE_OPTIONS: '', ...(process.stdout.isTTY ? { FORCE_COLOR: '1' } : {}) },
+  })
+    .on('test:enqueue', (test) => results.addName(test))
+    .on('test:pass', (test) => results.addEnd(test))
+    .on('test:fail', (test) => {
+      results.addEnd(test);
+      results.addFailure(test);
+    })
+    .on('test:complete', (test) => results.addDuration(test))
+    .on('test:summary', (summary) => results.addSummary(summary));
+  for await (const text of events.compose(new spec())) show(String(text));
+  signal.throwIfAborted();
+  return results.read(files);
+}
+
+type Test = {
+  name: string;
+  testId: number;
+  parentId: number | undefined;
+  file?: string;
+  line?: number;
+  /** The test file whose process sent the event. Node's own event for the file as a whole has none. */
+  entryFile?: string;
+};
+type EndedTest = Test & { details: { duration_ms: number; type?: 'suite' | 'test' }; skip?: string | boolean };
+type FailedTest = Test & { details: { error: TestError }; todo?: string | boolean };
+/** Node wraps what the test threw as `cause`. A file whose process failed has an exit code or a signal. */
+type TestError = Error & { failureType?: string; exitCode?: number | null; signal?: string | null };
+type Counts = { tests: number; passed: number; cancelled: number; skipped: number; todo: number };
+
+/** What the events of one run say. */
+class Results {
+  readonly #checkout: string;
+  /** By process and the id of the test in it. */
+  readonly #names = new Map<string, { name: string; parentId: number | undefined }>();
+  /** The files that ran or skipped at least one test. */
+  readonly #tested = new Set<string>();
+  readonly #failedFiles = new Set<string>();
+  readonly #failures: string[] = [];
+  readonly #durations = new Map<string, number>();
+  #counts: Counts | undefined;
+  #isSuccess = false;
+
+  constructor(checkout: string) {
+    this.#checkout = checkout;
+  }
+
+  addName({ entryFile, testId, name, parentId }: Test): void {
+    if (entryFile !== undefined) this.#names.set(`${entryFile} ${testId}`, { name, parentId });
+  }
+
+  /** A suite alone is no test: it may be empty. A skipped suite says on purpose that its tests do not run. */
+  addEnd({ entryFile, details, skip }: EndedTest): void {
+    const isTest = details.type !== 'suite' || skip !== undefined;
+    if (entryFile !== undefined && isTest) this.#tested.add(this.#shorten(entryFile));
+  }
+
+  addFailure(test: FailedTest): void {
+    const { error } = test.details;
+    // A test that is still to do may fail. A suite repeats the failures of its tests.
+    if (test.todo !== undefined || error.failureType === 'subtestsFailed') return;
+    if (test.entryFile === undefined) {
+      const file = this.#shorten(test.name);
+      this.#failedFiles.add(file);
+      this.#failures.push(`✖ ${file}: ${describeEnd(error)}`);
+    } else {
+      const place = `${this.#shorten(test.file ?? test.entryFile)}:${test.line}`;
+      const thrown = inspect(error.cause ?? error, { colors: process.stdout.isTTY });
+      this.#failures.push(`✖ ${place} ${this.#fullName(test)}\n${indent(thrown)}`);
+    }
+  }
+
+  addDuration({ entryFile, name, details }: EndedTest): void {
+    if (entryFile === undefined) this.#durations.set(this.#shorten(name), details.duration_ms);
+  }
+
+  /** The summary without a file is that of the whole run. */
+  addSummary({ file, success, counts }: { file?: string | undefined; success: boolean; counts: Counts }): void {
+    if (file !== undefined) return;
+    this.#isSuccess = success;
+    this.#counts = counts;
+  }
+
+  read(files: readonly string[]): NodeTestResult {
+    const untested = files.filter((file) => !this.#tested.has(file) && !this.#failedFiles.has(file));
+    const failures = [...this.#failures, ...untested.map((file) => `✖ ${file}: the file ran no test`)];
+    return {
+      hasPassed: this.#isSuccess && failures.length === 0,
+      summary: this.#counts === undefined ? 'no results' : describeCounts(this.#counts),
+      failures,
+      durations: this.#durations,
+    };
+  }
+
+  /** The names of the suites around a test, then its own. */
+  #fullName(test: Test): string {
+    const names = [test.name];
+    const parentOf = (id: number | undefined) => this.#names.get(`${test.entryFile} ${id}`);
+    for (let parent = parentOf(test.parentId); parent !== undefined; parent = parentOf(parent.parentId))
+      names.unshift(parent.name);
+    return names.join(' > ');
+  }
+
+  #shorten(file: string): string {
+    return path.relative(this.#checkout, file);
+  }
+}
+
+function describeEnd({ exitCode, signal, cause, message }: TestError): string {
+  if (typeof signal === 'string') return `its process was ended by ${signal}`;
+  if (typeof exitCode === 'number') return `its process ended with exit code ${exitCode}; its output is above`;
+  return cause instanceof Error ? cause.message : message;
+}
+
+function describeCounts({ tests, passed, cancelled, skipped, todo }: Counts): string {
+  const failed = tests - passed - cancelled - skipped - todo;
+  const parts = { passed, failed, cancelled, skipped, 'to do': todo };
+  const named = Object.entries(parts).flatMap(([name, count]) => (count > 0 ? [`${count} ${name}`] : []));
+  return `${tests} tests: ${named.join(', ')}`;
+}
+
+function indent(text: string): string {
+  return text.replace(/^/gm, '  ');
+}

@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, describe, it } from 'node:test';
+import { groupTestFiles, selectTestFiles } from './test-files.ts';
+
+describe('the test files', () => {
+  const checkout = mkdtempSync(path.join(tmpdir(), 'test-files-'));
+  after(() => rmSync(checkout, { recursive: true }));
+  const files = [
+    'packages/a/src/x.test.ts',
+    'packages/a/tests/y.test.ts',
+    'tests/conformance/c.test.ts',
+    'tests/e2e/e.test.ts',
+    'tests/faults/f.test.ts',
+  ];
+  for (const file of [...files, 'packages/a/node_modules/b/z.test.ts', 'packages/a/src/x.ts', 'bench/b.test.ts']) {
+    mkdirSync(path.join(checkout, path.dirname(file)), { recursive: true });
+    writeFileSync(path.join(checkout, file), '');
+  }
+
+  it('are all below packages/ and tests/ but those of dependencies', () => {
+    assert.deepEqual(selectTestFiles(checkout, []), files);
+  });
+
+  it('are chosen by parts of their paths', () => {
+    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[3]]);
+    assert.deepEqual(selectTestFiles(checkout, ['nothing']), []);
+  });
+
+  it('run in groups: end-to-end files one at a time, conformance last', () => {
+    assert.deepEqual(
+      groupTestFiles(files).map(({ name, files: group, isAlone }) => [name, group.length, isAlone]),
+      [
+        ['node tests', 3, false],
+        ['end-to-end tests', 1, true],
+        ['conformance tests', 1, false],
+      ],
+    );
+    assert.deepEqual(
+      groupTestFiles(['tests/e2e/e.test.ts']).map(({ name }) => name),
+      ['end-to-end tests'],
+    );
+  });
+});

@@ -1,0 +1,35 @@
+// Which files are tests, and in which groups they run.
+import { globSync } from 'node:fs';
+
+export type TestGroup = {
+  name: string;
+  files: string[];
+  /** One file at a time. */
+  isAlone: boolean;
+};
+
+/** Test files below the checkout, relative and sorted; with filters, those whose path contains one of them. */
+export function selectTestFiles(checkout: string, filters: readonly string[]): string[] {
+  return globSync(['packages/**/*.test.ts', 'tests/**/*.test.ts'], {
+    cwd: checkout,
+    exclude: (name) => name.endsWith('node_modules'),
+  })
+    .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter.replace(/^\.\//, ''))))
+    .sort();
+}
+
+/**
+ * The groups that have files, in the order in which they run. End-to-end files run one at a time, because some of them
+ * kill the processes that all of them use. The conformance tests run last and by themselves: they load the service, and
+ * other tests look at its memory and pace.
+ */
+export function groupTestFiles(files: readonly string[]): TestGroup[] {
+  const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);
+  const [isConformance, isEndToEnd] = [isBelow('conformance'), isBelow('e2e')];
+  const groups: TestGroup[] = [
+    { name: 'node tests', files: files.filter((file) => !isConformance(file) && !isEndToEnd(file)), isAlone: false },
+    { name: 'end-to-end tests', files: files.filter(isEndToEnd), isAlone: true },
+    { name: 'conformance tests', files: files.filter(isConformance), isAlone: false },
+  ];
+  return groups.filter((group) => group.files.length > 0);
+}
