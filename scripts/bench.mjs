@@ -1,4 +1,4 @@
-// `npm run bench`: node modules, then the benchmark of the whole service; its arguments choose sections and sizes.
+// `npm run bench`: installs the node modules, then measures the whole service. Arguments choose sections and sizes.
 import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 

@@ -1,5 +1,6 @@
-// Step one of `npm start` and `npm test`: node_modules as the lock file says, with a Node that runs TypeScript as it is.
-// Plain JavaScript without dependencies, because it runs before there are any, on whatever Node (18+) the machine has.
+// The first step of `npm start` and `npm test`: installs node_modules by the lock file, among them a Node that runs
+// TypeScript directly. This file is plain JavaScript without dependencies, because it runs before any are installed, on
+// the machine's own Node (18 or newer).
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -7,20 +8,20 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const checkout = dirname(dirname(fileURLToPath(import.meta.url)));
-/** Node 24, from the npm package `node`: what every process of the service runs on. */
+/** Node 24, from the npm package `node`. Every process of the service runs on it. */
 export const serviceNode = join(checkout, 'node_modules', 'node', 'bin', 'node');
 
 const stampFile = join(checkout, 'node_modules', '.sandbar-stamp');
 
-/** Installs what is missing and returns at once when nothing is. Ends the process with a sentence when it cannot. */
+/** Installs what is missing; returns at once when nothing is. When it fails, prints a sentence and ends the process. */
 export function ensureNodeModules() {
   const stamp = stampOfPackages();
   if (isInstalled() && existsSync(stampFile) && readFileSync(stampFile, 'utf8') === stamp) return;
 
   const started = Date.now();
   console.log('  … node modules: npm install');
-  // Not `npm ci`: it refuses the lock file where a registry lacks an optional package of another platform, and it
-  // deletes the modules under a service that runs from them. This installs the versions of the lock file as well.
+  // `npm ci` does not fit: it refuses the lock file when the registry lacks an optional package of another platform,
+  // and it deletes node_modules first, from which a service may be running. `npm install` keeps to the lock file, too.
   runNpm(['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'], checkout);
   runMissingInstallScripts();
   if (!isInstalled()) {
@@ -46,7 +47,7 @@ function stampOfPackages() {
   return hash.digest('hex');
 }
 
-/** npm can be told not to run install scripts, and newer ones do not by default; these two packages need theirs. */
+/** Newer versions of npm run no install scripts, and older ones can be told not to. These two packages need theirs. */
 function runMissingInstallScripts() {
   if (!existsSync(serviceNode)) {
     run(process.execPath, ['installArchSpecificPackage.js'], join(checkout, 'node_modules', 'node'));
@@ -73,7 +74,7 @@ function areSymlinksThere(folder) {
 }
 
 function runNpm(args, cwd) {
-  // Under `npm start` this is the very npm that the user called; it need not be on the PATH.
+  // Under `npm start` this is the npm that the user called, which may not be on the PATH.
   const npm = process.env.npm_execpath;
   if (npm?.endsWith('.js')) run(process.execPath, [npm, ...args], cwd);
   else run('npm', args, cwd);
@@ -87,7 +88,7 @@ function run(command, args, cwd) {
   }
 }
 
-/** A production setting of the caller must not leave out what set-up and tests need. */
+/** Drops the caller's production settings: with them npm would leave out packages that set-up and tests need. */
 function installEnvironment() {
   const env = { ...process.env };
   delete env.NODE_ENV;

@@ -1,5 +1,5 @@
-// Runs a TypeScript program of ours under the service's Node as if it were this process: same terminal, same signals,
-// same exit code.
+// Runs one of our TypeScript programs on the service's Node, in place of this process: with the same terminal, signals
+// and exit code.
 import { spawn } from 'node:child_process';
 import { constants } from 'node:os';
 import { checkout, fail, serviceNode } from './node-modules.mjs';
@@ -14,8 +14,8 @@ export function runServiceNode(script, args) {
   child.once('error', (error) =>
     fail(`Cannot run ${serviceNode} (${error.message}); remove node_modules and try again.`),
   );
-  // A Ctrl-C reaches the child from the terminal and again from here, and from npm: it takes what comes within half a
-  // second as one. This process only has to stay until the child is done.
+  // The child gets a Ctrl-C from the terminal, from npm and from here, and treats all signals within half a second as
+  // one. This process must stay until the child has ended.
   for (const signal of FORWARDED) process.on(signal, () => child.kill(signal));
   child.once('exit', (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));
 }

@@ -1,4 +1,4 @@
-// `npm start`: node modules, then the service, which does the rest of the set-up itself.
+// `npm start`: installs the node modules, then starts the service, which does the rest of the set-up.
 import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 

@@ -1,4 +1,4 @@
-// `npm run test:kvm`: node modules, then the test of the KVM path in an emulated host that has KVM.
+// `npm run test:kvm`: installs the node modules, then tests machines on KVM, inside an emulated host that has it.
 import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 

@@ -1,4 +1,4 @@
-// `npm test`: node modules, then set-up and every test; arguments filter the test files by path.
+// `npm test`: installs the node modules, then sets up and runs every test. Arguments choose test files by path.
 import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 

@@ -1,5 +1,5 @@
-// The connection to a host: what is known of a request whose host died (only one that nobody ever read is certain to have
-// done nothing), what is sent again, and answers that cannot be used.
+// The connection to a host: what is known of a request whose host died (only one that nobody ever read is certain to
+// have done nothing), what is sent again, and answers that cannot be used.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,13 +1,13 @@
-// What the supervisor reads from its environment, checked once at the start.
+// Reads the supervisor's settings from the environment and checks them once, at the start.
 import { realpathSync } from 'node:fs';
 import path from 'node:path';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultCache, defaultHome } from '@sandbar/contract/home.ts';
 import { Problem } from './problem.ts';
 
-/** The kernel allows 107 bytes for the path of a Unix socket; the longest of ours below the data directory has 30. */
+/** The kernel allows 107 bytes for the path of a Unix socket; our longest one adds 30 to the data directory's. */
 const HOME_BYTES_MAX = 76;
 
-/** Many times what the slowest process takes; hosts that are themselves emulated need more. */
+/** Many times what the slowest process takes. A host that is itself emulated needs more and sets the variable. */
 const START_PATIENCE_MS = 30_000;
 
 export type Address = { host: string; port: number };
@@ -23,7 +23,7 @@ export type ServiceConfig = {
   /** Undefined: the embedded PostgreSQL. */
   databaseUrl: string | undefined;
   isRoot: boolean;
-  /** How long a process may take to be ready the first time, and the service to serve after that. */
+  /** How long a process may take until it is first ready, and then the whole service until it answers. */
   startPatienceMs: number;
   env: NodeJS.ProcessEnv;
 };
@@ -68,12 +68,12 @@ export function parseAddress(variable: string, text: string): Address {
   return { host, port };
 }
 
-/** The form that {@link parseAddress} reads. */
+/** Writes an address in the form that {@link parseAddress} reads. */
 export function formatAddress({ host, port }: Address): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** Where a client on this machine reaches it; a wildcard address is reached over loopback. */
+/** The URL for clients on this machine: they reach a wildcard address over loopback. */
 export function baseUrlOf(address: Address): string {
   const local: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
   return `http://${formatAddress({ host: local[address.host] ?? address.host, port: address.port })}`;

@@ -10,7 +10,7 @@ export type Credentials = {
   base_url: string;
   api_key: string;
   email: string;
-  /** For the dashboard; null when the account had one already, which only its owner knows. */
+  /** For the dashboard. Null when the account already had a password, which only its owner knows. */
   password: string | null;
 };
 
@@ -20,7 +20,7 @@ export function readCredentials(file: string): Credentials | undefined {
   try {
     text = readFileSync(file, 'utf8');
   } catch (error) {
-    // What is wrong with the folder itself is said where it is made.
+    // A wrong folder is reported by ensureHome, which makes it.
     if (hasErrorCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw new Problem(`Cannot read ${file} (${messageOf(error)}): make it readable, or move it away for a new key`);
   }
@@ -37,8 +37,8 @@ export function readCredentials(file: string): Credentials | undefined {
 }
 
 /**
- * The credentials of the owner, made with a first account or a new key of it when there is no file. A file of a version
- * without passwords gets one.
+ * Resolves with the owner's credentials. Without a file it makes the first account, or a new key when the account
+ * exists. A file from an older version has no password and gets one.
  */
 export async function ensureCredentials(file: string, baseUrl: string, adminSocket: string): Promise<Credentials> {
   const present = readCredentials(file);
@@ -61,7 +61,7 @@ async function complete(present: Credentials | undefined, baseUrl: string, admin
 }
 
 async function issueKey(account: AdminAnswer, adminSocket: string): Promise<string> {
-  // The account was there already: its first key was shown once and only its hash is kept, so it gets another.
+  // No key in the answer: the account exists, and only a hash of its first key is kept. So it gets another key.
   const { account_id } = account.body;
   const answer =
     account.status < 300 && account.body.api_key === null

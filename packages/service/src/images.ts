@@ -1,5 +1,5 @@
 // What `sandbar image` does on this host: stacks are built from recipes and imported from OCI images into the cache
-// that the host agent reads. The service need not run; one that does sees the image at once.
+// that the host agent reads. The service need not run; when it runs, it finds the new image by itself.
 import path from 'node:path';
 import { buildImage } from '@sandbar/host-agent/images/build.ts';
 import { importImage } from '@sandbar/host-agent/images/import/import.ts';
@@ -10,7 +10,7 @@ import { silentProgress } from './progress.ts';
 import { ensureGo } from './setup/go-toolchain.ts';
 import { ensureSystemPackages } from './setup/system-packages.ts';
 
-/** Told each step as it begins. */
+/** Gets a line when a step begins. */
 type Log = (line: string) => void;
 
 /** Builds a stack of `images/`. Throws Problem or ImageError with what to do. */
@@ -28,7 +28,7 @@ export type StackImport = {
   name: string;
   reference: string;
   isInsecure: boolean;
-  /** Of what is unpacked; undefined: the defaults. */
+  /** Limits of the unpacked image. Undefined: the defaults. */
   maxGb: number | undefined;
   maxFiles: number | undefined;
 };

@@ -1,4 +1,5 @@
-// `npm start` once the node modules are there: set-up, the processes, a test machine, then waiting for Ctrl-C.
+// `npm start`, after the node modules: sets up, starts the processes, checks them with a test machine, waits for
+// Ctrl-C.
 import { constants } from 'node:os';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { readConfig, type ServiceConfig } from './config.ts';
@@ -40,7 +41,7 @@ async function main(): Promise<number> {
   return 0;
 }
 
-/** What the set-up started (apt, the image build) must not go on without it. */
+/** Ctrl-C during set-up also ends the commands that it runs (apt, the image build). */
 async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, stop: AbortSignal) {
   const stopped = new Promise<never>((_resolve, reject) => {
     stop.addEventListener('abort', () => reject(stop.reason), { once: true });
@@ -55,7 +56,7 @@ async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, sto
 
 function greet(config: ServiceConfig, { baseUrl }: RunningService, progress: Progress, tookMs: number): void {
   const { credentials } = homePaths(config.home);
-  // The clients find the file by themselves when the data directory is the usual one.
+  // In the usual data directory the clients find the credentials without SANDBAR_HOME.
   const home = config.env.SANDBAR_HOME ? `SANDBAR_HOME='${config.home}' ` : '';
   const key = `$(sed -n 's/.*"api_key": "\\(.*\\)".*/\\1/p' '${credentials}')`;
   progress.say(`
@@ -89,5 +90,5 @@ try {
     process.exitCode = 1;
   }
 }
-// Timers and sockets of a failed start must not hold the terminal.
+// After a failed start, timers and sockets may still be open; they must not keep the process alive.
 process.exit();

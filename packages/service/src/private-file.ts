@@ -1,8 +1,8 @@
-// Files that only the owner of the data directory may read, written whole or not at all.
+// Writes files that only the owner of the data directory may read. A crash never leaves half of a file.
 import { randomBytes } from 'node:crypto';
 import { open, rename, rm } from 'node:fs/promises';
 
-/** Replaces a file, mode 0600, on disk when it resolves. */
+/** Replaces a file, mode 0600. Its content is on disk when this resolves. */
 export async function writeAtomically(file: string, text: string): Promise<void> {
   const temporary = `${file}.${randomBytes(4).toString('hex')}`;
   const handle = await open(temporary, 'wx', 0o600);

@@ -1,12 +1,12 @@
 /**
- * What a person must mend before the service can run: the first line is one sentence that says what to do, and nothing
- * else is printed of it, no stack trace.
+ * Something that a person must fix before the service can run. The first line of the message is one sentence that says
+ * what to do. Only the message is printed, without a stack trace.
  */
 export class Problem extends Error {
   override readonly name = 'Problem';
 }
 
-/** Narrows the errors of `node:fs`, `node:net` and `node:child_process`, which carry a code such as ENOENT. */
+/** Whether an error of Node's own modules has one of these codes, such as ENOENT. */
 export function hasErrorCode(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code);
 }

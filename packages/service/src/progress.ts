@@ -1,15 +1,15 @@
-// What a person sees while the service is set up and started: a line when a step takes long, a line when it is done.
+// Shows set-up and start to a person: a line when a step is done, and one before that when it takes long.
 
-/** A step that ends sooner than this is shown only once, ms. */
+/** A step that takes longer than this also gets a line while it runs. */
 const SHOWN_AFTER_MS = 200;
 
 /** Tells what a step is doing right now, in a few words. */
 export type Say = (what: string) => void;
 
 export interface Progress {
-  /** Runs a step and shows its name and time. What it throws passes through. */
+  /** Runs a step and shows its name and time. Throws what the step throws. */
   step<T>(name: string, run: (say: Say) => Promise<T>): Promise<T>;
-  /** A line of its own. */
+  /** Shows a line. */
   say(line: string): void;
 }
 

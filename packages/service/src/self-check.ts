@@ -1,4 +1,4 @@
-// The last step of a start: a machine is made, runs a command and is removed, so that "ready" means that it works.
+// The last step of a start creates a machine, runs a command in it and destroys it, so that "ready" means it works.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { Sandbar } from '@sandbar/sdk/client.ts';
@@ -7,7 +7,7 @@ import type { Credentials } from './credentials.ts';
 import { messageOf, Problem } from './problem.ts';
 import { formatDuration, type Progress } from './progress.ts';
 
-/** A first boot under emulation takes 2 to 4 s; a loaded machine several times that. */
+/** A first boot under emulation takes 2 to 4 s, and several times that on a busy host. */
 const COMMAND_TIMEOUT_SEC = 60;
 const HOST_WITHIN_MS = 10_000;
 const HOST_POLL_MS = 30;
@@ -51,7 +51,7 @@ export async function checkWithMachine(
   progress.say(`    Linux ${kernel}: ${times.join(', ')}`);
 }
 
-/** The control plane serves before it has found the host agent, which takes it milliseconds. */
+/** Repeats the first call, because the control plane answers a few milliseconds before it has found the host agent. */
 async function onceHostAnswers<T>(work: () => Promise<T>): Promise<T> {
   for (const until = performance.now() + HOST_WITHIN_MS; ; await delay(HOST_POLL_MS)) {
     try {

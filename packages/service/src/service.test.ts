@@ -1,4 +1,4 @@
-// What goes wrong before anything is started: one sentence that says what to do, and nothing left behind.
+// Problems before the processes start: each gives one sentence that says what to do, and nothing is left behind.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -164,7 +164,7 @@ describe('set-up', () => {
 });
 
 describe('Ctrl-C', () => {
-  it('what comes within half a second is one wish; a later one hurries', async () => {
+  it('signals within half a second are one request to stop; a later one asks to hurry', async () => {
     let time = 0;
     const source = new EventEmitter();
     const { stop, hurry, wanted } = onStopSignals(source, () => time);

@@ -1,7 +1,7 @@
-// One host's service: takes the data directory, starts the processes in order, and ends them in order.
+// The service of one host: claims the data directory, then starts the processes in order and ends them in order.
 //
 //   PostgreSQL  ─ready─> control plane ─ready─> first account
-//   host agent  ──────────────┘ (it may come later; the control plane waits for it by itself)
+//   host agent  ──────────────┘ (may be ready later; the control plane looks for it until it answers)
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { postAdmin } from './admin-client.ts';
@@ -26,13 +26,13 @@ import { assertPortFree, assertPortUnprivileged } from './supervise/ports.ts';
 import { isAlive } from './supervise/process-identity.ts';
 import { DEFAULT_BACKOFF, type ProcessDefinition, SupervisedProcess } from './supervise/supervised-process.ts';
 
-/** How long machines may take to stop at the end, ms; the host ends them hard before that. */
+/** How long all machines may take to stop. The host agent gives each less time and then kills it. */
 const STOP_MACHINES_MS = 60_000;
 
 export interface RunningService {
   readonly baseUrl: string;
   readonly credentials: Credentials;
-  /** Machines become stopped, then the processes end. An abort of `hurry` ends the wait for the machines. */
+  /** Stops the machines, then ends the processes. An abort of `hurry` ends the wait for the machines. */
   stop(hurry?: AbortSignal): Promise<void>;
 }
 
@@ -41,11 +41,11 @@ export type StartOptions = {
   /** Who the unprivileged processes run as; undefined when the caller is not root. */
   user: UserIds | undefined;
   progress: Progress;
-  /** Aborts the start: what was started is ended again and the start rejects. */
+  /** An abort ends what was already started, and the start rejects. */
   signal?: AbortSignal;
 };
 
-/** Starts everything and resolves when it serves. Throws Problem, with nothing left running. */
+/** Starts everything and resolves when the API answers. Throws Problem, with nothing left running. */
 export async function startService({ config, user, progress, signal }: StartOptions): Promise<RunningService> {
   const paths = homePaths(config.home);
   await ensureHome(config.home, user);
@@ -55,7 +55,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
   const mountPoint = mountPointOf(config.home);
   const processes: SupervisedProcess[] = [];
   const endProcesses = async () => {
-    // Backwards, so that nothing loses what it depends on while it still works.
+    // In reverse order: a process ends before the one it depends on.
     for (const supervised of processes.toReversed()) await supervised.stop();
     if (user !== undefined) removeMountPoint(mountPoint);
     removePidFile(paths.pidFile('supervisor'));
@@ -79,7 +79,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
     };
 
     const hostAgent = start(hostAgentDefinition(config, user?.gid));
-    // Both failures are looked at below; until then this one must not count as unhandled.
+    // It is awaited below. If it fails before that, Node must not treat it as an unhandled rejection.
     hostAgent.catch(() => {});
     if (config.databaseUrl === undefined) {
       await progress.step('database', () => ensurePostgresData(config.home, confine()));
@@ -104,7 +104,10 @@ export async function startService({ config, user, progress, signal }: StartOpti
   }
 }
 
-/** Throws Problem when a supervisor has the data directory: said before any set-up; `startService` makes sure of it. */
+/**
+ * Throws Problem when another supervisor runs on the data directory. This early check saves the set-up; only the claim
+ * in `startService` is free of races.
+ */
 export function assertNotRunning(home: string): void {
   const holder = readPidFile(homePaths(home).pidFile('supervisor'));
   if (holder !== undefined && isAlive(holder)) throw alreadyRunning(home, holder.pid);
@@ -116,7 +119,7 @@ function alreadyRunning(home: string, pid: number): Problem {
   );
 }
 
-/** Both processes are up; now the control plane has to find the host agent. Throws Problem when it does not. */
+/** Waits until the control plane reaches the database and the host agent. Throws Problem when it does not in time. */
 async function waitUntilServing(url: string, patienceMs: number): Promise<void> {
   for (const until = performance.now() + patienceMs; ; await delay(20)) {
     const response = await fetch(url).catch(() => undefined);
@@ -138,7 +141,7 @@ async function assertPorts({ listen, metricsListen, isRoot }: ServiceConfig): Pr
   }
 }
 
-/** Never fails: a service that cannot be asked any more must end all the same, and machines outlive it by design. */
+/** Never throws: the service must end even when the control plane does not answer. Its machines then go on running. */
 async function stopMachines(adminSocket: string, progress: Progress, hurry: AbortSignal | undefined): Promise<void> {
   try {
     const stopping = postAdmin(adminSocket, '/admin/machines/stop-all', {}, STOP_MACHINES_MS);

@@ -1,13 +1,13 @@
-// Ctrl-C and its kin. One key press reaches this process more than once (from the terminal, from npm, from the script
-// that runs it), so what comes within half a second is one wish.
-const SAME_WISH_MS = 500;
+// Turns Ctrl-C and other signals into a request to stop. One Ctrl-C reaches this process several times (from the
+// terminal, from npm and from the script that runs it), so all signals within half a second count as one request.
+const SAME_REQUEST_MS = 500;
 
 export type StopSignals = {
-  /** Aborts at the first wish to stop. */
+  /** Aborts at the first request to stop. */
   stop: AbortSignal;
-  /** Aborts at the second: do not wait. */
+  /** Aborts at the second request: do not wait for anything. */
   hurry: AbortSignal;
-  /** Resolves at the first. */
+  /** Resolves at the first request. */
   wanted: Promise<void>;
 };
 
@@ -26,7 +26,7 @@ export function onStopSignals(
       reason.name = 'StoppedBySignal';
       stop.abort(reason);
       resolve();
-    } else if (now() - first > SAME_WISH_MS) {
+    } else if (now() - first > SAME_REQUEST_MS) {
       hurry.abort();
     }
   };

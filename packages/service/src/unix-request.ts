@@ -1,5 +1,5 @@
-// One JSON request on a Unix socket of the service. The supervisor asks the control plane this way; the end-to-end tests
-// and the benchmark ask the host agent, too.
+// One JSON request on a Unix socket of the service. The supervisor asks the control plane this way; the end-to-end
+// tests and the benchmark ask the host agent, too.
 import { Client } from 'undici';
 
 export type UnixAnswer = { status: number; text: string };

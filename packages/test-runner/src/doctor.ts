@@ -1,12 +1,12 @@
-// The end of the end-to-end tests: whatever they did to the service, the operator's own audit finds nothing wrong with it.
+// Runs `sandbar doctor` after the end-to-end tests: whatever they did to the service, it must find nothing wrong.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { Problem } from '@sandbar/service/problem.ts';
 
-/** In this time the service brings everything to an end by itself, also after a kill -9. */
+/** Within this time the service repairs itself, also after a kill -9. */
 const WITHIN_MS = 30_000;
 
-/** Asks until all is well. Throws Problem with what the doctor says when it is not in time. */
+/** Repeats the audit until it finds nothing. Throws Problem with its findings when that takes too long. */
 export async function waitForDoctor(checkout: string, home: string): Promise<void> {
   for (const until = performance.now() + WITHIN_MS; ; ) {
     const wrong = await askDoctor(checkout, home);
@@ -15,7 +15,7 @@ export async function waitForDoctor(checkout: string, home: string): Promise<voi
   }
 }
 
-/** Runs `sandbar doctor` on the data directory of a running service; undefined when all is well. */
+/** Runs `sandbar doctor` on the data directory of a running service. Undefined when it finds nothing. */
 async function askDoctor(checkout: string, home: string): Promise<string | undefined> {
   const cli = path.join(checkout, 'packages', 'cli', 'bin', 'sandbar.mjs');
   const child = spawn(process.execPath, [cli, 'doctor'], {

@@ -1,4 +1,4 @@
-// What a service that was stopped must not leave: processes, mounts, network interfaces, firewall rules.
+// Looks for what a stopped service must not leave behind: processes, mounts, network interfaces, firewall rules.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { networkNames } from '@sandbar/host-agent/network/names.ts';
@@ -9,12 +9,12 @@ const INTERFACES = '/sys/class/net';
 /** How the host agent names its taps. */
 const TAP = /^sbt/;
 
-/** Taps of services, ours or another's, that are there now. */
+/** The taps on this host now, of this service and of others. */
 export function listTaps(): ReadonlySet<string> {
   return new Set(readdirSync(INTERFACES).filter((name) => TAP.test(name)));
 }
 
-/** A line for each thing of the data directory that is left; `before`: the taps that were there before it began. */
+/** A line for each leftover of the service on `home`. `before`: the taps from before the service started. */
 export function describeLeaks(home: string, before: ReadonlySet<string>): string[] {
   return [...leftProcesses(home), ...leftMounts(home), ...leftNetwork(home), ...leftTaps(before)];
 }
@@ -40,7 +40,7 @@ function leftMounts(home: string): string[] {
 
 function leftNetwork(home: string): string[] {
   const { bridge, table, group } = networkNames(home);
-  // nft lists a table a line, `table FAMILY NAME`; without root there are none.
+  // One table on each line: `table FAMILY NAME`. Without root the output is empty.
   const tables = (spawnSync('nft', ['list', 'tables'], { encoding: 'utf8' }).stdout ?? '').split('\n');
   return [
     ...(existsSync(`${INTERFACES}/${bridge}`) ? [`bridge ${bridge}`] : []),
@@ -51,7 +51,7 @@ function leftNetwork(home: string): string[] {
   ];
 }
 
-/** A new tap on no bridge: those of a service that runs beside us are on its bridge. */
+/** New taps without a bridge. The taps of another service that runs at the same time are on its bridge. */
 function leftTaps(before: ReadonlySet<string>): string[] {
   return [...listTaps()]
     .filter((name) => !before.has(name) && !existsSync(`${INTERFACES}/${name}/master`))
@@ -62,7 +62,7 @@ function read(file: string): string {
   try {
     return readFileSync(file, 'utf8');
   } catch {
-    // The process is gone, which is all right.
+    // The process ended meanwhile.
     return '';
   }
 }

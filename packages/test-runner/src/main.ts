@@ -1,6 +1,6 @@
-// `npm test` once the node modules are there: set-up, static checks, then every node test, with one PostgreSQL for all
-// of them and one service for the end-to-end tests. Arguments (or SANDBAR_TEST_FILTER) choose test files by path and
-// leave the static checks out.
+// `npm test`, after the node modules: sets up, runs the static checks, then every test file, with one PostgreSQL for
+// all of them and one service for the end-to-end tests. Arguments (or SANDBAR_TEST_FILTER) choose test files by path;
+// the static checks do not run then.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -21,7 +21,7 @@ import { groupTestFiles, selectTestFiles } from './test-files.ts';
 import { ensureTestPackages } from './test-packages.ts';
 import { startTestPostgres } from './test-postgres.ts';
 
-/** So many of the slowest test files are listed. */
+/** How many of the slowest test files are listed. */
 const SLOWEST = 10;
 /** Settings of the caller that no test may see: a unit test must not find the service of this machine. */
 const NOT_INHERITED = ['HOME', 'BASE_URL', 'API_KEY', 'LISTEN', 'DATABASE_URL'].map((name) => `SANDBAR_${name}`);
@@ -134,7 +134,7 @@ async function runGroups(
   }
 }
 
-/** What failed comes last, where it is seen first. */
+/** The failures come last, because the end of the output is seen first. */
 function print({ summaries, details, durations }: Report): void {
   const slowest = [...durations].sort(([, a], [, b]) => b - a).slice(0, SLOWEST);
   console.log('\nSlowest files, in seconds');

@@ -1,5 +1,5 @@
-// Runs test files with node's own test runner, each in a process of its own, and gathers from its events what `npm test`
-// prints at the end: which tests failed and why, and how long each file took.
+// Runs test files with node's own test runner, each in a process of its own, and gathers from its events what `npm
+// test` prints at the end: which tests failed and why, and how long each file took.
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';

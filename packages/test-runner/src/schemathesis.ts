@@ -1,5 +1,5 @@
-// The tool of the conformance test, in a Python environment of its own: in the cache, keyed by the versions that go into
-// it, and renamed into place complete. Only for tests; the service itself needs no Python.
+// Installs schemathesis, the tool of the conformance test, into a Python environment of its own. The environment is
+// kept in the cache under a key of the versions in it. Only the tests need Python; the service does not.
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -12,15 +12,17 @@ import { installPackages } from '@sandbar/service/setup/system-packages.ts';
 
 const execute = promisify(execFile);
 
-/** In the order tried. schemathesis needs Python 3.11; Ubuntu 22.04 calls 3.10 `python3` and has a newer one beside it. */
+/**
+ * Tried in this order. schemathesis needs Python 3.11; on Ubuntu 22.04 `python3` is 3.10, and 3.11 is another package.
+ */
 const PYTHONS = [
   { program: 'python3', package: 'python3-venv' },
   { program: 'python3.11', package: 'python3.11-venv' },
 ] as const;
-/** Says the version, and fails where the distribution left `venv` or `ensurepip` out. */
+/** Prints the version. Fails where the distribution has `venv` or `ensurepip` in a package that is not installed. */
 const PROBE = 'import sys, venv, ensurepip; print(*sys.version_info[:2])';
 
-/** The Python of an environment in which `-m schemathesis.cli` runs. Throws Problem. */
+/** Resolves with the path of a Python that runs `-m schemathesis.cli`. Throws Problem. */
 export async function ensureSchemathesis(
   { checkout, cacheDir, isRoot }: ServiceConfig,
   progress: Progress,
@@ -55,7 +57,7 @@ async function ensurePython(isRoot: boolean, progress: Progress): Promise<Python
   throw new Problem('The conformance test needs Python 3.11 or newer with venv: install it as python3');
 }
 
-/** Such as `3 11`; undefined where there is none or it cannot make environments. */
+/** The version, such as `3 11`. Undefined when there is no such Python or it cannot make environments. */
 async function versionOf(program: string): Promise<string | undefined> {
   const output = await execute(program, ['-c', PROBE]).catch(() => undefined);
   return output?.stdout.trim();

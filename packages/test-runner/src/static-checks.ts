@@ -1,10 +1,10 @@
-// What can be checked without running the service: types, style, and the guest agent's own tests.
+// Runs the checks that need no service: types, style, and the guest agent's own tests.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { goEnvironment } from '@sandbar/host-agent/images/agent.ts';
 import type { Progress } from '@sandbar/service/progress.ts';
 
-/** Runs all of them and returns the names of those that failed, whose output was shown. */
+/** Runs all checks and prints the output of those that fail. Resolves with the names of these. */
 export async function runStaticChecks(
   checkout: string,
   go: { path: string; cacheDir: string },
@@ -41,7 +41,7 @@ async function runCheck(
   signal: AbortSignal,
 ): Promise<true> {
   const [program = '', ...args] = command;
-  // The Node of the service first: the tools of node_modules say `env node`.
+  // tsc and biome run the `node` that is first on the PATH, which must be the service's.
   const searchPath = `${path.dirname(process.execPath)}:${process.env.PATH}`;
   const child = spawn(program, args, {
     cwd,

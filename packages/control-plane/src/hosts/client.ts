@@ -1,5 +1,5 @@
-// The host API over the agent's Unix socket. Every host call may be repeated, so the transport sends a request once more
-// when its connection broke. A call that fails all the same, or gets an answer that is not JSON, throws
+// The host API over the agent's Unix socket. Every host call may be repeated, so the transport sends a request once
+// more when its connection broke. A call that fails all the same, or gets an answer that is not JSON, throws
 // `host_unavailable`; a refusal of the host throws the ServiceError that it names.
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
@@ -43,7 +43,10 @@ export type HostClient = {
   deleteVolume(volumeId: string): Promise<void>;
   /** The snapshots whose files are all there. */
   listSnapshots(): Promise<HostSnapshot[]>;
-  /** Takes a snapshot of a machine; one that is there already is left alone. `memoryMb`: the memory to write, 0 for none. */
+  /**
+   * Takes a snapshot of a machine; one that is there already is left alone. `memoryMb`: the memory to write, 0 for
+   * none.
+   */
   takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot, memoryMb: number): Promise<HostSnapshot>;
   /** Succeeds also when there is nothing to delete. */
   deleteSnapshot(snapshotId: string): Promise<void>;

@@ -1,5 +1,5 @@
-// JSON over HTTP on the host agent's Unix socket, with kept-alive connections. Their number has no limit, so that requests
-// which wait long for their answer never hold up the start of a machine.
+// JSON over HTTP on the host agent's Unix socket, with kept-alive connections. Their number has no limit, so that
+// requests which wait long for their answer never hold up the start of a machine.
 import type { Readable } from 'node:stream';
 import { type Dispatcher, Pool } from 'undici';
 

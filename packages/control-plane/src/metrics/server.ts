@@ -8,8 +8,8 @@ import { sleep } from '../concurrency.ts';
 const CHECK_MS = 2_000;
 
 /**
- * Serves `/healthz` (the process answers), `/readyz` (database and host answer) and `/metrics` (the registry as Prometheus
- * text). Adds the gauges of the replica to its registry.
+ * Serves `/healthz` (the process answers), `/readyz` (database and host answer) and `/metrics` (the registry as
+ * Prometheus text). Adds the gauges of the replica to its registry.
  */
 export function createMetricsServer(app: App, registry: Registry): Server {
   addGauges(app, registry);

@@ -1,5 +1,5 @@
-// The host agent as a process of its own on a scratch folder, with real QEMUs, driven over its socket as the control plane
-// does. As root, with the base image.
+// Runs the host agent as a process in a temporary folder, with real QEMUs. Tests send it requests over its socket, as the
+// control plane does. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -24,7 +24,7 @@ export class AgentProcess {
   #child: ChildProcess | undefined;
   #generation = 0;
 
-  /** `env`: more of the agent's environment. Machines boot cold unless it says otherwise. `parent`: where its folder is made. */
+  /** `env`: added to the agent's environment; without it machines boot cold. `parent`: where the folder is made. */
   constructor(env: Record<string, string> = {}, parent = tmpdir()) {
     this.home = mkdtempSync(join(parent, 'sandbar-agent-'));
     this.paths = homePaths(this.home);
@@ -51,7 +51,7 @@ export class AgentProcess {
     assert.deepEqual(message, { type: 'ready' }, this.log());
   }
 
-  /** `kill -9`; its machines go on. */
+  /** Kills the agent with SIGKILL. Its machines go on running. */
   async kill(): Promise<void> {
     const child = this.#child;
     this.#child = undefined;

@@ -1,8 +1,8 @@
-// Which programs this machine has. By looking for the file, not by asking a package manager: it takes microseconds and
-// is right however the program came here.
+// Finds programs on this machine. It looks for the file and does not ask a package manager, which is faster and also
+// finds programs that were installed in another way.
 import { accessSync, constants } from 'node:fs';
 
-/** The tools of a system administrator are not on the PATH of every account. */
+/** Searched even when they are not on the PATH: many accounts lack the folders with system tools. */
 const ALWAYS_SEARCHED = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
 
 /** The absolute path of a program, or undefined. */

@@ -1,5 +1,5 @@
-// The Go that builds the guest agent. Distributions may carry one that is too old to build it and even too old to fetch
-// a newer one by itself (Debian 12: 1.19); any Go can still download a toolchain as the module it is published as.
+// Provides the Go toolchain that builds the guest agent. The distribution's Go may be too old for that, and too old to
+// fetch a newer one by itself (Debian 12 has 1.19). But any Go can download modules, and a newer toolchain is one.
 import { execFile } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,9 +10,9 @@ import type { Progress, Say } from '../progress.ts';
 import { findExecutable } from './executables.ts';
 import { installPackages } from './system-packages.ts';
 
-/** Fetched where the distribution's Go is too old: the newest patch release when this was written. */
+/** The version to fetch where the distribution's Go is too old. */
 const FETCHED_VERSION = 'go1.26.8';
-/** From this version on `go` fetches the toolchain that a go.mod names by itself. */
+/** From this version on, `go` itself fetches the toolchain that a go.mod asks for. */
 const SELF_UPDATING = [1, 21] as const;
 
 const execute = promisify(execFile);
@@ -26,7 +26,9 @@ export type GoOptions = {
   say: Say;
 };
 
-/** The path of a `go` that builds the module. Throws Problem when there is none and none can be had. */
+/**
+ * Resolves with the path of a `go` that builds the module, installing or fetching one. Throws Problem when it cannot.
+ */
 export async function ensureGo(options: GoOptions): Promise<string> {
   const needed = neededVersion(await readFile(path.join(options.moduleDir, 'go.mod'), 'utf8'));
   const present = await findGo();
@@ -47,7 +49,7 @@ export function neededVersion(goMod: string): readonly number[] {
   return match ? [Number(match[1]), Number(match[2])] : SELF_UPDATING;
 }
 
-/** Whether a Go of this version builds a module that needs `needed`, by itself or by what it fetches. */
+/** Whether a Go of this version builds a module that needs `needed`, itself or with a toolchain that it fetches. */
 export function builds(version: readonly number[], needed: readonly number[]): boolean {
   return isAtLeast(version, needed) || isAtLeast(version, SELF_UPDATING);
 }
@@ -87,7 +89,7 @@ function fetchedGoPath(cacheDir: string): string {
   return path.join(modules, 'golang.org', `toolchain@v0.0.1-${FETCHED_VERSION}.linux-amd64`, 'bin', 'go');
 }
 
-/** Downloads the toolchain by an older Go, which checks it against the checksum database. */
+/** Downloads the toolchain with an older Go, which checks it against Go's checksum database. */
 async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Promise<void> {
   say(`fetching ${FETCHED_VERSION}, the one here is too old`);
   const ours = goEnvironment(cacheDir);
@@ -102,7 +104,7 @@ async function fetchToolchain(oldGo: string, { cacheDir, say }: GoOptions): Prom
       `Cannot fetch ${FETCHED_VERSION} through ${oldGo}: check the network, or install Go 1.24 or newer.\n${messageOf(error)}`,
     );
   });
-  // A module has no file modes, so nothing of it may be executed yet. `go` itself last: that it runs means all of it.
+  // Modules carry no file modes, so no file is executable yet. `go` comes last: if it runs, the toolchain is complete.
   const goPath = fetchedGoPath(cacheDir);
   const root = path.dirname(path.dirname(goPath));
   for (const folder of [path.join(root, 'pkg', 'tool'), path.join(root, 'bin')]) await makeExecutable(folder);

@@ -1,5 +1,6 @@
-// The data directory: who owns what in it. As root it belongs to root, who lets others pass through but not look, and
-// only the folders of PostgreSQL and the control plane belong to their account.
+// The folders of the data directory and their owners. When root runs the service, root owns the directory and others
+// may pass through it but not list it. Only the folders of PostgreSQL and the control plane belong to the service's
+// account.
 import { chmod, chown, mkdir, open, rm, statfs } from 'node:fs/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { hasErrorCode, Problem } from '../problem.ts';
@@ -8,7 +9,7 @@ import type { UserIds } from './service-user.ts';
 /** A first set-up downloads 0.3 GB and leaves 1.5 GB; the rest is room for a first machine. */
 const FIRST_SETUP_BYTES = 4 * 2 ** 30;
 
-/** Makes the folders. `user` is who the unprivileged processes run as; undefined: as the caller. Throws Problem. */
+/** Makes the folders. `user`: whom the unprivileged processes run as; undefined: the caller. Throws Problem. */
 export async function ensureHome(home: string, user: UserIds | undefined): Promise<void> {
   const paths = homePaths(home);
   try {
@@ -27,7 +28,7 @@ export async function ensureHome(home: string, user: UserIds | undefined): Promi
   }
 }
 
-/** What to do about a data directory without room. */
+/** The Problem of a full disk. */
 export function diskIsFull(home: string): Problem {
   return new Problem(
     `The disk of the data directory ${home} is full: free some space or name another one in SANDBAR_HOME`,
@@ -50,7 +51,7 @@ async function ensureFolder(folder: string, mode: number, owner?: UserIds): Prom
   if (owner !== undefined) await chown(folder, owner.uid, owner.gid);
 }
 
-/** Modes do not tell root of a read-only file system, nor anybody of a full one. */
+/** Tries a write, because file modes do not show a full or (to root) a read-only file system. */
 async function assertWritable(home: string): Promise<void> {
   const probe = `${home}/.write-probe-${process.pid}`;
   const file = await open(probe, 'wx');

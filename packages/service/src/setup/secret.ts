@@ -1,4 +1,4 @@
-// The secret that signs cursors and session cookies: made once, kept in the data directory.
+// The secret that signs cursors and session cookies. It is made once and kept in the data directory.
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { writeAtomically } from '../private-file.ts';

@@ -9,7 +9,7 @@ export const SERVICE_USER = 'sandbar';
 
 export type UserIds = { uid: number; gid: number };
 
-/** Finds the account or makes it. Throws Problem when it cannot be made. */
+/** Finds the account, or makes it. Throws Problem when that fails. */
 export async function ensureServiceUser(progress: Progress): Promise<UserIds> {
   const found = await findServiceUser();
   if (found !== undefined) return found;

@@ -1,5 +1,5 @@
-// All that a machine needs before the service can run, in order. Each step looks first and ends in milliseconds when
-// there is nothing to do.
+// Sets a machine up, in order, with everything that the service needs. Each step first checks whether it has anything
+// to do, so a second set-up takes milliseconds.
 import { existsSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -46,7 +46,10 @@ async function ensureCacheFolder(cacheDir: string): Promise<void> {
   });
 }
 
-/** The account of the control plane sees the code through a mount, whatever the folders above it allow, but not more. */
+/**
+ * Throws Problem when the service's account may not read the code. It sees the code through a bind mount, so only the
+ * modes below the checkout matter, not those of the folders above.
+ */
 async function assertReadableByOthers(checkout: string): Promise<void> {
   for (const name of ['packages', 'packages/control-plane/src', 'node_modules', 'node_modules/node/bin/node']) {
     const { mode } = await stat(path.join(checkout, name)).catch((error: unknown) => {
@@ -64,7 +67,7 @@ async function ensureImage(cacheDir: string, sourceDir: string, goPath: string, 
   const { buildImage } = await import('@sandbar/host-agent/images/build.ts');
   const { ImageError } = await import('@sandbar/host-agent/images/image-error.ts');
   try {
-    // Said only when it takes long enough for somebody to wonder.
+    // Shown only when the step takes long enough for somebody to wonder.
     const began = performance.now();
     const log = (line: string) => (performance.now() - began > 200 || line.startsWith('build')) && say(line);
     await buildImage({ cacheDir, agent: { sourceDir, goPath }, log });

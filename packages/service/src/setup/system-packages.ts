@@ -1,5 +1,5 @@
-// The programs that come from the distribution. On Debian and Ubuntu they are installed by apt, after saying which;
-// where that may not be done, each missing one is named with the command that brings it.
+// The programs that come from the distribution. On Debian and Ubuntu apt installs the missing ones, after they are
+// named. Where that is not allowed, a Problem gives the command that installs each.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { hasErrorCode, Problem } from '../problem.ts';
@@ -9,9 +9,9 @@ import { findExecutable } from './executables.ts';
 export type Requirement = {
   /** Name in Debian and Ubuntu. */
   package: string;
-  /** There when this program is found, or this file exists. */
+  /** The package counts as installed when this program or this file exists. */
   shownBy: { program: string } | { file: string };
-  /** Only needed by one kind of account. */
+  /** Needed only when root, or when another user, runs the service. */
   only?: 'root' | 'user';
 };
 
@@ -21,7 +21,7 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'mmdebstrap', shownBy: { program: 'mmdebstrap' } },
   { package: 'e2fsprogs', shownBy: { program: 'mkfs.ext4' } },
   { package: 'nftables', shownBy: { program: 'nft' }, only: 'root' },
-  // Forgets the connections of an address before another machine gets it.
+  // Deletes the kernel's connection entries of an address before another machine gets that address.
   { package: 'conntrack', shownBy: { program: 'conntrack' }, only: 'root' },
   { package: 'iproute2', shownBy: { program: 'ip' } },
   { package: 'xz-utils', shownBy: { program: 'xz' } },
@@ -38,7 +38,7 @@ const REQUIREMENTS: readonly Requirement[] = [
   { package: 'ca-certificates', shownBy: { file: '/etc/ssl/certs/ca-certificates.crt' } },
 ];
 
-/** The packages whose programs this machine lacks. */
+/** The packages that this machine lacks. */
 export function missingPackages(
   isRoot: boolean,
   isThere: (shownBy: Requirement['shownBy']) => boolean = isPresent,
@@ -54,7 +54,7 @@ export function isPresent(shownBy: Requirement['shownBy']): boolean {
   return 'file' in shownBy ? existsSync(shownBy.file) : findExecutable(shownBy.program) !== undefined;
 }
 
-/** Brings what is missing. Throws Problem with a line for each thing that the person must install. */
+/** Installs what is missing. Throws Problem with a line for each package that the person must install. */
 export async function ensureSystemPackages(isRoot: boolean, progress: Progress): Promise<void> {
   const missing = missingPackages(isRoot);
   if (missing.length === 0) return;
@@ -63,14 +63,16 @@ export async function ensureSystemPackages(isRoot: boolean, progress: Progress):
   if (stillMissing.length > 0) throw missingProblem(stillMissing);
 }
 
-/** Says what will be installed and installs it by apt, as root or through sudo. Throws Problem when it may not. */
+/**
+ * Names the packages, then installs them with apt, as root or through sudo. Throws Problem when that is not possible.
+ */
 export async function installPackages(packages: readonly string[], isRoot: boolean, progress: Progress): Promise<void> {
   const prefix = await privilegePrefix(isRoot);
   if (findExecutable('apt-get') === undefined || prefix === undefined) throw missingProblem(packages);
 
   progress.say(`  … installing from the distribution${prefix.length > 0 ? ' (sudo)' : ''}: ${packages.join(' ')}`);
   const apt = [...prefix, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-q', '-o', 'DPkg::Lock::Timeout=120'];
-  // Old lists can still do when the update fails for one of many sources; the install then says what is wrong.
+  // The update may fail for one source of many. The old lists often suffice; if not, the install says what is wrong.
   await run([...apt, 'update']);
   const install = [...apt, 'install', '-y', '--no-install-recommends', ...packages];
   const { code, output } = await run(install);
@@ -80,7 +82,7 @@ export async function installPackages(packages: readonly string[], isRoot: boole
   );
 }
 
-/** What to put before a command that needs root; undefined: it may not be run. */
+/** What to put before a command that needs root. Undefined: this account may not run it. */
 async function privilegePrefix(isRoot: boolean): Promise<string[] | undefined> {
   if (isRoot) return [];
   if (findExecutable('sudo') === undefined) return undefined;

@@ -1,4 +1,4 @@
-// Ends the commands that a set-up step is running when the set-up itself is to end.
+// Ends the commands that a set-up step runs, for a set-up that is interrupted.
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';

@@ -1,8 +1,8 @@
-// Starts the processes that must not be root. As root, each gets the service's account, no capabilities, and a mount
-// namespace of its own in which a small folder under /run shows the few folders it needs: the checkout and the data
-// directory may lie where only root may go (/root, a mktemp directory), and the process sees no more of them than that.
-// The namespace dies with the process, so no mount is ever left. `exec` all the way keeps the process id, the
-// descriptors and with them the IPC channel.
+// Starts the processes that must not run as root. When the caller is root, each runs as the service's account without
+// capabilities, in a mount namespace of its own. There, a small folder under /run shows the few folders that the
+// process needs, because the checkout and the data directory may lie where only root may go (/root, a mktemp
+// directory). The namespace ends with the process, so no mount is ever left. Each program on the way replaces itself
+// with the next by `exec`, which keeps the process id, the descriptors and with them the IPC channel.
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -27,22 +27,25 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --no-new-privs --bound
 type Bind = { from: string; name: string; options: string };
 
 /**
- * What an unprivileged process sees. Paths given to it are those of `checkout` and of what `bind` returned; without
- * root they are the real ones.
+ * The folders that an unprivileged process sees. It must be given paths below `checkout` and paths that `bind`
+ * returned. Without root these are the real paths.
  */
 export interface Confinement {
-  /** Undefined: the caller is no root, and everything runs as the caller. */
+  /** Undefined: the caller is not root, and everything runs as the caller. */
   readonly user: UserIds | undefined;
-  /** The checkout as the process sees it, and as it is. */
+  /** The path of the checkout as the process sees it, then its real path. */
   readonly checkout: string;
   readonly hostCheckout: string;
-  /** Shows a folder of the host to the process under `home/<name>`, writable as its modes allow; returns the path there. */
+  /**
+   * Shows a folder to the process as `home/<name>`, writable as its modes allow. Returns the path that the process
+   * sees.
+   */
   bind(from: string, name: string): string;
-  /** Arguments that put a command into it. */
+  /** The command line that runs a command with this view. */
   wrap(command: string, args: readonly string[]): [string, ...string[]];
 }
 
-/** For a caller without root: nothing is confined. */
+/** For a caller without root, who cannot confine anything. */
 export function noConfinement(checkout: string): Confinement {
   return {
     user: undefined,
@@ -58,9 +61,9 @@ export function mountPointOf(home: string): string {
   return `/run/sandbar-${createHash('sha256').update(home).digest('hex').slice(0, 8)}`;
 }
 
-/** A fresh confinement with only the checkout's code in it, read-only. */
+/** A new confinement that shows only the checkout's code, read-only. */
 export function confinementFor(mountPoint: string, checkout: string, user: UserIds): Confinement {
-  // The two folders and not the checkout itself, which may be readable by its owner only.
+  // Not the checkout itself, which may be readable by its owner only.
   const binds: Bind[] = ['packages', 'node_modules'].map((name) => ({
     from: `${checkout}/${name}`,
     name: `app/${name}`,
@@ -96,7 +99,7 @@ export function makeMountPoint(mountPoint: string): void {
   mkdirSync(mountPoint, { recursive: true, mode: 0o755 });
 }
 
-/** Removing a mount point would take the mounts of other namespaces along, so only when its processes are gone. */
+/** Call it only when the processes are gone: removing a mount point also unmounts it in their namespaces. */
 export function removeMountPoint(mountPoint: string): void {
   rmSync(mountPoint, { recursive: true, force: true });
 }
@@ -106,7 +109,7 @@ export type LaunchOptions = {
   stdio: StdioOptions;
 };
 
-/** Starts a command in a session of its own, confined. The environment is the one given and a PATH, nothing else. */
+/** Starts a confined command in a new session. Its environment is `env` and a few fixed values, such as PATH. */
 export function launchUnprivileged(
   confinement: Confinement,
   command: string,
@@ -127,7 +130,7 @@ export function launchUnprivileged(
   });
 }
 
-/** Waits for a child with piped standard streams; `output` is what it wrote to both. */
+/** Writes `input` to a child with piped standard streams and waits for its end. `output`: its stdout and stderr. */
 export async function runToEnd(child: ChildProcess, input: string): Promise<{ code: number; output: string }> {
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
@@ -135,7 +138,7 @@ export async function runToEnd(child: ChildProcess, input: string): Promise<{ co
       output = (output + text).slice(-64 * 1024);
     });
   }
-  // A child that ends before it has read everything says why by its exit code, so the broken pipe is not news.
+  // A child that ends early breaks this pipe. Its exit code and output say why, so this error is ignored.
   child.stdin?.on('error', () => {});
   child.stdin?.end(input);
   return new Promise((resolve, reject) => {

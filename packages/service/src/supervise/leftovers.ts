@@ -1,6 +1,6 @@
-// What a supervisor that was killed left behind. Its node processes end by themselves when their channel to it closes;
-// PostgreSQL does not. Only a process that is provably ours is ended: it began when the pid file says and runs what we
-// started. Machines are none of our business: the host agent finds and adopts them.
+// Ends the processes that a killed supervisor left behind. Its node processes end by themselves when their channel to
+// it closes; PostgreSQL does not. A process is ended only when it is certainly ours: it began at the time in the pid
+// file and runs the program that we started. Machines go on running, and the next host agent takes them over.
 import { readFileSync, rmSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -14,17 +14,17 @@ type Leftover = {
   signal: NodeJS.Signals;
 };
 
-/** In the order in which they are ended: who uses the database before the database. */
+/** In the order in which they are ended: the database comes after the process that uses it. */
 const LEFTOVERS: readonly Leftover[] = [
   { name: 'control-plane', isOurs: runsMainOf('control-plane'), signal: 'SIGTERM' },
   { name: 'host-agent', isOurs: runsMainOf('host-agent'), signal: 'SIGTERM' },
   { name: 'postgres', isOurs: isPostgres, signal: 'SIGINT' },
 ];
 
-/** From the signal to SIGKILL, and from there to giving up, ms. */
+/** The time from the signal to SIGKILL, and from SIGKILL to giving up. */
 const BOUND_MS = 10_000;
 
-/** Ends what is left and removes the files that name it. Throws Problem when something does not go. */
+/** Ends these processes and removes their pid files. Throws Problem when a process does not end. */
 export async function endLeftovers(home: string, report: (line: string) => void): Promise<void> {
   const paths = homePaths(home);
   for (const { name, isOurs, signal } of LEFTOVERS) {
@@ -49,8 +49,8 @@ async function endProcess(left: ProcessIdentity, name: string, signal: NodeJS.Si
 }
 
 /**
- * PostgreSQL finds out by itself that the process of its lock file is gone, but not that the id went to a stranger.
- * A lock that a living PostgreSQL holds stays, and PostgreSQL says so.
+ * PostgreSQL removes its lock file itself when no process has the id in it, but not when another program got that id
+ * since. So that case is handled here. The lock of a running PostgreSQL stays, and a second one refuses to start.
  */
 function removeStaleLock(lockFile: string): void {
   let pid: number;
@@ -68,6 +68,6 @@ function runsMainOf(name: string) {
 
 function isPostgres(commandLine: readonly string[]): boolean {
   const [program = ''] = commandLine;
-  // Backends rewrite their title to `postgres: ...`.
+  // PostgreSQL's worker processes change their title to `postgres: ...`.
   return program.endsWith('/postgres') || program.startsWith('postgres:');
 }

@@ -1,14 +1,14 @@
-// The log of a process: a plain file that the process writes itself, so that a supervisor that dies loses no line.
-// One old file is kept; a size bounds both.
+// The log file of a process. The process writes it directly, so no line is lost when the supervisor dies. One older
+// file is kept, and both have a maximum size.
 import { closeSync, copyFileSync, openSync, readFileSync, renameSync, statSync, truncateSync } from 'node:fs';
 
-/** Rotated when a service starts, bytes. */
+/** In bytes; a larger file is rotated when the service starts. */
 const AT_START = 5 * 2 ** 20;
-/** Rotated while it runs, bytes. */
+/** In bytes; a larger file is rotated while the service runs. */
 const AT_MOST = 50 * 2 ** 20;
 const CHECK_EVERY_MS = 10_000;
 
-/** Opens the log for a child to inherit; whoever opened it closes it. */
+/** Opens the log for a child to inherit. The caller closes it again. */
 export function openLog(file: string): number {
   return openSync(file, 'a', 0o640);
 }
@@ -17,11 +17,12 @@ export function rotateAtStart(file: string): void {
   if (sizeOf(file) > AT_START) renameSync(file, `${file}.1`);
 }
 
-/** Rotates while the child runs. Returns what ends it. */
+/** Rotates the file whenever it grows too large. Returns a function that ends this. */
 export function watchSize(file: string, atMost = AT_MOST, everyMs = CHECK_EVERY_MS): () => void {
   const timer = setInterval(() => {
     if (sizeOf(file) <= atMost) return;
-    // The child keeps its descriptor, so the file is copied and emptied; it appends, and goes on at the beginning.
+    // The child keeps its descriptor, so the file cannot be renamed: it is copied and emptied. The child appends, so
+    // its next line comes first in the empty file.
     copyFileSync(file, `${file}.1`);
     truncateSync(file);
   }, everyMs);
@@ -29,7 +30,7 @@ export function watchSize(file: string, atMost = AT_MOST, everyMs = CHECK_EVERY_
   return () => clearInterval(timer);
 }
 
-/** The last lines from `offset` on (the size when a start began); reads at most 64 KiB. */
+/** The last `count` lines, of the last 64 KiB. */
 export function lastLines(file: string, count: number): string {
   const size = sizeOf(file);
   const text = size === 0 ? '' : readFileSync(file, 'utf8').slice(-64 * 1024);

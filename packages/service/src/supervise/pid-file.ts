@@ -1,10 +1,10 @@
-// Pid files: the id on the first line, as every tool expects, and on the second the time that the process began, so that
-// a file left by a killed supervisor never points at a stranger.
+// Pid files. The first line is the process id, as every tool expects. The second line is the time at which the process
+// began, so that an old file is never taken for another process that got the same id later.
 import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { hasErrorCode } from '../problem.ts';
 import { isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';
 
-/** Writes the file in one step. A process that is gone already leaves none. */
+/** Writes the file atomically. Writes none when the process has already ended. */
 export function writePidFile(file: string, pid: number): void {
   const startTime = startTimeOf(pid);
   if (startTime === undefined) return;
@@ -17,7 +17,7 @@ export function writePidFile(file: string, pid: number): void {
   }
 }
 
-/** What the file says, or undefined when there is none or it is no pid file. */
+/** Reads the file. Undefined when there is none or it is not a pid file. */
 export function readPidFile(file: string): ProcessIdentity | undefined {
   try {
     const [pid = '', startTime = ''] = readFileSync(file, 'utf8').split('\n');
@@ -33,8 +33,8 @@ export function removePidFile(file: string): void {
 }
 
 /**
- * Makes this process the holder of the file. Returns undefined, or the living process that holds it.
- * A link is made only where none is, so of two that claim at once one wins.
+ * Makes this process the holder of the file. Returns undefined, or the running process that holds it already. Creating
+ * a hard link fails when the name exists, so only one of two processes that claim the file at the same time succeeds.
  */
 export function claimPidFile(file: string): ProcessIdentity | undefined {
   const mine = `${file}.${process.pid}`;
@@ -57,7 +57,7 @@ export function claimPidFile(file: string): ProcessIdentity | undefined {
   }
 }
 
-/** Takes a stale file away; returns the holder when another process claimed it in between, and leaves it to that one. */
+/** Removes a stale file. When another process claimed it meanwhile, puts the file back and returns that process. */
 function removeStale(file: string): ProcessIdentity | undefined {
   const aside = `${file}.stale-${process.pid}`;
   try {

@@ -1,4 +1,4 @@
-// Whether an address can be listened on, found out before anything is started.
+// Checks that the service's addresses can be listened on, before anything is started.
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { type Address, formatAddress } from '../config.ts';
 import { hasErrorCode, messageOf, Problem } from '../problem.ts';
 import { commandLineOf } from './process-identity.ts';
 
-/** Throws Problem naming the variable and, where it is cheap to know, the process that holds the address. */
+/** Throws Problem that names the variable and, when `ss` shows it, the process that uses the address. */
 export async function assertPortFree(variable: string, address: Address): Promise<void> {
   const server = createServer();
   try {
@@ -21,7 +21,9 @@ export async function assertPortFree(variable: string, address: Address): Promis
   }
 }
 
-/** Throws Problem for a port that the control plane, which has no privileges, may not use; root's own probe succeeds. */
+/**
+ * Throws Problem for a port that only root may use: the control plane does not run as root, but the other check does.
+ */
 export function assertPortUnprivileged(variable: string, { port }: Address): void {
   const first = Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));
   if (port >= first) return;
@@ -30,7 +32,7 @@ export function assertPortUnprivileged(variable: string, { port }: Address): voi
   );
 }
 
-/** Ports that nobody listens on at the moment, all different. */
+/** Different ports on which nobody listens at the moment. */
 export async function findFreePorts(count: number): Promise<number[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
   const ports = await Promise.all(

@@ -1,4 +1,4 @@
-// The real PostgreSQL, as the service runs it; as root that includes the confinement.
+// The real PostgreSQL, run as the service runs it: confined when the caller is root.
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -97,7 +97,7 @@ describe('embedded PostgreSQL', () => {
     while (postgres.pid === pid || readPidFile(paths.pidFile('postgres')) === undefined)
       await new Promise((r) => setTimeout(r, 5));
 
-    // Now as a supervisor finds it that did not start it.
+    // Now it is a leftover for a supervisor that did not start it.
     const left = readPidFile(paths.pidFile('postgres'));
     assert.ok(left !== undefined && isAlive(left));
     const lines: string[] = [];
@@ -110,7 +110,7 @@ describe('embedded PostgreSQL', () => {
     assert.deepEqual(await query('select answer from kept'), [{ answer: 42 }]);
   });
 
-  it('a stranger whom a pid file names is left alone', async () => {
+  it('a pid file of another program is removed, and that program is left alone', async () => {
     const file = paths.pidFile('host-agent');
     writePidFile(file, process.pid);
     await postgres.stop();

@@ -1,10 +1,10 @@
-// Which process an id means. An id alone is given to another process sooner or later; with the time that the process
-// began it is unique for as long as the kernel runs.
+// Identifies a process by its id and the time at which it began. The id alone is not enough, because the kernel gives
+// it to another process later; both together are unique until the next boot.
 import { readFileSync } from 'node:fs';
 
 export type ProcessIdentity = { pid: number; startTime: string };
 
-/** Field 22 of /proc/<pid>/stat, clock ticks since boot; undefined when there is no such process or it is a zombie. */
+/** Field 22 of /proc/<pid>/stat, in clock ticks since boot. Undefined when the process is gone or a zombie. */
 export function startTimeOf(pid: number): string | undefined {
   let stat: string;
   try {
@@ -12,7 +12,7 @@ export function startTimeOf(pid: number): string | undefined {
   } catch {
     return undefined;
   }
-  // Field 2 is the name in brackets and may hold spaces and brackets: count from the last one.
+  // Field 2 is the program's name in brackets. It may contain spaces and brackets, so count from the last bracket.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return fields[0] === 'Z' ? undefined : fields[19];
 }

@@ -1,4 +1,4 @@
-// With real children: small node programs that do what the name of the test says.
+// The children are real: small node programs that behave as the name of the test says.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -89,7 +89,7 @@ describe('supervised process', () => {
     assert.equal(startTimeOf(supervised.pid ?? 0), undefined);
   });
 
-  it('one that ignores its signal is killed after the bound', async () => {
+  it('a process that ignores its stop signal is killed after the time it has', async () => {
     const { supervised, pidFile } = supervise(`process.on('SIGTERM', () => {}); ${READY} setInterval(() => {}, 1000)`, {
       stopWithinMs: 100,
     });

@@ -1,4 +1,5 @@
-// One process of ours: started, waited for until it is ready, started again with back-off when it dies, ended in order.
+// Supervises one process: starts it, waits until it is ready, starts it again when it dies (after growing pauses), and
+// ends it.
 //
 //   stopped --start()--> starting --ready--> up --exit--> waiting (back-off) --> starting ...
 //   stop() from any of them: ending --exit--> stopped
@@ -11,11 +12,11 @@ import { removePidFile, writePidFile } from './pid-file.ts';
 export type Backoff = {
   firstMs: number;
   longestMs: number;
-  /** A process that was up this long begins with the first pause again. */
+  /** After a run of this length the pauses begin with the first again. */
   resetAfterMs: number;
-  /** A first start that fails this often in a row is given up... */
+  /** A first start is given up after so many failures in a row... */
   attempts: number;
-  /** ...and so is one that is not ready after this long. */
+  /** ...or when it is not ready after this time. */
   startWithinMs: number;
 };
 
@@ -31,12 +32,14 @@ export type ProcessDefinition = {
   name: string;
   logFile: string;
   pidFile: string;
-  /** Starts the process in a session of its own with its output to the descriptor. */
+  /** Starts the process in a session of its own. Its output goes to the descriptor. */
   spawn: (logDescriptor: number) => ChildProcess;
-  /** Resolves when the process serves; the signal aborts when it died or is to end. Undefined: it says so over IPC. */
+  /**
+   * Resolves when the process is ready. The signal aborts when it ends or has to. Undefined: it sends an IPC message.
+   */
   waitUntilReady?: (signal: AbortSignal, child: ChildProcess) => Promise<void>;
   stopSignal: NodeJS.Signals;
-  /** From the signal to SIGKILL, ms. */
+  /** The time from the stop signal to SIGKILL. */
   stopWithinMs: number;
 };
 
@@ -50,7 +53,7 @@ export class SupervisedProcess {
   #loop: Promise<void> | undefined;
   #endWatch: (() => void) | undefined;
 
-  /** `report` gets one line whenever the process dies or cannot be started. */
+  /** `report` gets a line each time the process dies or cannot be started. */
   constructor(definition: ProcessDefinition, report: (line: string) => void, backoff: Backoff = DEFAULT_BACKOFF) {
     this.name = definition.name;
     this.#definition = definition;
@@ -62,7 +65,9 @@ export class SupervisedProcess {
     return this.#child?.pid;
   }
 
-  /** Starts it and resolves when it is ready the first time. Throws Problem with the end of its log when it never is. */
+  /**
+   * Starts it. Resolves when it is ready for the first time; throws Problem with the end of its log when it never is.
+   */
   start(): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     rotateAtStart(this.#definition.logFile);
@@ -109,7 +114,7 @@ export class SupervisedProcess {
       if (this.#isEnding.signal.aborted) return;
 
       failures += 1;
-      // A process that knows what it lacks would say the same again.
+      // It told us what must be fixed, so another try would fail in the same way.
       if (!hasBeenReady && reason !== undefined) throw new Problem(`The ${this.name} cannot start: ${reason}`);
       if (!hasBeenReady && (failures >= attempts || performance.now() - began > startWithinMs)) {
         throw this.#describeFailedStart(ending, failures);
@@ -176,7 +181,7 @@ export class SupervisedProcess {
     }
   }
 
-  /** On a full disk the process is watched all the same; a supervisor that is killed then leaves it unnamed. */
+  /** Without a pid file (on a full disk) only the next supervisor is worse off: it cannot find a leftover process. */
   #writePidFile({ pid }: ChildProcess): void {
     try {
       if (pid !== undefined) writePidFile(this.#definition.pidFile, pid);
@@ -203,7 +208,7 @@ async function waitForReadyMessage(signal: AbortSignal, child: ChildProcess): Pr
   });
 }
 
-/** What a process says over IPC before it ends because something outside it must be mended. */
+/** The IPC message of a process that ends because something outside of it must be fixed first. */
 function isFailure(message: unknown): message is { type: 'failed'; reason: string } {
   const { type, reason } = Object(message) as { type?: unknown; reason?: unknown };
   return type === 'failed' && typeof reason === 'string';
