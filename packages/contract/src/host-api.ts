@@ -85,11 +85,16 @@ export type JobReport = Static<typeof JobReport>;
 
 export const StartJob = Type.Object(
   {
+    // Its id is in the path, and its name is for people.
     ...Type.Omit(ExecCreate, ['exec_id', 'name']).properties,
-    timeout_sec: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax }),
-    generation: Type.Optional(
-      Type.Integer({ minimum: 1, description: "The machine's; one older than its present boot is a 409." }),
+    merge_output: Type.Optional(
+      Type.Boolean({ default: false, description: 'Put stderr into stdout, in the order in which it was written.' }),
     ),
+    timeout_sec: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax }),
+    generation: Type.Integer({
+      minimum: 1,
+      description: "The machine's. One from before the present boot is a 409, so a late call starts nothing in it.",
+    }),
   },
   { additionalProperties: false },
 );

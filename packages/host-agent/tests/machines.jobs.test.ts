@@ -10,7 +10,7 @@ import { FakeHost, SPEC, until } from './support/fake-host.ts';
 import type { FakeVm } from './support/fake-hypervisor.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000b';
-const JOB = { command: 'x', timeout_sec: 10 };
+const JOB = { command: 'x', timeout_sec: 10, generation: 1 };
 
 describe('host agent jobs', () => {
   let host: FakeHost;
@@ -76,6 +76,36 @@ describe('host agent jobs', () => {
     answer();
     await until('told of the rest', () => told.at(-1) === 900_000);
     assert.equal(told.length, 2);
+  });
+
+  it('a start that comes late, after the machine was stopped and started, is a conflict and starts nothing', async () => {
+    await host.registry.ensure(ID, { generation: 2, desired: 'stopped', spec: SPEC });
+    await host.registry.ensure(ID, { generation: 3, desired: 'running', spec: SPEC });
+    const late = { code: 'conflict', message: /was stopped or changed since/ };
+    for (const generation of [1, 2]) await assert.rejects(machine.startJob('job-1', { ...JOB, generation }), late);
+    await host.start();
+    machine = host.registry.get(ID);
+    await assert.rejects(machine.startJob('job-1', JOB), late);
+    assert.deepEqual(machine.runningJobs(), []);
+    assert.equal(host.hypervisor.running.get(ID)?.jobs.size, 0);
+    assert.equal((await machine.startJob('job-1', { ...JOB, generation: 3 })).status, 'running');
+  });
+
+  it('a start that waits for the guest while the machine is stopped and started runs nothing in the next boot', async () => {
+    vm.session?.close();
+    host.hypervisor.faults.push('connectGuest');
+    const started = machine.startJob('job-1', JOB).catch(() => {});
+    await host.registry.ensure(ID, { generation: 2, desired: 'stopped', spec: SPEC });
+    await host.registry.ensure(ID, { generation: 3, desired: 'running', spec: SPEC });
+    await started;
+    assert.deepEqual(machine.runningJobs(), []);
+    assert.equal(host.hypervisor.running.get(ID)?.jobs.size, 0);
+  });
+
+  it('a generation that changed what a running machine has, and not its boot, refuses no job', async () => {
+    await host.registry.ensure(ID, { generation: 2, desired: 'running', spec: SPEC });
+    for (const generation of [1, 2, 3])
+      assert.equal((await machine.startJob(`job-${generation}`, { ...JOB, generation })).status, 'running');
   });
 
   it('a cancel that comes as the job ends answers the job as it ended', async () => {

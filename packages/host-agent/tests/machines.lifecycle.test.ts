@@ -80,7 +80,7 @@ describe('host agent machines', () => {
 
   it('a VM that dies becomes failed with its reason, and its jobs are lost', async () => {
     await host.registry.ensure(ID, running(1));
-    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     host.hypervisor.running.get(ID)?.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
     await until('failed', () => status() === 'failed');
     assert.equal(host.registry.reports()[0]?.reason, 'QEMU crashed');
@@ -99,7 +99,7 @@ describe('host agent machines', () => {
 
   it('a new agent takes up a running VM and goes on with its jobs where the spool ends', async () => {
     await host.registry.ensure(ID, running(1));
-    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     const vm = host.hypervisor.running.get(ID);
     const guestJob = vm?.jobs.get('job-1');
     guestJob?.print('stdout', 'before ');
@@ -131,7 +131,7 @@ describe('host agent machines', () => {
 
   it('a session that breaks is opened anew and no byte is lost or doubled', async () => {
     await host.registry.ensure(ID, running(1));
-    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     const vm = host.hypervisor.running.get(ID);
     const job = await host.registry.get(ID).job('job-1');
     for (let round = 0; round < 5; round++) {
@@ -148,7 +148,7 @@ describe('host agent machines', () => {
   it('a start that is never answered is cleared up by a new session: the job runs, and is followed', async () => {
     await host.registry.ensure(ID, running(1));
     host.hypervisor.faults.push('startJob');
-    const report = await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    const report = await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     assert.equal(report.status, 'running');
     const job = await host.registry.get(ID).job('job-1');
     host.hypervisor.running.get(ID)?.jobs.get('job-1')?.print('stdout', 'runs');
@@ -192,7 +192,7 @@ describe('host agent machines', () => {
     const other = '019a0000-0000-7000-8000-00000000000c';
     await host.registry.ensure(ID, running(1));
     await host.registry.ensure(other, { ...running(1), spec: { ...SPEC, private_ip: '10.200.0.10' } });
-    await host.registry.get(other).startJob('job-1', { command: 'x', timeout_sec: 10 });
+    await host.registry.get(other).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     writeFileSync(join(host.dir, 'machines', ID, 'machine.json'), '');
     writeFileSync(join(host.dir, 'machines', other, 'jobs/job-1/job.json'), '{');
     await host.start();

@@ -94,6 +94,23 @@ describe('data volumes', () => {
     assert.deepEqual(readdirSync(dir), []);
   });
 
+  it('that were removed are not made again by a call that comes late', async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.remove(ID);
+    await assert.rejects(volumes.ensure(ID, 5), conflict(/was deleted/));
+    await volumes.remove(OTHER);
+    await assert.rejects(volumes.ensure(OTHER, 5), conflict(/was deleted/));
+    assert.deepEqual(readdirSync(dir), []);
+  });
+
+  it('that could not be removed can still be asked for', async () => {
+    await volumes.ensure(ID, 5);
+    await volumes.take(ID, MACHINE);
+    await assert.rejects(volumes.remove(ID), conflict(/is attached/));
+    await volumes.ensure(ID, 5);
+    assert.deepEqual(listed(), [ID]);
+  });
+
   it('are formatted when a machine takes them for the first time, with nothing left to write for the guest', async () => {
     await volumes.ensure(ID, 5);
     assert.equal(await volumes.take(ID, MACHINE), disk());

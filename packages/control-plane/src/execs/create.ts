@@ -34,26 +34,18 @@ export async function createExec(
   { waitMs, signal }: Waiting,
 ): Promise<ExecStarted> {
   checkStdin(body.stdin ?? '');
-  const { exec_id, name = '', ...rest } = body;
+  const { exec_id, ...rest } = body;
   const timeoutSec = body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault;
-  const execId = exec_id?.toLowerCase() ?? uuidv7();
-  const { exec, machine } = await admitWhenRunning(app, { accountId, machineId, execId, name, timeoutSec });
-  const job = {
-    ...rest,
-    timeout_sec: timeoutSec,
-    env: { ...machine.env, ...body.env },
-    generation: machine.generation,
-  };
-  const started = await startOnHost(app, machine, exec, job);
-  const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
+  const { exec, machine } = await admitJob(app, {
+    accountId,
+    machineId,
+    execId: exec_id?.toLowerCase() ?? uuidv7(),
+    timeoutSec,
+  });
+  const job: StartJob = { ...rest, timeout_sec: timeoutSec, generation: machine.generation };
+  const report = await startOnHost(app, machine.host_id, { machineId: machine.id, jobId: exec.id, job });
   const settled = await settleJob(app.db, report);
-  const record = toExec(settled ?? exec, { timeoutSec, report });
-  if (waitMs === undefined) return record;
-  const [stdout, stderr] = await Promise.all(
-    OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),
-  );
-  if (!stdout || !stderr) throw new Error('a job has two streams');
-  return { ...record, output: { stdout, stderr } };
+  return toExec(settled ?? exec, { timeoutSec, report });
 }
 
 async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec: ExecRow; machine: MachineRow }> {

@@ -71,6 +71,8 @@ type FakeMachine = {
   taken: HostVolume | undefined;
   /** The snapshots that its disk went back to, with the generation of each. */
   restores: { snapshotId: string; generation: number }[];
+  /** The generation that its present boot began with. */
+  bootGeneration: number;
 };
 
 /** As on a real host: without it a stream is opened again, and the host is away for a moment. */
@@ -100,6 +102,8 @@ export class FakeHost {
   readonly #changes = new EventEmitter().setMaxListeners(0);
   /** A call that comes behind the delete it was overtaken by makes nothing, as on a real host. */
   readonly #destroyed = new Map<string, number>();
+  /** The same for volumes. */
+  readonly #removedVolumes = new Set<string>();
   readonly #socketPath: string;
   /** Addresses leased so far: one that was freed comes round again as late as possible. */
   #leases = 0;
@@ -285,6 +289,7 @@ export class FakeHost {
     type VolumeBody = { Body: { size_gb: number } };
     server.put<Machine & VolumeBody>(HOST_PATHS.volume, ({ params, body }, reply) =>
       handle('ensureVolume', params.id, reply, () => {
+        if (this.#removedVolumes.has(params.id)) throw new ServiceError('conflict', 'The volume was deleted.');
         const known = this.volumes.get(params.id);
         const volume = known ?? { volume_id: params.id, size_gb: body.size_gb, kind: 'data' as const };
         this.volumes.set(params.id, volume);
@@ -294,6 +299,7 @@ export class FakeHost {
     server.delete<Machine>(HOST_PATHS.volume, ({ params }, reply) =>
       handle('deleteVolume', params.id, reply, () => {
         if (this.#holderOf(params.id)) throw new ServiceError('conflict', 'A machine has this volume.');
+        this.#removedVolumes.add(params.id);
         this.volumes.delete(params.id);
         return undefined;
       }),
@@ -391,7 +397,9 @@ export class FakeHost {
       isolation: this.info.isolation,
       private_ip: this.#addressOf(id, wanted),
     };
+    const wasRunning = known?.report.status === 'running';
     const machine = known ? { ...known, report, wanted } : this.#makeMachine(report, wanted);
+    if (wanted.desired === 'running' && !wasRunning) machine.bootGeneration = wanted.generation;
     this.#restore(machine, wanted);
     this.machines.set(id, machine);
     if (wanted.desired === 'stopped') this.#loseJobs(machine);
@@ -435,7 +443,7 @@ export class FakeHost {
     if (root_volume_id !== undefined && taken?.kind !== 'root')
       throw new ServiceError('not_found', `The disk of volume ${root_volume_id} is not there.`);
     if (taken) this.volumes.delete(taken.volume_id);
-    return { report, wanted, jobs: new Map(), taken, restores: [] };
+    return { report, wanted, jobs: new Map(), taken, restores: [], bootGeneration: 0 };
   }
 
   /** Once a generation. */
@@ -443,6 +451,7 @@ export class FakeHost {
     if (snapshotId === undefined || machine.restores.at(-1)?.generation === generation) return;
     this.#snapshot(snapshotId);
     machine.restores.push({ snapshotId, generation });
+    machine.bootGeneration = generation;
     this.#loseJobs(machine);
   }
 
@@ -500,9 +509,14 @@ export class FakeHost {
       throw new ServiceError('not_found', `The disk of volume ${volumeId} is not there.`);
   }
 
-  #startJob(machineId: string, jobId: string, { command = '' }: StartJob): JobReport {
+  #startJob(machineId: string, jobId: string, { command = '', generation }: StartJob): JobReport {
     const machine = this.#machine(machineId);
     if (machine.report.status !== 'running') throw new ServiceError('conflict', 'The machine is not running.');
+    if (generation < machine.bootGeneration)
+      throw new ServiceError(
+        'conflict',
+        'The machine was stopped or changed since the command was sent. Send it again.',
+      );
     const known = machine.jobs.get(jobId);
     if (known) return known.report;
     const report: JobReport = {

@@ -3,10 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import type { Socket } from 'node:net';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
-import type { StartJob } from '@sandbar/contract/host-api.ts';
 import { watchForFlood } from './flood-watch.ts';
 import { GuestProtocolError, parseGuestJob, readFrames } from './frames.ts';
-import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMount } from './guest.ts';
+import type { Guest, GuestIdentity, GuestJob, JobFrame, JobSpec, StreamOffsets, VolumeMount } from './guest.ts';
 
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
@@ -96,7 +95,7 @@ export class GuestClient implements Guest {
     if ((await this.listJobs()).length > 0) throw new Error('the guest was left with a job by its rehearsal');
   }
 
-  async startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
+  async startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
     return this.#frames(jobId, 'PUT', `/jobs/${jobId}`, { ...spec, max_output_bytes: outputLimitBytes });
   }
 

@@ -23,6 +23,9 @@ export type GuestIdentity = {
   wasHeld?: boolean;
 };
 
+/** What a guest is asked to run. */
+export type JobSpec = Omit<StartJob, 'generation'>;
+
 /** A job as the guest tells it; bytes are those kept, below the limit of each stream. */
 export type GuestJob = {
   id: string;
@@ -69,7 +72,7 @@ export interface Guest {
    * Throws a `ServiceError` when the guest refuses, and nothing runs then: `validation_error` for an unknown user or a
    * missing working directory, `host_unavailable` when the machine lacks the means. Any other error proves nothing.
    */
-  startJob(jobId: string, spec: StartJob, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
+  startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
   /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
   followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>>;
   /** Output below these offsets is safe on the host and may be freed in the guest. */

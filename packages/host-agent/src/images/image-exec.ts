@@ -1,5 +1,5 @@
 // What an image says of the commands that run in it, and how a job takes it over.
-import type { StartJob } from '@sandbar/contract/host-api.ts';
+import type { JobSpec } from '../guest/guest.ts';
 import { ImageError } from './image-error.ts';
 
 /** Defaults for jobs, as the image's author set them. */
@@ -22,7 +22,7 @@ const USER_MAX = 256;
  * A job with what it leaves to the image: each variable that it does not set, its user and working directory, and the
  * entrypoint before its argv. A `command` is run by the shell alone, like one of `docker exec`.
  */
-export function withImageDefaults(spec: StartJob, image: ImageExec | undefined): StartJob {
+export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): JobSpec {
   if (image === undefined) return spec;
   const user = spec.user ?? image.user ?? undefined;
   const cwd = spec.cwd ?? image.cwd ?? undefined;

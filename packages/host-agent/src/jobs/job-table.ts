@@ -3,9 +3,9 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type { JobReport } from '@sandbar/contract/host-api.ts';
 import { GuestProtocolError } from '../guest/frames.ts';
-import type { Guest, JobFrame } from '../guest/guest.ts';
+import type { Guest, JobFrame, JobSpec } from '../guest/guest.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { Job } from './job.ts';
 
@@ -44,7 +44,7 @@ export class JobTable {
    * Starts a job; the same id again answers what became of it. Throws what the guest refuses. A job that nobody can tell
    * of, because the session broke, is reported as running until the next session tells.
    */
-  start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
+  start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
     const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
     this.#starting.set(jobId, starting);
     return starting.finally(() => this.#starting.delete(jobId));
@@ -91,7 +91,7 @@ export class JobTable {
     await Promise.all([...this.#running.values()].map((job) => job.release()));
   }
 
-  async #start(jobId: string, spec: StartJob, guest: Guest): Promise<JobReport> {
+  async #start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
     const dir = join(this.#options.dir, jobId);
     const known = this.#inMemory(jobId) ?? (await Job.load(dir, this.#options.outputLimitBytes));
     if (known) return known.report();

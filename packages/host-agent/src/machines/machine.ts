@@ -255,11 +255,20 @@ export class Machine {
     });
   }
 
-  async startJob(jobId: string, spec: StartJob): Promise<JobReport> {
+  /**
+   * Starts a job; see {@link JobTable.start}. Throws `conflict` when the machine does not run, or was started after
+   * `generation`: the job was meant for an earlier boot.
+   */
+  async startJob(jobId: string, { generation, ...spec }: StartJob): Promise<JobReport> {
     const link = this.#runningLink();
     const guest = await link.guest();
     // From here to the job table's own note of it nothing else runs, so a machine that ends sees every start.
     if (this.#link !== link) throw this.#notRunning();
+    if (generation < this.#record.bootGeneration)
+      throw new ServiceError(
+        'conflict',
+        'The machine was stopped or changed since the command was sent. Send it again.',
+      );
     return this.#jobs.start(jobId, withImageDefaults(spec, this.#record.image.exec), guest);
   }
 
@@ -309,7 +318,8 @@ export class Machine {
       const vm = await this.#boot();
       await this.#volumes.plugAll(vm, this.#findGuest, this.#destroying.signal);
       await this.#synced;
-      this.#save({ status: 'running', reason: null, hasDisk: true, resumes: null });
+      const { generation } = this.#record;
+      this.#save({ status: 'running', reason: null, hasDisk: true, resumes: null, bootGeneration: generation });
     } catch (error) {
       const failure = startFailure(error);
       await this.#tearDown();

@@ -36,6 +36,8 @@ export type MachineRecord = {
   /** Data volumes: of a machine that runs, all that its VM may have. */
   volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
+  /** The generation that the present boot of the machine began with; 0: unknown, or it never ran. */
+  bootGeneration: number;
   /** Why it failed, or why it stopped without being asked. */
   reason: string | null;
   /** The boot of the host that `status` was true in: a VM never outlives it. */
@@ -49,13 +51,14 @@ export const NEW_DISK = {
   freezing: null,
   isReplaced: false,
   restoredGeneration: 0,
+  bootGeneration: 0,
   resumes: null,
 } as const satisfies Partial<MachineRecord>;
 
 /** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
   const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes'>>(join(dir, RECORD));
-  // One of an earlier version knows of no layers and no volumes.
+  // A record of an earlier version lacks the newer fields.
   return record && { ...NEW_DISK, volumes: [], ...record };
 }
 

@@ -20,6 +20,8 @@ export const DATA_DISK = 'data.raw';
 /** What makes it a kept root disk (volume-store.ts). */
 export const ROOT_DISK = 'disk.qcow2';
 const GIB = 1024 ** 3;
+/** How many removed volumes are remembered, so that a late call cannot make one again. */
+const REMEMBERED_REMOVED = 10_000;
 
 type DataVolumeRecord = {
   kind: 'data';
@@ -37,6 +39,8 @@ export class DataVolumes {
   readonly #users = new Map<string, string>();
   /** Ends when all that was asked of a volume so far is done, by volume. */
   readonly #queues = new Map<string, Promise<unknown>>();
+  /** Oldest first. An agent that restarts forgets them, but a call does not outlive the agent that it was sent to. */
+  readonly #removed = new Set<string>();
 
   /** `volumesDir` exists. */
   constructor(volumesDir: string, log: VolumeLog) {
@@ -61,10 +65,12 @@ export class DataVolumes {
 
   /**
    * Makes the volume, durably; one that is there is left alone. Throws `conflict` when that has another size or is something
-   * else, `fleet_capacity` on a full disk; nothing is left then.
+   * else, or when the volume was removed before: the call is late then. Throws `fleet_capacity` on a full disk. Nothing is
+   * left when it throws.
    */
   ensure(id: string, sizeGb: number): Promise<void> {
     return this.#inOrder(id, async () => {
+      if (this.#removed.has(id)) throw new ServiceError('conflict', `volume ${id} was deleted`);
       if (this.has(id)) return this.#confirm(id, sizeGb);
       const dir = join(this.#dir, id);
       if (existsSync(join(dir, ROOT_DISK))) throw new ServiceError('conflict', `volume ${id} is a kept root disk`);
@@ -83,6 +89,7 @@ export class DataVolumes {
     return this.#inOrder(id, async () => {
       const user = this.#users.get(id);
       if (user !== undefined) throw new ServiceError('conflict', `volume ${id} is attached to machine ${user}`);
+      this.#rememberRemoved(id);
       if (!this.has(id)) return;
       await rm(this.diskPath(id));
       await rm(join(this.#dir, id), { recursive: true, force: true });
@@ -141,6 +148,12 @@ export class DataVolumes {
   /** Makes the stray files the agent's own. Run at the start, once the machines that run have what they have. */
   takeStraysBack(): void {
     for (const path of this.strays()) takeFileBack(path);
+  }
+
+  #rememberRemoved(id: string): void {
+    this.#removed.add(id);
+    const [oldest] = this.#removed;
+    if (this.#removed.size > REMEMBERED_REMOVED && oldest !== undefined) this.#removed.delete(oldest);
   }
 
   async #make(dir: string, sizeGb: number): Promise<void> {

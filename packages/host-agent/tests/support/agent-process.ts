@@ -8,8 +8,7 @@ import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } fr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
-import type { JobReport, MachineReport, MachineVolume } from '@sandbar/contract/host-api.ts';
-import { Client } from 'undici';
+import type { JobReport, MachineReport, MachineVolume, StartJob } from '@sandbar/contract/host-api.ts';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
@@ -132,7 +131,7 @@ export class AgentProcess {
   /** Runs a command in the machine; what it printed, both streams. Fails when it does not end with 0. */
   async exec(id: string, command: string): Promise<string> {
     const path = `/v1/machines/${id}/jobs/${randomUUID()}`;
-    await this.done('PUT', path, { command: `exec 2>&1; ${command}`, timeout_sec: 60 });
+    await this.#startJob(id, path, { command, merge_output: true, timeout_sec: 60 });
     const { exit_code } = await this.done<JobReport>('GET', `${path}?wait_ms=60000`);
     const output = await this.done<string>('GET', `${path}/output?stream=stdout&offset=0&limit=1000000&wait_ms=0`);
     assert.equal(exit_code, 0, `${command}: ${output}`);
@@ -141,7 +140,12 @@ export class AgentProcess {
 
   /** Starts a command and does not wait for its end. */
   async begin(id: string, command: string): Promise<void> {
-    await this.done('PUT', `/v1/machines/${id}/jobs/${randomUUID()}`, { command, timeout_sec: 600 });
+    await this.#startJob(id, `/v1/machines/${id}/jobs/${randomUUID()}`, { command, timeout_sec: 600 });
+  }
+
+  async #startJob(id: string, path: string, job: Omit<StartJob, 'generation'>): Promise<void> {
+    const { generation } = await this.done<MachineReport>('GET', `/v1/machines/${id}`);
+    await this.done('PUT', path, { ...job, generation } satisfies StartJob);
   }
 
   runDirOf(id: string): string {
