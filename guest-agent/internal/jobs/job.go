@@ -52,6 +52,7 @@ type Job struct {
 	started time.Time
 	stdout  *output.Buffer
 	stderr  *output.Buffer
+	merged  bool // what goes to the standard error is in stdout
 
 	changed event // output was added or the job ended
 	freed   event // output was acknowledged
@@ -67,12 +68,14 @@ type Job struct {
 	finished time.Time
 }
 
-func newJob(id string, limit int64, config *Config) *Job {
+func newJob(id string, request *Request, config *Config) *Job {
+	limit := request.outputLimit()
 	return &Job{
 		id:       id,
 		started:  time.Now(),
 		stdout:   output.NewBuffer(limit, config.SpillDirectory, config.Gate),
 		stderr:   output.NewBuffer(limit, config.SpillDirectory, config.Gate),
+		merged:   request.MergeOutput,
 		canceled: make(chan struct{}),
 		letGo:    make(chan struct{}),
 		state:    Running,
@@ -150,7 +153,7 @@ type running struct {
 	pid     int
 	exit    <-chan syscall.WaitStatus
 	group   cgroup
-	pumps   [2]*pump
+	pumps   []*pump
 	timeout time.Duration // zero: none
 }
 
@@ -237,8 +240,12 @@ func (j *Job) finish(state State, status syscall.WaitStatus) {
 
 // fail ends a job whose program could not be run, as a shell would report it.
 func (j *Job) fail(name string, exitCode int, text string) {
-	_, _ = j.stderr.Append([]byte("sandbar: " + name + ": " + text + "\n")) // an empty stream has room
-	j.stderr.Seal()
+	stream := j.stderr
+	if j.merged {
+		stream = j.stdout
+	}
+	_, _ = stream.Append([]byte("sandbar: " + name + ": " + text + "\n")) // an empty stream has room
+	stream.Seal()
 	j.finish(Exited, syscall.WaitStatus(exitCode<<8))
 }
 

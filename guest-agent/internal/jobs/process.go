@@ -19,7 +19,8 @@ type program struct {
 	env     []string
 	cwd     string
 	account account
-	failure int // exit code of a program that cannot be run, else 0
+	script  []byte // what the shell reads instead of an argument, if anything
+	failure int    // exit code of a program that cannot be run, else 0
 }
 
 func resolve(request *Request) (*program, error) {
@@ -31,12 +32,12 @@ func resolve(request *Request) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{argv: request.argv(), env: environment(&who, request.Env), cwd: cwd, account: who}
+	p := &program{argv: request.argv(), env: environment(&who, request.Env), cwd: cwd, account: who, script: request.script()}
 	p.path, p.failure = findProgram(p.argv[0], p.env, cwd)
 	return p, nil
 }
 
-// stdio is what becomes descriptors 0, 1 and 2 of a process.
+// stdio is what becomes descriptors 0, 1 and 2 of a process. The last two may be the same file.
 type stdio [3]*os.File
 
 // openInput returns a file that reads as content and then ends. It waits for nobody: what a pipe does not hold
@@ -98,6 +99,15 @@ func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-
 	if err := files.own(&p.account); err != nil {
 		return 0, nil, err
 	}
+	descriptors := []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}
+	if p.script != nil {
+		script, err := openScript(p.script, &p.account)
+		if err != nil {
+			return 0, nil, err
+		}
+		defer script.Close()
+		descriptors = append(descriptors, script.Fd()) // scriptDescriptor
+	}
 	attributes := syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
 	if !p.account.isPlainRoot() {
 		attributes.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
@@ -106,7 +116,7 @@ func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-
 		pid, err := syscall.ForkExec(p.path, p.argv, &syscall.ProcAttr{
 			Dir:   p.cwd,
 			Env:   p.env,
-			Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
+			Files: descriptors,
 			Sys:   &attributes,
 		})
 		if err != nil {

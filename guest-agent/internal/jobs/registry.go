@@ -12,6 +12,7 @@ import (
 
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/freeze"
+	"sandbar/guest-agent/internal/output"
 	"sandbar/guest-agent/internal/reaper"
 )
 
@@ -147,7 +148,7 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	job := newJob(id, request.outputLimit(), &r.config)
+	job := newJob(id, request, &r.config)
 	if program.failure != 0 {
 		job.fail(program.argv[0], program.failure, failureText(program.failure))
 		return job, nil
@@ -183,28 +184,40 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 	if err == nil {
 		run := &running{Job: job, process: r.config.Reaper, group: group, pumps: pumps, timeout: timeout}
 		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
-			go pumps[0].run()
-			go pumps[1].run()
+			for _, p := range pumps {
+				go p.run()
+			}
 			go run.supervise(r.background, r.abandoned)
 			return nil
 		}
 	}
 	group.remove()
 	for _, p := range pumps {
-		if p != nil {
-			_ = p.pipe.Close() // nothing was ever written to it
-		}
+		_ = p.pipe.Close() // nothing was ever written to it
 	}
 	return err
 }
 
-func (r *Registry) openStdio(job *Job, files *stdio, stdin []byte) (pumps [2]*pump, err error) {
+// openStdio opens what the process reads and writes, and returns a pump for each pipe that it writes to, also on an error.
+func (r *Registry) openStdio(job *Job, files *stdio, stdin []byte) (pumps []*pump, err error) {
 	if files[0], err = openInput(stdin); err != nil {
+		return nil, err
+	}
+	open := func(buffer *output.Buffer) (*os.File, error) {
+		p, writer, err := newPump(buffer, r.config.Gate, &job.changed, &job.freed)
+		if err == nil {
+			pumps = append(pumps, p)
+		}
+		return writer, err
+	}
+	if files[1], err = open(job.stdout); err != nil {
 		return pumps, err
 	}
-	if pumps[0], files[1], err = newPump(job.stdout, r.config.Gate, &job.changed, &job.freed); err != nil {
-		return pumps, err
+	if job.merged {
+		files[2] = files[1] // one pipe keeps the order in which both were written
+		job.stderr.Seal()
+		return pumps, nil
 	}
-	pumps[1], files[2], err = newPump(job.stderr, r.config.Gate, &job.changed, &job.freed)
+	files[2], err = open(job.stderr)
 	return pumps, err
 }

@@ -20,6 +20,7 @@ type Request struct {
 	Stdin          []byte            `json:"stdin"`
 	TimeoutSec     float64           `json:"timeout_sec"`
 	MaxOutputBytes *int64            `json:"max_output_bytes"`
+	MergeOutput    bool              `json:"merge_output"`
 }
 
 // ParseRequest reads the JSON of a request and checks all that can be checked without looking at the machine.
@@ -68,10 +69,22 @@ const maxTimeoutSec = 366 * 24 * 3600
 
 // argv returns the words of the program to run.
 func (r *Request) argv() []string {
-	if r.Command != nil {
+	switch {
+	case r.Command == nil:
+		return r.Argv
+	case r.script() != nil:
+		return []string{"/bin/sh", "-c", runScript}
+	default:
 		return []string{"/bin/sh", "-c", *r.Command}
 	}
-	return r.Argv
+}
+
+// script returns the command if it is too long to be an argument, else nothing.
+func (r *Request) script() []byte {
+	if r.Command == nil || len(*r.Command) <= maxArgument {
+		return nil
+	}
+	return []byte(*r.Command)
 }
 
 func (r *Request) outputLimit() int64 {

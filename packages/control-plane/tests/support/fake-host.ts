@@ -512,7 +512,7 @@ export class FakeHost {
   #startJob(machineId: string, jobId: string, { command = '', generation }: StartJob): JobReport {
     const machine = this.#machine(machineId);
     if (machine.report.status !== 'running') throw new ServiceError('conflict', 'The machine is not running.');
-    if (generation < machine.bootGeneration)
+    if (!(generation >= machine.bootGeneration))
       throw new ServiceError(
         'conflict',
         'The machine was stopped or changed since the command was sent. Send it again.',
