@@ -78,6 +78,12 @@ describe('host agent jobs', () => {
     assert.equal(told.length, 2);
   });
 
+  it('the guest is told all of a job but the generation, which is between the control plane and the host', async () => {
+    const job = { argv: ['a', 'b'], merge_output: true, env: { A: 'b' }, stdin: 'aGk=', timeout_sec: 7 };
+    await machine.startJob('job-1', { ...job, generation: 1 });
+    assert.deepEqual(vm.jobs.get('job-1')?.spec, job);
+  });
+
   it('a start that comes late, after the machine was stopped and started, is a conflict and starts nothing', async () => {
     await host.registry.ensure(ID, { generation: 2, desired: 'stopped', spec: SPEC });
     await host.registry.ensure(ID, { generation: 3, desired: 'running', spec: SPEC });

@@ -13,8 +13,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
-import { waitForOperation } from '../operations/wait.ts';
-import { isGone, readPageOfOutput, toPage } from './output.ts';
+import { checkArgv } from './check.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 import { type Admission, admitJob, forgetJob } from './store.ts';
@@ -34,6 +33,7 @@ export async function createExec(
   { waitMs, signal }: Waiting,
 ): Promise<ExecStarted> {
   checkStdin(body.stdin ?? '');
+  checkArgv(body.argv);
   const { exec_id, ...rest } = body;
   const timeoutSec = body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault;
   const { exec, machine } = await admitJob(app, {

@@ -17,7 +17,15 @@ import {
 import { basename, dirname } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
-import type { Guest, GuestIdentity, GuestJob, JobFrame, StreamOffsets, VolumeMount } from '../../src/guest/guest.ts';
+import type {
+  Guest,
+  GuestIdentity,
+  GuestJob,
+  JobFrame,
+  JobSpec,
+  StreamOffsets,
+  VolumeMount,
+} from '../../src/guest/guest.ts';
 import type {
   Hypervisor,
   HypervisorInventory,
@@ -424,10 +432,16 @@ export class FakeVm implements Vm {
 
 /** A job whose output and end the test decides. */
 export class FakeJob {
+  /** What the guest was asked to run. */
+  readonly spec: JobSpec;
   readonly changes = new EventEmitter<{ change: [] }>().setMaxListeners(0);
   readonly output: Record<OutputStream, Buffer> = { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) };
   end: GuestJob | undefined;
   acknowledged: StreamOffsets = { stdout: 0, stderr: 0 };
+
+  constructor(spec: JobSpec) {
+    this.spec = spec;
+  }
 
   print(stream: OutputStream, text: string): void {
     this.output[stream] = Buffer.concat([this.output[stream], Buffer.from(text)]);
@@ -558,9 +572,9 @@ export class FakeGuest implements Guest {
     return Promise.race([work, this.closed.then(() => Promise.reject(new Error('the session is over')))]);
   }
 
-  async startJob(jobId: string): Promise<AsyncIterable<JobFrame>> {
+  async startJob(jobId: string, spec: JobSpec): Promise<AsyncIterable<JobFrame>> {
     this.#over.signal.throwIfAborted();
-    if (!this.#vm.jobs.has(jobId)) this.#vm.jobs.set(jobId, new FakeJob());
+    if (!this.#vm.jobs.has(jobId)) this.#vm.jobs.set(jobId, new FakeJob(spec));
     this.#hypervisor.fault('startJob');
     return this.followJob(jobId, { stdout: 0, stderr: 0 });
   }
