@@ -67,7 +67,22 @@ describe('image recipe', () => {
     await assert.rejects(readImageRecipe(folder, 'child'), /test\/image\.json needs nothing.* in "extends"/);
   });
 
+  test('one without a stack of its own is refused, and does not take the place of the one that it extends', async () => {
+    await mkdir(path.join(folder, 'child'), { recursive: true });
+    await write(valid);
+    for (const [stack, needed] of [
+      [undefined, 'a text'],
+      ['test', '"child", the name of its folder,'],
+    ] as const) {
+      const child = { stack, description: 'Another', extends: 'test', packages: [] };
+      await writeFile(path.join(folder, 'child', 'image.json'), JSON.stringify(child));
+      const message = `The image recipe ${folder}/child/image.json needs ${needed} in "stack"`;
+      await assert.rejects(readImageRecipe(folder, 'child'), { name: 'ImageError', message });
+    }
+  });
+
   const wrong: [string, object][] = [
+    ['stack', { ...valid, stack: undefined }],
     ['description', { ...valid, description: '' }],
     ['packages', { ...valid, packages: ['bash', '--option'] }],
     ['packages', { ...valid, packages: ['../../etc'] }],

@@ -41,7 +41,8 @@ export const DEFAULT_MIRROR = 'http://deb.debian.org/debian';
 
 /**
  * Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. A recipe that
- * `extends` another has that one's packages and files besides its own, and its fields where it does not say.
+ * `extends` another has that one's packages and files besides its own, and its fields where it does not say. Only its `stack`
+ * is never taken from there: the image would take the place of the other one.
  */
 export async function readImageRecipe(recipesDir: string, stack: string): Promise<ImageRecipe> {
   const folder = path.join(recipesDir, stack);
@@ -54,7 +55,7 @@ export async function readImageRecipe(recipesDir: string, stack: string): Promis
   return {
     folder,
     parentFolder,
-    stack: fields.name('stack'),
+    stack: own.folderName('stack'),
     description: fields.text('description'),
     isDefault: fields.optional('default', 'boolean') ?? false,
     revision: fields.text('revision'),
@@ -145,6 +146,13 @@ class RecipeFields {
     const value = this.text(field);
     if (isName(value)) return value;
     throw this.#wrong(field, 'a name in lower case');
+  }
+
+  /** The name of the folder that the recipe is in, by which an image is asked for. */
+  folderName(field: string): string {
+    const folder = path.basename(path.dirname(this.#file));
+    if (this.name(field) === folder) return folder;
+    throw this.#wrong(field, `"${folder}", the name of its folder,`);
   }
 
   names(field: string): string[] {

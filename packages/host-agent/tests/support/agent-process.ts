@@ -106,7 +106,6 @@ export class AgentProcess {
       memory_mb: 256,
       rootfs_size_gb: 2,
       stack: 'base',
-      private_ip: this.#address(id),
       hostname: 'machine',
       ...size,
     };
@@ -175,11 +174,5 @@ export class AgentProcess {
   /** Whether a template was made since the log began. */
   hasTemplate(): boolean {
     return this.log().includes('template made');
-  }
-
-  /** A different one for each of the last two digits of an id. */
-  #address(id: string): string {
-    const subnet = /"subnet":"(\d+\.\d+)\./.exec(readFileSync(this.paths.hostState, 'utf8'))?.[1];
-    return `${subnet}.0.${10 + Number.parseInt(id.slice(-2), 16)}`;
   }
 }
