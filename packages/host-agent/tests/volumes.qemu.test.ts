@@ -2,7 +2,7 @@
 // whatever was killed. As root, with the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readdirSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -16,7 +16,6 @@ import { AgentProcess } from './support/agent-process.ts';
 const A = '019a0000-0000-7000-8000-00000000000a';
 const B = '019a0000-0000-7000-8000-00000000000b';
 const C = '019a0000-0000-7000-8000-00000000000c';
-const volumeId = (number: number) => `019a0000-0000-7000-8000-0000000000d${number}`;
 
 describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 300_000 }, () => {
   const agent = new AgentProcess();
@@ -28,8 +27,9 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   after(() => agent.close());
 
   const at = (volume_id: string, mount_path = '/data'): MachineVolume => ({ volume_id, mount_path });
-  const newVolume = async (number: number) => {
-    const id = volumeId(number);
+  /** The id of a volume is never used again, as in the control plane. */
+  const newVolume = async () => {
+    const id = randomUUID();
     await agent.done<HostVolume>('PUT', `/v1/volumes/${id}`, { size_gb: 5 });
     return id;
   };
@@ -61,7 +61,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
     (await agent.exec(machine, `sha256sum < ${path}`)).split(' ')[0];
 
   it('are mounted in a machine that runs, are its own alone, and are given back clean', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     const uid = statSync(`/proc/${agent.pidOf(A)}`).uid;
     assert.ok(uid > 0x7000_0000);
@@ -92,11 +92,11 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('all eight, one inside another, are there again after a stop, a start and a reboot of the guest', async () => {
-    const ids = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map(newVolume));
+    const ids = await Promise.all(Array.from({ length: 8 }, newVolume));
     const nested = ids.map((id, index) => at(id, `/v${'/in'.repeat(index)}`)).reverse();
     await agent.run(A, nested);
     for (const [index] of ids.entries()) await agent.exec(A, `echo ${index} > /v${'/in'.repeat(index)}/who`);
-    const ninth = await agent.ensure(A, 'running', [...nested, at(volumeId(9), '/ninth')]);
+    const ninth = await agent.ensure(A, 'running', [...nested, at(randomUUID(), '/ninth')]);
     assert.equal(ninth.status, 400);
     const check = async () => {
       const all = ids.map((_, index) => `/v${'/in'.repeat(index)}/who`).join(' ');
@@ -122,7 +122,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('that are busy stay, and the refusal names what holds them', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     await agent.begin(A, 'cd /data && exec sleep 600');
     while (!(await agent.exec(A, 'ls -l /proc/[0-9]*/cwd 2>/dev/null')).includes('-> /data\n')) await delay(20);
@@ -137,7 +137,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('whose place is taken by a file are refused while it runs, and fail a start that says so', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.exec(A, 'echo a file > /place; sync');
     const hot = await agent.ensure(A, 'running', [at(id, '/place')]);
     assert.ok(hot.status === 400 || hot.status === 409, JSON.stringify(hot));
@@ -155,7 +155,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('keep what was synced when QEMU is killed, for the next machine that has them', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     const hashes: (string | undefined)[] = [];
     for (let n = 0; n < 3; n++) hashes.push(await write(A, `/data/${n}`));
@@ -172,7 +172,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('keep what a machine wrote and did not sync when the machine is destroyed', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(C, [at(id)]);
     await agent.exec(C, 'seq 100000 > /data/file');
     await agent.destroy(C);
@@ -183,8 +183,8 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
     await agent.done('DELETE', `/v1/volumes/${id}`);
   });
 
-  it('an agent that is killed anywhere in an attach or a detach is followed by one that ends in what is wanted (CTL-2)', async () => {
-    const id = await newVolume(0);
+  it('CTL-2: an agent that is killed anywhere in an attach or a detach is followed by one that ends in what is wanted', async () => {
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     const hash = await write(A, '/data/file');
     let isAttached = true;
@@ -210,7 +210,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('half a disk in QEMU, and a link that was left, are taken out by the next agent', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     await agent.exec(A, 'sync; umount /data');
     await agent.kill();
@@ -229,7 +229,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 
   it('return to the host what the guest trims', async () => {
-    const id = await newVolume(0);
+    const id = await newVolume();
     await agent.run(A, [at(id)]);
     await agent.exec(A, 'head -c 50M /dev/urandom > /data/big; sync');
     const blocks = () => statSync(diskOf(id)).blocks / 2048;
