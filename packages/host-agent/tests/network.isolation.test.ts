@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -491,7 +491,25 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(next.heard('late-answer'), false);
     });
 
-    it('connections that a killed agent did not clear away are gone when the next one starts (NET-5)', async () => {
+    it('NET-5: a detach that failed half-way forgets the connections when it is repeated', async () => {
+      await start();
+      const machine = await machineWith(A, IP_A);
+      assert.equal(await machine.run(udpScript(Outside.address, UDP_PORT)), 'answer');
+      const remembered = () => must('sh', ['-c', `conntrack -L --orig-src ${IP_A} 2>/dev/null || true`]);
+      const { PATH } = process.env;
+      writeFileSync(join(home, 'conntrack'), '#!/bin/sh\necho a broken tool >&2; exit 1', { mode: 0o755 });
+      try {
+        process.env.PATH = `${home}:${PATH}`;
+        await assert.rejects(network.detach(A), /a broken tool/);
+      } finally {
+        process.env.PATH = PATH;
+      }
+      assert.notEqual(remembered(), '');
+      await network.detach(A);
+      assert.equal(remembered(), '');
+    });
+
+    it('NET-5: connections that a killed agent did not clear away are gone when the next one starts', async () => {
       await start();
       const old = await machineWith(A, IP_A);
       const kept = await machineWith(B, IP_B);

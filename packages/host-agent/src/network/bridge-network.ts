@@ -1,6 +1,6 @@
-// Networking as root: a bridge with the gateway's address, an isolated port of it for each VM, and nftables tables of
-// our own that say who may speak and what may be reached. All of it is named after the data directory, so two services
-// never share any; all of it stays when the agent dies, and is replaced as a whole when the next one starts.
+// The network of a host with root: a bridge with the gateway's address, an isolated port of it for each VM, and our own nftables
+// tables that decide which address a VM may use and what it may reach. Everything is named after the data directory, so two
+// services never share it. It stays when the agent dies; the next agent replaces the rules in one transaction.
 import { writeFileSync } from 'node:fs';
 import type { Nic } from '../hypervisor/driver.ts';
 import { uidRange } from '../jail/uid-pool.ts';
@@ -22,7 +22,7 @@ export type BridgeOptions = {
   rateMbit: number | undefined;
 };
 
-/** Who may open a tap when its VM has no user of its own. */
+/** The user that may open a tap when its VM has no user of its own. */
 const ROOT = 0;
 
 export class BridgeNetwork implements HostNetwork {
@@ -34,6 +34,8 @@ export class BridgeNetwork implements HostNetwork {
   readonly mtu = uplinkMtu();
   readonly #names: NetworkNames;
   readonly #firewall: Firewall;
+  /** Address by tap, of VMs whose detach has begun and not ended: a repeated detach has to know it. */
+  readonly #detaching = new Map<string, string>();
   #relay: DnsRelay | undefined;
 
   private constructor(names: NetworkNames, subnet: Subnet, firewall: Firewall, relay: DnsRelay) {
@@ -47,8 +49,8 @@ export class BridgeNetwork implements HostNetwork {
   }
 
   /**
-   * Makes the bridge, its rules and its name relay, or takes over the ones that stand; machines in `options.assigned` do
-   * not notice. `upstreams`: name servers that answer for real.
+   * Makes the bridge, its rules and its name relay, or takes over existing ones without an interruption for the machines in
+   * `options.assigned`. `upstreams`: the name servers that the relay asks.
    */
   static async create(
     home: string,
@@ -88,10 +90,13 @@ export class BridgeNetwork implements HostNetwork {
 
   async detach(vmId: string): Promise<void> {
     const tap = tapOf(vmId);
-    // In this order: once nothing passes, nothing new is remembered.
-    const address = await this.#firewall.release(tap);
+    const address = this.#firewall.addressOf(tap) ?? this.#detaching.get(tap);
+    if (address !== undefined) this.#detaching.set(tap, address);
+    // First the rules: when nothing passes any more, the host remembers no new connections.
+    await this.#firewall.release(tap);
     await removePort(tap, this.#names.bridge, address);
     if (address !== undefined) await forgetConnections(address);
+    this.#detaching.delete(tap);
   }
 
   async listVmIds(): Promise<string[]> {
@@ -110,7 +115,7 @@ export class BridgeNetwork implements HostNetwork {
   }
 }
 
-/** The bridge keeps a MAC of its own: otherwise it takes one from its ports, and machines would lose their gateway. */
+/** Gives the bridge a fixed MAC. Otherwise it has that of one of its ports, and machines lose their gateway when it changes. */
 async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
   if (!linkExists(bridge)) await ipBatch([`link add name ${bridge} type bridge mcast_snooping 0`]);
   // Without this a machine could reach the host through the bridge's link-local address.
@@ -123,7 +128,7 @@ async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
   writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
 }
 
-/** An agent that died while it removed a machine may have left connections of an address that is free now. */
+/** Forgets the connections of addresses that no machine has now. An agent that died while it removed a machine leaves such. */
 async function forgetDeparted(subnet: string, present: ReadonlySet<string>): Promise<void> {
   const departed = [...(await rememberedAddresses(subnet))].filter((address) => !present.has(address));
   for (const address of departed) await forgetConnections(address);

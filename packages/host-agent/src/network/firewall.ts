@@ -1,13 +1,13 @@
-// Brings the packet filter to what it should say. Memory holds what is wanted; a transaction writes the difference to
-// what was written, and when that fails for any reason (another's transaction, tables flushed by the host's owner), the
-// tables are written whole. So the filter cannot drift, and nothing here depends on how a change failed.
+// Keeps the packet filter of the kernel as it should be. The wanted rules are in memory. A change writes only the difference to
+// what was written before. When that fails, for example because the host's owner flushed the tables, all tables are written
+// anew. So the filter always ends up right, whatever made a change fail.
 import { runCommand } from '../run-command.ts';
 import { NftSession } from './nft-session.ts';
 import { type Assigned, additions, type RuleOptions, removals, wholeTables, withoutTables } from './rules.ts';
 
-/** Transactions of others can make ours fail; they are over at once. */
+/** Transactions of other programs can make ours fail. They are short, so a few attempts are enough. */
 const WHOLE_ATTEMPTS = 3;
-/** A line editor reads what a session is told, so lines stay short. */
+/** nft reads the commands of a session through a line editor, so the lines must stay short. */
 const MAX_SESSION_ADDITIONS = 8;
 
 export class Firewall {
@@ -44,12 +44,15 @@ export class Firewall {
     return [...(before !== undefined && before !== ip ? [before] : []), ...(others.length > 0 ? [ip] : [])];
   }
 
-  /** Takes the word from `tap`. Returns the address that it had. */
-  async release(tap: string): Promise<string | undefined> {
-    const address = this.#wanted.get(tap);
+  /** The address that `tap` may speak as. */
+  addressOf(tap: string): string | undefined {
+    return this.#wanted.get(tap);
+  }
+
+  /** Drops all traffic of `tap`; resolves when the kernel has it. */
+  async release(tap: string): Promise<void> {
     this.#wanted.delete(tap);
     await this.#settle();
-    return address;
   }
 
   /** Taps that may speak, as the kernel has it. */
@@ -67,7 +70,7 @@ export class Firewall {
     await nft(withoutTables(this.#options.table));
   }
 
-  /** One transaction at a time: what is changed while one runs goes into the next, with all others that wait. */
+  /** Runs one transaction at a time. All changes that are made while one runs go into the next one together. */
   #settle(): Promise<void> {
     this.#next ??= this.#running.then(() => {
       this.#next = undefined;
@@ -114,7 +117,7 @@ export class Firewall {
   }
 }
 
-/** The entries of `all` that `others` has not, or has otherwise. */
+/** The entries of `all` that are missing in `others` or different there. */
 function without(all: Assigned, others: Assigned): Assigned {
   return new Map([...all].filter(([tap, ip]) => others.get(tap) !== ip));
 }
