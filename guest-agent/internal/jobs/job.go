@@ -1,10 +1,11 @@
-// A job has one goroutine that owns its process from start to end, and a pump for each output stream:
+// A job has one goroutine that owns its process from start to end, and a pump for each pipe of output:
 //
 //	running --main process exits--> drain pipes -----------------------------> exited
 //	   |---cancel----> TERM to all, 5 s, KILL, group empty, drain pipes ------> canceled
 //	   '---time-out--> the same ----------------------------------------------> timed_out
 //
-// A machine that becomes another lets its running jobs go: nobody owns their processes then, and what they say is dropped.
+// When a machine becomes another one (after a memory snapshot), it lets go of its running jobs: their processes live on, no
+// goroutine owns them any more, and their output is dropped.
 
 package jobs
 
@@ -22,7 +23,7 @@ import (
 // killGrace is what processes get between TERM and KILL.
 const killGrace = 5 * time.Second
 
-// State is where a job is in its life.
+// State is the state of a job.
 type State string
 
 // All states. Every state but the first is an end.
@@ -33,7 +34,7 @@ const (
 	TimedOut State = "timed_out"
 )
 
-// Status is what the host is told about a job. The byte counts are of the output kept, up to the limit.
+// Status is what the host is told about a job. The byte counts are of the output that was kept, up to the limit.
 type Status struct {
 	ID             string  `json:"id"`
 	State          State   `json:"status"`
@@ -52,14 +53,14 @@ type Job struct {
 	started time.Time
 	stdout  *output.Buffer
 	stderr  *output.Buffer
-	merged  bool // what goes to the standard error is in stdout
+	merged  bool // the standard error goes to stdout as well
 
 	changed event // output was added or the job ended
 	freed   event // output was acknowledged
 
 	cancelOnce sync.Once
 	canceled   chan struct{}
-	letGo      chan struct{} // closed when the job is not the machine's any more
+	letGo      chan struct{} // closed when the machine lets go of the job
 
 	mu       sync.Mutex
 	state    State
@@ -94,10 +95,10 @@ func (j *Job) Stderr() *output.Buffer { return j.stderr }
 // Cancel asks for the end of every process of the job. It does not wait, and does nothing to an ended job.
 func (j *Job) Cancel() { j.cancelOnce.Do(func() { close(j.canceled) }) }
 
-// LetGo returns a channel that is closed when the job is not the machine's any more.
+// LetGo returns a channel that is closed when the machine lets go of the job.
 func (j *Job) LetGo() <-chan struct{} { return j.letGo }
 
-// release lets go of the job. Its pumps read on, so that its processes neither block nor die of their output.
+// release lets go of the job. Its pumps read on, so that its processes neither block on a full pipe nor die of a closed one.
 func (j *Job) release() {
 	close(j.letGo)
 	j.stdout.Drop()
@@ -105,7 +106,7 @@ func (j *Job) release() {
 	j.freed.fire()
 }
 
-// Acknowledge gives up the output below the offsets.
+// Acknowledge frees the output below the offsets, which the host has.
 func (j *Job) Acknowledge(stdout, stderr int64) error {
 	defer j.freed.fire()
 	if err := j.stdout.Acknowledge(stdout); err != nil {
@@ -146,7 +147,7 @@ func (j *Job) Status() Status {
 	return status
 }
 
-// running is what the supervisor of a started job needs beside the job.
+// running is a started job with what its supervisor needs.
 type running struct {
 	*Job
 	process processOwner
@@ -162,8 +163,8 @@ type processOwner interface {
 	Signal(pid int, sig syscall.Signal) error
 }
 
-// supervise follows the job to its end, which is not told once the jobs are abandoned. One that is let go keeps its group
-// for as long as somebody is in it.
+// supervise waits for the end of the job and records it. It records nothing when the jobs were abandoned before. When the job
+// was let go, it removes the job's control group as soon as the group is empty.
 func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	state, status := r.awaitEnd()
 	select {
@@ -204,7 +205,7 @@ func (r *running) awaitEnd() (State, syscall.WaitStatus) {
 	}
 }
 
-// terminate ends every process of the group, and the main process also if it left the group, which root can do.
+// terminate ends every process of the group, and the main process even when that has left the group, as root can.
 func (r *running) terminate() syscall.WaitStatus {
 	deadline := time.Now().Add(killGrace)
 	if reached := r.group.signal(syscall.SIGTERM); !reached[r.pid] {
@@ -238,13 +239,13 @@ func (j *Job) finish(state State, status syscall.WaitStatus) {
 	j.changed.fire()
 }
 
-// fail ends a job whose program could not be run, as a shell would report it.
+// fail ends a job whose program could not be run, with the exit code and the kind of message that a shell would give.
 func (j *Job) fail(name string, exitCode int, text string) {
 	stream := j.stderr
 	if j.merged {
 		stream = j.stdout
 	}
-	_, _ = stream.Append([]byte("sandbar: " + name + ": " + text + "\n")) // an empty stream has room
+	_, _ = stream.Append([]byte("sandbar: " + name + ": " + text + "\n")) // cannot fail: the stream is empty
 	stream.Seal()
 	j.finish(Exited, syscall.WaitStatus(exitCode<<8))
 }

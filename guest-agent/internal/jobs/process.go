@@ -12,14 +12,14 @@ import (
 	"sandbar/guest-agent/internal/reaper"
 )
 
-// program is a request resolved against the machine: all that a fork needs.
+// program is all that a fork needs: a request whose user, folder and program were looked up in the machine.
 type program struct {
 	path    string
 	argv    []string
 	env     []string
 	cwd     string
 	account account
-	script  []byte // what the shell reads instead of an argument, if anything
+	script  []byte // a command that is too long to be an argument, else nothing
 	failure int    // exit code of a program that cannot be run, else 0
 }
 
@@ -40,8 +40,8 @@ func resolve(request *Request) (*program, error) {
 // stdio is what becomes descriptors 0, 1 and 2 of a process. The last two may be the same file.
 type stdio [3]*os.File
 
-// openInput returns a file that reads as content and then ends. It waits for nobody: what a pipe does not hold
-// follows as the job reads, and is forgotten if it never does.
+// openInput returns a file that reads as content and then ends. It does not wait for the job to read: what does not fit into the
+// pipe at once is written in the background, and dropped if the job never reads it.
 func openInput(content []byte) (*os.File, error) {
 	if len(content) == 0 {
 		return os.OpenFile(os.DevNull, os.O_RDONLY, 0)
@@ -69,12 +69,12 @@ func openInput(content []byte) (*os.File, error) {
 func (s *stdio) close() {
 	for _, file := range s {
 		if file != nil {
-			_ = file.Close() // an end of a pipe has nothing left to lose
+			_ = file.Close() // fails for a file that is here twice
 		}
 	}
 }
 
-// own makes the account the owner of its pipes, so that it may open /dev/stdin and the like.
+// own makes the account the owner of the pipes, so that programs may open /dev/stdin, /dev/stdout and /dev/stderr.
 func (s *stdio) own(who *account) error {
 	if who.uid == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (s *stdio) own(who *account) error {
 	return nil
 }
 
-// start forks the program into the group, in a session of its own.
+// start runs the program in the control group and in a session of its own.
 func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-chan syscall.WaitStatus, error) {
 	if err := files.own(&p.account); err != nil {
 		return 0, nil, err
@@ -106,7 +106,7 @@ func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-
 			return 0, nil, err
 		}
 		defer script.Close()
-		descriptors = append(descriptors, script.Fd()) // scriptDescriptor
+		descriptors = append(descriptors, script.Fd()) // becomes scriptDescriptor
 	}
 	attributes := syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
 	if !p.account.isPlainRoot() {
@@ -134,7 +134,7 @@ type execError struct{ cause error }
 func (e execError) Error() string { return "exec: " + e.cause.Error() }
 func (e execError) Unwrap() error { return e.cause }
 
-// execFailure translates an error of exec into what a shell would make of it. Other errors are the machine's own.
+// execFailure returns the exit code and text that a shell would give for an error of exec. ok is false for errors of other kinds.
 func execFailure(err error) (exitCode int, text string, ok bool) {
 	var failed execError
 	if !errors.As(err, &failed) {

@@ -1,5 +1,5 @@
-// Package jobs runs commands in the machine and keeps their output and end until the host has both, whatever
-// happens to the host's connection meanwhile.
+// Package jobs runs commands in the machine. It keeps their output and the way they ended until the host has both, also when
+// the connection with the host breaks.
 package jobs
 
 import (
@@ -16,10 +16,10 @@ import (
 	"sandbar/guest-agent/internal/reaper"
 )
 
-// Config is where the jobs of a registry live.
+// Config is what a registry needs from its machine.
 type Config struct {
 	CgroupDirectory string // on a cgroup2 file system; made if missing
-	SpillDirectory  string // made at need
+	SpillDirectory  string // for output that memory does not hold; made at need
 	Reaper          *reaper.Reaper
 	Gate            *freeze.Gate // of the file system that the spill directory is on
 }
@@ -51,8 +51,8 @@ func NewRegistry(config Config) (*Registry, error) {
 	}, nil
 }
 
-// Put starts the job unless there is one of that id, and returns the one that there is now. On an error there is
-// no new job.
+// Put starts a job and returns it. If there is a job of that id already, it returns that one and starts nothing. On an error
+// there is no new job.
 func (r *Registry) Put(id string, request *Request) (job *Job, created bool, err error) {
 	r.starting.Lock()
 	defer r.starting.Unlock()
@@ -118,8 +118,8 @@ func (r *Registry) DeleteAll() error {
 	return nil
 }
 
-// LetGo forgets every job and leaves its processes to themselves: they live on in what is another machine now, their time
-// limit does not count any more, and what they print is dropped. Their ids are free.
+// LetGo forgets every job, because the machine has become another one. Their processes live on without a time limit, what they
+// print is dropped, and their ids can be used again.
 func (r *Registry) LetGo() {
 	r.starting.Lock()
 	defer r.starting.Unlock()
@@ -131,11 +131,11 @@ func (r *Registry) LetGo() {
 	clear(r.jobs)
 }
 
-// Abandon says that the machine ends under its jobs: from now on none of them ends of itself, so none is told to
-// have. To the host they are lost.
+// Abandon is called when the machine powers off. It is the power-off that ends the jobs then, so their end is not recorded, and
+// the host reports them as lost.
 func (r *Registry) Abandon() { r.abandonOnce.Do(func() { close(r.abandoned) }) }
 
-// Close gives up all output, so that no file of the agent keeps the disk from being unmounted.
+// Close drops all output, so that no open file of the agent keeps the disk from being unmounted.
 func (r *Registry) Close() {
 	for _, job := range r.List() {
 		job.close()
@@ -171,7 +171,7 @@ func failureText(exitCode int) string {
 	return "permission denied"
 }
 
-// launch starts the process with its pipes and control group. An error of exec itself is returned bare.
+// launch starts the process with its pipes and control group. An error of exec is returned as it is, for execFailure.
 func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
 	group, directory, err := makeCgroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
 	if err != nil {

@@ -64,7 +64,7 @@ func (r *Request) check() error {
 	return nil
 }
 
-// maxTimeoutSec keeps the time-out far from the range of the clock: a year.
+// maxTimeoutSec is a year, which keeps the time-out far from an overflow of time.Duration.
 const maxTimeoutSec = 366 * 24 * 3600
 
 // argv returns the words of the program to run.
@@ -98,7 +98,7 @@ func hasNull(s string) bool { return strings.IndexByte(s, 0) >= 0 }
 
 func invalid(detail string) error { return fault.New(fault.Validation, detail) }
 
-// ValidID reports whether id may name a job: it becomes part of a path.
+// ValidID reports whether id may name a job. An id becomes part of a path, so it may hold few characters.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false

@@ -1,5 +1,5 @@
-// A command that is longer than an argument of a program can be reaches its shell as a file. The file has no name, so no
-// other user finds it and nothing has to remove it: its memory is free when the shell has read it.
+// A command can be longer than the kernel allows an argument to be. Such a command is written to a file in memory, which the
+// shell reads. The file has no name, so no other user finds it, and the kernel frees it when the shell has closed it.
 
 package jobs
 
@@ -18,8 +18,8 @@ const (
 	// runScript makes the shell read the file as it would read the text after -c: $0 is /bin/sh, there are no positional
 	// parameters, and standard input is the job's own.
 	runScript = ". /proc/self/fd/3"
-	// closeScript is put before the command, on its first line, so that line numbers stay. The shell has the file open under
-	// a number of its own by then, and no program of the job inherits it.
+	// closeScript is put before the command, so that no program of the job inherits the descriptor. The shell reads the file
+	// through another descriptor, which it opened itself. It is on the command's first line, so line numbers stay the same.
 	closeScript = "exec 3<&-; "
 )
 

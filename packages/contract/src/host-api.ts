@@ -1,6 +1,6 @@
-// The host API: what the control plane asks of a host agent, over a Unix socket on one machine. A call that changes a
-// machine says which state it should have and carries the machine's generation, a number that grows with each change.
-// So calls may be repeated: one that arrives twice, or after a call of a newer generation, changes nothing.
+// The host API: what the control plane asks of a host agent, over a Unix socket on one machine.
+// Every call says what should be, names the machine and its generation, and may be repeated. A call that arrives twice, or
+// after one with a newer generation, changes nothing.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './exec.ts';
 import { Nullable, OneOf, Uuid } from './fields.ts';
@@ -41,18 +41,24 @@ export type MachineVolume = Static<typeof MachineVolume>;
 
 export const EnsureMachine = Type.Object(
   {
-    generation: Type.Integer({ minimum: 1, description: 'Grows with every change of mind; an older one is a 409.' }),
+    generation: Type.Integer({
+      minimum: 1,
+      description: 'Grows with every change of what is wanted; an older one is a 409.',
+    }),
     desired: OneOf(['running', 'stopped']),
     spec: MachineSpec,
     volumes: Type.Optional(
       Type.Array(MachineVolume, {
         maxItems: VOLUME_BOUNDS.perMachine,
         default: [],
-        description: 'All that it is to have: a running machine gets and loses volumes at once. A busy one is a 409.',
+        description:
+          'All volumes that the machine should have. A running machine gets and loses them at once; a busy volume is a 409.',
       }),
     ),
     restore_snapshot_id: Type.Optional(
-      Uuid('The root disk goes back to this snapshot first, once a generation; what runs from it is ended.'),
+      Uuid(
+        'The root disk first goes back to this snapshot, once for each generation. A running machine is ended for it.',
+      ),
     ),
   },
   { additionalProperties: false },
@@ -85,7 +91,7 @@ export type JobReport = Static<typeof JobReport>;
 
 export const StartJob = Type.Object(
   {
-    // Its id is in the path, and its name is for people.
+    // The host needs neither: the id of the job is in the path, and its name is a label for people.
     ...Type.Omit(ExecCreate, ['exec_id', 'name']).properties,
     merge_output: Type.Optional(
       Type.Boolean({ default: false, description: 'Put stderr into stdout, in the order in which it was written.' }),
@@ -93,7 +99,8 @@ export const StartJob = Type.Object(
     timeout_sec: Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax }),
     generation: Type.Integer({
       minimum: 1,
-      description: "The machine's. One from before the present boot is a 409, so a late call starts nothing in it.",
+      description:
+        "The machine's. One from before its present boot is a 409, so that a late call starts nothing in the next boot.",
     }),
   },
   { additionalProperties: false },
@@ -122,9 +129,9 @@ export const HostInfo = Type.Object({
 export type HostInfo = Static<typeof HostInfo>;
 
 /**
- * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine and one `synced`. After that come
- * changes as they happen, and a `heartbeat` every 5 seconds. The stream does not repeat the end of a job that ended
- * while the control plane was not connected: the control plane asks for such a job by its id.
+ * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine, then one `synced`, then changes
+ * as they happen, with a `heartbeat` every 5 seconds. The stream does not repeat the end of a job that ended while nobody
+ * listened: ask for that job by its id.
  */
 export const HostEvent = Type.Union([
   Type.Object({ type: Type.Literal('machine'), machine: MachineReport }),
@@ -134,10 +141,7 @@ export const HostEvent = Type.Union([
 ]);
 export type HostEvent = Static<typeof HostEvent>;
 
-/**
- * A page of output is sent as raw bytes in the body; these headers say where the next page begins and how much there
- * is.
- */
+/** A page of output is sent as raw bytes in the body. These headers say where in the stream it lies. */
 export const OUTPUT_HEADERS = {
   nextOffset: 'sandbar-next-offset',
   totalBytes: 'sandbar-total-bytes',
@@ -149,11 +153,11 @@ export const HostJobParams = Type.Object({ id: Uuid(), job_id: Uuid() });
 export const HostMachineDeleteQuery = Type.Object({
   generation: Type.Integer({ minimum: 1 }),
   keep_volume_id: Type.Optional(
-    Uuid('The root disk is not removed: it becomes this volume, after the guest had 10 s to power off.'),
+    Uuid('Keep the root disk: it becomes this volume, after the guest had 10 s to power off.'),
   ),
 });
 export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
-/** A volume of this host. It is listed only when its disk is complete and synced to storage. */
+/** A volume of this host, whose disk is complete and safe from a power cut. */
 export const HostVolume = Type.Object({
   volume_id: Uuid(),
   size_gb: Type.Integer(),
@@ -161,14 +165,14 @@ export const HostVolume = Type.Object({
 });
 export type HostVolume = Static<typeof HostVolume>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
-/** Makes a data volume. When it exists already, nothing changes. */
+/** Makes a data volume. Nothing happens when it exists already. */
 export const EnsureVolume = Type.Object(
   { size_gb: Type.Integer({ minimum: 1, maximum: VOLUME_BOUNDS.sizeGbMax }) },
   { additionalProperties: false },
 );
 export type EnsureVolume = Static<typeof EnsureVolume>;
 
-/** Takes a snapshot. When it exists already, nothing changes. */
+/** Takes a snapshot. Nothing happens when it exists already. */
 export const TakeSnapshot = Type.Object(
   {
     generation: Type.Integer({ minimum: 1, description: "The machine's; an older one is a 409." }),
@@ -178,7 +182,7 @@ export const TakeSnapshot = Type.Object(
 );
 export type TakeSnapshot = Static<typeof TakeSnapshot>;
 
-/** A snapshot of this host. It is listed only when all of its files are complete and synced to storage. */
+/** A snapshot of this host, whose files are all complete and safe from a power cut. */
 export const HostSnapshot = Type.Object({
   snapshot_id: Uuid(),
   machine_id: Uuid(),
@@ -199,13 +203,11 @@ export const HostFinding = Type.Object({
   kind: OneOf(HOST_FINDING_KINDS),
   subject: Type.String({ description: 'What it is, such as "QEMU process 1234" or a path.' }),
   detail: Type.String({ description: 'A sentence: why it should not be there, or is missing.' }),
-  fixable: Type.Boolean({ description: 'Whether mending ends it: it is certainly ours, or can be made again.' }),
+  fixable: Type.Boolean({ description: 'Whether the host can repair it: it is certainly ours, or can be made again.' }),
 });
 export type HostFinding = Static<typeof HostFinding>;
 
-/**
- * The differences that a host found between its records and its processes, files and rules, and the records themselves.
- */
+/** What a host finds when it compares itself with its records, and what the records say. */
 export const HostAudit = Type.Object({
   findings: Type.Array(HostFinding),
   machines: Type.Array(MachineReport),
@@ -214,7 +216,7 @@ export const HostAudit = Type.Object({
 });
 export type HostAudit = Static<typeof HostAudit>;
 
-/** The answer to a request to mend: what is still wrong, and what was mended (`fixed`). */
+/** The result of a repair: what is still wrong (`findings`), and what was put right (`fixed`). */
 export const HostAuditFix = Type.Object({ ...HostAudit.properties, fixed: Type.Array(HostFinding) });
 export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({
@@ -227,7 +229,7 @@ export const HostOutputQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
 
-/** The paths of all calls. */
+/** The paths of all operations. */
 export const HOST_PATHS = {
   host: '/v1/host',
   events: '/v1/events',

@@ -1,4 +1,4 @@
-// The host agent's process: one a host. It owns the VMs, their network and their disks, and outlives none of them.
+// The host agent: one process for each host. It owns the VMs, their networks and their disks, and VMs go on when it ends.
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -39,15 +39,15 @@ import { Templates } from './templates/templates.ts';
 import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
-/** QEMU's logs are looked at for their size at this pace. */
+/** How often the size of QEMU's logs is checked. */
 const LOG_TRIM_MS = 10_000;
 /** Anonymous memory of a paused clone of 1 GiB under emulation, MiB (bench/RESULTS.md). */
 const POOLED_CLONE_MB = 48;
-/** Clones of the usual shape that wait for the first machines. */
+/** How many clones of the default shape always wait in the pool. */
 const POOL_BASELINE = 2;
-/** Long enough for a create and its first commands, which take a tenth of it. */
+/** How long after a claim the pool is refilled, so that it does not slow down the create and its first commands (25 ms). */
 const FILL_AFTER_MS = 250;
-/** Layers that nobody stands on are looked for at this pace, besides after what may leave some. */
+/** How often unused layers are looked for, besides after every operation that may leave some. */
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
 
@@ -238,7 +238,7 @@ process.on('uncaughtException', (err) => {
 });
 main(log).catch((error: unknown) => {
   const reason = error instanceof Error ? error.message : String(error);
-  // The supervisor tells a person; without one the log has to.
+  // The supervisor shows the reason. Without a supervisor only the log can.
   if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
   log.fatal({ err: error }, reason);
   if (!process.send) process.exit(1);

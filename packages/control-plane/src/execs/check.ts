@@ -1,4 +1,4 @@
-// What no machine could run is refused before a place among the jobs is taken for it.
+// Refuses a job that no machine could run, before the job takes one of the places of its machine.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 /** The longest argument that Linux takes, in bytes: MAX_ARG_STRLEN (execve(2)) without the null byte at its end. */

@@ -1,5 +1,7 @@
-// Start of a job: a place among the 16 (one transaction), then the host starts it. A refusal frees the place. When nobody
-// knows whether the host started it, the host is asked once, and after that the reconciler asks.
+// Starts a job: one transaction takes one of the machine's 16 places, then the host starts the job. When the host refuses,
+// the place is freed. When the connection breaks, so that nobody knows whether the job started, the host is asked once more;
+// after that the reconciler finds out.
+
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
   EXEC_BOUNDS,
@@ -71,44 +73,7 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
   }
 }
 
-/** The report of a job that ended, or of a job that still runs after `waitMs`, or whose host does not answer now. */
-async function waitForEnd(
-  app: App,
-  hostId: string,
-  report: JobReport,
-  waitMs: number,
-  signal: AbortSignal,
-): Promise<JobReport> {
-  if (waitMs === 0 || report.status !== 'running') return report;
-  const ending = AbortSignal.any([signal, app.closing]);
-  try {
-    const ended = await app.hosts.client(hostId).getJob(report.machine_id, report.job_id, waitMs, ending);
-    return ended ?? report;
-  } catch (error) {
-    if (error instanceof HostUnavailable) return report;
-    throw error;
-  }
-}
-
-/** The first page of a stream. While the host does not answer it is empty, and the client reads on from its offset. */
-async function firstPage(
-  app: App,
-  machine: MachineRow,
-  exec: ExecRow,
-  stream: (typeof OUTPUT_STREAMS)[number],
-  signal: AbortSignal,
-): Promise<ExecOutput> {
-  const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
-  const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
-  try {
-    return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
-  } catch (error) {
-    if (!isGone(error)) throw error;
-    return toPage(target, 0, { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: false });
-  }
-}
-
-/** Throws `validation_error`: the schema bounds the text, which can hold one byte more than it may. */
+/** Throws `validation_error`. The schema bounds the length of the base64 text, which can hold one byte more than allowed. */
 function checkStdin(stdin: string): void {
   if (Buffer.byteLength(stdin, 'base64') > EXEC_BOUNDS.stdinBytes) {
     throw new ServiceError('validation_error', `stdin must be at most ${EXEC_BOUNDS.stdinBytes} bytes when decoded.`);

@@ -75,37 +75,37 @@ type FakeMachine = {
   bootGeneration: number;
 };
 
-/** As on a real host: without it a stream is opened again, and the host is away for a moment. */
+/** As on a real host. Without heartbeats the control plane would open the stream again and see the host as away. */
 const HEARTBEAT_MS = 5_000;
 export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
 
 export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
-  /** Disks with a life of their own. */
+  /** Disks that belong to no machine: data volumes and kept root disks. */
   readonly volumes = new Map<string, HostVolume>();
   readonly snapshots = new Map<string, HostSnapshot>();
   /** What the host finds wrong with itself. */
   findings: HostFinding[] = [];
-  /** A call about a volume or a snapshot has its id, but `takeSnapshot` the machine's. */
+  /** All calls so far. Calls about a volume or snapshot have its id as `machineId`, but `takeSnapshot` has the machine's. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
-  /** What each call that changes something did, so that it can come again. */
+  /** The work of each call that changes something, so that a test can repeat it. */
   readonly #changesMade: (() => unknown)[] = [];
   readonly info: HostInfo;
   /** Events are lost while true. */
   isMute = false;
-  /** Volumes that a machine that runs neither gets nor lets go, until `heal`. */
+  /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
   readonly stuck = new Set<string>();
-  /** Every call about one of these fails, until `heal`. */
+  /** Every call with one of these ids fails, until `heal`. */
   readonly refused = new Set<string>();
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
   readonly #events = new EventEmitter().setMaxListeners(0);
   readonly #changes = new EventEmitter().setMaxListeners(0);
-  /** A call that comes behind the delete it was overtaken by makes nothing, as on a real host. */
+  /** The generation at which each machine was deleted. As on a real host, a create that arrives after the delete is refused. */
   readonly #destroyed = new Map<string, number>();
-  /** The same for volumes. */
+  /** Deleted volumes: as on a real host, a late create of one of them is refused. */
   readonly #removedVolumes = new Set<string>();
   readonly #socketPath: string;
-  /** Addresses leased so far: one that was freed comes round again as late as possible. */
+  /** How many addresses were leased so far. A freed address is leased again as late as possible. */
   #leases = 0;
   #plants = 0;
   #releases: (() => void)[] = [];
@@ -149,7 +149,7 @@ export class FakeHost {
     this.release();
   }
 
-  /** Calls that hang go on; what is to come goes wrong still. */
+  /** Lets the calls that hang now go on. Later calls still go wrong. */
   release(): void {
     for (const release of this.#releases.splice(0)) release();
   }
@@ -159,7 +159,7 @@ export class FakeHost {
     return this.#changesMade.length;
   }
 
-  /** Every such call from the `from`th to before the `to`th comes once more, late; refusals are the host's own business. */
+  /** Repeats the changing calls number `from` up to, but not including, `to`, as calls that arrive late. Refusals are ignored. */
   repeatChanges(from: number, to?: number): void {
     for (const change of this.#changesMade.slice(from, to)) {
       try {
@@ -200,7 +200,7 @@ export class FakeHost {
 
   /** Puts a machine there that nobody asked for. */
   plant(machineId: string): void {
-    // From the far end, where no other machine of a test gets its address.
+    // From the end of the subnet, where no other machine of a test has its address.
     const private_ip = `10.83.0.${250 - (this.#plants++ % 100)}`;
     const spec = { vcpus: 1, memory_mb: 128, rootfs_size_gb: 2, stack: 'base', private_ip, hostname: 'x' };
     this.#apply(machineId, { generation: 1, desired: 'running', spec });
@@ -406,7 +406,7 @@ export class FakeHost {
     return report;
   }
 
-  /** That of its record, for its life; at first the one that is sent, or else a free one of the subnet. */
+  /** The address that the machine has already, else the one that is sent, else a free one. */
   #addressOf(id: string, { desired, spec }: EnsureMachine): string {
     const own = this.machines.get(id)?.report.private_ip;
     const others = new Set(
@@ -420,7 +420,7 @@ export class FakeHost {
     return own ?? named ?? this.#leaseAddress(others);
   }
 
-  /** All but the network, the gateway, .2, .3 and the broadcast. */
+  /** Leases any address but the network, the gateway, .2, .3 and the broadcast. */
   #leaseAddress(taken: ReadonlySet<string | null>): string {
     const [base = '', bits] = this.info.subnet.split('/');
     const [a = 0, b = 0, c = 0, d = 0] = base.split('.').map(Number);
@@ -446,7 +446,7 @@ export class FakeHost {
     return { report, wanted, jobs: new Map(), taken, restores: [], bootGeneration: 0 };
   }
 
-  /** Once a generation. */
+  /** Restores a snapshot, once for each generation. */
   #restore(machine: FakeMachine, { generation, restore_snapshot_id: snapshotId }: EnsureMachine): void {
     if (snapshotId === undefined || machine.restores.at(-1)?.generation === generation) return;
     this.#snapshot(snapshotId);
@@ -485,7 +485,7 @@ export class FakeHost {
     return snapshot;
   }
 
-  /** The machine that has a volume; a VM that died has none. */
+  /** The machine that has the volume. A machine whose VM died has no volumes. */
   #holderOf(volumeId: string): string | undefined {
     const holders = [...this.machines].filter(
       ([, { report, wanted }]) =>
@@ -580,7 +580,7 @@ export class FakeHost {
   }
 }
 
-/** Bytes that tell where they are: no page can be swapped or repeated unnoticed. */
+/** Bytes that differ by position, so that a test notices pages that are swapped or repeated. */
 export function patternOf(length: number): Buffer {
   const bytes = Buffer.alloc(length);
   for (let index = 0; index < length; index++) bytes[index] = (index * 31 + (index >> 8) * 7) & 255;

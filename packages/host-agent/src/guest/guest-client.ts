@@ -1,4 +1,5 @@
-// A session with the guest agent over HTTP/2. The guest is a hostile peer: headers, bodies, memory and time are capped.
+// A session with the guest agent over HTTP/2. The guest may be hostile, so its headers, bodies, memory use and time are
+// limited.
 import { randomBytes } from 'node:crypto';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import type { Socket } from 'node:net';
@@ -10,19 +11,19 @@ import type { Guest, GuestIdentity, GuestJob, JobFrame, JobSpec, StreamOffsets, 
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
 const ENTROPY_BYTES = 64;
-/** Characters of a reason: five holders of a busy mount, each with a path. */
+/** The longest reason that is passed on, in characters: room for the paths of five processes that hold a busy mount. */
 const MAX_DETAIL = 900;
-/** One request and its answer under emulation take about 2 ms; this only ends what hangs. */
+/** A request takes about 2 ms under emulation, so only a request that hangs takes this long. */
 const REQUEST_TIMEOUT_MS = 20_000;
-/** All that a guest has not written yet goes to the disk first: a gigabyte on a slow one. */
+/** For requests that write the guest's dirty pages to its disk first: enough for a gigabyte on a slow disk. */
 const FLUSH_TIMEOUT_MS = 120_000;
-/** Received but unread bytes a job's stream may hold in memory. */
+/** How many received bytes of a job's stream may wait in memory to be read. */
 const STREAM_WINDOW_BYTES = 1024 * 1024;
 const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
 
-/** The one job that a machine without identity runs, with a command of the guest's own. */
+/** The id of the warm-up job: the only job that a machine without an identity runs. The guest chooses its command. */
 const REHEARSED_JOB = 'rehearsal';
-/** As long as a real one. The addresses are those set aside for documentation (RFC 5737, RFC 7042). */
+/** The warm-up identity is as long as a real one. Its addresses are reserved for documentation (RFC 5737, RFC 7042). */
 const REHEARSED_IDENTITY: GuestIdentity = {
   machineId: '00000000-0000-7000-8000-000000000000',
   hostname: 'rehearsal',
@@ -41,12 +42,12 @@ export class GuestClient implements Guest {
   readonly #socket: Socket;
   readonly #timeoutMs: number;
   readonly #flushTimeoutMs: number;
-  /** Bytes of bodies that were read. */
+  /** How many bytes of response bodies were read so far. */
   #carriedBytes = 0;
 
   /**
-   * Takes a socket on which `openSession` has resolved. `timeoutMs`: for the head of an answer, and for its JSON body;
-   * `flushTimeoutMs`: the same for what has to write to the guest's disks.
+   * `socket`: `openSession` has resolved on it. `timeoutMs`: how long the head of an answer may take, and its JSON body.
+   * `flushTimeoutMs`: the same for requests that write to the guest's disks.
    */
   constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS, flushTimeoutMs = FLUSH_TIMEOUT_MS) {
     this.#timeoutMs = timeoutMs;
@@ -60,7 +61,7 @@ export class GuestClient implements Guest {
       maxOutstandingPings: 4,
     });
     this.#session.on('connect', () => {
-      // A session can be closed before it has begun.
+      // The session may have been closed before it was connected.
       if (!this.#session.destroyed) this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES);
     });
     this.#socket = socket;
@@ -69,7 +70,7 @@ export class GuestClient implements Guest {
     );
     this.closed = new Promise((resolve) => {
       this.#session.on('error', () => this.#end());
-      // It would refuse every request and yet stay open for as long as a job's stream does.
+      // After this message every request is refused, but the connection stays open for as long as a job's stream does.
       this.#session.on('goaway', () => this.#end());
       this.#session.on('close', () => {
         unwatch();
@@ -152,7 +153,7 @@ export class GuestClient implements Guest {
     this.#end();
   }
 
-  /** The socket goes too: a session waits for what it has written to be taken, and a guest may never read again. */
+  /** Also destroys the socket: the session alone would wait for the guest to read what was written, perhaps for ever. */
   #end(error?: Error): void {
     this.#session.destroy(error);
     this.#socket.destroy();
@@ -164,7 +165,7 @@ export class GuestClient implements Guest {
     return framesOf(jobId, readFrames(this.#counted(stream)));
   }
 
-  /** The chunks of a body, counted as they are read. */
+  /** The chunks of a body; adds their bytes to the count. */
   async *#counted(stream: ClientHttp2Stream): AsyncGenerator<Buffer> {
     for await (const chunk of stream as AsyncIterable<Buffer>) {
       this.#carriedBytes += chunk.length;
@@ -251,7 +252,7 @@ async function readBody(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** Frames of this job only: which job a stream is of is known from the request, not from what the guest says in it. */
+/** Reads the frames of one job. Throws when the guest names another job in the stream than the one that was asked for. */
 async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncGenerator<JobFrame> {
   for await (const frame of frames) {
     if (frame.type === 'end' && frame.job.id !== jobId) {
@@ -261,10 +262,10 @@ async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncG
   }
 }
 
-/** What a guest may refuse with. Any other code of the service would be a lie about something that is not the guest's. */
+/** The error codes that a guest may use. The other codes are about the service, which a guest must not speak for. */
 const REFUSALS: readonly unknown[] = ['validation_error', 'not_found', 'conflict'];
 
-/** The guest's own refusal. One for want of means, such as memory for a process, is as sure as any: nothing was done. */
+/** The error for a refusal by the guest. Nothing was done, also when the guest lacked the means, such as memory for a process. */
 function refusal(status: number, text: string): Error {
   const { code, detail } = parseRefusal(text);
   if (REFUSALS.includes(code) && isErrorCode(code)) return new ServiceError(code, detail);

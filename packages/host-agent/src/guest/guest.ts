@@ -1,9 +1,9 @@
-// What the agent asks of the program inside a machine. Everything that comes back is from a stranger: sizes are
-// bounded, shapes are checked, and nothing it says changes which machine it is taken for.
+// What the host agent asks of the guest agent inside a machine. The guest is not trusted: sizes of its answers are bounded,
+// shapes are checked, and no answer changes which machine the host takes it for.
 import type { JobStatus, OutputStream } from '@sandbar/contract/exec.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
 
-/** What makes a machine itself; applied and acknowledged before anything of the user's runs. */
+/** What distinguishes one machine from all others. The guest applies and acknowledges it before any program of the user runs. */
 export type GuestIdentity = {
   machineId: string;
   hostname: string;
@@ -14,19 +14,19 @@ export type GuestIdentity = {
   mac: string;
   /** Bytes. */
   mtu: number;
-  /** Of a root disk that was just made larger: the guest waits until it sees that. */
+  /** The size of a root disk that was just made larger. The guest waits until its kernel sees that size. */
   diskBytes?: number;
   /**
-   * The machine goes on from a snapshot of memory, for which its processes were held: refused with `conflict`, and nothing is
-   * applied, when they went on already.
+   * The machine was resumed from a memory snapshot, for which its processes were stopped. When they run again already, the
+   * guest refuses with `conflict` and applies nothing.
    */
   wasHeld?: boolean;
 };
 
-/** What a guest is asked to run. */
+/** A job as the guest is asked to run it. The generation is checked by the host. */
 export type JobSpec = Omit<StartJob, 'generation'>;
 
-/** A job as the guest tells it; bytes are those kept, below the limit of each stream. */
+/** A job as the guest reports it. The byte counts are of the output that was kept, up to the limit of each stream. */
 export type GuestJob = {
   id: string;
   status: Exclude<JobStatus, 'lost'>;
@@ -58,19 +58,20 @@ export interface Guest {
   /** Resolves when the session is over, for whatever reason. */
   readonly closed: Promise<void>;
   /**
-   * Goes once through the identity step and a job, so that the code of both is translated when it matters, and leaves no
-   * trace in the guest. Only for a machine without identity: rejects with `conflict` after {@link setIdentity}.
+   * Warms the guest up: it goes once through the identity step and a job, and leaves no trace. Under emulation the code of
+   * both is then translated, so the first real ones are fast. Rejects with `conflict` after {@link setIdentity}.
    */
   rehearse(): Promise<void>;
   /**
-   * Makes the machine itself; resolves when it is. One that was another machine before (it came from a memory snapshot)
-   * lets that go: its connections end, its jobs are forgotten while their processes live on, its volumes are gone.
+   * Gives the guest its identity; resolves when all of it is applied. A guest from a memory snapshot was another machine
+   * before: its connections end, its jobs are forgotten while their processes live on, and its volumes are detached.
    */
   setIdentity(identity: GuestIdentity): Promise<void>;
   /**
    * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.
    * Throws a `ServiceError` when the guest refuses, and nothing runs then: `validation_error` for an unknown user or a
-   * missing working directory, `host_unavailable` when the machine lacks the means. Any other error proves nothing.
+   * missing working directory, `host_unavailable` when the machine lacks the means, such as memory. After any other error
+   * the job may or may not run.
    */
   startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
   /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
@@ -88,24 +89,24 @@ export interface Guest {
    */
   mountVolume(mount: VolumeMount): Promise<void>;
   /**
-   * Writes what is dirty, unmounts, and takes the disk out of the guest's kernel; then it may be unplugged. A volume that is
-   * not mounted is left alone. `conflict` names what holds a busy one, and nothing has changed then.
+   * Writes dirty pages, unmounts, and removes the disk from the guest's kernel, so that it can be unplugged. Does nothing for
+   * a volume that is not mounted. For a busy volume it throws `conflict`, which names the processes, and changes nothing.
    */
   unmountVolume(volumeId: string): Promise<void>;
   /**
-   * Writes what is dirty, then stops all writing to the root file system until {@link thaw}, or for `timeoutMs` at most: the guest
-   * thaws by itself. `conflict` when it is frozen already. A session that breaks before the answer leaves it to the time limit.
+   * Writes dirty pages, then freezes the root file system until {@link thaw}. After `timeoutMs` the guest thaws by itself, also
+   * when the session broke before the answer. `conflict` when it is frozen already.
    */
   freeze(timeoutMs: number): Promise<void>;
-  /** `conflict` when it was not frozen any more: the time ran out, and what was taken meanwhile may not be consistent. */
+  /** Throws `conflict` when the time of the freeze had run out: a snapshot that was taken meanwhile may not be consistent. */
   thaw(): Promise<void>;
   /**
-   * Stops all processes but the agent until {@link releaseProcesses}, or for `timeoutMs` of the guest's own time at most. For a
-   * snapshot of memory: in a machine made of it they are still held, and go on when {@link setIdentity} has made it itself,
-   * so that no two machines go on from the same random numbers. `conflict` when they are held already.
+   * Stops all processes but the agent until {@link releaseProcesses}, or for `timeoutMs` of the guest's clock at most. For a
+   * memory snapshot: in a machine that is made from it the processes are still stopped, and go on after {@link setIdentity}
+   * is done, so no two machines draw the same random numbers. `conflict` when they are stopped already.
    */
   holdProcesses(timeoutMs: number): Promise<void>;
-  /** `conflict` when they were not held any more. */
+  /** Throws `conflict` when the processes ran again already. */
   releaseProcesses(): Promise<void>;
   powerOff(): Promise<void>;
   close(): void;

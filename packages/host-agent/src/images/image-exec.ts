@@ -1,4 +1,4 @@
-// What an image says of the commands that run in it, and how a job takes it over.
+// The defaults that an image sets for commands (environment, user, folder, entrypoint), and how a job uses them.
 import type { JobSpec } from '../guest/guest.ts';
 import { ImageError } from './image-error.ts';
 
@@ -13,14 +13,14 @@ export type ImageExec = {
   entrypoint: string[];
 };
 
-/** The kernel takes no more for one program. */
+/** The most that is accepted of an image's environment. */
 const ENV_BYTES_MAX = 128 * 1024;
 const PATH_MAX = 4096;
 const USER_MAX = 256;
 
 /**
- * A job with what it leaves to the image: each variable that it does not set, its user and working directory, and the
- * entrypoint before its argv. A `command` is run by the shell alone, like one of `docker exec`.
+ * Fills in from the image what the job does not set: variables, user and working directory. The image's entrypoint is put
+ * before `argv`. A `command` is run by the shell alone, without the entrypoint, as `docker exec` does.
  */
 export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): JobSpec {
   if (image === undefined) return spec;
@@ -58,7 +58,7 @@ export function isImageExec(value: unknown): boolean {
   return hasEnv && isText('user') && isText('cwd') && isTexts(field(value, 'entrypoint'));
 }
 
-/** `NAME=VALUE`; docker keeps a NAME without a value, which sets nothing. */
+/** Entries are `NAME=VALUE`. Docker also keeps a NAME without a value; it sets nothing. */
 function readEnvironment(entries: unknown): Record<string, string> {
   if (!isTexts(entries)) throw damaged('Env');
   if (Buffer.byteLength(entries.join('\n')) > ENV_BYTES_MAX) throw damaged('Env');

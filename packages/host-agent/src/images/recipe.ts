@@ -1,6 +1,6 @@
 /**
- * Reads what an image is made of. The recipes are data that people edit, so every field is checked here and a mistake
- * is named by file and field before anything is downloaded.
+ * Reads image recipes. People edit them by hand, so every field is checked before anything is downloaded, and an error names
+ * the file and the field.
  */
 import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
@@ -9,16 +9,16 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 
 export interface ImageRecipe {
   folder: string;
-  /** Folder of the recipe that it extends, whose files come first. */
+  /** The folder of the recipe that this one extends. Its files are laid over the root first. */
   parentFolder: string | undefined;
   stack: string;
   description: string;
   isDefault: boolean;
-  /** Changed by hand to take newer packages of the same suite. */
+  /** A text that people change to build with newer packages of the same suite. */
   revision: string;
   suite: string;
   components: string[];
-  /** The mirror that the finished image names in its own package sources. */
+  /** The mirror in the package sources of the finished image. */
   mirror: string;
   packages: string[];
   minRootfsGb: number;
@@ -41,8 +41,8 @@ export const DEFAULT_MIRROR = 'http://deb.debian.org/debian';
 
 /**
  * Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. A recipe that
- * `extends` another has that one's packages and files besides its own, and its fields where it does not say. Only its `stack`
- * is never taken from there: the image would take the place of the other one.
+ * `extends` another recipe adds its packages and files to those of the other, and inherits the fields that it leaves out.
+ * It never inherits `stack`: the built image would replace the other one.
  */
 export async function readImageRecipe(recipesDir: string, stack: string): Promise<ImageRecipe> {
   const folder = path.join(recipesDir, stack);
@@ -68,7 +68,7 @@ export async function readImageRecipe(recipesDir: string, stack: string): Promis
   };
 }
 
-/** Throws ImageError naming the recipes that there are, when this is none of them. */
+/** Throws ImageError when there is no such recipe; the message lists the recipes that there are. */
 export async function requireRecipe(stack: string, recipesDir = RECIPES): Promise<void> {
   const folders = await readdir(recipesDir);
   const recipes = folders.filter((name) => existsSync(path.join(recipesDir, name, 'image.json'))).sort();
@@ -104,7 +104,7 @@ async function readRecipeFile(file: string): Promise<string> {
   });
 }
 
-/** Names end up as arguments of commands and as parts of paths: nothing in them may mean anything to either. */
+/** Names become arguments of commands and parts of paths, so characters with a meaning in either are not allowed. */
 const NAME = /^[a-z0-9][a-z0-9+._/-]*$/;
 
 class RecipeFields {
@@ -129,7 +129,7 @@ class RecipeFields {
     return new RecipeFields(file, { ...values });
   }
 
-  /** These fields, and those of `parent` where they are missing; packages of both. Only one of them is the default. */
+  /** These fields, then those of `parent` that are missing here, and the packages of both. `default` is not inherited. */
   over(parent: RecipeFields): RecipeFields {
     if (parent.#values.extends !== undefined) throw parent.#wrong('extends', 'nothing, since others extend it,');
     const packages = [...new Set([...parent.names('packages'), ...this.names('packages')])];
@@ -148,7 +148,7 @@ class RecipeFields {
     throw this.#wrong(field, 'a name in lower case');
   }
 
-  /** The name of the folder that the recipe is in, by which an image is asked for. */
+  /** A field that must be the name of the recipe's folder. */
   folderName(field: string): string {
     const folder = path.basename(path.dirname(this.#file));
     if (this.name(field) === folder) return folder;

@@ -1,5 +1,5 @@
-// The exec jobs of one machine: starts them in the guest, follows them over any number of sessions, and finds them
-// again on disk. Ended jobs live on disk only.
+// The exec jobs of one machine: starts them in the guest and follows their output, also when the session with the guest breaks
+// or the agent restarts. Ended jobs are on disk only.
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -15,7 +15,7 @@ export type JobTableOptions = {
   dir: string;
   outputLimitBytes: number;
   onEnd: (report: JobReport) => void;
-  /** Nobody knows whether a job started; a new session, whichever is open now, has to tell. */
+  /** Called when it is unknown whether a job started: the session must be opened anew, and the guest then lists its jobs. */
   onDoubt: () => void;
   onError: (error: unknown, jobId: string) => void;
 };
@@ -24,7 +24,7 @@ export class JobTable {
   readonly #options: JobTableOptions;
   readonly #running = new Map<string, Job>();
   readonly #starting = new Map<string, Promise<JobReport>>();
-  /** Ended jobs whose record still says that they run, because the disk is full. */
+  /** Ended jobs whose record on disk still says `running`, because the disk is full. */
   readonly #unrecorded = new Map<string, Job>();
 
   constructor(options: JobTableOptions) {
@@ -41,8 +41,8 @@ export class JobTable {
   }
 
   /**
-   * Starts a job; the same id again answers what became of it. Throws what the guest refuses. A job that nobody can tell
-   * of, because the session broke, is reported as running until the next session tells.
+   * Starts a job. For an id that was used before it reports that job and starts nothing. Throws what the guest refuses with.
+   * When the session breaks, so that it is unknown whether the job started, the job counts as running until the next session.
    */
   start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
     const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
@@ -62,7 +62,7 @@ export class JobTable {
     return [...this.#running.values()].map((job) => job.report());
   }
 
-  /** A new session began: follows on each running job where its spool ends. A job the guest does not know is lost. */
+  /** For a new session: follows each running job from where its spool ends. Jobs that the guest does not know are lost. */
   async resume(guest: Guest): Promise<void> {
     const known = new Map((await guest.listJobs()).map((job) => [job.id, job]));
     for (const [jobId, job] of this.#running) {
@@ -73,20 +73,20 @@ export class JobTable {
       }
       void this.#follow(jobId, job, guest.followJob(jobId, job.offsets), guest);
     }
-    // What is left ended and was written down before the guest could be told.
+    // The rest are jobs whose end is on disk already, but the guest has not been told to forget them.
     for (const [jobId, job] of known) {
       if (job.status !== 'running' && !this.#unrecorded.has(jobId))
         guest.forgetJob(jobId).catch((error) => this.#options.onError(error, jobId));
     }
   }
 
-  /** The VM is gone, and its running jobs with it. Its session is closed, so none starts any more. */
+  /** Marks all running jobs as lost, because their VM is gone. Its session is closed, so no other job starts meanwhile. */
   async loseAll(): Promise<void> {
     await Promise.allSettled(this.#starting.values());
     for (const [jobId, job] of this.#running) await this.#lose(jobId, job);
   }
 
-  /** The agent ends, the jobs go on. */
+  /** For the end of the agent: lets go of the jobs, which go on in their machine. */
   async release(): Promise<void> {
     await Promise.all([...this.#running.values()].map((job) => job.release()));
   }
@@ -104,7 +104,7 @@ export class JobTable {
       return job.report();
     } catch (error) {
       const job = this.#running.get(jobId);
-      // Only a refusal proves that nothing runs. Otherwise the job stays, and a new session tells what became of it.
+      // Only a refusal proves that the job does not run. Otherwise it stays in the table until a new session tells.
       if (job && !(error instanceof ServiceError)) {
         this.#options.onError(error, jobId);
         this.#options.onDoubt();
@@ -121,15 +121,15 @@ export class JobTable {
       await job.follow(await frames, guest);
       this.#ended(jobId, job);
     } catch (error) {
-      // A job that was lost with its machine has nobody to follow it, and that is no error.
+      // The job was marked as lost meanwhile, so it is no error that its stream ended.
       if (!this.#running.has(jobId)) return;
       this.#options.onError(error, jobId);
       if (error instanceof GuestProtocolError || error instanceof ServiceError) {
-        // The guest contradicts itself: this job cannot be followed any more, its neighbours can.
+        // The guest broke the protocol for this job, so the job is given up. Other jobs of the machine are still followed.
         guest.cancelJob(jobId).catch(() => {});
         await this.#lose(jobId, job);
       } else {
-        // The session broke; the next one follows on.
+        // The session broke. The next session follows the job from here.
         guest.close();
       }
     }

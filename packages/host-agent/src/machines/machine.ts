@@ -1,5 +1,5 @@
-// The one owner of a machine on this host. Everything that changes it goes through one queue, in order; reports are
-// read at any time.
+// Owns one machine of this host. Every change of the machine goes through its queue, one after the other. Reports can be read
+// at any time.
 //
 //              ensure(running)            identity acknowledged
 //   stopped ───────────────────▶ starting ───────────────────▶ running
@@ -7,7 +7,7 @@
 //      │  └─────────────────────────┘                            │  │ its VM dies
 //      └──────── ensure(stopped), or the guest powers off ───────┘  ▼
 //                                                                 failed
-//   A guest that reboots goes through starting again. Destroy leads from everywhere to nothing.
+//   When the guest reboots, the machine goes through `starting` again. A destroy is possible in every state.
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -50,7 +50,7 @@ import type { Starter } from './starter.ts';
 
 /** How long a guest may take to sync and power off before it is ended. */
 const GRACEFUL_STOP_MS = 10_000;
-/** The console of a VM that died, kept for whoever looks for the cause. */
+/** The console output of a VM that died, kept so that a person can find the cause. */
 const LAST_CONSOLE = 'last-console.log';
 
 /** What every machine of a host shares. */
@@ -66,13 +66,13 @@ export type MachineHost = {
   snapshots: SnapshotStore;
   outputLimitBytes: number;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
-  /** Layers may be nobody's any more. */
+  /** Called when layers may have become unused. */
   onLayersLeft(): void;
   onMachineChange(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
 };
 
-/** What is wanted of a machine that is made now, with its address. */
+/** The request for a new machine, with the address that it gets. */
 export type NewMachine = EnsureMachine & { spec: LeasedSpec };
 
 export class Machine {
@@ -89,9 +89,9 @@ export class Machine {
   #link: GuestLink | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #synced: Promise<void> = Promise.resolve();
-  /** Aborted by every destroy: a boot under way is given up. */
+  /** Aborted by every destroy, so that a boot under way is given up. */
   readonly #destroying = new AbortController();
-  /** Aborted by a destroy that keeps nothing, which does not wait for the guest to write its files out. */
+  /** Aborted by a destroy that keeps nothing, so that it does not wait for the guest to write its files. */
   readonly #discarding = new AbortController();
 
   private constructor(id: string, host: MachineHost, record: MachineRecord) {
@@ -134,8 +134,9 @@ export class Machine {
   }
 
   /**
-   * A machine that this host has not seen before; nothing of it runs yet. `origin` is asked again when the record that holds
-   * on to it is written. Throws what it throws, and `fleet_capacity` on a full disk.
+   * Makes a machine that this host does not know yet, and does not start it. `origin` is called a second time right before the
+   * record is written, because its snapshot or volume may have been removed meanwhile. Throws what `origin` throws, and
+   * `fleet_capacity` on a full disk.
    */
   static async create(id: string, host: MachineHost, wanted: NewMachine, origin: () => Origin): Promise<Machine> {
     const machine = new Machine(id, host, {
@@ -149,7 +150,7 @@ export class Machine {
       reason: null,
       bootId: host.bootId,
     });
-    // A directory that is there already lost its record to a crash of the host; its disk is worth keeping.
+    // When the directory exists already, a crash of the host destroyed its record. Keep the disk in it.
     const made = await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
     try {
       await machine.#jobs.load();
@@ -162,7 +163,7 @@ export class Machine {
     return machine;
   }
 
-  /** A machine of an earlier agent, with its VM when that still runs; undefined when its record was never written. */
+  /** Loads a machine that an earlier agent made, with its VM when that still runs. Undefined when it has no record. */
   static async load(id: string, host: MachineHost, vm: Vm | undefined): Promise<Machine | undefined> {
     const record = readMachineRecord(join(host.machinesDir, id));
     if (!record) return undefined;
@@ -187,9 +188,9 @@ export class Machine {
   }
 
   /**
-   * Brings the machine to what is wanted and resolves when it is there. Throws `conflict` for a generation that is
-   * behind, `fleet_capacity` on a full disk, `host_unavailable` when it cannot start, and what {@link MachineVolumes} throws
-   * for volumes that it cannot have or does not let go.
+   * Brings the machine to the wanted state and resolves when it is reached. Throws `conflict` for an older generation,
+   * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and what {@link MachineVolumes} throws
+   * for volumes that cannot be attached or detached.
    */
   async ensure(wanted: EnsureMachine): Promise<MachineReport> {
     this.#refuseStale(wanted.generation);
@@ -213,19 +214,19 @@ export class Machine {
   }
 
   /**
-   * Removes all that the host has of the machine, its VM at once. The guest of one that has volumes, or whose disk is kept
-   * as `keepVolumeId`, powers off first (10 s at most), so that what it wrote is there. The disk becomes that volume;
-   * throws what keeping it throws, and it is the machine's then.
+   * Ends the VM at once and removes everything that the host has of the machine. When the machine has volumes, or its disk is
+   * kept as volume `keepVolumeId`, the guest powers off first (10 s at most), so that all its writes are on disk. Throws what
+   * {@link keepDisk} throws; the disk then stays with the machine.
    */
   destroy(generation: number, keepVolumeId?: string): Promise<void> {
     this.#refuseStale(generation);
     this.#record.generation = generation;
-    // A boot or a graceful stop under way would hold the queue for its whole length.
+    // Otherwise this destroy would wait in the queue until a boot or a graceful stop under way is over.
     this.#destroying.abort();
     const isOutlived = () => keepVolumeId !== undefined || !this.#volumes.isEmpty;
     if (!isOutlived()) {
       this.#discarding.abort();
-      // A guest that does not answer would hold it for as long as a request may take.
+      // Otherwise it would wait for a request to a guest that does not answer.
       this.#link?.close();
     }
     return this.#enqueue(async () => {
@@ -237,7 +238,7 @@ export class Machine {
     });
   }
 
-  /** Takes a snapshot; see {@link takeSnapshot}. Throws `conflict` for a generation that is behind. */
+  /** Takes a snapshot; see {@link takeSnapshot}. Throws `conflict` for an older generation. */
   takeSnapshot(snapshotId: string, { generation, memory }: TakeSnapshot): Promise<HostSnapshot> {
     return this.#enqueue(async () => {
       this.#refuseStale(generation);
@@ -262,7 +263,7 @@ export class Machine {
   async startJob(jobId: string, { generation, ...spec }: StartJob): Promise<JobReport> {
     const link = this.#runningLink();
     const guest = await link.guest();
-    // From here to the job table's own note of it nothing else runs, so a machine that ends sees every start.
+    // No other code runs from here until the job table has noted the job, so a machine that ends finds every job.
     if (this.#link !== link) throw this.#notRunning();
     if (generation < this.#record.bootGeneration)
       throw new ServiceError(
@@ -277,7 +278,7 @@ export class Machine {
     if (!job.isRunning) return job.report();
     const guest = await this.#runningLink().guest();
     await guest.cancelJob(jobId).catch((error) => {
-      // It ended by itself, and the guest was already told to forget it.
+      // The job ended by itself meanwhile, and the guest has forgotten it.
       if (job.isRunning) throw error;
     });
     return job.report();
@@ -291,7 +292,7 @@ export class Machine {
     return this.#jobs.runningReports();
   }
 
-  /** The agent ends, the VM stays. */
+  /** For the end of the agent: lets go of the VM, which goes on. */
   async release(): Promise<void> {
     this.#link?.close();
     await this.#jobs.release();
@@ -362,14 +363,14 @@ export class Machine {
       this.#letGuestGoOn();
       return;
     }
-    // A VM whose start nobody saw through has no acknowledged identity: it is not kept.
+    // The earlier agent died while it started this VM, so the guest may not have its identity: end the VM.
     this.#vm = vm;
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
     this.#note({ ...this.#withoutVm(status, reason), bootId: this.#host.bootId });
   }
 
-  /** One that an agent held for a snapshot, and died, would stand still for some seconds more. */
+  /** Undoes the freeze of an agent that died during a snapshot. Without this the guest would stand still until its time limit. */
   #letGuestGoOn(): void {
     const goOn = (guest: Guest) => Promise.allSettled([guest.thaw(), guest.releaseProcesses()]);
     this.#link
@@ -392,7 +393,7 @@ export class Machine {
     this.#flattening.begin(vm);
   }
 
-  /** The VM came to an end that nobody here asked for. */
+  /** Handles the end of a VM that the host did not ask for. */
   async #vmEnded(vm: Vm, exit: VmExit): Promise<void> {
     if (this.#vm !== vm) return;
     this.#host.log.info({ machine_id: this.id, cause: exit.cause, reason: exit.reason }, 'a machine ended by itself');
@@ -407,7 +408,7 @@ export class Machine {
     this.#tellStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
   }
 
-  /** For whoever looks for the cause; a full disk must not keep the machine from being known as dead. */
+  /** Keeps the console output of a VM that died, if the disk has room. The machine is reported as failed in any case. */
   async #keepConsole(vm: Vm): Promise<void> {
     const file = join(this.#dir, LAST_CONSOLE);
     try {
@@ -456,15 +457,16 @@ export class Machine {
     }
   }
 
-  /** The generation is recorded first: to a later agent, too, an ensure that is late must not make a second disk. */
+  /** Records the generation first, so that also a later agent refuses a late ensure, which would make a second disk. */
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, ...this.#withoutVm('stopped', null) });
     await keepDisk(this.#host.volumes, volumeId, { id: this.id, disk: this.#disk }, () => this.#record);
   }
 
   /**
-   * The disk goes back to a snapshot, once a generation; what ran from it is ended. Its volumes stay as they are, so the guest
-   * of a machine that has some writes them out first. Throws `conflict` before anything is done when there is no such snapshot.
+   * Puts the disk back to a snapshot, once for each generation, and ends the VM before that. Volumes keep their content, so
+   * the guest of a machine with volumes powers off first. Throws `conflict`, before it does anything, when there is no such
+   * snapshot.
    */
   async #restore(snapshotId: string, generation: number): Promise<void> {
     if (this.#record.restoredGeneration >= generation) return;
@@ -483,13 +485,13 @@ export class Machine {
     this.#host.onLayersLeft();
   }
 
-  /** A status without a VM, which the next agent finds out again by itself if it cannot be recorded. */
+  /** Sets the status of a machine without a VM. When it cannot be recorded, the next agent finds it out by itself. */
   #tellStatus(status: MachineRecord['status'], reason: string | null): void {
     this.#note(this.#withoutVm(status, reason));
     this.#host.onMachineChange(this.report());
   }
 
-  /** A machine that lacks a part of its disk has failed, whatever else it is. */
+  /** The given status, or `failed` when a part of the machine's disk is missing. */
   #withoutVm(status: MachineRecord['status'], reason: string | null): Pick<MachineRecord, 'status' | 'reason'> {
     const damage = this.#disk.damage();
     return damage === undefined ? { status, reason } : { status: 'failed', reason: damage };
@@ -501,7 +503,7 @@ export class Machine {
     this.#record = record;
   }
 
-  /** Writes out what the machine stands on while it starts: it may not run from layers that a power cut makes unknown. */
+  /** Makes the record durable while the machine starts: after a power cut its layers must still be known. */
   #beginSync(): void {
     this.#synced = syncPath(join(this.#dir, RECORD)).then(() => syncPath(this.#dir));
     this.#synced.catch(() => {});
@@ -511,7 +513,7 @@ export class Machine {
     this.#host.log.warn({ machine_id: this.id, err }, message);
   }
 
-  /** Like `#save`, but a full disk only keeps the change from being recorded: for what must be possible all the same. */
+  /** Like `#save`, but on a full disk the change is made all the same and only not recorded. For changes that must not fail. */
   #note(changes: Partial<MachineRecord>): void {
     try {
       this.#save(changes);
@@ -534,7 +536,7 @@ export class Machine {
   }
 }
 
-/** Why a machine did not start, for whoever asked for it: a full disk and a tool that fails are no bugs of ours. */
+/** The error for a machine that did not start. A full disk or a failing tool is not reported as an internal error. */
 function startFailure(error: unknown): Error {
   if (isDiskFull(error)) return diskFull(error);
   if (!(error instanceof CommandError)) return error instanceof Error ? error : new Error(String(error));

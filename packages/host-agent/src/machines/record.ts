@@ -1,4 +1,4 @@
-// What a machine is, on disk: enough for a new agent to go on where the old one ended.
+// The record of a machine on disk. A new agent needs nothing else to go on where the earlier one ended.
 import { join } from 'node:path';
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { ImageExec } from '../images/image-exec.ts';
@@ -8,7 +8,7 @@ import type { AttachedVolume } from './machine-volumes.ts';
 /** The record's file in a machine's folder. */
 export const RECORD = 'machine.json';
 
-/** The files of an image build that a machine stands on for its life, absolute paths; what its jobs take from it. */
+/** The files of the image build that a machine uses for its life (absolute paths), and the image's defaults for jobs. */
 export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string; exec?: ImageExec };
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
@@ -23,28 +23,28 @@ export type MachineRecord = {
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
-  /** Whether the machine has run from its disk, so that one that is missing is a loss. */
+  /** Whether the machine has run from its disk. If so, a missing disk is a loss of data. */
   hasDisk: boolean;
-  /** The layer that the disk is being made, while that is under way (root-disk.ts). */
+  /** The id of the layer that the disk is being turned into, while that is under way (root-disk.ts). */
   freezing: string | null;
-  /** The disk that is there belongs to what the machine was before a restore, and goes. */
+  /** The present disk is from before a restore and must be removed. */
   isReplaced: boolean;
-  /** The generation that last asked for a restore, which was done; 0: none. */
+  /** The generation of the last restore that was done; 0: none. */
   restoredGeneration: number;
-  /** The memory snapshot that it goes on from when it starts for the first time. */
+  /** The memory snapshot that the machine resumes when it starts for the first time. */
   resumes: string | null;
-  /** Data volumes: of a machine that runs, all that its VM may have. */
+  /** The data volumes of the machine. While it runs: all that may be plugged into its VM. */
   volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
   /** The generation that the present boot of the machine began with; 0: unknown, or it never ran. */
   bootGeneration: number;
   /** Why it failed, or why it stopped without being asked. */
   reason: string | null;
-  /** The boot of the host that `status` was true in: a VM never outlives it. */
+  /** The boot of the host during which `status` was recorded. No VM outlives a boot of the host. */
   bootId: string;
 };
 
-/** Of a machine that is made from its image. */
+/** The fields of a machine that begins with an empty disk on its image. */
 export const NEW_DISK = {
   layers: [],
   hasDisk: false,
@@ -62,7 +62,7 @@ export function readMachineRecord(dir: string): MachineRecord | undefined {
   return record && { ...NEW_DISK, volumes: [], ...record };
 }
 
-/** What is true of a machine whose record is found but whose VM is not. Pure. */
+/** The status of a machine whose record was found but whose VM was not. Pure. */
 export function statusWithoutVm(record: MachineRecord, bootId: string): Pick<MachineRecord, 'status' | 'reason'> {
   if (record.status === 'stopped' || record.status === 'failed')
     return { status: record.status, reason: record.reason };

@@ -1,5 +1,5 @@
-// The machines of this host by id: finds them again at the start, makes and forgets them, and tells subscribers of
-// every change.
+// All machines of this host. Finds them again when the agent starts, makes and removes them, leases their addresses, and
+// sends an event for every change.
 import { EventEmitter } from 'node:events';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
@@ -22,7 +22,7 @@ import { Machine, type MachineHost } from './machine.ts';
 import { originOf } from './origin.ts';
 import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 
-/** Generations of destroyed machines that are remembered, so that a late call cannot bring one back. */
+/** How many destroyed machines are remembered, so that a call that arrives late cannot make one of them again. */
 const REMEMBERED_DESTROYED = 10_000;
 
 export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressCounter };
@@ -50,8 +50,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Finds the machines of earlier agents and takes their VMs up again: those of `found` whose run directory is a machine's.
-   * Run once, before anything is asked.
+   * Loads the machines that earlier agents made. `found`: the VMs that run; those in the run directory of a machine belong to
+   * it. Run once, before the first request.
    */
   async load(found: readonly Vm[]): Promise<void> {
     const { machinesDir, runMachinesDir, log } = this.#host;
@@ -67,11 +67,11 @@ export class MachineRegistry {
           this.#machines.set(id, machine);
           vms.delete(id);
         } else {
-          // Its record was never written, so it was never acknowledged.
+          // It has no record, so its create was never confirmed to anyone.
           rmSync(join(machinesDir, id), { recursive: true, force: true });
         }
       } catch (err) {
-        // A crash of the host can leave a record empty. The disk stays, for a later ensure or until a destroy.
+        // A crash of the host can leave a record empty. Keep the disk: a later ensure uses it, a destroy removes it.
         log.error({ machine_id: id, err }, 'a machine could not be taken up');
       }
     }
@@ -97,7 +97,10 @@ export class MachineRegistry {
     return machine;
   }
 
-  /** Makes the machine unless it is there, and brings it to what is wanted; see {@link Machine.ensure}. */
+  /**
+   * Makes the machine unless it exists, and brings it to the wanted state; see {@link Machine.ensure}. Also throws `conflict`
+   * for an address that it cannot have, and `fleet_capacity` when the subnet has no free one.
+   */
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
       throw new ServiceError('conflict', 'the machine was destroyed');
@@ -108,8 +111,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Removes the machine, or all but its disk; one that is not there is removed already, and
-   * `not_found` when its disk is to be kept. See {@link Machine.destroy}.
+   * Removes the machine; with `keepVolumeId` its disk is kept as that volume. Does nothing for a machine that does not exist,
+   * but throws `not_found` when its disk should be kept. See {@link Machine.destroy}.
    */
   async destroy(id: string, generation: number, keepVolumeId?: string): Promise<void> {
     this.#rememberDestroyed(id, generation);
@@ -123,14 +126,14 @@ export class MachineRegistry {
   }
 
   /**
-   * Takes a snapshot of a machine, unless it was taken already; see {@link Machine.takeSnapshot}. Throws `not_found` when
-   * there is no such machine.
+   * Takes a snapshot of a machine; see {@link Machine.takeSnapshot}. Does nothing when the snapshot exists already. Throws
+   * `not_found` when there is no such machine.
    */
   takeSnapshot(id: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot> {
     return this.get(id).takeSnapshot(snapshotId, wanted);
   }
 
-  /** The agent ends: VMs stay, and the host's network only goes when no machine runs. */
+  /** For the end of the agent. VMs go on. The host's network is removed only when no machine runs. */
   async close(): Promise<void> {
     await Promise.all([...this.#machines.values()].map((machine) => machine.release()));
     if (this.#runningCount() === 0) await this.#host.vms.network.remove();
@@ -158,9 +161,9 @@ export class MachineRegistry {
   }
 
   /**
-   * The address of a machine that is to be made: the one that the control plane names, or a free one. Choosing it and noting
-   * it is one step, so that two creates at once never get the same. Throws `conflict` for a named one that the machine
-   * cannot have, `fleet_capacity` when none is free.
+   * Chooses the address of a new machine: the one that the control plane names, or a free one. It chooses and notes the address
+   * without a pause in between, so two creates at once never get the same one. Throws `conflict` for a named address that the
+   * machine cannot have, `fleet_capacity` when no address is free.
    */
   #lease(id: string, spec: MachineSpec): string {
     const { subnet } = this.#addresses;
@@ -174,7 +177,7 @@ export class MachineRegistry {
     return address;
   }
 
-  /** Addresses of the machines that are there, running or not, and of those that are being made. */
+  /** The addresses of all machines: running, stopped and being made. */
   #addressesInRecords(): Set<string> {
     return new Set([...this.#leases.values(), ...[...this.#machines.values()].map((machine) => machine.privateIp)]);
   }
@@ -186,7 +189,7 @@ export class MachineRegistry {
     throw new ServiceError('conflict', `the machine has the address ${machine.privateIp} on its host, not ${named}`);
   }
 
-  /** What is left of a machine whose record cannot be read. */
+  /** Removes the files of a machine whose record cannot be read. */
   async #removeFolder(id: string, keepVolumeId: string | undefined): Promise<void> {
     const dir = join(this.#host.machinesDir, id);
     if (keepVolumeId !== undefined) await keepDiskWithoutRecord(this.#host.volumes, keepVolumeId, { id, dir });
@@ -208,12 +211,12 @@ export class MachineRegistry {
   }
 }
 
-/** It does not say whose address it is: that machine may belong to another account. */
+/** The message does not name the other machine, which may belong to another account. */
 function addressConflict(address: string): ServiceError {
   return new ServiceError('conflict', `another machine of the host has the address ${address}`);
 }
 
-/** The addresses of the machines whose VMs were found, by VM id: their rules have to stand from the first moment. */
+/** The addresses of the machines whose VMs still run, by VM id. The network needs them at once, to write their rules. */
 export function assignedAddresses(machinesDir: string, found: readonly Vm[]): Map<string, string> {
   return new Map(
     found.flatMap((vm) => {

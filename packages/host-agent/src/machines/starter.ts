@@ -1,5 +1,5 @@
-// How a machine gets its VM, the fastest way that there is: a clone that waits for it, a clone made now, or a cold boot.
-// Whatever goes wrong with a clone, the guest's missing acknowledgement included, it is thrown away and the next way taken.
+// Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now, or by a
+// cold boot. When anything goes wrong with a clone, it is thrown away and the next way is tried.
 import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
@@ -18,17 +18,17 @@ import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from
 import type { LeasedSpec, MachineImage } from './record.ts';
 
 const GIB = 1024 ** 3;
-/** A clone answers after 0.1 s; one that does not is worth less than a cold boot. */
+/** A clone normally answers after 0.1 s. After this time a cold boot is the better choice. */
 const CLONE_PATIENCE_MS = 5_000;
 
 export type StartRequest = {
   spec: LeasedSpec;
   image: MachineImage;
-  /** What lies on the image below the disk, bottom to top; absolute paths. */
+  /** The layers between the image and the disk, bottom to top; absolute paths. */
   layerPaths: readonly string[];
   diskPath: string;
   runDir: string;
-  /** The memory snapshot that it goes on from, and nothing else will do. */
+  /** The memory snapshot that the machine must resume. Null: none, so it may boot. */
   resumes: string | null;
   identity: GuestIdentity;
   abort: AbortSignal;
@@ -40,7 +40,7 @@ export type StarterOptions = {
   templates: Templates | undefined;
   pool: Pool | undefined;
   snapshots: SnapshotStore;
-  /** Bounds the boots and restores that run at once. */
+  /** Limits how many boots and restores run at once. */
   window: PQueue;
   patience: number;
   log: BootLog;
@@ -63,7 +63,7 @@ export class Starter {
     if (resumes !== null) return window.add(() => this.#resume(resumes, request));
     const shape = shapeOf(request);
     const isFresh = !existsSync(request.diskPath);
-    // A disk that is there has seen another boot: no saved memory fits it.
+    // An existing disk was changed by an earlier boot, so the memory of no template fits it.
     if (templates && isFresh) {
       const ready = pool?.take(shape);
       const started =
@@ -73,7 +73,7 @@ export class Starter {
     }
     throwIfDestroyed(request.abort);
     const booted = await window.add(() => this.#boot(request));
-    // The layers of a disk with a past are nobody else's, as a rule.
+    // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be reused.
     if (isFresh || shape.layerPaths.length === 0) templates?.want(shape);
     return booted;
   }
@@ -112,7 +112,7 @@ export class Starter {
     return bootMachine(vms, { plan, identity, growTo, patience, log, abort });
   }
 
-  /** A clone that is ready becomes the machine's: its files get the machine's names, its NIC the machine's address. */
+  /** Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's address and identity. */
   async #name({ vm, guest, diskPath }: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
     const unclaim = vms.claim(diskPath);
@@ -121,9 +121,9 @@ export class Starter {
       await vms.assignAddress(vm.vmId, request.spec.private_ip);
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
-      // QEMU has run the command before the guest can have answered.
+      // Both at once: QEMU has carried out the command before the guest can answer.
       await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
-      // Not before: a disk in the machine's place is one that its next start boots from, whatever its size.
+      // Only now: the next start boots from any disk at this path, even one of the wrong size.
       await rename(diskPath, request.diskPath);
       return { vm, guest };
     } catch (error) {
@@ -134,7 +134,7 @@ export class Starter {
     }
   }
 
-  /** The guest's acknowledgement, for which a clone that hangs, and a destroy, need not wait long. */
+  /** Sends the identity and waits for the guest to acknowledge it. Gives up on a destroy, and soon on a clone that hangs. */
   async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
     const close = () => guest.close();
@@ -172,7 +172,7 @@ export class Starter {
     }
   }
 
-  /** Undefined when another way should be tried; the disk that the clone began on is gone then. */
+  /** Undefined when the clone failed and another way should be tried; the clone's disk is removed then. */
   async #tryClone(request: StartRequest, clone: () => Promise<StartedMachine>): Promise<StartedMachine | undefined> {
     try {
       return await clone();
@@ -186,7 +186,7 @@ export class Starter {
   }
 }
 
-/** Of a disk that no QEMU can read, QEMU says so. */
+/** False for a disk that cannot be read: QEMU then reports the error. */
 function isSmaller(diskPath: string, bytes: number): boolean {
   try {
     return virtualBytesOf(diskPath) < bytes;
@@ -199,7 +199,8 @@ function isSmaller(diskPath: string, bytes: number): boolean {
 export function shapeOf({ spec, image, layerPaths }: MachineBase): Shape {
   const { vcpus, memory_mb: memoryMb, rootfs_size_gb: sizeGb } = spec;
   const imageGb = Math.ceil(statSync(image.rootfsPath).size / GIB);
-  // A disk must not be smaller than what its layers hold, and most machines of a snapshot have the size of the first.
+  // With layers the size is not rounded: a disk must not be smaller than its layers, and most machines of a snapshot have the
+  // size of the snapshot.
   const diskGb = layerPaths.length === 0 ? templateDiskGb(sizeGb, imageGb) : sizeGb;
   return { image, layerPaths, vcpus, memoryMb, diskGb };
 }

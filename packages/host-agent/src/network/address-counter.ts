@@ -1,10 +1,10 @@
-// Chooses the addresses of new machines. An address that was freed comes round again as late as possible, also after a
-// restart of the agent, because connections of others may still be meant for the machine that had it.
+// Chooses the addresses of new machines. A freed address is used again as late as possible, also after a restart of the agent,
+// because other machines may still try to reach the machine that had it.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { addressAt, countAddresses, nextFreeCounter } from './addresses.ts';
 
-/** The file is written once for this many addresses, so that a create rarely waits for it; a restart skips the rest. */
+/** The file is written once for this many addresses, so that few creates wait for the disk. A restart skips the rest. */
 const STEP = 32;
 
 type CounterRecord = { next: number };
@@ -13,7 +13,7 @@ export class AddressCounter {
   readonly subnet: string;
   readonly #path: string;
   #next: number;
-  /** The next agent begins here. */
+  /** What the file says, and where the next agent begins. */
   #recorded: number;
 
   /** `subnet` in CIDR notation; `path` is the file that the counter is kept in. */

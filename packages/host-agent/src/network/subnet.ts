@@ -1,9 +1,9 @@
-// Addresses of a host's machines: which subnet to take, and the fixed places in it.
+// The subnet of a host: chooses and parses it, and derives the gateway and the MACs from it.
 import { createHash } from 'node:crypto';
 import { isIPv4 } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
-/** The block that a subnet is chosen from when none is configured: /16 networks 10.128 to 10.254. */
+/** When no subnet is configured, one of the /16 networks 10.128.0.0 to 10.254.0.0 is chosen. */
 const FIRST_SECOND_OCTET = 128;
 const CANDIDATES = 127;
 
@@ -12,11 +12,11 @@ export type Subnet = {
   prefix: number;
   /** The host's own address in it. */
   gateway: string;
-  /** Where machines find names under QEMU's user networking. No machine is given either address (addresses.ts). */
+  /** The name server of machines under QEMU's user networking. No machine gets this address or the gateway's (addresses.ts). */
   userModeNameServer: string;
 };
 
-/** Parses `10.1.0.0/16`. Throws `validation_error` when it is no IPv4 network of 8 to 24 bits. */
+/** Parses a subnet such as `10.1.0.0/16`. Throws `validation_error` unless it is an IPv4 network of 8 to 24 bits. */
 export function parseSubnet(cidr: string): Subnet {
   const match = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})\/(\d{1,2})$/.exec(cidr);
   const octets = match?.slice(1, 5).map(Number) ?? [];
@@ -33,8 +33,8 @@ export function parseSubnet(cidr: string): Subnet {
 }
 
 /**
- * Parses the ranges that machines may reach though they are private: `10.1.0.0/16, 192.168.7.9`. Throws
- * `validation_error` naming the one that is no IPv4 range.
+ * Parses the private ranges that machines are allowed to reach, such as `10.1.0.0/16, 192.168.7.9`. Throws
+ * `validation_error` naming an entry that is not an IPv4 range.
  */
 export function parseRanges(text: string): string[] {
   return text
@@ -84,7 +84,7 @@ export function macOfIp(ip: string): string {
     .join('')}`;
 }
 
-/** What every NIC is called until its machine is known: the guest then takes the MAC that follows from its address. */
+/** The MAC of a NIC whose machine is not known yet. The guest later takes the MAC that belongs to its address. */
 export const PLACEHOLDER_MAC = macOfIp('0.0.0.0');
 
 /** The address as a number, so that a subnet is a range. */

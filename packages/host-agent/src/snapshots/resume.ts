@@ -1,5 +1,5 @@
-// A new machine that goes on where the memory of another one was saved: its processes live, and it has an identity of its
-// own before it is reported running. There is no other way to make it: a cold boot of its disk would have lost them.
+// Makes a new machine from a memory snapshot: the processes of the snapshot go on in it. It gets an identity of its own before
+// it is reported as running. When this fails there is no cold boot instead, because that would lose the processes.
 import { rename, rm } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
@@ -25,16 +25,16 @@ export type Resumption = {
   abort: AbortSignal;
   /** How long the guest may take to answer once its memory is loaded. */
   patienceMs: number;
-  /** Resolves when the guest has its identity. */
+  /** Gives the guest its identity; resolves when it has acknowledged that. */
   identify: (guest: Guest) => Promise<void>;
 };
 
 export type ResumeHost = { vms: VmHost; snapshots: SnapshotStore };
 
 /**
- * Resolves when the guest has acknowledged its identity. Throws `conflict` when the snapshot cannot be resumed here or for
- * this machine, `fleet_capacity` on a full disk, `host_unavailable` when it does not go on; nothing runs then, and the machine
- * has no disk.
+ * Resolves when the guest has acknowledged its identity. Throws `conflict` when the snapshot cannot be resumed on this host or
+ * with this specification, `fleet_capacity` on a full disk, `host_unavailable` when the guest does not answer. When it throws,
+ * nothing runs and the machine has no disk.
  */
 export async function resumeMachine(host: ResumeHost, wanted: Resumption): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshots, vms } = host;
@@ -52,7 +52,7 @@ export async function resumeMachine(host: ResumeHost, wanted: Resumption): Promi
   }
 }
 
-/** Throws `conflict` with what keeps a machine of this specification from going on where the snapshot was taken. */
+/** Throws `conflict`, with the reason, when a machine of this specification cannot resume the snapshot. */
 export function resumableSnapshot(
   snapshots: SnapshotStore,
   id: string,
@@ -87,7 +87,7 @@ async function restore(
   const base = { imagePath: snapshot.image.rootfsPath, layerPaths };
   let vm: Vm | undefined;
   try {
-    // Of the size that the guest knows; it is told of a larger one.
+    // First the size that the guest knows. The guest is told below when the disk is larger.
     makeOverlay(diskPath, base, snapshot.size_gb);
     vm = await vms.launch({
       ...base,
@@ -111,7 +111,7 @@ async function restore(
     const giveUp = AbortSignal.any([wanted.abort, AbortSignal.timeout(wanted.patienceMs)]);
     const guest = await firstSession(vm, giveUp);
     await wanted.identify(guest).catch((error) => Promise.reject(identityFailure(snapshotId, error)));
-    // Not before: a disk in the machine's place is one that it has run from.
+    // Only now: a disk at this path counts as one that the machine has run from.
     await rename(diskPath, wanted.diskPath);
     return { vm, guest };
   } catch (error) {
@@ -121,7 +121,10 @@ async function restore(
   }
 }
 
-/** A guest whose processes ran already says `conflict`: they may have drawn what another machine's draw, so it is no machine. */
+/**
+ * The error for a guest that refused its identity. It says `conflict` when its processes ran before that: they may have drawn
+ * the same random numbers as those of another machine.
+ */
 function identityFailure(snapshotId: string, cause: unknown): unknown {
   if (!(cause instanceof ServiceError && cause.code === 'conflict')) return cause;
   return new ServiceError(

@@ -1,8 +1,8 @@
-// The data volumes of this host: `volumes/<id>/` holds a record and a sparse raw file, which becomes the disk of one VM at a
-// time. A volume exists from the moment that file is there: the record is durable before it, and outlives it in a delete.
+// The data volumes of this host. `volumes/<id>/` holds a record and a sparse raw file, which is plugged into at most one VM. A
+// volume exists as long as that file does: the record is made before the file and removed after it.
 //
-// The file is the agent's own unless a machine has the volume. It is formatted when a machine takes it for the first
-// time; a crash before that is recorded formats it again, and nothing is lost, because no machine had it yet.
+// While no machine has the volume, its file belongs to the agent's user. The file is formatted when a machine takes the volume
+// for the first time. After a crash before that is recorded it is formatted again, which loses nothing: no machine had it yet.
 import { constants, existsSync, readdirSync, statSync } from 'node:fs';
 import { mkdir, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,12 +15,12 @@ import { diskFull, isDiskFull } from './overlay.ts';
 import { readRecord, writeRecord } from './record-file.ts';
 
 const RECORD = 'volume.json';
-/** What makes a folder of `volumes/` a data volume. */
+/** A folder of `volumes/` with this file is a data volume. */
 export const DATA_DISK = 'data.raw';
-/** What makes it a kept root disk (volume-store.ts). */
+/** A folder with this file is a kept root disk (volume-store.ts). */
 export const ROOT_DISK = 'disk.qcow2';
 const GIB = 1024 ** 3;
-/** How many removed volumes are remembered, so that a late call cannot make one again. */
+/** How many removed volumes are remembered, so that a call that arrives late cannot make one of them again. */
 const REMEMBERED_REMOVED = 10_000;
 
 type DataVolumeRecord = {
@@ -37,9 +37,9 @@ export class DataVolumes {
   readonly #log: VolumeLog;
   /** The machine that has a volume, by volume. */
   readonly #users = new Map<string, string>();
-  /** Ends when all that was asked of a volume so far is done, by volume. */
+  /** By volume: settles when all work on it so far is done. */
   readonly #queues = new Map<string, Promise<unknown>>();
-  /** Oldest first. An agent that restarts forgets them, but a call does not outlive the agent that it was sent to. */
+  /** Ids of removed volumes, oldest first. They are not kept over a restart: that breaks the connections of late calls. */
   readonly #removed = new Set<string>();
 
   /** `volumesDir` exists. */
@@ -64,9 +64,9 @@ export class DataVolumes {
   }
 
   /**
-   * Makes the volume, durably; one that is there is left alone. Throws `conflict` when that has another size or is something
-   * else, or when the volume was removed before: the call is late then. Throws `fleet_capacity` on a full disk. Nothing is
-   * left when it throws.
+   * Makes the volume, safe from a power cut. Does nothing when it exists. Throws `conflict` when it exists in another size or as
+   * a kept root disk, or when it was removed before, because the call is late then. Throws `fleet_capacity` on a full disk.
+   * Nothing is left when it throws.
    */
   ensure(id: string, sizeGb: number): Promise<void> {
     return this.#inOrder(id, async () => {
@@ -84,7 +84,7 @@ export class DataVolumes {
     });
   }
 
-  /** Removes a volume; one that is not there is removed already. Throws `conflict` while a machine has it. */
+  /** Removes a volume; does nothing when there is none. Throws `conflict` while a machine has it. */
   remove(id: string): Promise<void> {
     return this.#inOrder(id, async () => {
       const user = this.#users.get(id);
@@ -116,14 +116,14 @@ export class DataVolumes {
     }
   }
 
-  /** The machine's VM has it already. Throws `conflict` when it is another machine's. */
+  /** Notes that the VM of a machine has the volume already. Throws `conflict` when another machine has it. */
   takeAgain(id: string, machineId: string): void {
     const user = this.#users.get(id) ?? machineId;
     if (user !== machineId) throw new ServiceError('conflict', `volume ${id} is in use by machine ${user}`);
     this.#users.set(id, machineId);
   }
 
-  /** No VM has it any more: its file becomes the agent's own. Does nothing when the machine does not have it. */
+  /** Takes the volume from a machine whose VM has let it go; the file is the agent's again. Otherwise does nothing. */
   giveBack(id: string, machineId: string): void {
     if (this.#users.get(id) !== machineId) return;
     takeFileBack(this.diskPath(id));
@@ -137,7 +137,7 @@ export class DataVolumes {
       .map((id) => join(this.#dir, id));
   }
 
-  /** Files that belong to a VM's uid, though no machine has the volume: what a crash left. */
+  /** Files that still belong to the user of a VM though no machine has the volume. A crash leaves them. */
   strays(): string[] {
     return readdirSync(this.#dir)
       .filter((id) => !this.#users.has(id))
@@ -145,7 +145,7 @@ export class DataVolumes {
       .filter((path) => isForeign(path));
   }
 
-  /** Makes the stray files the agent's own. Run at the start, once the machines that run have what they have. */
+  /** Gives the stray files back to the agent. Run at the start, after the running machines have taken their volumes. */
   takeStraysBack(): void {
     for (const path of this.strays()) takeFileBack(path);
   }
@@ -182,25 +182,25 @@ export class DataVolumes {
     const record = this.#read(id);
     if (record.formatted) return;
     const disk = this.diskPath(id);
-    // What a formatting that was cut short has written must not show through, where no discard removes it.
+    // Drops what an interrupted formatting wrote: on some file systems the discard of mkfs would not remove it.
     await truncate(disk, 0);
     await truncate(disk, record.size_gb * GIB);
     await makeFileSystem(disk, id);
     await syncPath(disk);
     const recordPath = join(this.#dir, id, RECORD);
     writeRecord(recordPath, { ...record, formatted: true } satisfies DataVolumeRecord);
-    // A machine's data must never meet a record that has forgotten this.
+    // Otherwise a power cut could bring the old record back, and the next attach would format over the data of a machine.
     for (const path of [recordPath, join(this.#dir, id)]) await syncPath(path);
   }
 
-  /** Throws `conflict`: without it nobody knows what the file is. */
+  /** Throws `conflict` when the record cannot be read. */
   #read(id: string): DataVolumeRecord {
     const record = this.#tryRead(id);
     if (!record) throw new ServiceError('conflict', `the record of volume ${id} cannot be read on its host`);
     return record;
   }
 
-  /** Undefined when it cannot be read: one damaged record must not hide the other volumes. */
+  /** Undefined when the record cannot be read, so that one damaged record does not hide the other volumes. */
   #tryRead(id: string): DataVolumeRecord | undefined {
     try {
       return readRecord<DataVolumeRecord>(join(this.#dir, id, RECORD));
@@ -223,9 +223,9 @@ export class DataVolumes {
 }
 
 /**
- * An ext4 file system on a file that is all holes: 10 ms for 5 GiB, 45 ms for 1 TiB. The discard that mkfs begins with tells it
- * that the file reads as zeros, so the inode tables count as written and the guest has nothing to do in the background;
- * nor need the journal be written. No block is kept for root alone, which is who most programs of a machine are.
+ * Makes an ext4 file system on a sparse file: 10 ms for 5 GiB, 45 ms for 1 TiB. mkfs begins with a discard and learns from it
+ * that the file reads as zeros. So it marks the inode tables as initialised and the guest's kernel does not write them in the
+ * background. The journal is not written either. No blocks are reserved for root, because most programs of a machine are root.
  */
 async function makeFileSystem(path: string, uuid: string): Promise<void> {
   await runCommand('mkfs.ext4', ['-q', '-F', '-b', '4096', '-m', '0', '-U', uuid, '-E', 'lazy_journal_init=1', path]);

@@ -1,10 +1,10 @@
-// A VM with all that belongs to it on the host: process, jail, tap, rules, run directory. Made together, ended together.
+// Makes and removes a VM together with everything that belongs to it on the host: process, jail, tap, rules, run directory.
 import { rm } from 'node:fs/promises';
 import { type Hypervisor, newVmId, type Vm, type VmSpec } from '../hypervisor/driver.ts';
 import type { HostNetwork } from '../network/network.ts';
 
 export type VmPlan = Omit<VmSpec, 'vmId' | 'nic'> & {
-  /** Its address, when its machine is known; without one nothing passes its NIC. */
+  /** The address of its machine. Undefined while no machine is known: the NIC then passes no traffic. */
   privateIp?: string;
 };
 
@@ -14,11 +14,11 @@ export class VmHost {
   readonly hypervisor: Hypervisor;
   readonly network: HostNetwork;
   readonly #log: VmLog;
-  /** VMs that run, or are being started (undefined). */
+  /** All VMs by id. Undefined: the VM is being started or ended. */
   readonly #vms = new Map<string, Vm | undefined>();
-  /** VMs that are gone, and whose network could not be removed yet. */
+  /** Ids of VMs that are gone, but whose network could not be removed yet. */
   readonly #attached = new Set<string>();
-  /** The address of each VM, from before the network hears of it until the network has let it go. */
+  /** The address of each VM: noted before the network gets it, and removed when the network of the VM is gone. */
   readonly #addresses = new Map<string, string>();
   readonly #claimed = new Set<string>();
 
@@ -40,7 +40,7 @@ export class VmHost {
       this.#vms.set(vmId, vm);
       return vm;
     } catch (error) {
-      // The uid was reserved before there was anything that a failed launch would have released.
+      // The uid was reserved above, and a launch that was never reached cannot have released it.
       await this.hypervisor.release(vmId).catch((err) => this.#warn(vmId, err, 'a VM that did not start is not gone'));
       await this.#detach(vmId);
       this.#vms.delete(vmId);
@@ -56,20 +56,20 @@ export class VmHost {
     await this.network.assign(vmId, privateIp);
   }
 
-  /** The addresses that the network of the host may still know, also of machines that were removed. */
+  /** The addresses that the host's network may still carry, also those of removed machines. */
   heldAddresses(): Iterable<string> {
     return this.#addresses.values();
   }
 
-  /** Ends a VM and removes all of it but its disk. What the network does not let go is tried again by later calls. */
+  /** Ends a VM and removes all of it but its disk. When its network cannot be removed, later calls try again. */
   async discard(vm: Vm): Promise<void> {
-    // It is known, and no longer one that should be whole.
+    // The VM is still known here, but from now on parts of it may be missing.
     this.#vms.set(vm.vmId, undefined);
     const unclaim = this.claim(vm.runDir);
     try {
       await vm.end();
     } finally {
-      // Whatever did not end is nobody's from here on: the audit finds it, and removes it.
+      // If a part of the VM could not be removed, the audit finds and removes it later.
       for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
       await rm(vm.runDir, { recursive: true, force: true }).catch((err) =>
         this.#warn(vm.vmId, err, 'the run directory of a VM was not removed'),
@@ -79,7 +79,7 @@ export class VmHost {
     }
   }
 
-  /** Says that a file or folder is in use though no running VM has it, until what is returned is called. */
+  /** Marks a file or folder as in use though no running VM has it, until the returned function is called. */
   claim(path: string): () => void {
     this.#claimed.add(path);
     return () => void this.#claimed.delete(path);
@@ -90,8 +90,8 @@ export class VmHost {
   }
 
   /**
-   * Takes up the VMs of an earlier agent, and removes what the network has of others. `addresses`: of the VMs that are
-   * machines, by VM id. Run once, at the start.
+   * Takes over the VMs of an earlier agent (`found`), and removes what the network has of all other VMs. `addresses`: those of
+   * the machines among them, by VM id. Run once, at the start.
    */
   async adopt(found: readonly Vm[], addresses: ReadonlyMap<string, string>): Promise<void> {
     for (const [vmId, address] of addresses) this.#addresses.set(vmId, address);
@@ -104,12 +104,12 @@ export class VmHost {
     return new Set(this.#vms.keys());
   }
 
-  /** The VMs that were started, and that nobody began to discard. */
+  /** The VMs that run and are not being ended. */
   running(): Vm[] {
     return [...this.#vms.values()].filter((vm) => vm !== undefined);
   }
 
-  /** Removes what a VM that nobody knows has on the host. Throws when the network cannot. */
+  /** Removes what is left on the host of a VM that is not known here. Throws when the network cannot be removed. */
   async removeStray(vmId: string): Promise<void> {
     if (this.#vms.has(vmId)) return;
     await this.hypervisor.release(vmId);
