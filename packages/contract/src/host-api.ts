@@ -24,7 +24,7 @@ export const MachineSpec = Type.Object(
           "An address of the host's subnet. Left out at the first call: the host leases one, and tells it in the report.",
       }),
     ),
-    hostname: Type.String({ pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' }),
+    hostname: Type.String({ pattern: HOSTNAME_PATTERN }),
     snapshot_id: Type.Optional(Uuid('Its disk begins as this snapshot of the host.')),
     root_volume_id: Type.Optional(Uuid('Its disk is this root volume, which is no volume any more then.')),
   },

@@ -491,7 +491,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(next.heard('late-answer'), false);
     });
 
-    it('NET-5: a detach that failed half-way forgets the connections when it is repeated', async () => {
+    it('a detach that failed half-way forgets the connections when it is repeated (NET-5)', async () => {
       await start();
       const machine = await machineWith(A, IP_A);
       assert.equal(await machine.run(udpScript(Outside.address, UDP_PORT)), 'answer');
@@ -509,7 +509,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(remembered(), '');
     });
 
-    it('NET-5: connections that a killed agent did not clear away are gone when the next one starts', async () => {
+    it('connections that a killed agent did not clear away are gone when the next one starts (NET-5)', async () => {
       await start();
       const old = await machineWith(A, IP_A);
       const kept = await machineWith(B, IP_B);

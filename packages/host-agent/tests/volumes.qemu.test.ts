@@ -183,7 +183,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
     await agent.done('DELETE', `/v1/volumes/${id}`);
   });
 
-  it('CTL-2: an agent that is killed anywhere in an attach or a detach is followed by one that ends in what is wanted', async () => {
+  it('an agent that is killed anywhere in an attach or a detach is followed by one that ends in what is wanted (CTL-2)', async () => {
     const id = await newVolume();
     await agent.run(A, [at(id)]);
     const hash = await write(A, '/data/file');

@@ -1,7 +1,5 @@
-// Starts a job: one transaction takes one of the machine's 16 places, then the host starts the job. When the host refuses,
-// the place is freed. When the connection breaks, so that nobody knows whether the job started, the host is asked once more;
-// after that the reconciler finds out.
-
+// Start of a job: a place among the 16 (one transaction), then the host starts it. A refusal frees the place. When nobody
+// knows whether the host started it, the host is asked once, and after that the reconciler asks.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
   EXEC_BOUNDS,
@@ -15,7 +13,9 @@ import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
+import { waitForOperation } from '../operations/wait.ts';
 import { checkArgv } from './check.ts';
+import { isGone, readPageOfOutput, toPage } from './output.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 import { type Admission, admitJob, forgetJob } from './store.ts';
@@ -36,18 +36,26 @@ export async function createExec(
 ): Promise<ExecStarted> {
   checkStdin(body.stdin ?? '');
   checkArgv(body.argv);
-  const { exec_id, ...rest } = body;
+  const { exec_id, name = '', ...rest } = body;
   const timeoutSec = body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault;
-  const { exec, machine } = await admitJob(app, {
-    accountId,
-    machineId,
-    execId: exec_id?.toLowerCase() ?? uuidv7(),
-    timeoutSec,
-  });
-  const job: StartJob = { ...rest, timeout_sec: timeoutSec, generation: machine.generation };
-  const report = await startOnHost(app, machine.host_id, { machineId: machine.id, jobId: exec.id, job });
+  const execId = exec_id?.toLowerCase() ?? uuidv7();
+  const { exec, machine } = await admitWhenRunning(app, { accountId, machineId, execId, name, timeoutSec });
+  const job = {
+    ...rest,
+    timeout_sec: timeoutSec,
+    env: { ...machine.env, ...body.env },
+    generation: machine.generation,
+  };
+  const started = await startOnHost(app, machine, exec, job);
+  const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
   const settled = await settleJob(app.db, report);
-  return toExec(settled ?? exec, { timeoutSec, report });
+  const record = toExec(settled ?? exec, { timeoutSec, report });
+  if (waitMs === undefined) return record;
+  const [stdout, stderr] = await Promise.all(
+    OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),
+  );
+  if (!stdout || !stderr) throw new Error('a job has two streams');
+  return { ...record, output: { stdout, stderr } };
 }
 
 async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec: ExecRow; machine: MachineRow }> {
@@ -73,7 +81,44 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
   }
 }
 
-/** Throws `validation_error`. The schema bounds the length of the base64 text, which can hold one byte more than allowed. */
+/** The report of a job that ended, or of a job that still runs after `waitMs`, or whose host does not answer now. */
+async function waitForEnd(
+  app: App,
+  hostId: string,
+  report: JobReport,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<JobReport> {
+  if (waitMs === 0 || report.status !== 'running') return report;
+  const ending = AbortSignal.any([signal, app.closing]);
+  try {
+    const ended = await app.hosts.client(hostId).getJob(report.machine_id, report.job_id, waitMs, ending);
+    return ended ?? report;
+  } catch (error) {
+    if (error instanceof HostUnavailable) return report;
+    throw error;
+  }
+}
+
+/** The first page of a stream. While the host does not answer it is empty, and the client reads on from its offset. */
+async function firstPage(
+  app: App,
+  machine: MachineRow,
+  exec: ExecRow,
+  stream: (typeof OUTPUT_STREAMS)[number],
+  signal: AbortSignal,
+): Promise<ExecOutput> {
+  const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
+  const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
+  try {
+    return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
+  } catch (error) {
+    if (!isGone(error)) throw error;
+    return toPage(target, 0, { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: false });
+  }
+}
+
+/** Throws `validation_error`: the schema bounds the text, which can hold one byte more than it may. */
 function checkStdin(stdin: string): void {
   if (Buffer.byteLength(stdin, 'base64') > EXEC_BOUNDS.stdinBytes) {
     throw new ServiceError('validation_error', `stdin must be at most ${EXEC_BOUNDS.stdinBytes} bytes when decoded.`);

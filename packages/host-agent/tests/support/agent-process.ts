@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { JobReport, MachineReport, MachineVolume, StartJob } from '@sandbar/contract/host-api.ts';
+import { Client } from 'undici';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
