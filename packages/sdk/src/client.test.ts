@@ -9,6 +9,8 @@ type Handler = (request: IncomingMessage, response: ServerResponse, body: string
 
 let server: Server;
 let sandbar: Sandbar;
+/** A client that never retries. */
+let impatient: Sandbar;
 let handle: Handler;
 let requests: { method: string; url: string; headers: IncomingMessage['headers']; body: string }[];
 
@@ -23,7 +25,9 @@ before(async () => {
   await once(server, 'listening');
   const address = server.address();
   assert.ok(typeof address === 'object' && address !== null);
-  sandbar = new Sandbar({ baseUrl: `http://127.0.0.1:${address.port}/`, apiKey: 'sbr_key' });
+  const settings = { baseUrl: `http://127.0.0.1:${address.port}/`, apiKey: 'sbr_key' };
+  sandbar = new Sandbar(settings);
+  impatient = new Sandbar({ ...settings, retryForSec: 0 });
 });
 after(() => server.close());
 beforeEach(() => {
@@ -78,6 +82,14 @@ describe('client', () => {
     assert.equal(requests[2]?.url, '/v1/machines/m?delete_snapshots=true');
   });
 
+  it('update sends what is to change', async () => {
+    await sandbar.machines.update('m', { expires_in_sec: null, on_expiry: 'stop' });
+    assert.deepEqual(
+      [requests[0]?.method, requests[0]?.url, requests[0]?.body],
+      ['PATCH', '/v1/machines/m', '{"expires_in_sec":null,"on_expiry":"stop"}'],
+    );
+  });
+
   it('volumes are made, attached and detached at their paths', async () => {
     handle = (request, response) => answer(response, request.url === '/v1/volumes' ? 201 : 200, { id: 'v' });
     assert.equal((await sandbar.volumes.create({ name: 'x', size_gb: 5 })).id, 'v');
@@ -129,7 +141,7 @@ describe('client', () => {
       [429, 'rate_limited', 'RateLimitedError'],
     ] as const) {
       handle = (_request, response) => answer(response, status, { code, detail: 'no' });
-      await assert.rejects(sandbar.account.quotas(), (error) => {
+      await assert.rejects(impatient.account.quotas(), (error) => {
         assert.ok(error instanceof ApiError);
         assert.deepEqual([error.name, error.status, error.code], [name, status, code]);
         return true;
@@ -152,7 +164,7 @@ describe('client', () => {
   it('an error of the service is an ApiError with its code, sentence and request id', async () => {
     handle = (_request, response) =>
       answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });
-    await assert.rejects(sandbar.machines.get('m'), (error) => {
+    await assert.rejects(impatient.machines.get('m'), (error) => {
       assert.ok(error instanceof ApiError);
       assert.deepEqual(
         [error.status, error.code, error.detail, error.requestId, error.retryAfterSec],
@@ -162,13 +174,16 @@ describe('client', () => {
     });
   });
 
-  it('a page of a proxy is an ApiError of code unknown', async () => {
-    handle = (_request, response) => response.writeHead(502).end('<html>');
-    await assert.rejects(sandbar.images.list(), { name: 'ApiError', status: 502, code: 'unknown' });
+  it('a page of a proxy is an ApiError of code unknown, also with status 200', async () => {
+    for (const status of [502, 200]) {
+      handle = (_request, response) => response.writeHead(status).end('<html>');
+      await assert.rejects(sandbar.images.list(), { name: 'ApiError', status, code: 'unknown' });
+    }
+    assert.equal(requests.length, 2);
   });
 
   it('nobody there is a ConnectionError that says where', async () => {
-    const nobody = new Sandbar({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k' });
+    const nobody = new Sandbar({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k', retryForSec: 0 });
     await assert.rejects(nobody.images.list(), (error) => {
       assert.ok(error instanceof ConnectionError);
       assert.match(error.message, /127\.0\.0\.1:2 \(ECONNREFUSED\)/);

@@ -1,4 +1,4 @@
-// The client: `new Sandbar()` on the machine of the service, or with an address and a key anywhere.
+// The client: `new Sandbar()` on the computer where the service runs, `new Sandbar({ baseUrl, apiKey })` anywhere else.
 import { Account } from './account.ts';
 import { Execs } from './execs.ts';
 import { Images } from './images.ts';
@@ -15,11 +15,16 @@ export type SandbarOptions = {
   apiKey?: string;
   /** Put before the client's own User-Agent. */
   userAgent?: string;
+  /**
+   * How long a call is retried when the service answers 429 or 503 or the connection breaks, in seconds from its first
+   * failure. Default: 60. 0: never. A call is only retried where a second request cannot do the same thing twice.
+   */
+  retryForSec?: number;
 };
 
 /**
- * A client of the service. Every call throws ApiError when the service refuses, ConnectionError when nobody answers, and
- * takes a `signal` that gives it up.
+ * A client of the service. Every call throws ApiError when the service answers with an error and ConnectionError when it
+ * does not answer. Aborting the `signal` of a call ends it, and the call throws the signal's reason.
  */
 export class Sandbar {
   readonly baseUrl: string;
@@ -32,7 +37,7 @@ export class Sandbar {
 
   /** Throws ConfigurationError when no address or key is given or found. */
   constructor(options: SandbarOptions = {}) {
-    const transport = new Transport(resolveSettings(options), options.userAgent);
+    const transport = new Transport(resolveSettings(options), options);
     this.baseUrl = transport.baseUrl;
     this.machines = new Machines(transport);
     this.execs = new Execs(transport);

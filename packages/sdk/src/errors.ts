@@ -1,17 +1,17 @@
-// What a call can throw: the service's own error, with its code, or that nobody answered.
+// The errors that a call can throw: an error answer of the service with its code, no answer at all, or a missing setting.
 
 /** The service answered with an error. */
 export class ApiError extends Error {
   override readonly name: string = 'ApiError';
   /** HTTP status. */
   readonly status: number;
-  /** A code of the service's error table, such as `conflict`; `unknown` when the answer was not of the service. */
+  /** A code of the service's error table, such as `conflict`; `unknown` when something else answered, such as a proxy. */
   readonly code: string;
   /** One sentence: what is wrong and what to do. */
   readonly detail: string;
-  /** Names the request in the service's log. */
+  /** The id under which the service's log has this request. */
   readonly requestId: string | null;
-  /** Seconds after which a retry makes sense, where the service said so. */
+  /** Seconds after which a retry makes sense (`Retry-After`), or null when the service did not say. */
   readonly retryAfterSec: number | null;
 
   constructor(answer: {
@@ -40,7 +40,7 @@ export class InsufficientBalanceError extends ApiError {
   override readonly name = 'InsufficientBalanceError';
 }
 
-/** 403 `quota_exceeded`: a dimension of the account's quota is full; retry once something is freed. */
+/** 403 `quota_exceeded`: a quota of the account is full; try again after freeing something. */
 export class QuotaExceededError extends ApiError {
   override readonly name = 'QuotaExceededError';
 }
@@ -50,7 +50,7 @@ export class GoneError extends ApiError {
   override readonly name = 'GoneError';
 }
 
-/** 429: too many requests; `retryAfterSec` says when one is allowed. */
+/** 429: too many requests; the next one is allowed after `retryAfterSec`. */
 export class RateLimitedError extends ApiError {
   override readonly name = 'RateLimitedError';
 }
@@ -63,29 +63,47 @@ const CLASSES: Record<string, typeof ApiError> = {
   rate_limited: RateLimitedError,
 };
 
-/** The class for a code that callers tell apart, ApiError for all others. */
+/** An error of the class for its code, or a plain ApiError for a code without a class of its own. */
 export function apiErrorOf(answer: ConstructorParameters<typeof ApiError>[0]): ApiError {
   const Class = CLASSES[answer.code] ?? ApiError;
   return new Class(answer);
+}
+
+/** The answer to a repeated delete: a 404 says that an earlier one was carried out. Throws every other refusal. */
+export async function acceptNotFound(refusal: ApiError): Promise<void> {
+  if (refusal.code !== 'not_found') throw refusal;
 }
 
 /** Nobody answered at the base URL, or the connection broke. `cause` is the error of `fetch`. */
 export class ConnectionError extends Error {
   override readonly name = 'ConnectionError';
   readonly baseUrl: string;
+  /** True when no connection was made, so the service certainly did not get the request. */
+  readonly isUnsent: boolean;
 
   constructor(baseUrl: string, cause: unknown) {
-    super(`the service does not answer at ${baseUrl} (${reasonOf(cause)})`, { cause });
+    const reason = reasonOf(cause);
+    super(`the service does not answer at ${baseUrl} (${reason})`, { cause });
     this.baseUrl = baseUrl;
+    this.isUnsent = UNSENT_REASONS.has(reason);
   }
 }
+
+const UNSENT_REASONS = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
 
 /** No base URL or key was given and none was found. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
-/** `fetch` hides the reason in the cause of its error. */
+/** The error code of the network, such as ECONNREFUSED. `fetch` puts it into the cause of its error. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause = error.cause;

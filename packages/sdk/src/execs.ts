@@ -1,17 +1,17 @@
 // Exec jobs: start a command in a machine, wait for it, read its output.
-import { setTimeout as delay } from 'node:timers/promises';
+import { randomUUID } from 'node:crypto';
 import type { Exec, ExecCreate, ExecOutput, ExecOutputQuery, OutputStream } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { ConnectionError } from './errors.ts';
 import { parseEvents } from './event-stream.ts';
 import { type CallOptions, machinePath } from './machines.ts';
+import { sleep } from './retry.ts';
 import type { Transport } from './transport.ts';
 
-/** One long poll. Below the usual 60 s after which something in between gives a silent connection up. */
+/** The duration of one long poll, ms: below 60 s, after which many proxies close a silent connection. */
 const WAIT_MS = 30_000;
-/** Between attempts to reach the service again, ms, and for how long a stream tries before it throws. */
-const RECONNECT_MS = 250;
-const RECONNECT_FOR_MS = 30_000;
+/** The wait before a broken output stream is opened again, ms. */
+const REOPEN_MS = 250;
 
 export class Execs {
   readonly #transport: Transport;
@@ -20,16 +20,32 @@ export class Execs {
     this.#transport = transport;
   }
 
-  /** Starts a command and resolves as soon as it is accepted. */
+  /**
+   * Starts a command and resolves as soon as it is accepted. Without an `exec_id` the client chooses one. A retry that is
+   * refused because the id exists returns the job that the first request started.
+   */
   start(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<Exec> {
-    return this.#transport.json('POST', execsPath(machineId), { body: command, signal });
+    const body = { ...command, exec_id: command.exec_id ?? randomUUID() };
+    return this.#transport.json<Exec>(
+      'POST',
+      execsPath(machineId),
+      { body, isRepeatable: true, signal },
+      async (refusal) => {
+        if (refusal.code !== 'conflict') throw refusal;
+        return this.get(machineId, body.exec_id, { signal }).catch(() => {
+          signal?.throwIfAborted();
+          // Nothing was started, so the conflict is another one, such as a machine that does not run.
+          throw refusal;
+        });
+      },
+    );
   }
 
   async list(machineId: string, { signal }: CallOptions = {}): Promise<Exec[]> {
     return (await this.#transport.json<{ execs: Exec[] }>('GET', execsPath(machineId), { signal })).execs;
   }
 
-  /** The job as it is, or as it is when it ends if that comes within `waitMs` (up to 60000). */
+  /** The job as it is now. With `waitMs` (up to 60000) the answer comes when the job has ended or that time is over. */
   get(machineId: string, execId: string, options: CallOptions & { waitMs?: number } = {}): Promise<Exec> {
     const { signal, waitMs } = options;
     return this.#transport.json('GET', execPath(machineId, execId), { query: { wait_ms: waitMs }, signal });
@@ -45,10 +61,10 @@ export class Execs {
 
   /** Ends every process of the job. A job that has ended already is returned as it is. */
   cancel(machineId: string, execId: string, { signal }: CallOptions = {}): Promise<Exec> {
-    return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { signal });
+    return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { isRepeatable: true, signal });
   }
 
-  /** One page of output, its bytes in base64. */
+  /** One page of output; `data` is in base64. */
   output(
     machineId: string,
     execId: string,
@@ -59,9 +75,9 @@ export class Execs {
   }
 
   /**
-   * The bytes of a stream from `offset` on as they come, until the job has ended and all of them are read. A connection
-   * that breaks is made again where it broke, so every byte comes exactly once. Throws ConnectionError when the service
-   * stays away for 30 seconds.
+   * Yields the bytes of a stream from `offset` on as they are written, and ends when the job has ended and all of them
+   * were read. A broken connection is opened again at the same offset, so every byte comes exactly once. Throws
+   * ConnectionError when the stream stays broken for as long as the client retries.
    */
   async *streamOutput(
     machineId: string,
@@ -70,22 +86,26 @@ export class Execs {
     { offset = 0, signal }: CallOptions & { offset?: number } = {},
   ): AsyncGenerator<Uint8Array> {
     let position = offset;
-    let triesUntil = performance.now() + RECONNECT_FOR_MS;
+    let brokenSince: number | undefined;
     for (;;) {
+      // A service that shuts down closes its streams in order, but before the end of the output: also a broken stream.
+      let failure = new ConnectionError(this.#transport.baseUrl, 'the output stream was closed before its end');
       try {
         for await (const page of this.#followOutput(machineId, execId, stream, position, signal)) {
           const bytes = Buffer.from(page.data, 'base64');
           position = page.next_offset;
-          triesUntil = performance.now() + RECONNECT_FOR_MS;
+          brokenSince = undefined;
           if (bytes.length > 0) yield bytes;
           if (page.eof) return;
         }
       } catch (error) {
         signal?.throwIfAborted();
-        if (!(error instanceof ConnectionError) || performance.now() > triesUntil) throw error;
+        if (!(error instanceof ConnectionError)) throw error;
+        failure = error;
       }
-      // Also after a stream that ended without an eof: a replica that shuts down closes its streams.
-      await delay(RECONNECT_MS, undefined, { signal });
+      brokenSince ??= performance.now();
+      if (performance.now() + REOPEN_MS > brokenSince + this.#transport.retryForMs) throw failure;
+      await sleep(REOPEN_MS, signal);
     }
   }
 
@@ -97,7 +117,7 @@ export class Execs {
     offset: number,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<ExecOutput> {
-    const response = await this.#transport.send('GET', `${execPath(machineId, execId)}/output`, {
+    const response = await this.#transport.open('GET', `${execPath(machineId, execId)}/output`, {
       query: { stream, offset, limit: EXEC_BOUNDS.pageBytesMax },
       headers: { accept: 'text/event-stream', ...(offset > 0 ? { 'last-event-id': String(offset) } : {}) },
       signal,

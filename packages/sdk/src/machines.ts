@@ -1,5 +1,6 @@
-// Machines: make, find, stop, start and destroy them.
-import type { Machine, MachineCreate, MachineState } from '@sandbar/contract/machine.ts';
+// Machines: create, find, change, stop, start and destroy them.
+import { randomUUID } from 'node:crypto';
+import type { Machine, MachineCreate, MachineState, MachineUpdate } from '@sandbar/contract/machine.ts';
 import type { Snapshot, SnapshotCreate } from '@sandbar/contract/snapshot.ts';
 import type { Transport } from './transport.ts';
 
@@ -13,12 +14,10 @@ export type MachineFilter = {
 export type CallOptions = { signal?: AbortSignal | undefined };
 
 export type CreateOptions = CallOptions & { idempotencyKey?: string | undefined };
-/**
- * `preserveStorage`: the root disk is kept as a detached volume, which `root_volume_id` of the answer names.
- * `deleteSnapshots`: its snapshots go with it; without it a machine that has some is a `conflict`.
- */
 export type DestroyOptions = CallOptions & {
+  /** Keep the root disk as a detached volume; `root_volume_id` of the answer is its id. */
   preserveStorage?: boolean | undefined;
+  /** Delete the machine's snapshots as well. Without it, destroying a machine that has snapshots is a `conflict`. */
   deleteSnapshots?: boolean | undefined;
 };
 
@@ -30,12 +29,13 @@ export class Machines {
   }
 
   /**
-   * Makes a machine and resolves when it runs. With an `idempotencyKey` (1 to 255 printable characters) a retry finds the
-   * machine of the first call instead of making another, for 24 hours.
+   * Creates a machine and resolves when it runs. Calls with the same `idempotencyKey` (1 to 255 printable characters)
+   * within 24 hours get the same machine. Without one the client chooses a key for this call, so that its own retries
+   * never create a second machine.
    */
-  create(spec: MachineCreate = {}, { signal, idempotencyKey }: CreateOptions = {}): Promise<Machine> {
-    const headers: Record<string, string> = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
-    return this.#transport.json('POST', '/v1/machines', { body: spec, headers, signal });
+  create(spec: MachineCreate = {}, { signal, idempotencyKey = randomUUID() }: CreateOptions = {}): Promise<Machine> {
+    const headers = { 'idempotency-key': idempotencyKey };
+    return this.#transport.json('POST', '/v1/machines', { body: spec, headers, isRepeatable: true, signal });
   }
 
   /** All machines that are not destroyed, or those that the filter names; newest first. */
@@ -50,25 +50,36 @@ export class Machines {
     return this.#transport.json('GET', machinePath(id), { signal });
   }
 
-  /** Stops it; its disk is kept. */
+  /** Changes what is given. `metadata` replaces all of it; `expires_in_sec` counts from now, and null means never. */
+  update(id: string, changes: MachineUpdate, { signal }: CallOptions = {}): Promise<Machine> {
+    return this.#transport.json('PATCH', machinePath(id), { body: changes, signal });
+  }
+
+  /** Stops the machine and keeps its disk. */
   stop(id: string, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('POST', `${machinePath(id)}/stop`, { signal });
+    return this.#transport.json('POST', `${machinePath(id)}/stop`, { isRepeatable: true, signal });
   }
 
   /** Starts a stopped machine and resolves when it runs. */
   start(id: string, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('POST', `${machinePath(id)}/start`, { signal });
+    return this.#transport.json('POST', `${machinePath(id)}/start`, { isRepeatable: true, signal });
   }
 
-  /** Takes a snapshot of it; the same as `snapshots.create`. */
+  /** Takes a snapshot of the machine; the same as `snapshots.create`. */
   snapshot(id: string, spec: SnapshotCreate = {}, { signal }: CallOptions = {}): Promise<Snapshot> {
     return this.#transport.json('POST', `${machinePath(id)}/snapshots`, { body: spec, signal });
   }
 
-  /** Destroys it with its disk, unless `preserveStorage` says otherwise. */
+  /** Destroys the machine and its disk, unless `preserveStorage` keeps the disk. Returns the destroyed machine. */
   destroy(id: string, { signal, preserveStorage, deleteSnapshots }: DestroyOptions = {}): Promise<Machine> {
     const query = { preserve_storage: preserveStorage, delete_snapshots: deleteSnapshots };
-    return this.#transport.json('DELETE', machinePath(id), { query, signal });
+    return this.#transport.json<Machine>('DELETE', machinePath(id), { query, signal }, async (refusal) => {
+      if (refusal.code !== 'not_found') throw refusal;
+      // A repeated destroy of a destroyed machine is a 404, but the machine itself can still be read.
+      const machine = await this.get(id, { signal });
+      if (machine.state !== 'destroyed') throw refusal;
+      return machine;
+    });
   }
 }
 

@@ -1,11 +1,11 @@
-// Snapshots: take them of machines, find them, go back to them, delete them. `machines.create({ snapshot_id })` makes a
-// machine from one.
+// Snapshots: take, find, restore and delete them. `machines.create({ snapshot_id })` creates a machine from a snapshot.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Snapshot, SnapshotCreate, SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
+import { acceptNotFound } from './errors.ts';
 import { type CallOptions, machinePath } from './machines.ts';
 import type { Transport } from './transport.ts';
 
-/** `machineId`: only those of this machine. */
+/** `machineId`: only the snapshots of this machine. */
 export type SnapshotFilter = { kind?: SnapshotKind; state?: SnapshotState; machineId?: string };
 
 export class Snapshots {
@@ -15,7 +15,7 @@ export class Snapshots {
     this.#transport = transport;
   }
 
-  /** Takes one of a machine's disk; with `memory`, of its processes as well. Resolves when it can be used. */
+  /** Takes a snapshot of a machine's disk, and with `memory` also of its processes. Resolves when it can be used. */
   create(machineId: string, spec: SnapshotCreate = {}, { signal }: CallOptions = {}): Promise<Snapshot> {
     return this.#transport.json('POST', `${machinePath(machineId)}/snapshots`, { body: spec, signal });
   }
@@ -30,14 +30,14 @@ export class Snapshots {
     return this.#transport.json('GET', snapshotPath(id), { signal });
   }
 
-  /** Brings the disk of its machine back; a running one reboots into it. What was written since is gone. */
+  /** Sets the machine's disk back to the snapshot; later writes are lost. A running machine reboots. */
   restore(id: string, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('POST', `${snapshotPath(id)}/restore`, { signal });
+    return this.#transport.json('POST', `${snapshotPath(id)}/restore`, { isRepeatable: true, signal });
   }
 
-  /** Machines made from it live on. */
+  /** Deletes the snapshot. Machines that were created from it live on. */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.#transport.send('DELETE', snapshotPath(id), { signal });
+    await this.#transport.run('DELETE', snapshotPath(id), { signal }, acceptNotFound);
   }
 }
 

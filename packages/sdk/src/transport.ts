@@ -1,43 +1,103 @@
-// One request: its headers, its errors. Everything else of the client says only which path and which shape.
-import { type ApiError, apiErrorOf, ConnectionError } from './errors.ts';
+// Sends requests: their headers, their errors and their retries. The rest of the client only knows paths and shapes.
+import { ApiError, apiErrorOf, ConnectionError } from './errors.ts';
+import { isUnavailable, retryRequest } from './retry.ts';
 import type { Settings } from './settings.ts';
 
 const USER_AGENT = `sandbar-sdk-ts/0.1.0 node/${process.versions.node}`;
+const DEFAULT_RETRY_FOR_SEC = 60;
+
+export type TransportOptions = {
+  /** Put before the client's own User-Agent, for programs that want to be known by name. */
+  userAgent?: string | undefined;
+  /** How long a request is retried, seconds. 0: never. */
+  retryForSec?: number | undefined;
+};
 
 export type RequestOptions = {
   query?: Record<string, string | number | boolean | undefined>;
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
+  /**
+   * Whether the request may be sent again after its answer was lost, because a second one changes nothing. Default: yes
+   * for every method but POST.
+   */
+  isRepeatable?: boolean;
 };
+
+/**
+ * Called when the service refuses a repeated request although an earlier one may have been carried out. It returns the
+ * result of the earlier request, or throws the refusal.
+ */
+export type FindEarlierResult<T> = (refusal: ApiError) => Promise<T>;
 
 export class Transport {
   readonly baseUrl: string;
+  /** How long a request is retried, ms. 0: never. */
+  readonly retryForMs: number;
   readonly #apiKey: string;
   readonly #userAgent: string;
+  #hasContact = false;
 
-  /** `userAgent` goes before the client's own, for programs that want to be known by name. */
-  constructor({ baseUrl, apiKey }: Settings, userAgent?: string) {
+  constructor({ baseUrl, apiKey }: Settings, { userAgent, retryForSec }: TransportOptions = {}) {
     this.baseUrl = baseUrl;
+    this.retryForMs = (retryForSec ?? DEFAULT_RETRY_FOR_SEC) * 1000;
     this.#apiKey = apiKey;
     this.#userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
   }
 
   /** Returns the JSON of a successful answer. Throws ApiError, ConnectionError, or what `signal` was aborted with. */
-  async json<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-    const response = await this.send(method, path, options);
+  json<T>(method: string, path: string, options: RequestOptions = {}, findEarlier?: FindEarlierResult<T>): Promise<T> {
+    const attempt = async () =>
+      parseJson<T>(await this.#readText(await this.#sendOnce(method, path, options), options));
+    return this.#retry(attempt, method, options, findEarlier);
+  }
+
+  /** Sends a request whose answer has no body. Throws as `json` does. */
+  run(
+    method: string,
+    path: string,
+    options: RequestOptions = {},
+    findEarlier?: FindEarlierResult<void>,
+  ): Promise<void> {
+    const attempt = async () => {
+      await this.#readText(await this.#sendOnce(method, path, options), options);
+    };
+    return this.#retry(attempt, method, options, findEarlier);
+  }
+
+  /** Returns a successful answer with its body unread. Throws as `json` does. */
+  open(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
+    return this.#retry(() => this.#sendOnce(method, path, options), method, options);
+  }
+
+  async #retry<T>(
+    attempt: () => Promise<T>,
+    method: string,
+    options: RequestOptions,
+    findEarlier?: FindEarlierResult<T>,
+  ): Promise<T> {
+    let mayBeDone = false;
+    const noteOutcome = (error: unknown) => {
+      if (isUnavailable(error)) mayBeDone = true;
+      throw error;
+    };
     try {
-      return (await response.json()) as T;
+      return await retryRequest(() => attempt().catch(noteOutcome), {
+        forMs: this.retryForMs,
+        isRepeatable: options.isRepeatable ?? method !== 'POST',
+        hasContact: () => this.#hasContact,
+        signal: options.signal,
+      });
     } catch (error) {
-      options.signal?.throwIfAborted();
-      throw new ConnectionError(this.baseUrl, error);
+      const isRefusal = error instanceof ApiError && !isUnavailable(error);
+      if (mayBeDone && isRefusal && findEarlier !== undefined) return findEarlier(error);
+      throw error;
     }
   }
 
-  /** Returns a successful answer with its body unread. */
-  async send(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
+  async #sendOnce(method: string, path: string, options: RequestOptions): Promise<Response> {
     const { body, headers = {}, query, signal } = options;
-    const url = `${this.baseUrl}${path}${queryString(query)}`;
     const request: RequestInit = {
       method,
       headers: {
@@ -52,13 +112,32 @@ export class Transport {
     if (signal) request.signal = signal;
     let response: Response;
     try {
-      response = await fetch(url, request);
+      response = await fetch(`${this.baseUrl}${path}${queryString(query)}`, request);
     } catch (error) {
       signal?.throwIfAborted();
       throw new ConnectionError(this.baseUrl, error);
     }
+    this.#hasContact = true;
     if (response.ok) return response;
     throw await readError(response);
+  }
+
+  async #readText(response: Response, { signal }: RequestOptions): Promise<string> {
+    try {
+      return await response.text();
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw new ConnectionError(this.baseUrl, error);
+    }
+  }
+}
+
+function parseJson<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    const detail = 'the answer is not JSON: is this the address of a Sandbar service?';
+    throw new ApiError({ status: 200, code: 'unknown', detail, requestId: null, retryAfterSec: null });
   }
 }
 
@@ -68,7 +147,7 @@ async function readError(response: Response): Promise<ApiError> {
   try {
     body = JSON.parse(text) ?? {};
   } catch {
-    // A proxy's page, say: its status still tells something.
+    // Not an answer of the service but, for example, a proxy's error page. Its status is still worth reporting.
   }
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
   return apiErrorOf({

@@ -1,5 +1,6 @@
-// Volumes: disks with a life of their own. Make and find them, attach them to machines, delete them.
+// Volumes: disks that outlive machines. Create and find them, attach them to machines, detach and delete them.
 import type { Volume, VolumeAttach, VolumeCreate, VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
+import { acceptNotFound } from './errors.ts';
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';
 
@@ -12,7 +13,7 @@ export class Volumes {
     this.#transport = transport;
   }
 
-  /** Makes an empty data volume; `size_gb` is in GiB. */
+  /** Creates an empty data volume; `size_gb` is in GiB. */
   create(spec: VolumeCreate, { signal }: CallOptions = {}): Promise<Volume> {
     return this.#transport.json('POST', '/v1/volumes', { body: spec, signal });
   }
@@ -28,21 +29,21 @@ export class Volumes {
   }
 
   /**
-   * Attaches it to a machine of its host, and resolves when a running one has it mounted; `mount_path` is
-   * `/mnt/<volume id>` unless given.
+   * Attaches the volume to a machine on the same host. When the machine runs, it resolves once the volume is mounted
+   * there. The default `mount_path` is `/mnt/<volume id>`.
    */
   attach(id: string, target: VolumeAttach, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('POST', `${volumePath(id)}/attach`, { body: target, signal });
+    return this.#transport.json('POST', `${volumePath(id)}/attach`, { body: target, isRepeatable: true, signal });
   }
 
-  /** Unmounts and detaches it. One that is in use is a `conflict` that names what holds it. */
+  /** Unmounts and detaches the volume. While a process uses it, this is a `conflict` that names the process. */
   detach(id: string, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('POST', `${volumePath(id)}/detach`, { signal });
+    return this.#transport.json('POST', `${volumePath(id)}/detach`, { isRepeatable: true, signal });
   }
 
-  /** Its data is gone for good. */
+  /** Deletes the volume and its data for good. */
   async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.#transport.send('DELETE', volumePath(id), { signal });
+    await this.#transport.run('DELETE', volumePath(id), { signal }, acceptNotFound);
   }
 }
 
