@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { parseEvents, type ServerEvent } from './event-stream.ts';
+import type { EventSourceMessage } from 'eventsource-parser';
+import { parseEvents } from './event-stream.ts';
 
-async function parse(...chunks: (string | Uint8Array)[]): Promise<ServerEvent[]> {
-  async function* body() {
-    for (const chunk of chunks) yield typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk;
-  }
-  const events: ServerEvent[] = [];
-  for await (const event of parseEvents(body())) events.push(event);
+async function parse(...chunks: (string | Uint8Array<ArrayBuffer>)[]) {
+  const bytes = chunks.map((chunk) => (typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk));
+  const events: EventSourceMessage[] = [];
+  for await (const event of parseEvents(ReadableStream.from<Uint8Array<ArrayBuffer>>(bytes))) events.push(event);
   return events;
 }
 
@@ -20,12 +19,12 @@ describe('event stream', () => {
 
   it('comments and events without data are left out', async () => {
     assert.deepEqual(await parse(': heartbeat\n\nid: 1\n\ndata: x\n\n'), [
-      { id: undefined, event: 'message', data: 'x' },
+      { id: undefined, event: undefined, data: 'x' },
     ]);
   });
 
   it('an event that the end cuts off is dropped', async () => {
-    assert.deepEqual(await parse('data: whole\n\ndata: cut\n'), [{ id: undefined, event: 'message', data: 'whole' }]);
+    assert.deepEqual(await parse('data: whole\n\ndata: cut\n'), [{ id: undefined, event: undefined, data: 'whole' }]);
   });
 
   it('any cut between chunks gives the same events, also within a line end and a character', async () => {

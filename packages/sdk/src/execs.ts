@@ -123,14 +123,11 @@ export class Execs {
       signal,
     });
     if (response.body === null) return;
-    const events = parseEvents(response.body);
-    for (;;) {
-      const next = await events.next().catch((error: unknown) => {
-        signal?.throwIfAborted();
-        throw new ConnectionError(this.#transport.baseUrl, error);
-      });
-      if (next.done) return;
-      yield JSON.parse(next.value.data) as ExecOutput;
+    try {
+      for await (const { data } of parseEvents(response.body)) yield JSON.parse(data) as ExecOutput;
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw new ConnectionError(this.#transport.baseUrl, error);
     }
   }
 }
