@@ -1,18 +1,14 @@
-// Calls on the operator's socket, which only the owner of the data directory can open: that is the whole credential.
-import { request } from 'node:http';
+// Requests over the operator's Unix socket. Only the owner of the data directory can open it, so no key is needed.
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { ApiError } from '@sandbar/sdk/errors.ts';
+import { Client } from 'undici';
+import { AdminSocketError } from './admin-socket-error.ts';
 
 const TIMEOUT_MS = 30_000;
 
-/** The socket cannot be used; the message says what to do. */
-export class AdminSocketError extends Error {
-  override readonly name = 'AdminSocketError';
-}
-
 /**
- * Gets the path, or posts a body to it, and resolves with the answer, which may take `timeoutMs`. Throws ApiError,
- * AdminSocketError.
+ * Sends a GET, or a POST when there is a body, and resolves with the answer. Each part of the answer, its headers and then
+ * its body, may take `timeoutMs`. Throws ApiError, AdminSocketError.
  */
 export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIMEOUT_MS): Promise<T> {
   const { adminSocket } = homePaths(defaultHome(process.env, process.getuid?.() === 0));
@@ -23,34 +19,27 @@ export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIME
   throw new ApiError({ status, code: String(code), detail: String(detail), requestId: null, retryAfterSec: null });
 }
 
-function send(
+/** Throws AdminSocketError. */
+async function send(
   socketPath: string,
   path: string,
   body: object | undefined,
   timeoutMs: number,
 ): Promise<{ status: number; text: string }> {
-  return new Promise((resolve, reject) => {
-    const call = request(
-      {
-        socketPath,
-        path,
-        method: body === undefined ? 'GET' : 'POST',
-        headers: body === undefined ? {} : { 'content-type': 'application/json' },
-        signal: AbortSignal.timeout(timeoutMs),
-      },
-      (response) => {
-        response
-          .toArray()
-          .then(
-            (chunks) => resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }),
-            fail,
-          );
-      },
-    );
-    const fail = (error: unknown) => reject(explain(socketPath, error));
-    call.once('error', fail);
-    call.end(body === undefined ? undefined : JSON.stringify(body));
-  });
+  const client = new Client('http://localhost', { socketPath, headersTimeout: timeoutMs, bodyTimeout: timeoutMs });
+  try {
+    const answer = await client.request({
+      path,
+      method: body === undefined ? 'GET' : 'POST',
+      headers: body === undefined ? {} : { 'content-type': 'application/json' },
+      body: body === undefined ? null : JSON.stringify(body),
+    });
+    return { status: answer.statusCode, text: await answer.body.text() };
+  } catch (error) {
+    throw explain(socketPath, error);
+  } finally {
+    await client.destroy();
+  }
 }
 
 function explain(socketPath: string, error: unknown): AdminSocketError {

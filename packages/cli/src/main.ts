@@ -1,6 +1,6 @@
 // The command line: finds the command, runs it, and turns what it throws into one line and an exit code.
 import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
-import { AdminSocketError } from './admin-socket.ts';
+import { AdminSocketError } from './admin-socket-error.ts';
 import type { Command } from './command.ts';
 import { UsageError } from './usage-error.ts';
 

@@ -1,7 +1,8 @@
 // `sandbar doctor`: compares what the hosts have, what the database says and what is counted, and mends it when asked to.
 import type { Audit, AuditFinding, AuditFix } from '@sandbar/contract/admin.ts';
 import { ApiError } from '@sandbar/sdk/errors.ts';
-import { AdminSocketError, callAdmin } from '../admin-socket.ts';
+import { callAdmin } from '../admin-socket.ts';
+import { AdminSocketError } from '../admin-socket-error.ts';
 import { type Command, printJson, readArguments } from '../command.ts';
 import { UsageError } from '../usage-error.ts';
 
