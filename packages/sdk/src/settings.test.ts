@@ -30,6 +30,25 @@ describe('settings', () => {
     assert.throws(() => resolveSettings({ baseUrl: 'http://elsewhere:1' }, env), /SANDBAR_API_KEY/);
   });
 
+  it('an empty key or address is refused, and never replaced by that of the file', () => {
+    writeFileSync(file, '{"base_url":"http://f:1","api_key":"kf"}');
+    for (const empty of ['', '  ']) {
+      assert.throws(() => resolveSettings({}, { ...env, SANDBAR_API_KEY: empty }), /SANDBAR_API_KEY is set, but empty/);
+      assert.throws(
+        () => resolveSettings({}, { ...env, SANDBAR_BASE_URL: empty }),
+        /SANDBAR_BASE_URL is set, but empty/,
+      );
+      assert.throws(() => resolveSettings({ apiKey: empty }, env), /apiKey is set, but empty/);
+      assert.throws(() => resolveSettings({ baseUrl: empty }, env), /baseUrl is set, but empty/);
+    }
+  });
+
+  it('what is no address is refused', () => {
+    for (const wrong of ['localhost:7070', '127.0.0.1', 'file:///x']) {
+      assert.throws(() => resolveSettings({}, { ...env, SANDBAR_BASE_URL: wrong }), /SANDBAR_BASE_URL must be/);
+    }
+  });
+
   it('a damaged file is named', () => {
     writeFileSync(file, '{"base_url":');
     assert.throws(

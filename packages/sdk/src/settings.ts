@@ -1,4 +1,4 @@
-// Where the service is and which key to use, for a client that was not told.
+// Finds the address of the service and the key, from what the caller gave, the environment or credentials.json.
 import { readFileSync } from 'node:fs';
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { ConfigurationError } from './errors.ts';
@@ -6,16 +6,17 @@ import { ConfigurationError } from './errors.ts';
 export type Settings = { baseUrl: string; apiKey: string };
 
 /**
- * What was given, else `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else credentials.json of the service on this machine.
- * Throws ConfigurationError when a part is missing everywhere.
+ * What was given, else `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else credentials.json of the service on this computer.
+ * Throws ConfigurationError when one is missing everywhere, is empty, or is no address. An empty one is not passed over:
+ * a variable that was meant to hold a key must not end in the use of the owner's key in credentials.json.
  */
 export function resolveSettings(
   given: { baseUrl?: string | undefined; apiKey?: string | undefined },
   env: NodeJS.ProcessEnv = process.env,
 ): Settings {
-  const baseUrl = given.baseUrl || env.SANDBAR_BASE_URL;
-  const apiKey = given.apiKey || env.SANDBAR_API_KEY;
-  // A key is only ever sent to the address that it came with.
+  const baseUrl = readAddress('baseUrl', given.baseUrl) ?? readAddress('SANDBAR_BASE_URL', env.SANDBAR_BASE_URL);
+  const apiKey = readFilled('apiKey', given.apiKey) ?? readFilled('SANDBAR_API_KEY', env.SANDBAR_API_KEY);
+  // The key of credentials.json is only ever sent to the address in the same file.
   if (baseUrl && apiKey) return { baseUrl: withoutSlash(baseUrl), apiKey };
   const file = homePaths(defaultHome(env, process.getuid?.() === 0)).credentials;
   const stored = readStored(file);
@@ -33,6 +34,19 @@ export function resolveSettings(
   return { baseUrl: withoutSlash(stored.baseUrl), apiKey: stored.apiKey };
 }
 
+/** Throws ConfigurationError when the value is empty. */
+function readFilled(name: string, value: string | undefined): string | undefined {
+  if (value === undefined || value.trim() !== '') return value;
+  throw new ConfigurationError(`${name} is set, but empty: give it a value or remove it`);
+}
+
+/** Throws ConfigurationError when the value is empty or no address. */
+function readAddress(name: string, value: string | undefined): string | undefined {
+  const address = readFilled(name, value);
+  if (address === undefined || /^https?:$/.test(URL.parse(address)?.protocol ?? '')) return address;
+  throw new ConfigurationError(`${name} must be an address such as http://127.0.0.1:7070, not "${address}"`);
+}
+
 function readStored(file: string): Settings | undefined {
   let text: string;
   try {
@@ -45,7 +59,7 @@ function readStored(file: string): Settings | undefined {
     const { base_url, api_key } = JSON.parse(text) as Record<string, unknown>;
     if (typeof base_url === 'string' && typeof api_key === 'string') return { baseUrl: base_url, apiKey: api_key };
   } catch {
-    // Said below.
+    // Not JSON: the file is damaged, as the error below says.
   }
   throw new ConfigurationError(`${file} is damaged: move it away and run npm start, which makes a new key`);
 }
