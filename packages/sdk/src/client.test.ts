@@ -206,6 +206,59 @@ describe('client', () => {
   });
 });
 
+describe('run', () => {
+  const first = (text: string, eof: boolean) => ({
+    offset: 0,
+    data: Buffer.from(text).toString('base64'),
+    next_offset: Buffer.byteLength(text),
+    eof,
+  });
+
+  it('a short command is one request', async () => {
+    handle = (_request, response) =>
+      answer(response, 201, {
+        id: 'e',
+        status: 'exited',
+        exit_code: 3,
+        output: { stdout: first('out', true), stderr: first('', true) },
+      });
+    const command = { argv: ['x'], name: 'label', merge_output: true, exec_id: 'mine' };
+    const { job, stdout, stderr } = await sandbar.execs.run('m', command);
+    assert.deepEqual([job, `${stdout}`, `${stderr}`], [{ id: 'e', status: 'exited', exit_code: 3 }, 'out', '']);
+    assert.equal(requests.length, 1);
+    assert.match(requests[0]?.url ?? '', /^\/v1\/machines\/m\/execs\?wait_ms=\d+$/);
+    assert.deepEqual(JSON.parse(requests[0]?.body ?? ''), command);
+  });
+
+  it('goes on after the first page of a stream that has more, and waits for the end of the job', async () => {
+    const whole = Buffer.from('first and second');
+    handle = (request, response) => {
+      const path = request.url ?? '';
+      if (request.method === 'POST') {
+        const output = { stdout: first('first', false), stderr: first('err', true) };
+        answer(response, 201, { id: 'e', status: 'running', output });
+      } else if (path.includes('/output')) {
+        response.writeHead(200).end(page(whole, 5, 100, true));
+      } else answer(response, 200, { id: 'e', status: 'exited', exit_code: 0 });
+    };
+    const { job, stdout, stderr } = await sandbar.execs.run('m', { argv: ['x'] });
+    assert.deepEqual([job.status, `${stdout}`, `${stderr}`], ['exited', `${whole}`, 'err']);
+    const paths = requests.map(({ method, url }) => `${method} ${url.split('?')[0]}`);
+    assert.deepEqual(paths.sort(), [
+      'GET /v1/machines/m/execs/e',
+      'GET /v1/machines/m/execs/e/output',
+      'POST /v1/machines/m/execs',
+    ]);
+    assert.ok(requests.some(({ url, headers }) => /offset=5\b/.test(url) && headers['last-event-id'] === '5'));
+  });
+
+  it('start without waitMs asks for no output', async () => {
+    handle = (_request, response) => answer(response, 201, { id: 'e' });
+    await sandbar.execs.start('m', { argv: ['x'] });
+    assert.equal(requests[0]?.url, '/v1/machines/m/execs');
+  });
+});
+
 describe('streamOutput', () => {
   const bytes = Buffer.from(Array.from({ length: 1000 }, (_, index) => (index * 7) % 256));
 

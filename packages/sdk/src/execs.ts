@@ -1,6 +1,13 @@
 // Exec jobs: start a command in a machine, wait for it, read its output.
 import { randomUUID } from 'node:crypto';
-import type { Exec, ExecCreate, ExecOutput, ExecOutputQuery, OutputStream } from '@sandbar/contract/exec.ts';
+import type {
+  Exec,
+  ExecCreate,
+  ExecOutput,
+  ExecOutputQuery,
+  ExecStarted,
+  OutputStream,
+} from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { ConnectionError } from './errors.ts';
 import { parseEvents } from './event-stream.ts';
@@ -13,6 +20,16 @@ const WAIT_MS = 30_000;
 /** The wait before a broken output stream is opened again, ms. */
 const REOPEN_MS = 250;
 
+/** A job that has ended, with all of its output. */
+export type RunResult = { job: Exec; stdout: Uint8Array; stderr: Uint8Array };
+
+export type StreamOptions = CallOptions & {
+  /** The byte to begin with. */
+  offset?: number;
+  /** A page that is there already, such as the one of the start's answer. It is yielded first; `offset` is ignored. */
+  firstPage?: ExecOutput | undefined;
+};
+
 export class Execs {
   readonly #transport: Transport;
 
@@ -21,24 +38,42 @@ export class Execs {
   }
 
   /**
-   * Starts a command and resolves as soon as it is accepted. Without an `exec_id` the client chooses one. A retry that is
-   * refused because the id exists returns the job that the first request started.
+   * Starts a command and resolves as soon as it is accepted. With `waitMs` (0 to 60000) it resolves when the job has ended
+   * or that time is over, and the answer has the first page of each output stream. `firstPage` of `streamOutput` goes on
+   * from there.
+   *
+   * Without an `exec_id` the client chooses one. A retry that is refused because the id exists returns the job that the
+   * earlier request started, without `output`.
    */
-  start(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<Exec> {
+  start(
+    machineId: string,
+    command: ExecCreate,
+    { signal, waitMs }: CallOptions & { waitMs?: number } = {},
+  ): Promise<ExecStarted> {
     const body = { ...command, exec_id: command.exec_id ?? randomUUID() };
-    return this.#transport.json<Exec>(
-      'POST',
-      execsPath(machineId),
-      { body, isRepeatable: true, signal },
-      async (refusal) => {
-        if (refusal.code !== 'conflict') throw refusal;
-        return this.get(machineId, body.exec_id, { signal }).catch(() => {
-          signal?.throwIfAborted();
-          // Nothing was started, so the conflict is another one, such as a machine that does not run.
-          throw refusal;
-        });
-      },
-    );
+    const request = { body, query: { wait_ms: waitMs }, isRepeatable: true, signal };
+    return this.#transport.json<ExecStarted>('POST', execsPath(machineId), request, async (refusal) => {
+      if (refusal.code !== 'conflict') throw refusal;
+      return this.get(machineId, body.exec_id, { signal }).catch(() => {
+        signal?.throwIfAborted();
+        // Nothing was started, so the conflict is another one, such as a machine that does not run.
+        throw refusal;
+      });
+    });
+  }
+
+  /**
+   * Runs a command to its end and resolves with its job and all of its output, whatever its exit code. A short command is
+   * one request. An abort leaves the job running: cancel it by the `exec_id` that the command gave.
+   */
+  async run(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<RunResult> {
+    const { output, ...started } = await this.start(machineId, command, { waitMs: WAIT_MS, signal });
+    const [stdout, stderr] = await Promise.all([
+      collect(this.streamOutput(machineId, started.id, 'stdout', { firstPage: output?.stdout, signal })),
+      collect(this.streamOutput(machineId, started.id, 'stderr', { firstPage: output?.stderr, signal })),
+    ]);
+    const job = started.status === 'running' ? await this.wait(machineId, started.id, { signal }) : started;
+    return { job, stdout, stderr };
   }
 
   async list(machineId: string, { signal }: CallOptions = {}): Promise<Exec[]> {
@@ -83,9 +118,11 @@ export class Execs {
     machineId: string,
     execId: string,
     stream: OutputStream,
-    { offset = 0, signal }: CallOptions & { offset?: number } = {},
+    { offset = 0, firstPage, signal }: StreamOptions = {},
   ): AsyncGenerator<Uint8Array> {
-    let position = offset;
+    if (firstPage !== undefined && firstPage.data !== '') yield Buffer.from(firstPage.data, 'base64');
+    if (firstPage?.eof) return;
+    let position = firstPage?.next_offset ?? offset;
     let brokenSince: number | undefined;
     for (;;) {
       // A service that shuts down closes its streams in order, but before the end of the output: also a broken stream.
@@ -130,6 +167,12 @@ export class Execs {
       throw new ConnectionError(this.#transport.baseUrl, error);
     }
   }
+}
+
+async function collect(stream: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return Buffer.concat(chunks);
 }
 
 function execsPath(machineId: string): string {
