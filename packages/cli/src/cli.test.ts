@@ -17,6 +17,11 @@ let bodies: string[];
 let queries: string[];
 let job: Job;
 let stdout: Buffer;
+/** How many bytes of stdout the answer to a start has; the rest is read from the stream. */
+let firstPageBytes: number;
+/** How many requests for the job or its output are answered with 503 before they are served. */
+let refusals: number;
+let retryAfter: string | undefined;
 let createDelayMs: number;
 
 before(async () => {
@@ -41,20 +46,34 @@ before(async () => {
       error: null,
       root_volume_id: 'v2',
     };
-    if (path.endsWith('/output')) {
-      const data = request.url?.includes('stream=stdout') ? stdout : Buffer.alloc(0);
-      const isRunning = job.status === 'running';
-      const page = {
-        offset: 0,
+    const pageOf = (bytes: Buffer, from: number, to: number) => {
+      const data = bytes.subarray(from, to);
+      const next = from + data.length;
+      return {
+        offset: from,
         data: data.toString('base64'),
-        next_offset: data.length,
-        total_bytes: data.length,
-        eof: !isRunning,
+        next_offset: next,
+        total_bytes: bytes.length,
+        eof: job.status !== 'running' && next === bytes.length,
       };
+    };
+    if (request.method === 'GET' && path.includes('/execs/') && refusals > 0) {
+      refusals -= 1;
+      if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
+      return answer(503, { code: 'host_unavailable', detail: 'The host does not answer.' });
+    }
+    if (path.endsWith('/output')) {
+      const isStdout = query.includes('stream=stdout');
+      const page = pageOf(isStdout ? stdout : Buffer.alloc(0), Number(/offset=(\d+)/.exec(query)?.[1]), stdout.length);
       response.writeHead(200, { 'content-type': 'text/event-stream' });
-      response.write(`id: ${data.length}\ndata: ${JSON.stringify(page)}\n\n`);
-      if (!isRunning) response.end();
+      response.write(`id: ${page.next_offset}\ndata: ${JSON.stringify(page)}\n\n`);
+      if (page.eof) response.end();
       return;
+    }
+    if (path.endsWith('/execs') && request.method === 'POST') {
+      const { exec_id } = JSON.parse(bodies.at(-1) ?? '');
+      const output = { stdout: pageOf(stdout, 0, firstPageBytes), stderr: pageOf(Buffer.alloc(0), 0, 0) };
+      return answer(201, { id: exec_id, truncated: false, ...job, output });
     }
     if (path.startsWith('/v1/volumes') && request.method !== 'DELETE') {
       const volume = {
@@ -113,6 +132,9 @@ beforeEach(() => {
   queries = [];
   job = { status: 'exited', exit_code: 0, signal: null };
   stdout = Buffer.alloc(0);
+  firstPageBytes = Number.POSITIVE_INFINITY;
+  refusals = 0;
+  retryAfter = undefined;
   createDelayMs = 0;
 });
 
@@ -142,7 +164,7 @@ async function sandbar(args: string[], options: { env?: Record<string, string>; 
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + 60_000;
   while (!condition()) {
     assert.ok(performance.now() < deadline, 'waited in vain');
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -157,10 +179,44 @@ describe('sandbar run', () => {
     assert.equal(result.code, 7);
     assert.deepEqual(result.stdout, stdout);
     assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
-    assert.deepEqual(
-      bodies.map((body) => JSON.parse(body)),
-      [{ memory_mb: 256 }, { argv: ['cmd', '-x', '--', 'y'], env: { A: 'b=c' } }],
-    );
+    const { exec_id, ...command } = JSON.parse(bodies[1] ?? '');
+    assert.match(exec_id, /^[0-9a-f-]{36}$/);
+    assert.deepEqual(command, { argv: ['cmd', '-x', '--', 'y'], env: { A: 'b=c' } });
+    assert.deepEqual(JSON.parse(bodies[0] ?? ''), { memory_mb: 256 });
+  });
+
+  it('a short command is one request between the create and the destroy', async () => {
+    stdout = Buffer.from('short');
+    assert.equal((await sandbar(['run', '--', 'x'])).stdout.toString(), 'short');
+    assert.deepEqual(calls, ['POST /v1/machines', 'POST /v1/machines/m1/execs', 'DELETE /v1/machines/m1']);
+    assert.ok(queries.some((query) => /^POST wait_ms=\d+$/.test(query)));
+  });
+
+  it('output that does not fit the first page is read to its end, with every byte once', async () => {
+    stdout = Buffer.from('0123456789');
+    firstPageBytes = 4;
+    assert.equal((await sandbar(['run', '--', 'x'])).stdout.toString(), '0123456789');
+  });
+
+  it('a service that is unavailable for a while does not cost the machine or the result', async () => {
+    stdout = Buffer.from('result');
+    firstPageBytes = 0;
+    job.exit_code = 5;
+    refusals = 2;
+    const { code, stdout: printed } = await sandbar(['run', '--', 'x']);
+    assert.deepEqual([code, printed.toString(), refusals], [5, 'result', 0]);
+    assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
+  });
+
+  it('a service that stays unavailable leaves the machine, and says which', async () => {
+    firstPageBytes = 0;
+    refusals = 1000;
+    retryAfter = '3600';
+    stdout = Buffer.from('result');
+    const { code, stderr } = await sandbar(['run', '--', 'x']);
+    assert.equal(code, 1);
+    assert.match(stderr, /machine m1 is kept.*sandbar machines destroy m1\nsandbar: host_unavailable: /);
+    assert.ok(!calls.some((call) => call.startsWith('DELETE')), calls.join());
   });
 
   it('a signal is 128 and its number, a time-out 124', async () => {
@@ -188,7 +244,8 @@ describe('sandbar run', () => {
     child.kill('SIGINT');
     const [code] = await once(child, 'close');
     assert.equal(code, 130);
-    assert.deepEqual(calls.slice(-2), ['POST /v1/machines/m1/execs/e1/cancel', 'DELETE /v1/machines/m1']);
+    const { exec_id } = JSON.parse(bodies[1] ?? '');
+    assert.deepEqual(calls.slice(-2), [`POST /v1/machines/m1/execs/${exec_id}/cancel`, 'DELETE /v1/machines/m1']);
   });
 
   it('Ctrl-C while the machine is being made destroys it all the same', async () => {
@@ -301,7 +358,7 @@ describe('sandbar', () => {
     assert.ok(queries.includes('DELETE preserve_storage=true'), queries.join());
     assert.match(kept.stderr, /the disk is kept as volume v2/);
     assert.deepEqual(
-      bodies.filter((body) => body.includes('_id')),
+      bodies.filter((body) => !body.includes('argv')),
       ['{"snapshot_id":"s1"}', '{"root_volume_id":"v1"}'],
     );
     await sandbar(['machines', 'destroy', 'm1', '--delete-snapshots']);

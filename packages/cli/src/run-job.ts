@@ -1,13 +1,21 @@
-// Runs a command in a machine as if it ran here: its output as it comes, byte for byte, its exit code as ours.
+// Runs a command in a machine as if it ran here: its output as it is written, byte for byte, and its exit code as ours.
+import { randomUUID } from 'node:crypto';
 import { constants } from 'node:os';
-import type { Exec, ExecCreate, OutputStream } from '@sandbar/contract/exec.ts';
+import type { Exec, ExecCreate, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { UsageError } from './usage-error.ts';
 
-/** As `timeout(1)` has it. */
+/** The exit code of a command that ran out of time, as in `timeout(1)`. */
 const TIMED_OUT = 124;
 const NO_RESULT = 125;
+/**
+ * How long the start of a job waits for its end, ms. A command that ends within it needs no second request. A longer one
+ * shows nothing before it is over, so it is short.
+ */
+const FIRST_WAIT_MS = 300;
+/** How long an interrupted command tries to cancel its job, ms. */
+const CANCEL_FOR_MS = 10_000;
 
 /** Starts the command, shows its output and resolves with its exit code. An abort cancels the job and rejects. */
 export async function runJob(
@@ -16,24 +24,35 @@ export async function runJob(
   command: ExecCreate,
   signal: AbortSignal,
 ): Promise<number> {
-  const job = await sandbar.execs.start(machineId, command, { signal });
+  // Chosen here, so that a job can be canceled whose start was not answered yet.
+  const id = randomUUID();
+  const { execs } = sandbar;
   try {
-    await Promise.all([
-      copyOutput(sandbar, machineId, job.id, 'stdout', process.stdout, signal),
-      copyOutput(sandbar, machineId, job.id, 'stderr', process.stderr, signal),
-    ]);
-    const ended = await sandbar.execs.wait(machineId, job.id, { signal });
+    const { output, ...started } = await execs.start(
+      machineId,
+      { ...command, exec_id: id },
+      { waitMs: FIRST_WAIT_MS, signal },
+    );
+    const copy = async (stream: OutputStream, firstPage: ExecOutput | undefined, target: NodeJS.WritableStream) => {
+      for await (const bytes of execs.streamOutput(machineId, id, stream, { firstPage, signal })) {
+        if (!target.write(bytes)) await drained(target, signal);
+      }
+    };
+    await Promise.all([copy('stdout', output?.stdout, process.stdout), copy('stderr', output?.stderr, process.stderr)]);
+    const ended = started.status === 'running' ? await execs.wait(machineId, id, { signal }) : started;
     if (ended.truncated) {
       console.error(`sandbar: output beyond ${EXEC_BOUNDS.outputBytesDefault / 2 ** 20} MiB of a stream was dropped`);
     }
     return exitCodeOf(ended);
   } catch (error) {
-    if (signal.aborted) await sandbar.execs.cancel(machineId, job.id).catch(() => {});
+    if (signal.aborted) {
+      await execs.cancel(machineId, id, { signal: AbortSignal.timeout(CANCEL_FOR_MS) }).catch(() => {});
+    }
     throw error;
   }
 }
 
-/** The exit code a shell would have for a job that ended; says on stderr why there is none of the command's own. */
+/** The exit code that a shell reports for such an end. When the command has none of its own, stderr says why. */
 export function exitCodeOf(job: Exec): number {
   if (job.status === 'timed_out') {
     console.error('sandbar: the command ran out of time');
@@ -61,19 +80,6 @@ export async function readStdin(): Promise<string> {
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('base64');
-}
-
-async function copyOutput(
-  sandbar: Sandbar,
-  machineId: string,
-  jobId: string,
-  stream: OutputStream,
-  target: NodeJS.WritableStream,
-  signal: AbortSignal,
-): Promise<void> {
-  for await (const bytes of sandbar.execs.streamOutput(machineId, jobId, stream, { signal })) {
-    if (!target.write(bytes)) await drained(target, signal);
-  }
 }
 
 async function drained(target: NodeJS.WritableStream, signal: AbortSignal): Promise<void> {

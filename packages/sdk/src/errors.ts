@@ -89,6 +89,7 @@ export class ConnectionError extends Error {
   }
 }
 
+/** How an attempt to connect fails: nobody listens, the address is wrong, or the certificate is refused. */
 const UNSENT_REASONS = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -96,6 +97,15 @@ const UNSENT_REASONS = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'UND_ERR_CONNECT_TIMEOUT',
+  // A port that `fetch` never connects to, such as 1.
+  'bad port',
+  'ERR_SSL_WRONG_VERSION_NUMBER',
+  'ERR_TLS_CERT_ALTNAME_INVALID',
+  'CERT_HAS_EXPIRED',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
 
 /** No base URL or key was given and none was found. */

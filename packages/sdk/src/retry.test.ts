@@ -216,6 +216,14 @@ describe('retries', () => {
     }
   });
 
+  it('an address where nobody listens is reported long before the time for retries is over', async () => {
+    for (const port of [1, 2]) {
+      // The first retry comes within a second. An hour is longer than any test may run.
+      const client = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: 'k', retryForSec: 3600 });
+      await assert.rejects(client.machines.create(), { name: 'ConnectionError', isUnsent: true });
+    }
+  });
+
   it('an abort ends the wait for a retry, with its reason', async () => {
     const controller = new AbortController();
     retryAfter = '30';

@@ -1,6 +1,7 @@
 // `sandbar run`: a machine for one command.
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { ConnectionError } from '@sandbar/sdk/errors.ts';
+import { isUnavailable } from '@sandbar/sdk/retry.ts';
 import { type Command, connect, onlyGiven, readArguments, readEnvironment, readInteger } from '../command.ts';
 import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
 import { readStdin, runJob } from '../run-job.ts';
@@ -67,11 +68,19 @@ async function runCommand(args: readonly string[]): Promise<number> {
     if (values.keep) console.error(`sandbar: machine ${machineId} is kept`);
     return await runJob(sandbar, machineId, job, signal);
   } catch (error) {
-    if (!(error instanceof Interrupted)) throw error;
-    machineId ??= (await creating.catch(() => undefined))?.id;
-    return error.exitCode;
+    if (error instanceof Interrupted) {
+      machineId ??= (await creating.catch(() => undefined))?.id;
+      return error.exitCode;
+    }
+    if (machineId !== undefined && !values.keep && isUnavailable(error)) {
+      // The command may still run, or have ended well: its result must not be destroyed because nobody could be asked.
+      const command = `sandbar machines destroy ${machineId}`;
+      console.error(`sandbar: machine ${machineId} is kept, because its command may still run there: ${command}`);
+      machineId = undefined;
+    }
+    throw error;
   } finally {
-    // What was somebody's disk before is not thrown away with the machine.
+    // A disk that was a volume before becomes one again.
     const preserveStorage = values['root-volume'] !== undefined;
     if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId, preserveStorage);
   }
