@@ -119,11 +119,11 @@ describe('sandbar admin', () => {
     assert.deepEqual(calls.sort(), cases.map(([, call]) => call).sort());
   });
 
-  it('--json prints what was answered, a list as an array', async () => {
+  it('--json prints exactly what was answered', async () => {
     assert.deepEqual(JSON.parse((await admin('account create --email a@b --json')).stdout), made);
-    assert.deepEqual(JSON.parse((await admin('account list --json')).stdout), [account]);
+    assert.deepEqual(JSON.parse((await admin('account list --json')).stdout), { accounts: [account] });
     assert.deepEqual(JSON.parse((await admin('account limits a1 --vcpus 3 --json')).stdout), account);
-    assert.deepEqual(JSON.parse((await admin('host list --json')).stdout), [host]);
+    assert.deepEqual(JSON.parse((await admin('host list --json')).stdout), { hosts: [host] });
   });
 
   it('tells people what they look for', async () => {
@@ -142,9 +142,7 @@ describe('sandbar admin', () => {
 
   it('a wrong command line is one line and exit code 2, and asks nothing', async () => {
     const wrong = [
-      '',
       'nope',
-      'account',
       'account nope',
       'account toString',
       'account create',
@@ -169,6 +167,19 @@ describe('sandbar admin', () => {
     for (const { line, code, stderr } of results) {
       assert.equal(code, 2, line);
       assert.match(stderr, /^sandbar: .+\n$/, line);
+    }
+    assert.deepEqual(calls, []);
+  });
+
+  it('a group without an action prints its help to stderr, with exit code 2', async () => {
+    for (const [line, known] of [
+      ['', /account .*\n.*host/],
+      ['account', /password/],
+      ['host', /undrain/],
+    ] as const) {
+      const { code, stdout, stderr } = await admin(line);
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, known);
     }
     assert.deepEqual(calls, []);
   });

@@ -23,6 +23,8 @@ let firstPageBytes: number;
 let refusals: number;
 let retryAfter: string | undefined;
 let createDelayMs: number;
+/** Fields of the machine, volume and snapshot of the API that a test sets. */
+let fields: Record<string, unknown>;
 
 before(async () => {
   server = createServer(async (request, response) => {
@@ -31,7 +33,7 @@ before(async () => {
     const [path = '', query = ''] = (request.url ?? '').split('?');
     if (query !== '') queries.push(`${request.method} ${query}`);
     calls.push(`${request.method} ${path}`);
-    if (request.method === 'POST') bodies.push(Buffer.concat(chunks).toString());
+    if (['POST', 'PATCH'].includes(request.method ?? '')) bodies.push(Buffer.concat(chunks).toString());
     const answer = (status: number, body: object) =>
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     const machine = {
@@ -45,6 +47,10 @@ before(async () => {
       created_at: 't',
       error: null,
       root_volume_id: 'v2',
+      operation: null,
+      expires_at: null,
+      on_expiry: 'destroy',
+      ...fields,
     };
     const pageOf = (bytes: Buffer, from: number, to: number) => {
       const data = bytes.subarray(from, to);
@@ -86,6 +92,7 @@ before(async () => {
         mount_path: null,
         error: 'The host has lost it.',
         created_at: 't',
+        ...fields,
       };
       if (path === '/v1/volumes' && request.method === 'GET') return answer(200, { volumes: [volume] });
       return answer(path === '/v1/volumes' ? 201 : 200, volume);
@@ -103,18 +110,29 @@ before(async () => {
         state: 'error',
         error: 'The host has lost it.',
         created_at: 't',
+        ...fields,
       };
       if (path.endsWith('/snapshots') && request.method === 'GET') return answer(200, { snapshots: [snapshot] });
       return answer(path.endsWith('/snapshots') ? 201 : 200, snapshot);
     }
     if (path.startsWith('/v1/snapshots/')) return response.writeHead(204).end();
     if (path === '/v1/machines' && request.method === 'GET') return answer(200, { machines: [machine] });
+    if (path.endsWith('/activity')) {
+      const size = Number(/page_size=(\d+)/.exec(query)?.[1] ?? 50);
+      const cursor = Number(/cursor=after\+(\d+)/.exec(query)?.[1] ?? 0);
+      const entry = { created_at: 't', action: 'exec', actor: 'user', machine_id: 'm1', metadata: { job_id: 'e1' } };
+      return answer(200, { activity: Array(size).fill(entry), next_cursor: `after ${cursor + size}` });
+    }
+    if (path === '/v1/images') {
+      const image = { stack: 'base', architecture: 'x86_64', min_rootfs_gb: 2, digest: 'sha256:0', default: true };
+      return answer(200, { images: [{ ...image, description: 'a base' }] });
+    }
     if (path === '/v1/machines') {
       setTimeout(() => answer(201, machine), createDelayMs);
       return;
     }
     if (path.includes('/execs')) return answer(200, { id: 'e1', truncated: false, ...job });
-    if (path.endsWith('/absent')) return answer(404, { code: 'not_found', detail: 'no such machine' });
+    if (path.endsWith('/absent')) return answer(404, { code: 'not_found', detail: 'no such machine', ...fields });
     answer(200, machine);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -136,6 +154,7 @@ beforeEach(() => {
   refusals = 0;
   retryAfter = undefined;
   createDelayMs = 0;
+  fields = {};
 });
 
 function start(args: string[], env: Record<string, string> = {}) {
@@ -219,6 +238,32 @@ describe('sandbar run', () => {
     assert.ok(!calls.some((call) => call.startsWith('DELETE')), calls.join());
   });
 
+  it('everything after -- belongs to the command, --help as well', async () => {
+    await sandbar(['exec', 'm1', '--', 'ls', '--help']);
+    await sandbar(['run', '--', 'ls', '-h', '--version']);
+    assert.deepEqual(JSON.parse(bodies[0] ?? '').argv, ['ls', '--help']);
+    assert.deepEqual(JSON.parse(bodies[2] ?? '').argv, ['ls', '-h', '--version']);
+  });
+
+  it('options of the machine and of the job are sent', async () => {
+    const machine = '--name n --metadata a=1 --metadata b=x=y --expires 1h --on-expiry stop --vcpus 2 --stack python';
+    const job = '--job-name label --merge-output --user u --cwd /w --timeout 9 --env INHERITED';
+    await sandbar(['run', ...machine.split(' '), ...job.split(' '), '--', 'x'], { env: { INHERITED: 'yes' } });
+    assert.deepEqual(JSON.parse(bodies[0] ?? ''), {
+      name: 'n',
+      metadata: { a: '1', b: 'x=y' },
+      expires_in_sec: 3600,
+      on_expiry: 'stop',
+      vcpus: 2,
+      stack: 'python',
+    });
+    const { exec_id: _, ...sent } = JSON.parse(bodies[1] ?? '');
+    const rest = { user: 'u', cwd: '/w', timeout_sec: 9, env: { INHERITED: 'yes' } };
+    assert.deepEqual(sent, { argv: ['x'], name: 'label', merge_output: true, ...rest });
+    await sandbar(['exec', 'm1', '--name', 'other', '--', 'x']);
+    assert.equal(JSON.parse(bodies[2] ?? '').name, 'other');
+  });
+
   it('a signal is 128 and its number, a time-out 124', async () => {
     job = { status: 'exited', exit_code: null, signal: 'SIGTERM' };
     assert.equal((await sandbar(['run', '--', 'x'])).code, 143);
@@ -260,15 +305,96 @@ describe('sandbar run', () => {
 });
 
 describe('sandbar', () => {
-  it('machines list is a table, --json what the API said', async () => {
-    assert.match((await sandbar(['machines', 'list'])).stdout.toString(), /^ID\s+NAME.*\nm1\s+-\s+running/);
-    assert.equal(JSON.parse((await sandbar(['machines', 'list', '--json'])).stdout.toString())[0].id, 'm1');
+  it('machines list is a table, with or without "list"', async () => {
+    for (const args of [['machines', 'list'], ['machines']]) {
+      assert.match((await sandbar(args)).stdout.toString(), /^ID\s+NAME.*\nm1\s+-\s+running/);
+    }
   });
 
-  it('volumes list is a table with the reasons, --json what the API said; delete says what it deleted', async () => {
+  it('machines tells the operation under way and the expiry', async () => {
+    fields = {
+      operation: { kind: 'stop', since: 's', attempts: 2, last_error: 'The host is away.' },
+      expires_at: 'e',
+      on_expiry: 'stop',
+    };
+    for (const args of [['machines'], ['machines', 'show', 'm1']]) {
+      const { stdout } = await sandbar(args);
+      assert.match(
+        stdout.toString(),
+        /^ID +NAME +STATE +OPERATION .* EXPIRES\nm1 +- +running +stop +.* t +e \(stop\)\n/,
+      );
+      assert.match(stdout.toString(), /\nm1: stop is under way since s, attempt 2: The host is away\.\n$/);
+    }
+  });
+
+  it('machines create and update send what was given', async () => {
+    const json = async (line: string) =>
+      JSON.parse((await sandbar(['machines', ...line.split(' '), '--json'])).stdout.toString());
+    assert.equal((await json('create --memory 256 --env A=b --expires 2d')).id, 'm1');
+    assert.equal((await json('update m1 --name n --metadata k=v --expires 90s --on-expiry destroy')).id, 'm1');
+    assert.equal((await json('update m1 --expires never')).id, 'm1');
+    assert.deepEqual(calls, ['POST /v1/machines', 'PATCH /v1/machines/m1', 'PATCH /v1/machines/m1']);
+    assert.deepEqual(
+      bodies.map((body) => JSON.parse(body)),
+      [
+        { memory_mb: 256, env: { A: 'b' }, expires_in_sec: 172_800 },
+        { name: 'n', metadata: { k: 'v' }, expires_in_sec: 90, on_expiry: 'destroy' },
+        { expires_in_sec: null },
+      ],
+    );
+  });
+
+  it('machines: what cannot be is exit code 2 and asks nothing', async () => {
+    const wrong = ['update', 'update m1', 'update m1 --expires 1w', 'update m1 --expires 10', 'create m1', 'stop'];
+    for (const line of [...wrong, 'update m1 --on-expiry sleep', 'update m1 --metadata k', 'create --env ,']) {
+      assert.equal((await sandbar(['machines', ...line.split(' ')])).code, 2, line);
+    }
+    assert.deepEqual(calls, []);
+  });
+
+  it('control characters from the API are shown, not sent to the terminal', async () => {
+    const name = 'a\x1b[2Jb\nc\x7f\x9b\u202e';
+    const shown = 'a\\x1b[2Jb\\x0ac\\x7f\\x9b\\u202e';
+    fields = { name, error: name, detail: name };
+    for (const args of [['machines'], ['volumes'], ['snapshots'], ['machines', 'get', 'm1']]) {
+      const { stdout } = await sandbar(args);
+      assert.equal(stdout.toString().split(shown).length, 3, args.join(' '));
+      assert.doesNotMatch(stdout.toString(), /(?!\n)[\p{Cc}\u202e]/u);
+    }
+    const { stderr } = await sandbar(['machines', 'get', 'absent']);
+    assert.equal(stderr, `sandbar: not_found: ${shown}\n`);
+    const { stdout } = await sandbar(['machines', '--json']);
+    assert.equal(JSON.parse(stdout.toString()).machines[0].name, name);
+  });
+
+  it('--json of a list is exactly what the API answered', async () => {
+    for (const [name, path] of [
+      ['machines', '/v1/machines'],
+      ['volumes', '/v1/volumes'],
+      ['snapshots', '/v1/snapshots'],
+      ['images', '/v1/images'],
+      ['activity', '/v1/activity'],
+    ] as const) {
+      const answer = await (await fetch(baseUrl + path)).json();
+      const { stdout } = await sandbar([name, '--json']);
+      assert.deepEqual(JSON.parse(stdout.toString()), answer);
+    }
+  });
+
+  it('activity reads as many pages as the limit takes, and --json says where to go on', async () => {
+    const { stdout } = await sandbar(['activity', 'm1', '--limit', '201', '--json']);
+    const { activity, next_cursor } = JSON.parse(stdout.toString());
+    assert.deepEqual([activity.length, next_cursor], [201, 'after 201']);
+    assert.deepEqual(calls, ['GET /v1/machines/m1/activity', 'GET /v1/machines/m1/activity']);
+    assert.match(
+      (await sandbar(['activity', '--limit', '1'])).stdout.toString(),
+      /^TIME.*\nt +exec +user +m1 +job_id=e1\n$/,
+    );
+  });
+
+  it('volumes list is a table with the reasons; delete says what it deleted', async () => {
     const listed = (await sandbar(['volumes'])).stdout.toString();
     assert.match(listed, /^ID\s+NAME.*\nv1\s+-\s+root\s+10\s+error.*\nv1: The host has lost it\.\n$/);
-    assert.equal(JSON.parse((await sandbar(['volumes', 'list', '--json'])).stdout.toString())[0].id, 'v1');
     const { code, stdout } = await sandbar(['volumes', 'delete', 'v1', 'v2']);
     assert.deepEqual([code, stdout.toString()], [0, 'v1: deleted\nv2: deleted\n']);
     assert.deepEqual(calls.slice(-2), ['DELETE /v1/volumes/v1', 'DELETE /v1/volumes/v2']);
@@ -308,10 +434,10 @@ describe('sandbar', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('snapshots list is a table with the reasons, --json what the API said', async () => {
+  it('snapshots list is a table with the reasons', async () => {
     const listed = (await sandbar(['snapshots'])).stdout.toString();
     assert.match(listed, /^ID\s+NAME.*\ns1\s+before\s+disk\s+10\s+3\s+error\s+m1.*\ns1: The host has lost it\.\n$/);
-    assert.equal(JSON.parse((await sandbar(['snapshots', 'list', 'm1', '--json'])).stdout.toString())[0].id, 's1');
+    assert.match((await sandbar(['snapshots', 'list', 'm1'])).stdout.toString(), /\ns1 /);
     assert.deepEqual(calls, ['GET /v1/snapshots', 'GET /v1/machines/m1/snapshots']);
   });
 
@@ -374,6 +500,44 @@ describe('sandbar', () => {
     const { code, stderr } = await sandbar(['images'], { env: { SANDBAR_BASE_URL: 'http://127.0.0.1:1' } });
     assert.equal(code, 1);
     assert.match(stderr, /^sandbar: .*127\.0\.0\.1:1.*npm start.*\n$/);
+  });
+
+  it('every command has a help of its own', async () => {
+    const { stdout } = await sandbar(['--help']);
+    const [, listed = ''] = stdout.toString().split('Commands:\n');
+    const names = [...listed.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
+    assert.equal(names.length, 12, names.join());
+    for (const name of names.filter((known) => known !== 'help')) {
+      for (const args of [
+        [name, '--help'],
+        ['help', name],
+      ]) {
+        const { code, stdout: help } = await sandbar(args);
+        assert.equal(code, 0, name);
+        assert.match(help.toString(), new RegExp(`^Usage: sandbar ${name} `));
+      }
+    }
+    assert.match((await sandbar(['machines', 'update', '--help'])).stdout.toString(), /--on-expiry/);
+    assert.deepEqual(calls, []);
+  });
+
+  it('a misspelt command or option is answered with the right one', async () => {
+    for (const [line, hint] of [
+      ['machnes', /\(Did you mean machines\?\); sandbar --help tells more\n$/],
+      ['machines dstroy m1', /\(Did you mean destroy\?\); sandbar machines --help tells more\n$/],
+      ['machines destroy m1 --keep-dsk', /\(Did you mean --keep-disk\?\); sandbar machines destroy --help/],
+    ] as const) {
+      const { code, stderr } = await sandbar(line.split(' '));
+      assert.equal(code, 2);
+      assert.match(stderr, hint);
+    }
+  });
+
+  it('an empty SANDBAR_API_KEY is refused', async () => {
+    const { code, stderr } = await sandbar(['machines'], { env: { SANDBAR_API_KEY: '' } });
+    assert.equal(code, 1);
+    assert.match(stderr, /^sandbar: SANDBAR_API_KEY is set, but empty.*\n$/);
+    assert.deepEqual(calls, []);
   });
 
   it('help and version work without a service; a wrong option is one line and exit code 2', async () => {

@@ -22,16 +22,16 @@ describe('sandbar image', () => {
   };
 
   const misused: [string[], RegExp][] = [
-    [[], /takes one of build, import, list/],
-    [['paint'], /takes one of build, import, list/],
-    [['build'], /which image\? sandbar image build NAME/],
-    [['build', 'a', 'b'], /which image\?/],
-    [['import', 'a'], /which image, as which name\? sandbar image import NAME REF/],
-    [['import', 'a', 'b', '--max-gb', 'much'], /--max-gb must be a whole number/],
-    [['import', 'a', 'b', '--secure'], /--secure/],
+    [['paint'], /unknown command 'paint'/],
+    [['imprt', 'a', 'b'], /Did you mean import\?/],
+    [['build'], /missing required argument 'name'/],
+    [['build', 'a', 'b'], /too many arguments/],
+    [['import', 'a'], /missing required argument 'reference'.*sandbar image import --help/],
+    [['import', 'a', 'b', '--max-gb', 'much'], /--max-gb .* must be a whole number/],
+    [['import', 'a', 'b', '--secure'], /--secure' \(Did you mean --insecure\?\)/],
   ];
   for (const [args, says] of misused) {
-    it(`${args.join(' ') || 'without more'} is a line and exit code 2`, () => {
+    it(`${args.join(' ')} is a line and exit code 2`, () => {
       const { status, stdout, stderr } = image(...args);
       assert.deepEqual([status, stdout], [2, '']);
       assert.match(stderr, says);

@@ -4,7 +4,8 @@ import { constants } from 'node:os';
 import type { Exec, ExecCreate, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
-import { UsageError } from './usage-error.ts';
+import { UsageError } from './arguments.ts';
+import { printNotice } from './print.ts';
 
 /** The exit code of a command that ran out of time, as in `timeout(1)`. */
 const TIMED_OUT = 124;
@@ -41,7 +42,7 @@ export async function runJob(
     await Promise.all([copy('stdout', output?.stdout, process.stdout), copy('stderr', output?.stderr, process.stderr)]);
     const ended = started.status === 'running' ? await execs.wait(machineId, id, { signal }) : started;
     if (ended.truncated) {
-      console.error(`sandbar: output beyond ${EXEC_BOUNDS.outputBytesDefault / 2 ** 20} MiB of a stream was dropped`);
+      printNotice(`output beyond ${EXEC_BOUNDS.outputBytesDefault / 2 ** 20} MiB of a stream was dropped`);
     }
     return exitCodeOf(ended);
   } catch (error) {
@@ -55,11 +56,11 @@ export async function runJob(
 /** The exit code that a shell reports for such an end. When the command has none of its own, stderr says why. */
 export function exitCodeOf(job: Exec): number {
   if (job.status === 'timed_out') {
-    console.error('sandbar: the command ran out of time');
+    printNotice('the command ran out of time');
     return TIMED_OUT;
   }
   if (job.status === 'lost') {
-    console.error('sandbar: the machine stopped while the command ran');
+    printNotice('the machine stopped while the command ran');
     return NO_RESULT;
   }
   if (job.exit_code !== null) return job.exit_code;

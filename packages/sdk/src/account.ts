@@ -1,14 +1,15 @@
-// The account behind the key: who it is, what it may use, and what was done in it.
+// The account that the key belongs to: its record, its quotas and its activity feed.
 import type { Account as AccountRecord } from '@sandbar/contract/account.ts';
 import type { ActivityEntry, ActivityList, ActivityQuery } from '@sandbar/contract/activity.ts';
 import type { Quotas } from '@sandbar/contract/quota.ts';
 import { type CallOptions, machinePath } from './machines.ts';
 import type { Transport } from './transport.ts';
 
-/** What of the feed is wanted; `machineId` keeps one machine's entries. */
+/** Which entries of the feed to read; `machineId`: only the entries of this machine. */
 export type ActivityFilter = Omit<ActivityQuery, 'cursor' | 'page_size'> & { machineId?: string };
 
-const PAGE_SIZE = 200;
+/** The largest page that the service gives. */
+const MAX_PAGE_SIZE = 200;
 
 export class Account {
   readonly #transport: Transport;
@@ -26,16 +27,28 @@ export class Account {
     return this.#transport.json('GET', '/v1/quotas', { signal });
   }
 
-  /** The entries of the feed, newest first; pages are fetched as they are needed, so stop when you have enough. */
+  /** The entries of the feed, newest first. Further pages are fetched while you iterate, so stop when you have enough. */
   async *activity(filter: ActivityFilter = {}, { signal }: CallOptions = {}): AsyncGenerator<ActivityEntry> {
-    const { machineId, ...rest } = filter;
-    const path = machineId === undefined ? '/v1/activity' : `${machinePath(machineId)}/activity`;
     let cursor: string | undefined;
     do {
-      const query = { ...rest, page_size: PAGE_SIZE, cursor };
-      const page: ActivityList = await this.#transport.json('GET', path, { query, signal });
+      const page: ActivityList = await this.activityPage(filter, { cursor, signal });
       yield* page.activity;
       cursor = page.next_cursor;
     } while (cursor !== '');
+  }
+
+  /**
+   * One page of the feed, of up to 200 entries. `cursor` is the `next_cursor` of the page before, which is empty at the
+   * end.
+   */
+  activityPage(
+    filter: ActivityFilter = {},
+    options: CallOptions & { pageSize?: number; cursor?: string | undefined } = {},
+  ): Promise<ActivityList> {
+    const { pageSize = MAX_PAGE_SIZE, cursor, signal } = options;
+    const { machineId, ...rest } = filter;
+    const path = machineId === undefined ? '/v1/activity' : `${machinePath(machineId)}/activity`;
+    const query = { ...rest, page_size: Math.min(pageSize, MAX_PAGE_SIZE), cursor };
+    return this.#transport.json('GET', path, { query, signal });
   }
 }

@@ -218,7 +218,7 @@ describe('retries', () => {
 
   it('an address where nobody listens is reported long before the time for retries is over', async () => {
     for (const port of [1, 2]) {
-      // The first retry comes within a second. An hour is longer than any test may run.
+      // A client that retried for the whole hour would outlast the test.
       const client = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: 'k', retryForSec: 3600 });
       await assert.rejects(client.machines.create(), { name: 'ConnectionError', isUnsent: true });
     }

@@ -1,45 +1,45 @@
 // `sandbar activity`: what was done in the account, newest first.
-import { ACTIVITY_CATEGORIES, type ActivityEntry } from '@sandbar/contract/activity.ts';
-import { type Command, connect, onlyGiven, printJson, readArguments, readInteger } from '../command.ts';
-import { formatTable } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
-
-const HELP = `Usage: sandbar activity [MACHINE] [--category ${ACTIVITY_CATEGORIES.join('|')}] [--search TEXT]
-                        [--from TIME] [--to TIME] [--limit N] [--json]
-
-Newest first, 50 entries unless --limit says otherwise. Times are RFC 3339, such as 2026-01-31T12:00:00Z.`;
+import { type Command, Option } from '@commander-js/extra-typings';
+import { ACTIVITY_CATEGORIES, type ActivityEntry, type ActivityList } from '@sandbar/contract/activity.ts';
+import type { ActivityFilter } from '@sandbar/sdk/account.ts';
+import { onlyGiven, parseId, parseInteger } from '../arguments.ts';
+import { connect } from '../connect.ts';
+import { printJson, printLine, printTable } from '../print.ts';
 
 const DEFAULT_LIMIT = 50;
 
-async function runActivity(args: readonly string[]): Promise<number> {
-  const { values, positionals } = readArguments(args, {
-    category: { type: 'string' },
-    search: { type: 'string' },
-    from: { type: 'string' },
-    to: { type: 'string' },
-    limit: { type: 'string' },
-    json: { type: 'boolean', default: false },
-  });
-  const category = ACTIVITY_CATEGORIES.find((name) => name === values.category);
-  if (values.category !== undefined && category === undefined) {
-    throw new UsageError(`--category must be one of ${ACTIVITY_CATEGORIES.join(', ')}, not "${values.category}"`);
+export function defineActivity(command: Command): void {
+  command
+    .argument('[machine]', 'only the entries of this machine', parseId)
+    .addOption(new Option('--category <category>', 'only entries of this kind').choices(ACTIVITY_CATEGORIES))
+    .option('--search <text>', 'only entries with this text')
+    .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')
+    .option('--to <time>', 'only entries up to this time')
+    .option('--limit <n>', `how many entries (${DEFAULT_LIMIT})`, parseInteger)
+    .option('--json', 'print what the API answered')
+    .action(async (machineId, { search: q, limit = DEFAULT_LIMIT, json, ...rest }) => {
+      const found = await readFeed(onlyGiven({ machineId, q, ...rest }), limit);
+      if (json) printJson(found);
+      else printEntries(found.activity);
+    });
+}
+
+/** The first `limit` entries as one page; `next_cursor` goes on after the last of them. */
+async function readFeed(filter: ActivityFilter, limit: number): Promise<ActivityList> {
+  const { account } = connect();
+  const activity: ActivityEntry[] = [];
+  let cursor: string | undefined;
+  while (activity.length < limit && cursor !== '') {
+    const page: ActivityList = await account.activityPage(filter, { pageSize: limit - activity.length, cursor });
+    activity.push(...page.activity);
+    cursor = page.next_cursor;
   }
-  const limit = readInteger('--limit', values.limit) ?? DEFAULT_LIMIT;
-  const { from, to, search: q } = values;
-  const [machineId] = positionals;
-  const entries: ActivityEntry[] = [];
-  for await (const entry of connect().account.activity(onlyGiven({ machineId, category, q, from, to }))) {
-    if (entries.length === limit) break;
-    entries.push(entry);
-  }
-  if (values.json) printJson(entries);
-  else printEntries(entries);
-  return 0;
+  return { activity, next_cursor: cursor ?? '' };
 }
 
 function printEntries(entries: readonly ActivityEntry[]): void {
   if (entries.length === 0) {
-    console.log('No activity.');
+    printLine('No activity.');
     return;
   }
   const rows = entries.map(({ created_at, action, actor, machine_id, metadata }) => [
@@ -51,12 +51,5 @@ function printEntries(entries: readonly ActivityEntry[]): void {
       .map(([key, value]) => `${key}=${value ?? '-'}`)
       .join(' '),
   ]);
-  console.log(formatTable(['TIME', 'ACTION', 'ACTOR', 'MACHINE', 'DETAILS'], rows));
+  printTable(['TIME', 'ACTION', 'ACTOR', 'MACHINE', 'DETAILS'], rows);
 }
-
-export const activity: Command = {
-  name: 'activity',
-  summary: 'shows what was done: sandbar activity [MACHINE]',
-  help: HELP,
-  run: runActivity,
-};

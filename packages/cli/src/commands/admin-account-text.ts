@@ -1,23 +1,22 @@
-// Accounts for people to read. Every function answers the exit code.
+// Prints accounts for people.
 import type { AccountDetails, AccountSummary } from '@sandbar/contract/admin.ts';
-import { formatTable } from '../table.ts';
+import { printLine, printTable } from '../print.ts';
 
 const SECRETS = { account_id: 'Account', email: 'E-mail', api_key: 'API key', password: 'Password' } as const;
 
-/** What was made and is never shown again. */
-export function printSecrets(made: { [K in keyof typeof SECRETS]?: string }): number {
+/** A new key or password, which cannot be shown again. */
+export function printSecrets(made: { [K in keyof typeof SECRETS]?: string }): void {
   for (const [name, label] of Object.entries(SECRETS)) {
     const value = made[name as keyof typeof SECRETS];
-    if (value !== undefined) console.log(`${label.padEnd(10)}${value}`);
+    if (value !== undefined) printLine(`${label.padEnd(10)}${value}`);
   }
-  console.log('A key or a password is shown this once only.');
-  return 0;
+  printLine('A key or a password is shown this once only.');
 }
 
-export function printAccounts(accounts: readonly AccountSummary[]): number {
+export function printAccounts(accounts: readonly AccountSummary[]): void {
   if (accounts.length === 0) {
-    console.log('No accounts.');
-    return 0;
+    printLine('No accounts.');
+    return;
   }
   const rows = accounts.map((account) => [
     account.id,
@@ -28,11 +27,10 @@ export function printAccounts(accounts: readonly AccountSummary[]): number {
     `${account.machines}`,
     account.created_at,
   ]);
-  console.log(formatTable(['ID', 'E-MAIL', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows));
-  return 0;
+  printTable(['ID', 'E-MAIL', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows);
 }
 
-export function printAccount(account: AccountDetails): number {
+export function printAccount(account: AccountDetails): void {
   const facts = [
     ['Account', account.id],
     ['E-mail', account.is_owner ? `${account.email} (the owner of the service)` : account.email],
@@ -41,11 +39,9 @@ export function printAccount(account: AccountDetails): number {
     ['Balance', `${account.balance} EUR`],
     ['Created', account.created_at],
   ];
-  for (const [label = '', value] of facts) console.log(`${label.padEnd(10)}${value}`);
-  console.log(
-    `\n${formatTable(['LIMIT', 'USED', 'VALUE', 'OVERRIDE'], [...limitRows(account), ...rateRows(account)])}`,
-  );
-  return 0;
+  for (const [label = '', value] of facts) printLine(`${label.padEnd(10)}${value}`);
+  printLine('');
+  printTable(['LIMIT', 'USED', 'VALUE', 'OVERRIDE'], [...limitRows(account), ...rateRows(account)]);
 }
 
 function limitRows({ limits, used }: AccountDetails): string[][] {

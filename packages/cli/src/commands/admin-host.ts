@@ -1,46 +1,49 @@
-// `sandbar admin host`: the machines that machines run on.
+// `sandbar admin host`: the hosts that machines run on.
+import type { Command } from '@commander-js/extra-typings';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
 import { callAdmin } from '../admin-socket.ts';
-import { printJson, readArguments } from '../command.ts';
-import { formatTable } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
-import type { Action } from './admin.ts';
+import { parseId } from '../arguments.ts';
+import { printJson, printLine, printNotice, printTable } from '../print.ts';
 
-export const HOST_HELP = `  host list           what there is, and how full it is
-  host drain ID       sends no new machines there; those that are there stay. undrain takes it back
-  host token          what another host joins with: not possible yet`;
+const DESCRIPTIONS = {
+  drain: 'gives a host no new machines; those that are there stay',
+  undrain: 'gives a drained host new machines again',
+};
 
-const JSON_OPTION = { json: { type: 'boolean', default: false } } as const;
-
-async function list(args: readonly string[]): Promise<number> {
-  const { values, positionals } = readArguments(args, JSON_OPTION);
-  if (positionals.length > 0) throw new UsageError('sandbar admin host list takes no arguments');
-  const { hosts } = await callAdmin<{ hosts: HostSummary[] }>('/admin/hosts');
-  if (values.json) printJson(hosts);
-  else printHosts(hosts);
-  return 0;
-}
-
-const setDraining =
-  (name: 'drain' | 'undrain'): Action =>
-  async (args) => {
-    const { values, positionals } = readArguments(args, JSON_OPTION);
-    const [id, ...more] = positionals;
-    if (id === undefined || more.length > 0) throw new UsageError(`which host? sandbar admin host ${name} ID`);
-    const host = await callAdmin<HostSummary>(`/admin/hosts/${encodeURIComponent(id)}/${name}`, {});
-    if (values.json) printJson(host);
-    else printHosts([host]);
-    return 0;
-  };
-
-async function token(): Promise<number> {
-  console.error('sandbar: another host cannot join this service yet; it runs machines on the host of npm start only');
-  return 1;
+export function defineHost(command: Command): void {
+  command
+    .command('list')
+    .description('lists the hosts, and how full each is')
+    .option('--json', 'print what was answered')
+    .action(async ({ json }) => {
+      const answer = await callAdmin<{ hosts: HostSummary[] }>('/admin/hosts');
+      if (json) printJson(answer);
+      else printHosts(answer.hosts);
+    });
+  for (const action of ['drain', 'undrain'] as const) {
+    command
+      .command(action)
+      .description(DESCRIPTIONS[action])
+      .argument('<host>', 'the host', parseId)
+      .option('--json', 'print what was answered')
+      .action(async (id, { json }) => {
+        const host = await callAdmin<HostSummary>(`/admin/hosts/${encodeURIComponent(id)}/${action}`, {});
+        if (json) printJson(host);
+        else printHosts([host]);
+      });
+  }
+  command
+    .command('token')
+    .description('what another host joins with: not possible yet')
+    .action(() => {
+      printNotice('another host cannot join this service yet; it runs machines on the host of npm start only');
+      process.exitCode = 1;
+    });
 }
 
 function printHosts(hosts: readonly HostSummary[]): void {
   if (hosts.length === 0) {
-    console.log('No hosts.');
+    printLine('No hosts.');
     return;
   }
   const rows = hosts.map((host) => [
@@ -55,12 +58,5 @@ function printHosts(hosts: readonly HostSummary[]): void {
     host.last_seen_at,
   ]);
   const headings = ['ID', 'STATE', 'VERSION', 'ISOLATION', 'CPUS', 'MEMORY MB', 'RESERVED MB', 'MACHINES', 'LAST SEEN'];
-  console.log(formatTable(headings, rows));
+  printTable(headings, rows);
 }
-
-export const HOST_ACTIONS: Record<string, Action> = {
-  list,
-  drain: setDraining('drain'),
-  undrain: setDraining('undrain'),
-  token,
-};

@@ -1,70 +1,110 @@
-// `sandbar machines`: list them, and get, stop, start or destroy one.
+// `sandbar machines`: list and create machines, change one, and get, stop, start or destroy some.
+import type { Command } from '@commander-js/extra-typings';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { type Command, connect, printJson, readArguments } from '../command.ts';
-import { formatTable } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
+import { collectIds, collectVariables, onlyGiven, parseId, UsageError } from '../arguments.ts';
+import { connect } from '../connect.ts';
+import { addLabelOptions, addMachineOptions, machineCreateOf, machineUpdateOf } from '../options.ts';
+import { printJson, printLine, printTable } from '../print.ts';
 
-const HELP = `Usage: sandbar machines list [--json]
-       sandbar machines get|stop|start|destroy MACHINE... [--keep-disk] [--delete-snapshots] [--json]
-
-Stop keeps the disk; destroy does not, unless --keep-disk makes it a detached volume. A machine that has snapshots is
-destroyed with --delete-snapshots only.`;
-
-const ACTIONS = ['get', 'stop', 'start', 'destroy'] as const;
-
-async function runMachines(args: readonly string[]): Promise<number> {
-  const { values, positionals } = readArguments(args, {
-    json: { type: 'boolean', default: false },
-    'keep-disk': { type: 'boolean' },
-    'delete-snapshots': { type: 'boolean' },
-  });
-  const [name = 'list', ...ids] = positionals;
-  const { machines } = connect();
-  if (name === 'list') {
-    const found = await machines.list();
-    if (values.json) printJson(found);
-    else printMachines(found);
-    return 0;
+export function defineMachines(command: Command): void {
+  command
+    .command('list')
+    .description('lists all machines (the default)')
+    .option('--json', 'print what the API answered')
+    .action(async ({ json }) => {
+      const machines = await connect().machines.list();
+      if (json) printJson({ machines });
+      else printMachines(machines);
+    });
+  addMachineOptions(command.command('create'))
+    .description('creates a machine and returns when it runs')
+    .option('--env <key=value>', 'a variable of all its jobs, as often as needed', collectVariables)
+    .option('--json', 'print what the API answered')
+    .action(async ({ env, json, ...options }) => {
+      const spec = { ...machineCreateOf(options), ...onlyGiven({ env }) };
+      printChanged([await connect().machines.create(spec)], json);
+    });
+  addLabelOptions(command.command('update'))
+    .description('changes name, metadata or expiry of a machine')
+    .argument('<machine>', 'the machine', parseId)
+    .option('--json', 'print what the API answered')
+    .addHelpText('after', '\n--metadata replaces all metadata. --expires counts from now.')
+    .action(async (id, { json, ...options }) => {
+      const changes = machineUpdateOf(options);
+      if (Object.keys(changes).length === 0) {
+        throw new UsageError('what is to change? --name, --metadata, --expires or --on-expiry');
+      }
+      printChanged([await connect().machines.update(id, changes)], json);
+    });
+  for (const action of ['get', 'stop', 'start'] as const) {
+    const names = { get: 'shows', stop: 'stops', start: 'starts' };
+    const subcommand = command
+      .command(action)
+      .description(`${names[action]} machines${action === 'stop' ? ', and keeps their disks' : ''}`)
+      .argument('<machine...>', 'the machines', collectIds)
+      .option('--json', 'print what the API answered')
+      .action(async (ids, { json }) => {
+        const { machines } = connect();
+        printChanged(await inTurn(ids, (id) => machines[action](id)), json);
+      });
+    if (action === 'get') subcommand.alias('show');
   }
-  const action = ACTIONS.find((candidate) => candidate === name);
-  if (action === undefined) throw new UsageError(`there is no "machines ${name}": list, ${ACTIONS.join(', ')}`);
-  if (ids.length === 0) throw new UsageError(`which machine? sandbar machines ${action} MACHINE`);
-  const { 'keep-disk': preserveStorage, 'delete-snapshots': deleteSnapshots } = values;
-  const ofDestroy = preserveStorage ? '--keep-disk' : deleteSnapshots ? '--delete-snapshots' : undefined;
-  if (ofDestroy && action !== 'destroy') throw new UsageError(`${ofDestroy} goes with destroy, not with ${action}`);
-  const changed: Machine[] = [];
-  for (const id of ids) changed.push(await machines[action](id, { preserveStorage, deleteSnapshots }));
-  if (values.json) printJson(changed.length === 1 ? changed[0] : changed);
-  else printMachines(changed);
-  return 0;
+  command
+    .command('destroy')
+    .description('destroys machines and their disks')
+    .argument('<machine...>', 'the machines', collectIds)
+    .option('--keep-disk', 'keep the disk as a detached volume')
+    .option('--delete-snapshots', 'delete the snapshots of the machine too; it is not destroyed while it has some')
+    .option('--json', 'print what the API answered')
+    .action(async (ids, { json, keepDisk: preserveStorage, deleteSnapshots }) => {
+      const { machines } = connect();
+      printChanged(await inTurn(ids, (id) => machines.destroy(id, { preserveStorage, deleteSnapshots })), json);
+    });
 }
 
-function printMachines(found: readonly Machine[]): void {
-  if (found.length === 0) {
-    console.log('No machines.');
+/** One after the other, so that the first refusal ends it. */
+async function inTurn<T>(ids: readonly string[], act: (id: string) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  for (const id of ids) results.push(await act(id));
+  return results;
+}
+
+function printChanged(machines: readonly Machine[], isJson: boolean | undefined): void {
+  if (isJson) printJson(machines.length === 1 ? machines[0] : machines);
+  else printMachines(machines);
+}
+
+function printMachines(machines: readonly Machine[]): void {
+  if (machines.length === 0) {
+    printLine('No machines.');
     return;
   }
-  const rows = found.map((machine) => [
+  const rows = machines.map((machine) => [
     machine.id,
     machine.name || '-',
     machine.state,
+    machine.operation?.kind ?? '-',
     `${machine.vcpus}`,
     `${machine.memory_mb}`,
     `${machine.rootfs_size_gb}`,
     machine.private_ip ?? '-',
     machine.created_at,
+    machine.expires_at === null ? '-' : `${machine.expires_at} (${machine.on_expiry})`,
   ]);
-  console.log(formatTable(['ID', 'NAME', 'STATE', 'VCPUS', 'MEMORY MB', 'DISK GB', 'IP', 'CREATED'], rows));
-  for (const { id, error, root_volume_id, state } of found) {
-    if (error !== null) console.log(`${id}: ${error}`);
-    if (state === 'destroyed' && root_volume_id !== null)
-      console.log(`${id}: its disk is kept as volume ${root_volume_id}`);
-  }
+  const headings = ['ID', 'NAME', 'STATE', 'OPERATION', 'VCPUS', 'MEMORY MB', 'DISK GB', 'IP', 'CREATED', 'EXPIRES'];
+  printTable(headings, rows);
+  for (const machine of machines) for (const remark of remarksOn(machine)) printLine(`${machine.id}: ${remark}`);
 }
 
-export const machines: Command = {
-  name: 'machines',
-  summary: 'lists machines; get, stop, start, destroy: sandbar machines stop MACHINE',
-  help: HELP,
-  run: runMachines,
-};
+/** What the table has no room for. */
+function remarksOn({ error, operation, root_volume_id, state }: Machine): string[] {
+  const remarks: string[] = [];
+  if (error !== null) remarks.push(error);
+  if (operation !== null) {
+    const failure = operation.last_error === null ? '' : `: ${operation.last_error}`;
+    const attempt = operation.attempts > 1 ? `, attempt ${operation.attempts}` : '';
+    remarks.push(`${operation.kind} is under way since ${operation.since}${attempt}${failure}`);
+  }
+  if (state === 'destroyed' && root_volume_id !== null) remarks.push(`its disk is kept as volume ${root_volume_id}`);
+  return remarks;
+}

@@ -1,22 +1,17 @@
 // `sandbar quotas`: what the account uses and may use.
-import { type Command, connect, printJson, readArguments } from '../command.ts';
-import { formatTable } from '../table.ts';
+import type { Command } from '@commander-js/extra-typings';
+import { connect } from '../connect.ts';
+import { printJson, printLine, printTable } from '../print.ts';
 
-async function runQuotas(args: readonly string[]): Promise<number> {
-  const { values } = readArguments(args, { json: { type: 'boolean', default: false } });
-  const found = await connect().account.quotas();
-  if (values.json) {
-    printJson(found);
-    return 0;
-  }
-  const rows = found.quotas.map(({ name, used, limit, description }) => [name, `${used}`, `${limit}`, description]);
-  console.log(`tier ${found.tier}\n${formatTable(['QUOTA', 'USED', 'LIMIT', 'COUNTS'], rows)}`);
-  return 0;
+export function defineQuotas(command: Command): void {
+  command.option('--json', 'print what the API answered').action(async ({ json }) => {
+    const found = await connect().account.quotas();
+    if (json) {
+      printJson(found);
+      return;
+    }
+    const rows = found.quotas.map(({ name, used, limit, description }) => [name, `${used}`, `${limit}`, description]);
+    printLine(`tier ${found.tier}`);
+    printTable(['QUOTA', 'USED', 'LIMIT', 'COUNTS'], rows);
+  });
 }
-
-export const quotas: Command = {
-  name: 'quotas',
-  summary: 'shows what the account uses and may use',
-  help: 'Usage: sandbar quotas [--json]',
-  run: runQuotas,
-};

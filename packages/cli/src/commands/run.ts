@@ -1,106 +1,73 @@
 // `sandbar run`: a machine for one command.
+import type { Command } from '@commander-js/extra-typings';
+import type { ExecCreate } from '@sandbar/contract/exec.ts';
+import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { ConnectionError } from '@sandbar/sdk/errors.ts';
 import { isUnavailable } from '@sandbar/sdk/retry.ts';
-import { type Command, connect, onlyGiven, readArguments, readEnvironment, readInteger } from '../command.ts';
+import { connect } from '../connect.ts';
 import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
-import { readStdin, runJob } from '../run-job.ts';
-import { UsageError } from '../usage-error.ts';
+import { addJobOptions, addMachineOptions, jobOf, machineCreateOf } from '../options.ts';
+import { printNotice } from '../print.ts';
+import { runJob } from '../run-job.ts';
 
-const HELP = `Usage: sandbar run [OPTIONS] -- COMMAND [ARGUMENTS]
-
+export function defineRun(command: Command): void {
+  addJobOptions(addMachineOptions(command.argument('<command...>', 'what to run, and its arguments')))
+    .usage('[OPTIONS] -- COMMAND [ARGUMENTS]')
+    .option('--job-name <name>', 'a label for the job')
+    .option('--keep', 'keep the machine, and print its id to standard error')
+    .addHelpText(
+      'after',
+      `
 Creates a machine, runs the command in it with its output live, and destroys the machine. Ends with the command's exit
-code; 128 and the signal's number when a signal ended it, 124 when it ran out of time.
+code; 128 and the signal's number when a signal ended it, 124 when it ran out of time. The disk of --root-volume is kept
+again as a volume. --expires and --on-expiry are for a machine that outlives this command, as with --keep.`,
+    )
+    .action(async (argv, options) => {
+      const job = await jobOf(argv, options, options.jobName);
+      const isKept = options.keep === true;
+      process.exitCode = await runInMachine(machineCreateOf(options), job, isKept);
+    });
+}
 
-  --vcpus N       processors (1)             --user USER     who runs it (root)
-  --memory MB     memory, MiB (1024)         --cwd DIR       where it runs (the user's home)
-  --rootfs GB     disk, GiB (10)             --env K=V       a variable, as often as needed; K alone passes it on
-  --stack NAME    image (base)               --timeout SEC   ends the command after that (3600)
-  --name NAME     a label for the machine    -i, --stdin     passes standard input on, up to 512 KiB
-  --snapshot ID   a machine from a snapshot  --root-volume ID   one from a kept disk, which is kept again
-  --keep          keeps the machine and prints its id to standard error`;
-
-async function runCommand(args: readonly string[]): Promise<number> {
-  const { values, positionals, rest } = readArguments(args, {
-    vcpus: { type: 'string' },
-    memory: { type: 'string' },
-    rootfs: { type: 'string' },
-    stack: { type: 'string' },
-    name: { type: 'string' },
-    snapshot: { type: 'string' },
-    'root-volume': { type: 'string' },
-    user: { type: 'string' },
-    cwd: { type: 'string' },
-    env: { type: 'string', multiple: true },
-    timeout: { type: 'string' },
-    stdin: { type: 'boolean', short: 'i', default: false },
-    keep: { type: 'boolean', default: false },
-  });
-  const argv = [...positionals, ...rest];
-  if (argv.length === 0) throw new UsageError('no command: sandbar run -- uname -a');
-  const spec = onlyGiven({
-    name: values.name,
-    vcpus: readInteger('--vcpus', values.vcpus),
-    memory_mb: readInteger('--memory', values.memory),
-    rootfs_size_gb: readInteger('--rootfs', values.rootfs),
-    stack: values.stack,
-    snapshot_id: values.snapshot,
-    root_volume_id: values['root-volume'],
-  });
-  const job = {
-    argv,
-    ...onlyGiven({
-      user: values.user,
-      cwd: values.cwd,
-      env: readEnvironment(values.env),
-      timeout_sec: readInteger('--timeout', values.timeout),
-      stdin: values.stdin ? await readStdin() : undefined,
-    }),
-  };
-
+/** Resolves with the exit code of the command. */
+async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolean): Promise<number> {
   const sandbar = connect();
   const signal = onInterruption();
   let machineId: string | undefined;
-  // Not given up on an interruption: a machine that comes of it must be known to be destroyed.
+  // The create is not aborted by an interruption: the machine that it may make has to be destroyed, so its id is needed.
   const creating = sandbar.machines.create(spec);
   try {
     machineId = (await unlessInterrupted(creating, signal)).id;
-    if (values.keep) console.error(`sandbar: machine ${machineId} is kept`);
+    if (isKept) printNotice(`machine ${machineId} is kept`);
     return await runJob(sandbar, machineId, job, signal);
   } catch (error) {
     if (error instanceof Interrupted) {
       machineId ??= (await creating.catch(() => undefined))?.id;
       return error.exitCode;
     }
-    if (machineId !== undefined && !values.keep && isUnavailable(error)) {
+    if (machineId !== undefined && !isKept && isUnavailable(error)) {
       // The command may still run, or have ended well: its result must not be destroyed because nobody could be asked.
-      const command = `sandbar machines destroy ${machineId}`;
-      console.error(`sandbar: machine ${machineId} is kept, because its command may still run there: ${command}`);
+      const destroyIt = `sandbar machines destroy ${machineId}`;
+      printNotice(`machine ${machineId} is kept, because its command may still run there: ${destroyIt}`);
       machineId = undefined;
     }
     throw error;
   } finally {
     // A disk that was a volume before becomes one again.
-    const preserveStorage = values['root-volume'] !== undefined;
-    if (machineId !== undefined && !values.keep) await destroy(sandbar, machineId, preserveStorage);
+    const preserveStorage = spec.root_volume_id !== undefined;
+    if (machineId !== undefined && !isKept) await destroy(sandbar, machineId, preserveStorage);
   }
 }
 
-/** A machine that cannot be destroyed now must be known: it costs memory until somebody does. */
+/** Never throws. A machine that could not be destroyed costs memory until somebody destroys it, so it is reported. */
 async function destroy(sandbar: Sandbar, machineId: string, preserveStorage: boolean): Promise<void> {
   try {
     const { root_volume_id: volumeId } = await sandbar.machines.destroy(machineId, { preserveStorage });
-    if (preserveStorage) console.error(`sandbar: the disk is kept as volume ${volumeId}`);
+    if (preserveStorage) printNotice(`the disk is kept as volume ${volumeId}`);
   } catch (error) {
     const why = error instanceof ConnectionError ? 'the service does not answer' : String(error);
     const again = `sandbar machines destroy ${machineId}${preserveStorage ? ' --keep-disk' : ''}`;
-    console.error(`sandbar: machine ${machineId} was not destroyed (${why}): ${again}`);
+    printNotice(`machine ${machineId} was not destroyed (${why}): ${again}`);
   }
 }
-
-export const run: Command = {
-  name: 'run',
-  summary: 'runs a command in a machine of its own: sandbar run -- uname -a',
-  help: HELP,
-  run: runCommand,
-};

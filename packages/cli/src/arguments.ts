@@ -1,0 +1,61 @@
+// Reads the values of arguments and options. A refused value is reported by commander with the name of its option.
+import { InvalidArgumentError } from '@commander-js/extra-typings';
+
+/** The command line is wrong in a way that commander cannot see; the message says how. Exit code 2. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** A whole number from 0 on. Throws InvalidArgumentError. */
+export function parseInteger(text: string): number {
+  const value = Number(text);
+  if (/^\d+$/.test(text) && Number.isSafeInteger(value)) return value;
+  throw new InvalidArgumentError('It must be a whole number.');
+}
+
+/** An id, which is never empty. Throws InvalidArgumentError. */
+export function parseId(text: string): string {
+  if (text !== '') return text;
+  throw new InvalidArgumentError('It must not be empty.');
+}
+
+/** The ids so far and one more, for an argument that takes several. Throws InvalidArgumentError. */
+export function collectIds(text: string, previous: string[] = []): string[] {
+  return [...previous, parseId(text)];
+}
+
+/** The values so far and one more, for an option that may be repeated. */
+export function collectValues(text: string, previous: string[] = []): string[] {
+  return [...previous, text];
+}
+
+const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** A duration such as 90s, 30m, 1h or 2d, in seconds, or `never`. Throws InvalidArgumentError. */
+export function parseExpiry(text: string): number | 'never' {
+  if (text === 'never') return text;
+  const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  if (count === undefined)
+    throw new InvalidArgumentError('It must be a duration such as 90s, 30m, 1h or 2d, or never.');
+  return Number(count) * SECONDS[unit as keyof typeof SECONDS];
+}
+
+/** The `KEY=VALUE` pairs so far and one more. Throws InvalidArgumentError. */
+export function collectPairs(text: string, previous: Record<string, string> = {}): Record<string, string> {
+  const at = text.indexOf('=');
+  if (at > 0) return { ...previous, [text.slice(0, at)]: text.slice(at + 1) };
+  throw new InvalidArgumentError('It must be KEY=VALUE.');
+}
+
+/** As `collectPairs`, but a KEY alone takes the value of this process's environment. Throws InvalidArgumentError. */
+export function collectVariables(text: string, previous: Record<string, string> = {}): Record<string, string> {
+  const inherited = process.env[text];
+  if (inherited !== undefined) return { ...previous, [text]: inherited };
+  if (text.includes('=')) return collectPairs(text, previous);
+  throw new InvalidArgumentError('It must be KEY=VALUE, or the KEY of a variable that is set.');
+}
+
+/** Leaves out what was not given, so that the defaults of the service hold. */
+export function onlyGiven<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
+}

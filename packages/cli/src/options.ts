@@ -1,0 +1,108 @@
+// Options that several commands share: of a machine (`run`, `machines create`, `machines update`) and of a job (`run`,
+// `exec`). Each `add…` function adds them to a command and to its type; the `…Of` function makes the request of them.
+import { type Command, Option, type OptionValues } from '@commander-js/extra-typings';
+import type { ExecCreate } from '@sandbar/contract/exec.ts';
+import {
+  EXPIRY_ACTIONS,
+  type ExpiryAction,
+  type MachineCreate,
+  type MachineUpdate,
+} from '@sandbar/contract/machine.ts';
+import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger } from './arguments.ts';
+import { readStdin } from './run-job.ts';
+
+type LabelOptions = {
+  name?: string;
+  metadata?: Record<string, string>;
+  expires?: number | 'never';
+  onExpiry?: ExpiryAction;
+};
+type MachineOptions = LabelOptions & {
+  vcpus?: number;
+  memory?: number;
+  rootfs?: number;
+  stack?: string;
+  snapshot?: string;
+  rootVolume?: string;
+};
+type JobOptions = {
+  user?: string;
+  cwd?: string;
+  env?: Record<string, string>;
+  timeout?: number;
+  stdin?: true;
+  mergeOutput?: true;
+};
+
+/** What of a machine can also be changed later: name, metadata, expiry. */
+export function addLabelOptions<A extends unknown[], O extends OptionValues>(command: Command<A, O>) {
+  command
+    .option('--name <name>', 'a label for the machine')
+    .option('--metadata <key=value>', 'metadata, as often as needed', collectPairs)
+    .option('--expires <duration>', 'end the machine after 90s, 30m, 1h or 2d; never is the default', parseExpiry)
+    .addOption(
+      new Option('--on-expiry <action>', 'what happens then (destroy); a machine with snapshots is stopped').choices(
+        EXPIRY_ACTIONS,
+      ),
+    );
+  return command as unknown as Command<A, O & LabelOptions>;
+}
+
+export function addMachineOptions<A extends unknown[], O extends OptionValues>(command: Command<A, O>) {
+  command
+    .option('--vcpus <n>', 'processors (1)', parseInteger)
+    .option('--memory <mb>', 'memory, MiB (1024)', parseInteger)
+    .option('--rootfs <gb>', 'disk, GiB (10)', parseInteger)
+    .option('--stack <name>', 'image (base)')
+    .option('--snapshot <id>', 'create the machine from this snapshot')
+    .option('--root-volume <id>', 'boot from this kept disk, and take it');
+  return addLabelOptions(command) as unknown as Command<A, O & MachineOptions>;
+}
+
+export function addJobOptions<A extends unknown[], O extends OptionValues>(command: Command<A, O>) {
+  command
+    .option('--user <user>', 'who runs the command (root)')
+    .option('--cwd <dir>', "where it runs (the user's home)")
+    .option('--env <key=value>', 'a variable, as often as needed; KEY alone passes the own one on', collectVariables)
+    .option('--timeout <sec>', 'end the command after this time (3600)', parseInteger)
+    .option('-i, --stdin', 'pass standard input on, up to 512 KiB')
+    .option('--merge-output', 'print stderr as stdout, in the order in which both were written');
+  return command as unknown as Command<A, O & JobOptions>;
+}
+
+export function machineUpdateOf(options: LabelOptions): MachineUpdate {
+  const { name, metadata, expires, onExpiry } = options;
+  const expiresInSec = expires === 'never' ? null : expires;
+  return onlyGiven({ name, metadata, expires_in_sec: expiresInSec, on_expiry: onExpiry });
+}
+
+export function machineCreateOf(options: MachineOptions): MachineCreate {
+  return {
+    ...machineUpdateOf(options),
+    ...onlyGiven({
+      vcpus: options.vcpus,
+      memory_mb: options.memory,
+      rootfs_size_gb: options.rootfs,
+      stack: options.stack,
+      snapshot_id: options.snapshot,
+      root_volume_id: options.rootVolume,
+    }),
+  };
+}
+
+/** Reads standard input when the options say so. `name` is the label of the job. Throws UsageError. */
+export async function jobOf(argv: string[], options: JobOptions, name: string | undefined): Promise<ExecCreate> {
+  const { user, cwd, env, timeout, stdin, mergeOutput } = options;
+  return {
+    argv,
+    ...onlyGiven({
+      name,
+      user,
+      cwd,
+      env,
+      timeout_sec: timeout,
+      stdin: stdin ? await readStdin() : undefined,
+      merge_output: mergeOutput,
+    }),
+  };
+}
