@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The command `sandbar` on whatever Node the machine has: below 24, which cannot run TypeScript as it is, it goes on
-// under the Node that `npm start` installed.
+// Starts the CLI. Its sources are TypeScript, which Node runs from version 24 on. On an older Node this file starts the
+// CLI again with the Node 24 that `npm start` installed, so it is plain JavaScript itself.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import module from 'node:module';
@@ -8,13 +8,13 @@ import { constants, homedir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-// What Node made of the sources the last time: half of the time of a short command. In a folder of the user's own, since
-// what is in it is run.
+// Node caches the compiled sources here, which halves the time of a short command. Node executes the cached code, so
+// the folder must be one that only this user can write.
 const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'sandbar', 'node');
 
 if (Number(process.versions.node.split('.')[0]) >= 24) {
   module.enableCompileCache(process.env.NODE_COMPILE_CACHE || cache);
-  // Imported by name only here: an older Node must never see it.
+  // A dynamic import, because an older Node would fail to parse the TypeScript of a static one.
   await import('../src/main.ts');
 } else {
   const node = fileURLToPath(new URL('../../../node_modules/node/bin/node', import.meta.url));

@@ -1,4 +1,4 @@
-// Requests over the operator's Unix socket. Only the owner of the data directory can open it, so no key is needed.
+// Sends requests over the operator's Unix socket. Only the owner of the data directory can open it, so it needs no key.
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { ApiError } from '@sandbar/sdk/errors.ts';
 import { Client } from 'undici';
@@ -7,8 +7,8 @@ import { AdminSocketError } from './admin-socket-error.ts';
 const TIMEOUT_MS = 30_000;
 
 /**
- * Sends a GET, or a POST when there is a body, and resolves with the answer. Each part of the answer, its headers and then
- * its body, may take `timeoutMs`. Throws ApiError, AdminSocketError.
+ * Sends a GET, or a POST when there is a body, and returns the JSON of the answer. It waits for up to `timeoutMs` for
+ * the headers, and again for the body. Throws ApiError, AdminSocketError.
  */
 export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIMEOUT_MS): Promise<T> {
   const { adminSocket } = homePaths(defaultHome(process.env, process.getuid?.() === 0));

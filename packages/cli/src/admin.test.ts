@@ -1,4 +1,4 @@
-// `sandbar admin` as the operator calls it, against a small server that plays the control plane on the admin socket.
+// Tests `sandbar admin` against a small HTTP server on the admin socket, which stands in for the control plane.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -92,7 +92,7 @@ async function admin(line: string, env: Record<string, string> = {}) {
 }
 
 describe('sandbar admin', () => {
-  it('asks for exactly what the command says', async () => {
+  it('sends exactly the request of the command', async () => {
     const cases: [line: string, call: string][] = [
       ['account create --email a@b', 'POST /admin/accounts {"email":"a@b"}'],
       [
@@ -119,14 +119,14 @@ describe('sandbar admin', () => {
     assert.deepEqual(calls.sort(), cases.map(([, call]) => call).sort());
   });
 
-  it('--json prints exactly what was answered', async () => {
+  it('--json prints the answer unchanged', async () => {
     assert.deepEqual(JSON.parse((await admin('account create --email a@b --json')).stdout), made);
     assert.deepEqual(JSON.parse((await admin('account list --json')).stdout), { accounts: [account] });
     assert.deepEqual(JSON.parse((await admin('account limits a1 --vcpus 3 --json')).stdout), account);
     assert.deepEqual(JSON.parse((await admin('host list --json')).stdout), { hosts: [host] });
   });
 
-  it('tells people what they look for', async () => {
+  it('prints keys, balances and limits for people', async () => {
     const secrets = (await admin('account create --email a@b')).stdout;
     for (const value of Object.values(made)) assert(secrets.includes(value), value);
     const { stdout } = await admin('account show a1');
@@ -140,7 +140,7 @@ describe('sandbar admin', () => {
     );
   });
 
-  it('a wrong command line is one line and exit code 2, and asks nothing', async () => {
+  it('a wrong command line is one line and exit code 2, and sends no request', async () => {
     const wrong = [
       'nope',
       'account nope',
@@ -201,7 +201,7 @@ describe('sandbar admin', () => {
     );
   });
 
-  it('a socket that is not there, or that nobody listens on, says what to check', async () => {
+  it('a missing or dead socket is an error that says what to check', async () => {
     const absent = await admin('host list', { SANDBAR_HOME: join(home, 'absent') });
     assert.equal(absent.code, 1);
     assert.match(absent.stderr, /^sandbar: .*absent.*is npm start running.*owner of its data directory.*\n$/);

@@ -1,7 +1,8 @@
-// Reads the values of arguments and options. A refused value is reported by commander with the name of its option.
+// Parses the values of arguments and options. A parser throws InvalidArgumentError for a bad value, and commander adds
+// the name of the option to the message.
 import { InvalidArgumentError } from '@commander-js/extra-typings';
 
-/** The command line is wrong in a way that commander cannot see; the message says how. Exit code 2. */
+/** A mistake in the command line that commander does not detect. The exit code is 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
@@ -19,7 +20,7 @@ export function parseId(text: string): string {
   throw new InvalidArgumentError('It must not be empty.');
 }
 
-/** The ids so far and one more, for an argument that takes several. Throws InvalidArgumentError. */
+/** Adds an id to the previous ones, for an argument that takes several. Throws InvalidArgumentError. */
 export function collectIds(text: string, previous: string[] = []): string[] {
   return [...previous, parseId(text)];
 }
@@ -40,14 +41,14 @@ export function parseExpiry(text: string): number | 'never' {
   return Number(count) * SECONDS[unit as keyof typeof SECONDS];
 }
 
-/** The `KEY=VALUE` pairs so far and one more. Throws InvalidArgumentError. */
+/** Adds a `KEY=VALUE` pair to the previous ones, for an option that may be repeated. Throws InvalidArgumentError. */
 export function collectPairs(text: string, previous: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf('=');
   if (at > 0) return { ...previous, [text.slice(0, at)]: text.slice(at + 1) };
   throw new InvalidArgumentError('It must be KEY=VALUE.');
 }
 
-/** As `collectPairs`, but a KEY alone takes the value of this process's environment. Throws InvalidArgumentError. */
+/** As `collectPairs`; a KEY alone takes its value from the environment of this process. Throws InvalidArgumentError. */
 export function collectVariables(text: string, previous: Record<string, string> = {}): Record<string, string> {
   const inherited = process.env[text];
   if (inherited !== undefined) return { ...previous, [text]: inherited };
@@ -55,7 +56,7 @@ export function collectVariables(text: string, previous: Record<string, string> 
   throw new InvalidArgumentError('It must be KEY=VALUE, or the KEY of a variable that is set.');
 }
 
-/** Leaves out what was not given, so that the defaults of the service hold. */
+/** Leaves out the options that were not given, so that the service uses its defaults. */
 export function onlyGiven<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as never;
 }

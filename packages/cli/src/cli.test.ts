@@ -1,4 +1,4 @@
-// The command as a user calls it, against a small server that plays the API.
+// Tests the CLI as a user runs it, against a small HTTP server that stands in for the API.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,13 +17,13 @@ let bodies: string[];
 let queries: string[];
 let job: Job;
 let stdout: Buffer;
-/** How many bytes of stdout the answer to a start has; the rest is read from the stream. */
+/** How many bytes of stdout the answer to a start contains. The CLI reads the rest from the output stream. */
 let firstPageBytes: number;
-/** How many requests for the job or its output are answered with 503 before they are served. */
+/** How many requests for the job or its output the server answers with 503 before it serves them. */
 let refusals: number;
 let retryAfter: string | undefined;
 let createDelayMs: number;
-/** Fields of the machine, volume and snapshot of the API that a test sets. */
+/** Fields that a test adds to the machine, volume, snapshot and error of the server. */
 let fields: Record<string, unknown>;
 
 before(async () => {
@@ -211,13 +211,13 @@ describe('sandbar run', () => {
     assert.ok(queries.some((query) => /^POST wait_ms=\d+$/.test(query)));
   });
 
-  it('output that does not fit the first page is read to its end, with every byte once', async () => {
+  it('output beyond the first page is read to its end, every byte once', async () => {
     stdout = Buffer.from('0123456789');
     firstPageBytes = 4;
     assert.equal((await sandbar(['run', '--', 'x'])).stdout.toString(), '0123456789');
   });
 
-  it('a service that is unavailable for a while does not cost the machine or the result', async () => {
+  it('a service that is unavailable for a while loses neither the result nor the exit code', async () => {
     stdout = Buffer.from('result');
     firstPageBytes = 0;
     job.exit_code = 5;
@@ -227,7 +227,7 @@ describe('sandbar run', () => {
     assert.equal(calls.at(-1), 'DELETE /v1/machines/m1');
   });
 
-  it('a service that stays unavailable leaves the machine, and says which', async () => {
+  it('when the service stays unavailable, the machine is kept and named', async () => {
     firstPageBytes = 0;
     refusals = 1000;
     retryAfter = '3600';
@@ -271,7 +271,7 @@ describe('sandbar run', () => {
     assert.equal((await sandbar(['run', '--', 'x'])).code, 124);
   });
 
-  it('--keep keeps the machine and says which', async () => {
+  it('--keep keeps the machine and prints its id', async () => {
     const { stderr } = await sandbar(['run', '--keep', '--', 'x']);
     assert.match(stderr, /m1/);
     assert.ok(!calls.some((call) => call.startsWith('DELETE')));
@@ -293,7 +293,7 @@ describe('sandbar run', () => {
     assert.deepEqual(calls.slice(-2), [`POST /v1/machines/m1/execs/${exec_id}/cancel`, 'DELETE /v1/machines/m1']);
   });
 
-  it('Ctrl-C while the machine is being made destroys it all the same', async () => {
+  it('Ctrl-C while the machine is being created destroys it', async () => {
     createDelayMs = 300;
     const child = start(['run', '--', 'x']);
     await until(() => calls.includes('POST /v1/machines'));
@@ -311,7 +311,7 @@ describe('sandbar', () => {
     }
   });
 
-  it('machines tells the operation under way and the expiry', async () => {
+  it('machines shows the operation under way and the expiry', async () => {
     fields = {
       operation: { kind: 'stop', since: 's', attempts: 2, last_error: 'The host is away.' },
       expires_at: 'e',
@@ -327,7 +327,7 @@ describe('sandbar', () => {
     }
   });
 
-  it('machines create and update send what was given', async () => {
+  it('machines create and update send the options', async () => {
     const json = async (line: string) =>
       JSON.parse((await sandbar(['machines', ...line.split(' '), '--json'])).stdout.toString());
     assert.equal((await json('create --memory 256 --env A=b --expires 2d')).id, 'm1');
@@ -344,7 +344,7 @@ describe('sandbar', () => {
     );
   });
 
-  it('machines: what cannot be is exit code 2 and asks nothing', async () => {
+  it('machines: a wrong command line is exit code 2 and sends no request', async () => {
     const wrong = ['update', 'update m1', 'update m1 --expires 1w', 'update m1 --expires 10', 'create m1', 'stop'];
     for (const line of [...wrong, 'update m1 --on-expiry sleep', 'update m1 --metadata k', 'create --env ,']) {
       assert.equal((await sandbar(['machines', ...line.split(' ')])).code, 2, line);
@@ -352,7 +352,7 @@ describe('sandbar', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('control characters from the API are shown, not sent to the terminal', async () => {
+  it('control characters from the API are printed as escapes', async () => {
     const name = 'a\x1b[2Jb\nc\x7f\x9b\u202e';
     const shown = 'a\\x1b[2Jb\\x0ac\\x7f\\x9b\\u202e';
     fields = { name, error: name, detail: name };
@@ -367,7 +367,7 @@ describe('sandbar', () => {
     assert.equal(JSON.parse(stdout.toString()).machines[0].name, name);
   });
 
-  it('--json of a list is exactly what the API answered', async () => {
+  it('--json of a list prints the answer of the API unchanged', async () => {
     for (const [name, path] of [
       ['machines', '/v1/machines'],
       ['volumes', '/v1/volumes'],
@@ -381,7 +381,7 @@ describe('sandbar', () => {
     }
   });
 
-  it('activity reads as many pages as the limit takes, and --json says where to go on', async () => {
+  it('activity reads as many pages as --limit needs, and --json has the cursor of the next', async () => {
     const { stdout } = await sandbar(['activity', 'm1', '--limit', '201', '--json']);
     const { activity, next_cursor } = JSON.parse(stdout.toString());
     assert.deepEqual([activity.length, next_cursor], [201, 'after 201']);
@@ -392,7 +392,7 @@ describe('sandbar', () => {
     );
   });
 
-  it('volumes list is a table with the reasons; delete says what it deleted', async () => {
+  it('volumes list prints a table and the errors; delete prints each id', async () => {
     const listed = (await sandbar(['volumes'])).stdout.toString();
     assert.match(listed, /^ID\s+NAME.*\nv1\s+-\s+root\s+10\s+error.*\nv1: The host has lost it\.\n$/);
     const { code, stdout } = await sandbar(['volumes', 'delete', 'v1', 'v2']);
@@ -400,7 +400,7 @@ describe('sandbar', () => {
     assert.deepEqual(calls.slice(-2), ['DELETE /v1/volumes/v1', 'DELETE /v1/volumes/v2']);
   });
 
-  it('volumes create, attach and detach send what was given and print what the API said', async () => {
+  it('volumes create, attach and detach send the options and print the answer', async () => {
     const json = async (...args: string[]) =>
       JSON.parse((await sandbar(['volumes', ...args, '--json'])).stdout.toString());
     assert.equal((await json('create', '--size', '5', '--name', 'x')).id, 'v1');
@@ -421,7 +421,7 @@ describe('sandbar', () => {
     assert.match((await sandbar(['volumes', 'detach', 'v1', 'v2'])).stdout.toString(), /^ID .*\nv1 .*\nv1 /);
   });
 
-  it('volumes: what does not go together is exit code 2 and asks nothing', async () => {
+  it('volumes: a wrong command line is exit code 2 and sends no request', async () => {
     const wrong = ['delete', 'detach', 'get', 'attach v1', 'attach v1 m1 m2', 'list v1', 'create', 'create --size big'];
     wrong.push(
       'create --size 5 v1',
@@ -434,14 +434,14 @@ describe('sandbar', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('snapshots list is a table with the reasons', async () => {
+  it('snapshots list prints a table and the errors', async () => {
     const listed = (await sandbar(['snapshots'])).stdout.toString();
     assert.match(listed, /^ID\s+NAME.*\ns1\s+before\s+disk\s+10\s+3\s+error\s+m1.*\ns1: The host has lost it\.\n$/);
     assert.match((await sandbar(['snapshots', 'list', 'm1'])).stdout.toString(), /\ns1 /);
     assert.deepEqual(calls, ['GET /v1/snapshots', 'GET /v1/machines/m1/snapshots']);
   });
 
-  it('snapshots create, restore and delete send what was given and say what was done', async () => {
+  it('snapshots create, restore and delete send the options and print the result', async () => {
     const created = await sandbar(['snapshots', 'create', 'm1', '--name', 'x', '--memory', '--json']);
     assert.equal(JSON.parse(created.stdout.toString()).id, 's1');
     assert.match((await sandbar(['snapshots', 'create', 'm1'])).stdout.toString(), /^ID .*\ns1 /);
@@ -459,7 +459,7 @@ describe('sandbar', () => {
     assert.deepEqual(bodies, ['{"name":"x","memory":true}', '{}', '']);
   });
 
-  it('snapshots: what does not go together is exit code 2 and asks nothing', async () => {
+  it('snapshots: a wrong command line is exit code 2 and sends no request', async () => {
     const wrong = [
       'create',
       'create m1 m2',
@@ -477,7 +477,7 @@ describe('sandbar', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('run makes its machine from a snapshot or a kept disk, and destroy takes snapshots along', async () => {
+  it('run creates its machine from a snapshot or a kept disk; destroy can delete snapshots', async () => {
     await sandbar(['run', '--snapshot', 's1', '--', 'true']);
     assert.ok(queries.includes('DELETE preserve_storage=false'), queries.join());
     const kept = await sandbar(['run', '--root-volume', 'v1', '--', 'true']);
@@ -496,13 +496,13 @@ describe('sandbar', () => {
     assert.deepEqual([code, stderr], [1, 'sandbar: not_found: no such machine\n']);
   });
 
-  it('a service that is not there is told with npm start', async () => {
+  it('when the service does not run, the error names npm start', async () => {
     const { code, stderr } = await sandbar(['images'], { env: { SANDBAR_BASE_URL: 'http://127.0.0.1:1' } });
     assert.equal(code, 1);
     assert.match(stderr, /^sandbar: .*127\.0\.0\.1:1.*npm start.*\n$/);
   });
 
-  it('every command has a help of its own', async () => {
+  it('every command has its own help', async () => {
     const { stdout } = await sandbar(['--help']);
     const [, listed = ''] = stdout.toString().split('Commands:\n');
     const names = [...listed.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = '']) => name);
@@ -521,7 +521,7 @@ describe('sandbar', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('a misspelt command or option is answered with the right one', async () => {
+  it('a misspelt command or option is an error with a suggestion', async () => {
     for (const [line, hint] of [
       ['machnes', /\(Did you mean machines\?\); sandbar --help tells more\n$/],
       ['machines dstroy m1', /\(Did you mean destroy\?\); sandbar machines --help tells more\n$/],

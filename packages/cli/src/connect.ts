@@ -1,7 +1,7 @@
-// The client that the commands share.
+// Makes the client of the API that all commands but `admin` and `doctor` use.
 import { Sandbar } from '@sandbar/sdk/client.ts';
 
-/** Throws ConfigurationError when no address or key is known. */
+/** Throws ConfigurationError when the address or the key is missing or empty. */
 export function connect(): Sandbar {
   return new Sandbar({ userAgent: 'sandbar-cli/0.1.0' });
 }

@@ -1,4 +1,4 @@
-// `sandbar doctor` as the operator calls it, against a small server that plays the control plane on the admin socket.
+// Tests `sandbar doctor` against a small HTTP server on the admin socket, which stands in for the control plane.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -63,14 +63,14 @@ async function doctor(args: string[] = [], env: Record<string, string> = {}) {
 }
 
 describe('sandbar doctor', () => {
-  it('all is well: one line, exit code 0', async () => {
+  it('without findings it prints one line, exit code 0', async () => {
     const { code, stdout } = await doctor();
     const line =
       'Looked at 1 host, 2 machines, 0 volumes, 0 snapshots, 3 accounts: all is well with what was looked at.\n';
     assert.deepEqual([code, stdout, calls], [0, line, ['GET /admin/audit']]);
   });
 
-  it('a line for each finding with what --fix would do, exit code 1', async () => {
+  it('each finding is a line with the repair that --fix would do, exit code 1', async () => {
     answer.body = { ...clean, findings: [stray, odd] };
     const { code, stdout } = await doctor();
     assert.equal(code, 1);
@@ -81,7 +81,7 @@ describe('sandbar doctor', () => {
     ]);
   });
 
-  it('--fix says what was done; what is left decides the exit code', async () => {
+  it('--fix prints its repairs, and the exit code depends on what is left', async () => {
     const fixed = [{ ...stray, did: 'removed it from its host' }];
     answer.body = { ...clean, fixed };
     const mended = await doctor(['--fix']);
@@ -99,7 +99,7 @@ describe('sandbar doctor', () => {
     assert.deepEqual([code, JSON.parse(stdout)], [1, answer.body]);
   });
 
-  it('a host or a service that could not be looked at is exit code 2', async () => {
+  it('a host or service that could not be checked is exit code 2', async () => {
     answer.body = { ...clean, not_looked_at: [{ host_id: 'h2', why: 'it is away' }] };
     const away = await doctor();
     assert.deepEqual([away.code, away.stdout.split('\n')[0]], [2, 'unseen  host h2: it is away']);

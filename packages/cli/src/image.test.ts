@@ -1,4 +1,4 @@
-// `sandbar image` as a user calls it; what it makes is tested where it is made and in tests/e2e.
+// Tests the command line of `sandbar image`. Other tests build and import real images.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';

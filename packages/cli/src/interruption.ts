@@ -1,12 +1,13 @@
-// Ctrl-C and SIGTERM as an AbortSignal, so that a command can still clean up after itself.
+// Turns Ctrl-C and SIGTERM into an AbortSignal, so that an interrupted command can still cancel its job and destroy its
+// machine.
 import { constants } from 'node:os';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** The reason of the abort: which signal it was. */
+/** The reason of the abort; it says which signal came. */
 export class Interrupted extends Error {
   override readonly name = 'Interrupted';
-  /** What a shell reports for it, 130 for Ctrl-C. */
+  /** The exit code that a shell reports for the signal, such as 130 for Ctrl-C. */
   readonly exitCode: number;
 
   constructor(signal: (typeof SIGNALS)[number]) {
@@ -15,14 +16,14 @@ export class Interrupted extends Error {
   }
 }
 
-/** From now on these signals only abort what is returned, however often they come. */
+/** Returns an AbortSignal that these signals abort. From now on they do not end the process, even when repeated. */
 export function onInterruption(): AbortSignal {
   const controller = new AbortController();
   for (const signal of SIGNALS) process.on(signal, () => controller.abort(new Interrupted(signal)));
   return controller.signal;
 }
 
-/** The value, or a throw of the interruption when that comes first; the work itself goes on. */
+/** Waits for `work`, but throws the interruption if that comes first. `work` itself is not stopped. */
 export function unlessInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const interruption = new Promise<never>((_, reject) => {
     if (signal.aborted) reject(signal.reason);

@@ -1,4 +1,4 @@
-// The command line: finds the command, runs it, and turns what it throws into one line and an exit code.
+// The entry of the CLI: finds the command, runs it, and turns an error into one line on stderr and an exit code.
 import { type Command, CommanderError, program } from '@commander-js/extra-typings';
 import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
 import { AdminSocketError } from './admin-socket-error.ts';
@@ -8,15 +8,15 @@ import { printNotice, toPrintable } from './print.ts';
 const VERSION = '0.1.0';
 
 type Entry = {
-  /** A line of `sandbar --help`. */
+  /** The description in `sandbar --help`. */
   summary: string;
-  /** Adds options, subcommands and what the command does. Loads its module, so it is called for one command only. */
+  /** Loads the module of the command and adds its options, subcommands and action. */
   define: (command: Command) => Promise<void>;
-  /** The subcommand that runs when none is given. */
+  /** The subcommand to run when none is given. */
   defaultAction?: string;
 };
 
-/** By name, in the order of the help. */
+/** All commands by name, in the order in which the help lists them. */
 const COMMANDS: Record<string, Entry> = {
   run: {
     summary: 'runs a command in a machine of its own: sandbar run -- uname -a',
@@ -67,21 +67,22 @@ const COMMANDS: Record<string, Entry> = {
   },
 };
 
-/** Defines all commands by name and summary, and completely the one that is called. Loading them all takes longer. */
+/** Defines every command by name and summary, and loads only the one that was called, because loading takes time. */
 async function defineProgram(called: string | undefined): Promise<void> {
   program
     .name('sandbar')
     .usage('COMMAND [OPTIONS]')
     .version(VERSION, '-v, --version', 'print the version')
-    .helpOption('-h, --help', 'tell what there is')
-    .helpCommand('help [command]', 'tell more of a command')
+    .helpOption('-h, --help', 'show this help')
+    .helpCommand('help [command]', 'show the help of a command')
     .addHelpText(
       'after',
       `
-sandbar COMMAND --help tells more. --json prints what the API answered.
-The service and the key: SANDBAR_BASE_URL and SANDBAR_API_KEY, else credentials.json of the service on this computer.`,
+sandbar COMMAND --help tells more. --json prints the answer of the API.
+SANDBAR_BASE_URL and SANDBAR_API_KEY name the service and the key; the default is credentials.json of the service on
+this computer.`,
     )
-    // Options of a command are read by that command only, so `sandbar run -- ls --help` asks ls for its help.
+    // Each command parses what follows its name, so that in `sandbar run -- ls --help` the option reaches ls.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ outputError: () => {} });
@@ -91,7 +92,9 @@ The service and the key: SANDBAR_BASE_URL and SANDBAR_API_KEY, else credentials.
   }
 }
 
-/** What commander is to parse: `help X` as `X --help`, and a group without a subcommand with its default one. */
+/**
+ * Rewrites `help X` to `X --help`, and adds the default subcommand where none is given: `machines` is `machines list`.
+ */
 function normalize(args: readonly string[]): string[] {
   const [first = '', second, ...rest] = args;
   if (first === 'help') return second === undefined ? ['--help'] : [second, ...rest, '--help'];
@@ -100,7 +103,7 @@ function normalize(args: readonly string[]): string[] {
   return defaultAction === undefined || hasAction ? [...args] : [first, defaultAction, ...args.slice(1)];
 }
 
-/** `sandbar machines stop` for the arguments of such a command: where its help is. */
+/** The full name of the command in the arguments, such as `sandbar machines stop`. */
 function findCalled(args: readonly string[]): string {
   const names = ['sandbar'];
   let commands: readonly { name: () => string; aliases: () => string[]; commands: typeof commands }[] =
@@ -114,7 +117,7 @@ function findCalled(args: readonly string[]): string {
   return names.join(' ');
 }
 
-/** Exit code: 0 done, 1 refused or failed, 2 a wrong command line; `run` and `exec` set that of their command. */
+/** Sets the exit code: 1 after an error, 2 after a wrong command line. Commands like `run` set others by themselves. */
 async function main(given: readonly string[]): Promise<void> {
   const args = normalize(given);
   try {
@@ -123,14 +126,14 @@ async function main(given: readonly string[]): Promise<void> {
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return;
     process.exitCode = error instanceof CommanderError || error instanceof UsageError ? 2 : 1;
-    // Commander has printed the help of a group that was called without a subcommand.
+    // A group such as `sandbar image` was called without a subcommand, and commander has printed its help.
     if (error instanceof CommanderError && error.code === 'commander.help') return;
     if (error instanceof CommanderError) printNotice(explainUsage(error, findCalled(args)));
     else console.error(`sandbar: ${describe(error)}`);
   }
 }
 
-/** `unknown option '--nam' (Did you mean --name?); sandbar machines update --help tells more`. */
+/** For example: `unknown option '--nam' (Did you mean --name?); sandbar machines update --help tells more`. */
 function explainUsage(error: CommanderError, called: string): string {
   const problem = error.message
     .replace(/^error: /, '')
@@ -144,18 +147,18 @@ function describe(error: unknown): string {
     return toPrintable(`${error.message}; start it with npm start in the Sandbar checkout`);
   }
   if (error instanceof ApiError) {
-    // A refusal explains itself. A fault of the service is looked up in its log by the request id.
+    // For a fault of the service, the operator finds the cause in the log by the request id.
     const request = error.status >= 500 && error.requestId !== null ? ` [request ${error.requestId}]` : '';
     return toPrintable(`${error.message}${request}`);
   }
   const isPlain = [ConfigurationError, UsageError, AdminSocketError].some((kind) => error instanceof kind);
   if (error instanceof Error && isPlain) return toPrintable(error.message);
-  // A bug of ours: its stack has lines of its own.
+  // A bug of the CLI: print the stack, line by line.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return text.split('\n').map(toPrintable).join('\n');
 }
 
-// A reader that closes the pipe has seen enough (`sandbar ... | head`): no error.
+// When the reader closes the pipe, as in `sandbar ... | head`, stop without an error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
 
 await main(process.argv.slice(2));

@@ -1,12 +1,13 @@
-// Options that several commands share: of a machine (`run`, `machines create`, `machines update`) and of a job (`run`,
-// `exec`). Each `add…` function adds them to a command and to its type; the `…Of` function makes the request of them.
+// The options that several commands share: those of a machine (`run`, `machines create`, `machines update`) and those
+// of a job (`run`, `exec`). An `add…` function adds options to a command. A `…Of` function turns their values into a
+// request.
 import { type Command, Option, type OptionValues } from '@commander-js/extra-typings';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { ExpiryAction, MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
 import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger } from './arguments.ts';
 import { readStdin } from './run-job.ts';
 
-/** Not imported as a value: loading the schemas of the contract takes half as long as all the rest of a short command. */
+/** A copy, because importing it from the contract would load all schemas and double the start-up time. */
 const EXPIRY_ACTIONS = ['destroy', 'stop'] as const satisfies readonly ExpiryAction[];
 
 type LabelOptions = {
@@ -32,16 +33,17 @@ type JobOptions = {
   mergeOutput?: true;
 };
 
-/** What of a machine can also be changed later: name, metadata, expiry. */
+/** Adds the options for what can also be changed after the creation: name, metadata and expiry. */
 export function addLabelOptions<A extends unknown[], O extends OptionValues>(command: Command<A, O>) {
   command
     .option('--name <name>', 'a label for the machine')
     .option('--metadata <key=value>', 'metadata, as often as needed', collectPairs)
-    .option('--expires <duration>', 'end the machine after 90s, 30m, 1h or 2d; never is the default', parseExpiry)
+    .option('--expires <duration>', 'end the machine after a time such as 90s, 30m, 1h or 2d (never)', parseExpiry)
     .addOption(
-      new Option('--on-expiry <action>', 'what happens then (destroy); a machine with snapshots is stopped').choices(
-        EXPIRY_ACTIONS,
-      ),
+      new Option(
+        '--on-expiry <action>',
+        'what --expires does then (destroy); a machine with snapshots is stopped',
+      ).choices(EXPIRY_ACTIONS),
     );
   return command as unknown as Command<A, O & LabelOptions>;
 }
@@ -53,7 +55,7 @@ export function addMachineOptions<A extends unknown[], O extends OptionValues>(c
     .option('--rootfs <gb>', 'disk, GiB (10)', parseInteger)
     .option('--stack <name>', 'image (base)')
     .option('--snapshot <id>', 'create the machine from this snapshot')
-    .option('--root-volume <id>', 'boot from this kept disk, and take it');
+    .option('--root-volume <id>', 'boot from this kept disk');
   return addLabelOptions(command) as unknown as Command<A, O & MachineOptions>;
 }
 
@@ -61,7 +63,7 @@ export function addJobOptions<A extends unknown[], O extends OptionValues>(comma
   command
     .option('--user <user>', 'who runs the command (root)')
     .option('--cwd <dir>', "where it runs (the user's home)")
-    .option('--env <key=value>', 'a variable, as often as needed; KEY alone passes the own one on', collectVariables)
+    .option('--env <key=value>', 'a variable, as often as needed; KEY alone takes your value of it', collectVariables)
     .option('--timeout <sec>', 'end the command after this time (3600)', parseInteger)
     .option('-i, --stdin', 'pass standard input on, up to 512 KiB')
     .option('--merge-output', 'print stderr as stdout, in the order in which both were written');
@@ -88,7 +90,9 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
   };
 }
 
-/** Reads standard input when the options say so. `name` is the label of the job. Throws UsageError. */
+/**
+ * Makes the request for a job with the label `name`. Reads standard input if `--stdin` was given. Throws UsageError.
+ */
 export async function jobOf(argv: string[], options: JobOptions, name: string | undefined): Promise<ExecCreate> {
   const { user, cwd, env, timeout, stdin, mergeOutput } = options;
   return {

@@ -1,4 +1,4 @@
-// Runs a command in a machine as if it ran here: its output as it is written, byte for byte, and its exit code as ours.
+// Runs a command in a machine as if it ran in this terminal: copies its output live and returns its exit code.
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:os';
 import type { Exec, ExecCreate, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
@@ -7,15 +7,15 @@ import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { UsageError } from './arguments.ts';
 import { printNotice } from './print.ts';
 
-/** The exit code of a command that ran out of time, as in `timeout(1)`. */
+/** The exit code after a time-out; the same as of `timeout(1)`. */
 const TIMED_OUT = 124;
 const NO_RESULT = 125;
 /**
- * How long the start of a job waits for its end, ms. A command that ends within it needs no second request. A longer one
- * shows nothing before it is over, so it is short.
+ * How long the start request waits for the end of the job, ms. A command that ends in this time needs no second
+ * request. The output of a longer command appears only after it, so it is short.
  */
 const FIRST_WAIT_MS = 300;
-/** How long an interrupted command tries to cancel its job, ms. */
+/** How long an interrupted `sandbar` tries to cancel the job before it exits, ms. */
 const CANCEL_FOR_MS = 10_000;
 
 /** Starts the command, shows its output and resolves with its exit code. An abort cancels the job and rejects. */
@@ -25,7 +25,7 @@ export async function runJob(
   command: ExecCreate,
   signal: AbortSignal,
 ): Promise<number> {
-  // Chosen here, so that a job can be canceled whose start was not answered yet.
+  // Generated here, so that an interruption can cancel the job even before the start request is answered.
   const id = randomUUID();
   const { execs } = sandbar;
   try {
@@ -53,7 +53,7 @@ export async function runJob(
   }
 }
 
-/** The exit code that a shell reports for such an end. When the command has none of its own, stderr says why. */
+/** The exit code that a shell would report for this job. Explains a time-out and a lost machine on stderr. */
 export function exitCodeOf(job: Exec): number {
   if (job.status === 'timed_out') {
     printNotice('the command ran out of time');
@@ -69,7 +69,7 @@ export function exitCodeOf(job: Exec): number {
   return 128 + (signals[job.signal] ?? 0);
 }
 
-/** Standard input of this process as base64. Throws UsageError when it is more than a job takes. */
+/** Reads standard input to its end, as base64. Throws UsageError when it is over the limit of a job. */
 export async function readStdin(): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;

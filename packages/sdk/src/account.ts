@@ -22,12 +22,12 @@ export class Account {
     return this.#transport.json('GET', '/v1/account', { signal });
   }
 
-  /** Use and limits in the five dimensions. */
+  /** How much the account uses and may use: machines, vcpus, memory, storage and volumes. */
   quotas({ signal }: CallOptions = {}): Promise<Quotas> {
     return this.#transport.json('GET', '/v1/quotas', { signal });
   }
 
-  /** The entries of the feed, newest first. Further pages are fetched while you iterate, so stop when you have enough. */
+  /** Yields the entries of the feed, newest first. It fetches pages as you iterate, so stop when you have enough. */
   async *activity(filter: ActivityFilter = {}, { signal }: CallOptions = {}): AsyncGenerator<ActivityEntry> {
     let cursor: string | undefined;
     do {
@@ -38,8 +38,8 @@ export class Account {
   }
 
   /**
-   * One page of the feed, of up to 200 entries. `cursor` is the `next_cursor` of the page before, which is empty at the
-   * end.
+   * One page of the feed, newest entries first. `pageSize` is at most 200. `cursor` is the `next_cursor` of the
+   * previous page; the last page has an empty `next_cursor`.
    */
   activityPage(
     filter: ActivityFilter = {},

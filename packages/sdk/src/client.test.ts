@@ -73,7 +73,7 @@ describe('client', () => {
     assert.deepEqual([requests[0]?.method, requests[0]?.body], ['POST', '{"vcpus":2}']);
   });
 
-  it('create sends an idempotency key, and destroy what is to be kept and what goes with it', async () => {
+  it('create sends the idempotency key, and destroy its options', async () => {
     await sandbar.machines.create({}, { idempotencyKey: 'once' });
     await sandbar.machines.destroy('m', { preserveStorage: true });
     await sandbar.machines.destroy('m', { deleteSnapshots: true });
@@ -82,7 +82,7 @@ describe('client', () => {
     assert.equal(requests[2]?.url, '/v1/machines/m?delete_snapshots=true');
   });
 
-  it('update sends what is to change', async () => {
+  it('update sends the changes', async () => {
     await sandbar.machines.update('m', { expires_in_sec: null, on_expiry: 'stop' });
     assert.deepEqual(
       [requests[0]?.method, requests[0]?.url, requests[0]?.body],
@@ -90,7 +90,7 @@ describe('client', () => {
     );
   });
 
-  it('volumes are made, attached and detached at their paths', async () => {
+  it('volumes are created, attached and detached with the right requests', async () => {
     handle = (request, response) => answer(response, request.url === '/v1/volumes' ? 201 : 200, { id: 'v' });
     assert.equal((await sandbar.volumes.create({ name: 'x', size_gb: 5 })).id, 'v');
     await sandbar.volumes.attach('v', { machine_id: 'm', mount_path: '/data' });
@@ -105,7 +105,7 @@ describe('client', () => {
     );
   });
 
-  it('snapshots are taken, listed, restored and deleted at their paths', async () => {
+  it('snapshots are taken, listed, restored and deleted with the right requests', async () => {
     handle = (request, response) => {
       const isList = request.method === 'GET' && /snapshots(\?|$)/.test(request.url ?? '');
       answer(response, 200, isList ? { snapshots: [{ id: 's' }] } : { id: 's' });
@@ -131,7 +131,7 @@ describe('client', () => {
     );
   });
 
-  it('the refusals that callers tell apart have classes of their own', async () => {
+  it('errors that callers treat differently have their own classes', async () => {
     for (const [status, code, name] of [
       [401, 'unauthenticated', 'AuthenticationError'],
       [402, 'insufficient_balance', 'InsufficientBalanceError'],
@@ -161,7 +161,7 @@ describe('client', () => {
     assert.equal(requests[1]?.url, '/v1/machines/m/activity?category=all&page_size=200&cursor=2');
   });
 
-  it('an error of the service is an ApiError with its code, sentence and request id', async () => {
+  it('an error answer is an ApiError with code, detail, request id and Retry-After', async () => {
     handle = (_request, response) =>
       answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });
     await assert.rejects(impatient.machines.get('m'), (error) => {
@@ -174,7 +174,7 @@ describe('client', () => {
     });
   });
 
-  it('a page of a proxy is an ApiError of code unknown, also with status 200', async () => {
+  it('an HTML page of a proxy is an ApiError with code unknown, also with status 200', async () => {
     for (const status of [502, 200]) {
       handle = (_request, response) => response.writeHead(status).end('<html>');
       await assert.rejects(sandbar.images.list(), { name: 'ApiError', status, code: 'unknown' });
@@ -182,7 +182,7 @@ describe('client', () => {
     assert.equal(requests.length, 2);
   });
 
-  it('nobody there is a ConnectionError that says where', async () => {
+  it('a refused connection is a ConnectionError that names the address', async () => {
     const nobody = new Sandbar({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k', retryForSec: 0 });
     await assert.rejects(nobody.images.list(), (error) => {
       assert.ok(error instanceof ConnectionError);
@@ -199,7 +199,7 @@ describe('client', () => {
     assert.match(requests[0]?.url ?? '', /wait_ms=\d+/);
   });
 
-  it('an abort ends a request with its reason', async () => {
+  it('an abort ends a request and throws its reason', async () => {
     const controller = new AbortController();
     handle = () => controller.abort(new Error('enough'));
     await assert.rejects(sandbar.execs.wait('m', 'e', { signal: controller.signal }), { message: 'enough' });
@@ -230,7 +230,7 @@ describe('run', () => {
     assert.deepEqual(JSON.parse(requests[0]?.body ?? ''), command);
   });
 
-  it('goes on after the first page of a stream that has more, and waits for the end of the job', async () => {
+  it('reads the rest of a stream after its first page, and waits for the end of the job', async () => {
     const whole = Buffer.from('first and second');
     handle = (request, response) => {
       const path = request.url ?? '';
@@ -272,7 +272,7 @@ describe('streamOutput', () => {
     assert.deepEqual(Buffer.concat(chunks), bytes);
   });
 
-  it('goes on where a broken connection broke, with every byte once', async () => {
+  it('after a broken connection it continues at the same byte', async () => {
     handle = (request, response) => {
       const from = Number(request.headers['last-event-id'] ?? 0);
       response.writeHead(200, { 'content-type': 'text/event-stream' });
@@ -282,7 +282,7 @@ describe('streamOutput', () => {
           response.destroy(),
         );
       } else if (from === 300) {
-        // Closed in order and yet not at the end, as a replica that shuts down does.
+        // The stream ends without an error but before the end of the output, as when the service shuts down.
         response.end(page(bytes, 300, 300, false));
       } else {
         response.end(page(bytes, from, 1000, true));

@@ -9,22 +9,23 @@ import { Transport } from './transport.ts';
 import { Volumes } from './volumes.ts';
 
 export type SandbarOptions = {
-  /** Default: `SANDBAR_BASE_URL`, else credentials.json of the service on this machine. */
+  /** Default: `SANDBAR_BASE_URL`, else the address in credentials.json of the service on this computer. */
   baseUrl?: string;
-  /** Default: `SANDBAR_API_KEY`, else credentials.json of the service on this machine. */
+  /** Default: `SANDBAR_API_KEY`, else the key in credentials.json of the service on this computer. */
   apiKey?: string;
-  /** Put before the client's own User-Agent. */
+  /** The name of the calling program, put before the client's own User-Agent. */
   userAgent?: string;
   /**
-   * How long a call is retried when the service answers 429 or 503 or the connection breaks, in seconds from its first
-   * failure. Default: 60. 0: never. A call is only retried where a second request cannot do the same thing twice.
+   * How long the client retries a call after a 429, a 503 or a broken connection, in seconds from the first failure.
+   * Default: 60. 0: never. After a broken connection it only retries calls that cannot act twice: all but the creation
+   * of volumes and snapshots.
    */
   retryForSec?: number;
 };
 
 /**
- * A client of the service. Every call throws ApiError when the service answers with an error and ConnectionError when it
- * does not answer. Aborting the `signal` of a call ends it, and the call throws the signal's reason.
+ * A client of the service. A call throws ApiError when the service answers with an error, and ConnectionError when it
+ * does not answer. When its `signal` is aborted, it throws the signal's reason.
  */
 export class Sandbar {
   readonly baseUrl: string;
@@ -35,7 +36,7 @@ export class Sandbar {
   readonly snapshots: Snapshots;
   readonly account: Account;
 
-  /** Throws ConfigurationError when no address or key is given or found. */
+  /** Throws ConfigurationError when the address or the key is missing or empty. */
   constructor(options: SandbarOptions = {}) {
     const transport = new Transport(resolveSettings(options), options);
     this.baseUrl = transport.baseUrl;

@@ -1,11 +1,13 @@
-// The errors that a call can throw: an error answer of the service with its code, no answer at all, or a missing setting.
+// The errors that a call can throw: an error answer of the service, no answer at all, or missing settings.
 
 /** The service answered with an error. */
 export class ApiError extends Error {
   override readonly name: string = 'ApiError';
   /** HTTP status. */
   readonly status: number;
-  /** A code of the service's error table, such as `conflict`; `unknown` when something else answered, such as a proxy. */
+  /**
+   * A code of the service's error table, such as `conflict`; `unknown` when something else answered, such as a proxy.
+   */
   readonly code: string;
   /** One sentence: what is wrong and what to do. */
   readonly detail: string;
@@ -63,13 +65,13 @@ const CLASSES: Record<string, typeof ApiError> = {
   rate_limited: RateLimitedError,
 };
 
-/** An error of the class for its code, or a plain ApiError for a code without a class of its own. */
+/** Makes the error for an answer: of the class for its code, or a plain ApiError where there is no such class. */
 export function apiErrorOf(answer: ConstructorParameters<typeof ApiError>[0]): ApiError {
   const Class = CLASSES[answer.code] ?? ApiError;
   return new Class(answer);
 }
 
-/** The answer to a repeated delete: a 404 says that an earlier one was carried out. Throws every other refusal. */
+/** For a retried delete: a 404 means that the first request has deleted it. Throws every other refusal. */
 export async function acceptNotFound(refusal: ApiError): Promise<void> {
   if (refusal.code !== 'not_found') throw refusal;
 }
@@ -89,7 +91,7 @@ export class ConnectionError extends Error {
   }
 }
 
-/** How an attempt to connect fails: nobody listens, the address is wrong, or the certificate is refused. */
+/** Error codes of a failed attempt to connect: nobody listens, the address is wrong, or the certificate is refused. */
 const UNSENT_REASONS = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -97,7 +99,7 @@ const UNSENT_REASONS = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'UND_ERR_CONNECT_TIMEOUT',
-  // A port that `fetch` never connects to, such as 1.
+  // `fetch` refuses some ports, such as 1, without trying to connect.
   'bad port',
   'ERR_SSL_WRONG_VERSION_NUMBER',
   'ERR_TLS_CERT_ALTNAME_INVALID',
@@ -108,12 +110,12 @@ const UNSENT_REASONS = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
 
-/** No base URL or key was given and none was found. */
+/** The address or the key of the service is missing or malformed. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
-/** The error code of the network, such as ECONNREFUSED. `fetch` puts it into the cause of its error. */
+/** The reason of a failed `fetch`, such as ECONNREFUSED. `fetch` puts it into the `cause` of its error. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause = error.cause;

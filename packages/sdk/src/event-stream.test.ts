@@ -17,17 +17,17 @@ describe('event stream', () => {
     ]);
   });
 
-  it('comments and events without data are left out', async () => {
+  it('comments and events without data are skipped', async () => {
     assert.deepEqual(await parse(': heartbeat\n\nid: 1\n\ndata: x\n\n'), [
       { id: undefined, event: undefined, data: 'x' },
     ]);
   });
 
-  it('an event that the end cuts off is dropped', async () => {
+  it('an event that is incomplete at the end is dropped', async () => {
     assert.deepEqual(await parse('data: whole\n\ndata: cut\n'), [{ id: undefined, event: undefined, data: 'whole' }]);
   });
 
-  it('any cut between chunks gives the same events, also within a line end and a character', async () => {
+  it('the events are the same wherever the bytes are split, also inside a line end or a character', async () => {
     for (const text of ['id: 1\ndata: é€\n\ndata: 2\n\n', 'id: 1\r\ndata: é€\r\n\r\ndata: 2\r\n\r\n']) {
       const bytes = new TextEncoder().encode(text);
       const whole = await parse(text);

@@ -24,9 +24,12 @@ const REOPEN_MS = 250;
 export type RunResult = { job: Exec; stdout: Uint8Array; stderr: Uint8Array };
 
 export type StreamOptions = CallOptions & {
-  /** The byte to begin with. */
+  /** The first byte to yield. Default: 0. */
   offset?: number;
-  /** A page that is there already, such as the one of the start's answer. It is yielded first; `offset` is ignored. */
+  /**
+   * A page that the caller already has, such as the one in the answer to `start`. Its bytes come first, then what
+   * follows it in the stream; `offset` is ignored.
+   */
   firstPage?: ExecOutput | undefined;
 };
 
@@ -38,12 +41,12 @@ export class Execs {
   }
 
   /**
-   * Starts a command and resolves as soon as it is accepted. With `waitMs` (0 to 60000) it resolves when the job has ended
-   * or that time is over, and the answer has the first page of each output stream. `firstPage` of `streamOutput` goes on
-   * from there.
+   * Starts a command and resolves as soon as the service accepts it. With `waitMs` (0 to 60000) it resolves when the
+   * job has ended or that time is over, and the answer has the first page of each output stream in `output`. Pass that
+   * page as `firstPage` to `streamOutput` to read the rest.
    *
-   * Without an `exec_id` the client chooses one. A retry that is refused because the id exists returns the job that the
-   * earlier request started, without `output`.
+   * Without an `exec_id` the client generates one. When the answer is lost and the retry is refused because the id was
+   * used, it returns the job that the first request started; then there is no `output`.
    */
   start(
     machineId: string,
@@ -56,15 +59,15 @@ export class Execs {
       if (refusal.code !== 'conflict') throw refusal;
       return this.get(machineId, body.exec_id, { signal }).catch(() => {
         signal?.throwIfAborted();
-        // Nothing was started, so the conflict is another one, such as a machine that does not run.
+        // There is no job with this id, so the conflict has another reason: perhaps the machine is stopped.
         throw refusal;
       });
     });
   }
 
   /**
-   * Runs a command to its end and resolves with its job and all of its output, whatever its exit code. A short command is
-   * one request. An abort leaves the job running: cancel it by the `exec_id` that the command gave.
+   * Runs a command to its end and resolves with the job and all of its output, also when the command fails. A short
+   * command takes one request. An abort does not end the job; to cancel it, set `exec_id` and call `cancel` with it.
    */
   async run(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<RunResult> {
     const { output, ...started } = await this.start(machineId, command, { waitMs: WAIT_MS, signal });
@@ -80,7 +83,7 @@ export class Execs {
     return (await this.#transport.json<{ execs: Exec[] }>('GET', execsPath(machineId), { signal })).execs;
   }
 
-  /** The job as it is now. With `waitMs` (up to 60000) the answer comes when the job has ended or that time is over. */
+  /** The job as it is now. With `waitMs` (up to 60000) it resolves when the job has ended or that time is over. */
   get(machineId: string, execId: string, options: CallOptions & { waitMs?: number } = {}): Promise<Exec> {
     const { signal, waitMs } = options;
     return this.#transport.json('GET', execPath(machineId, execId), { query: { wait_ms: waitMs }, signal });
@@ -110,9 +113,9 @@ export class Execs {
   }
 
   /**
-   * Yields the bytes of a stream from `offset` on as they are written, and ends when the job has ended and all of them
-   * were read. A broken connection is opened again at the same offset, so every byte comes exactly once. Throws
-   * ConnectionError when the stream stays broken for as long as the client retries.
+   * Yields the bytes of a stream from `offset` on as the command writes them. It ends when the job has ended and all
+   * bytes were read. When the connection breaks, it connects again at the same offset, so every byte comes exactly
+   * once. Throws ConnectionError when the connection stays broken for as long as the client retries (`retryForSec`).
    */
   async *streamOutput(
     machineId: string,
@@ -125,7 +128,7 @@ export class Execs {
     let position = firstPage?.next_offset ?? offset;
     let brokenSince: number | undefined;
     for (;;) {
-      // A service that shuts down closes its streams in order, but before the end of the output: also a broken stream.
+      // A stream that ends without `eof` counts as broken as well: the service ends its streams when it shuts down.
       let failure = new ConnectionError(this.#transport.baseUrl, 'the output stream was closed before its end');
       try {
         for await (const page of this.#followOutput(machineId, execId, stream, position, signal)) {

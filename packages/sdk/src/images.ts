@@ -1,4 +1,4 @@
-// Images: what a machine can be made from.
+// Images: the systems that a machine can be created from. Its `stack` is the name of its image.
 import type { Image } from '@sandbar/contract/image.ts';
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';

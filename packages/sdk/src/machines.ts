@@ -30,7 +30,7 @@ export class Machines {
 
   /**
    * Creates a machine and resolves when it runs. Calls with the same `idempotencyKey` (1 to 255 printable characters)
-   * within 24 hours get the same machine. Without one the client chooses a key for this call, so that its own retries
+   * within 24 hours return the same machine. By default the client generates a key for each call, so that its retries
    * never create a second machine.
    */
   create(spec: MachineCreate = {}, { signal, idempotencyKey = randomUUID() }: CreateOptions = {}): Promise<Machine> {
@@ -38,7 +38,7 @@ export class Machines {
     return this.#transport.json('POST', '/v1/machines', { body: spec, headers, isRepeatable: true, signal });
   }
 
-  /** All machines that are not destroyed, or those that the filter names; newest first. */
+  /** The machines that match the filter, newest first. Destroyed machines are left out unless `state` asks for them. */
   async list(filter: MachineFilter = {}, { signal }: CallOptions = {}): Promise<Machine[]> {
     const { metadata = {}, ...rest } = filter;
     const byKey = Object.fromEntries(Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]));
@@ -50,7 +50,10 @@ export class Machines {
     return this.#transport.json('GET', machinePath(id), { signal });
   }
 
-  /** Changes what is given. `metadata` replaces all of it; `expires_in_sec` counts from now, and null means never. */
+  /**
+   * Changes the given fields and keeps the others. `metadata` replaces all metadata of the machine. `expires_in_sec`
+   * counts from now; null means never.
+   */
   update(id: string, changes: MachineUpdate, { signal }: CallOptions = {}): Promise<Machine> {
     return this.#transport.json('PATCH', machinePath(id), { body: changes, signal });
   }
@@ -75,7 +78,7 @@ export class Machines {
     const query = { preserve_storage: preserveStorage, delete_snapshots: deleteSnapshots };
     return this.#transport.json<Machine>('DELETE', machinePath(id), { query, signal }, async (refusal) => {
       if (refusal.code !== 'not_found') throw refusal;
-      // A repeated destroy of a destroyed machine is a 404, but the machine itself can still be read.
+      // The service answers a second destroy with 404, but it still shows the destroyed machine.
       const machine = await this.get(id, { signal });
       if (machine.state !== 'destroyed') throw refusal;
       return machine;

@@ -1,4 +1,5 @@
-// Retries, against a server that fails in a set order: each request takes the next fault, and without one it is answered.
+// Tests the retries against a server with a list of faults: each request gets the next fault of the list, and a good
+// answer when the list is empty.
 import assert from 'node:assert/strict';
 import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -7,8 +8,8 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import { Sandbar } from './client.ts';
 
 /**
- * `broken`: the server reads the request and closes the connection. `cut`: it closes in the middle of a 200.
- * A number is an answer of that status.
+ * `broken`: the server reads the request and closes the connection. `cut`: it closes the connection in the middle of a
+ * good answer. A number: it answers with this status.
  */
 type Fault = 'broken' | 'cut' | number;
 type Request = { method: string; path: string; body: string; idempotencyKey: string | undefined };
@@ -86,7 +87,7 @@ const REPEATABLE: Record<string, () => Promise<unknown>> = {
   'execs.cancel': () => sandbar.execs.cancel('m', 'e'),
 };
 
-/** Calls that a second request would do twice. */
+/** Calls that would act twice if they were sent twice. */
 const NOT_REPEATABLE: Record<string, () => Promise<unknown>> = {
   'volumes.create': () => sandbar.volumes.create({ size_gb: 1 }),
   'snapshots.create': () => sandbar.snapshots.create('m'),
@@ -129,7 +130,7 @@ describe('retries', () => {
     });
   }
 
-  it('each create has an idempotency key of its own, and one that was given is used', async () => {
+  it('each create gets a new idempotency key, unless the caller gives one', async () => {
     await sandbar.machines.create();
     await sandbar.machines.create();
     await sandbar.machines.create({}, { idempotencyKey: 'mine' });
@@ -139,7 +140,7 @@ describe('retries', () => {
     assert.equal(third, 'mine');
   });
 
-  it('an exec start that was carried out before its connection broke returns that job', async () => {
+  it('an exec start whose answer was lost returns the job that it started', async () => {
     faults = ['broken', 409];
     answer = { id: 'the job', status: 'running' };
     assert.equal((await sandbar.execs.start('m', { argv: ['true'] })).id, 'the job');
@@ -150,7 +151,7 @@ describe('retries', () => {
     );
   });
 
-  it('a conflict of an exec start is thrown when no earlier request can have started the job', async () => {
+  it('an exec start throws a conflict when no earlier request of it can have started the job', async () => {
     faults = [409];
     await assert.rejects(sandbar.execs.start('m', { argv: ['true'], exec_id: 'used' }), { code: 'conflict' });
     faults = [429, 409];
@@ -159,7 +160,7 @@ describe('retries', () => {
     await assert.rejects(sandbar.execs.start('m', { argv: ['true'] }), { code: 'conflict' });
   });
 
-  it('a destroy that was carried out before its connection broke returns the destroyed machine', async () => {
+  it('a destroy whose answer was lost returns the destroyed machine', async () => {
     faults = ['broken', 404];
     answer = { id: 'm', state: 'destroyed' };
     assert.equal((await sandbar.machines.destroy('m')).state, 'destroyed');
@@ -167,7 +168,7 @@ describe('retries', () => {
     await assert.rejects(sandbar.machines.destroy('m'), { code: 'not_found' });
   });
 
-  it('a delete that was carried out before its connection broke has succeeded', async () => {
+  it('a delete whose answer was lost succeeds', async () => {
     for (const call of [() => sandbar.volumes.delete('v'), () => sandbar.snapshots.delete('s')]) {
       faults = ['broken', 404];
       await call();
@@ -176,11 +177,11 @@ describe('retries', () => {
     }
   });
 
-  it('the next request is not sent before the time that Retry-After says', async () => {
+  it('a retry waits as long as Retry-After says', async () => {
     retryAfter = '1';
     faults = Array<Fault>(20).fill(429);
     let acceptsFrom: number | undefined;
-    // The server refuses until the second is over, so a client that comes earlier needs more than two requests.
+    // The server refuses requests for 0.9 s, so a client that ignores Retry-After sends more than two.
     const endRefusals = () => {
       acceptsFrom ??= performance.now() + 900;
       if (performance.now() >= acceptsFrom) faults = [];
@@ -191,7 +192,7 @@ describe('retries', () => {
     assert.equal(requests.length, 2);
   });
 
-  it('a Retry-After beyond the time for retries is thrown at once', async () => {
+  it('an error whose Retry-After is longer than the time for retries is thrown at once', async () => {
     const client = new Sandbar({ ...settings, retryForSec: 5 });
     retryAfter = '3600';
     faults = [503];
@@ -224,7 +225,13 @@ describe('retries', () => {
     }
   });
 
-  it('an abort ends the wait for a retry, with its reason', async () => {
+  it('input that cannot be sent is a TypeError, without a retry', async () => {
+    const client = new Sandbar({ ...settings, retryForSec: 3600 });
+    await assert.rejects(client.machines.create({}, { idempotencyKey: 'a\nb' }), TypeError);
+    assert.equal(requests.length, 0);
+  });
+
+  it('an abort ends the wait for a retry and throws its reason', async () => {
     const controller = new AbortController();
     retryAfter = '30';
     faults = [503];
@@ -236,7 +243,7 @@ describe('retries', () => {
     assert.equal(requests.length, 1);
   });
 
-  it('a service that goes away and comes back is found again by a client that knew it', async () => {
+  it('a client reconnects after a restart of the service', async () => {
     const other = createServer((_request, response) => respond(response, 200)).listen(0, '127.0.0.1');
     await once(other, 'listening');
     const address = other.address();

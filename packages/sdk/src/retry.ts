@@ -1,21 +1,21 @@
-// Which failed requests are worth sending again, when, and for how long.
+// Decides which failed requests the client sends again, when, and for how long.
 import { setTimeout as delay } from 'node:timers/promises';
 import pRetry from 'p-retry';
 import { ApiError, ConnectionError } from './errors.ts';
 
-/** The wait before the first retry, ms. It doubles each time up to the maximum, and a random part is added to it. */
+/** The delay before the first retry, ms. It doubles with each retry up to the maximum; a random part is added. */
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 5_000;
 /**
- * How long a client that has never reached the service tries to connect, ms: long enough for a restart of the service,
- * short enough that a wrong address is reported soon.
+ * How long a client that never got an answer tries to connect, ms. The service restarts in less time, and a user with a
+ * wrong address does not wait a minute for the error.
  */
 const FIRST_CONTACT_MS = 3_000;
 
 export type RetryOptions = {
   /** How long to retry, ms, counted from the first failure. 0: never. */
   forMs: number;
-  /** Whether the request may be sent again when nobody knows whether the service carried it out. */
+  /** Whether the request may be sent again although the service may have carried out the first one. */
   isRepeatable: boolean;
   /** Whether this client ever got an answer from the service. */
   hasContact: () => boolean;
@@ -23,9 +23,9 @@ export type RetryOptions = {
 };
 
 /**
- * Calls `attempt` until it succeeds, fails with an error that a retry cannot help, or the time is over, and then throws
- * its last error. It waits as long as `Retry-After` says, or throws at once where that is longer than the time left. An
- * abort throws the reason of the signal.
+ * Calls `attempt` and returns its result. After a 429, a 503 or a failed connection it waits and calls it again, until
+ * the time is over. It waits at least as long as `Retry-After` says; when that is longer than the time left, it gives
+ * up at once. Throws the last error of `attempt`, or the reason of the signal after an abort.
  */
 export function retryRequest<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
   const { forMs, isRepeatable, hasContact, signal } = options;
@@ -49,12 +49,12 @@ export function retryRequest<T>(attempt: () => Promise<T>, options: RetryOptions
   });
 }
 
-/** The service or the way to it was unavailable: nothing is wrong with the request. */
+/** Whether the service could not be reached or answered 503, so that the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
   return error instanceof ConnectionError || (error instanceof ApiError && error.status === 503);
 }
 
-/** Resolves after `ms`. Throws the reason of the signal when that is aborted first. */
+/** Resolves after `ms`. When the signal is aborted first, throws its reason. */
 export async function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
   signal?.throwIfAborted();
   if (ms <= 0) return;

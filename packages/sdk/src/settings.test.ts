@@ -11,11 +11,11 @@ after(() => rmSync(home, { recursive: true }));
 const env = { SANDBAR_HOME: home };
 
 describe('settings', () => {
-  it('without anything it says what to do', () => {
+  it('without address, key and file the error says what to do', () => {
     assert.throws(() => resolveSettings({}, env), /npm start/);
   });
 
-  it('what is given wins over the environment, which wins over the file', () => {
+  it('given values win over the environment, which wins over the file', () => {
     writeFileSync(file, '{"base_url":"http://f:1","api_key":"kf"}');
     const variables = { ...env, SANDBAR_BASE_URL: 'http://e:1/', SANDBAR_API_KEY: 'ke' };
     assert.deepEqual(resolveSettings({}, env), { baseUrl: 'http://f:1', apiKey: 'kf' });
@@ -26,11 +26,11 @@ describe('settings', () => {
     });
   });
 
-  it('the key of the file is never sent to another address', () => {
+  it('the key of the file is never used for another address', () => {
     assert.throws(() => resolveSettings({ baseUrl: 'http://elsewhere:1' }, env), /SANDBAR_API_KEY/);
   });
 
-  it('an empty key or address is refused, and never replaced by that of the file', () => {
+  it('an empty key or address is an error, even when the file has one', () => {
     writeFileSync(file, '{"base_url":"http://f:1","api_key":"kf"}');
     for (const empty of ['', '  ']) {
       assert.throws(() => resolveSettings({}, { ...env, SANDBAR_API_KEY: empty }), /SANDBAR_API_KEY is set, but empty/);
@@ -43,13 +43,13 @@ describe('settings', () => {
     }
   });
 
-  it('what is no address is refused', () => {
+  it('a malformed address is an error', () => {
     for (const wrong of ['localhost:7070', '127.0.0.1', 'file:///x']) {
       assert.throws(() => resolveSettings({}, { ...env, SANDBAR_BASE_URL: wrong }), /SANDBAR_BASE_URL must be/);
     }
   });
 
-  it('a damaged file is named', () => {
+  it('a damaged file is named in the error', () => {
     writeFileSync(file, '{"base_url":');
     assert.throws(
       () => resolveSettings({}, env),

@@ -6,9 +6,10 @@ import { ConfigurationError } from './errors.ts';
 export type Settings = { baseUrl: string; apiKey: string };
 
 /**
- * What was given, else `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else credentials.json of the service on this computer.
- * Throws ConfigurationError when one is missing everywhere, is empty, or is no address. An empty one is not passed over:
- * a variable that was meant to hold a key must not end in the use of the owner's key in credentials.json.
+ * Takes the address and the key from `given`, else from `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else from
+ * credentials.json of the service on this computer. Throws ConfigurationError when the address or the key is found
+ * nowhere, is empty, or the address is malformed. An empty variable is an error, because the script that set it
+ * meant another key than the owner's key in credentials.json.
  */
 export function resolveSettings(
   given: { baseUrl?: string | undefined; apiKey?: string | undefined },
@@ -40,7 +41,7 @@ function readFilled(name: string, value: string | undefined): string | undefined
   throw new ConfigurationError(`${name} is set, but empty: give it a value or remove it`);
 }
 
-/** Throws ConfigurationError when the value is empty or no address. */
+/** Throws ConfigurationError when the value is empty or is not an http or https URL. */
 function readAddress(name: string, value: string | undefined): string | undefined {
   const address = readFilled(name, value);
   if (address === undefined || /^https?:$/.test(URL.parse(address)?.protocol ?? '')) return address;

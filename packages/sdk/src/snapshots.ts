@@ -20,7 +20,7 @@ export class Snapshots {
     return this.#transport.json('POST', `${machinePath(machineId)}/snapshots`, { body: spec, signal });
   }
 
-  /** All snapshots, or those that the filter names; newest first. */
+  /** The snapshots that match the filter, newest first. */
   async list({ machineId, ...query }: SnapshotFilter = {}, { signal }: CallOptions = {}): Promise<Snapshot[]> {
     const path = machineId === undefined ? '/v1/snapshots' : `${machinePath(machineId)}/snapshots`;
     return (await this.#transport.json<{ snapshots: Snapshot[] }>('GET', path, { query, signal })).snapshots;

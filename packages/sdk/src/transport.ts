@@ -1,4 +1,4 @@
-// Sends requests: their headers, their errors and their retries. The rest of the client only knows paths and shapes.
+// Sends the HTTP requests of all parts of the client: adds headers, turns failures into errors, and retries.
 import { ApiError, apiErrorOf, ConnectionError } from './errors.ts';
 import { isUnavailable, retryRequest } from './retry.ts';
 import type { Settings } from './settings.ts';
@@ -7,7 +7,7 @@ const USER_AGENT = `sandbar-sdk-ts/0.1.0 node/${process.versions.node}`;
 const DEFAULT_RETRY_FOR_SEC = 60;
 
 export type TransportOptions = {
-  /** Put before the client's own User-Agent, for programs that want to be known by name. */
+  /** The name of the calling program, put before the client's own User-Agent. */
   userAgent?: string | undefined;
   /** How long a request is retried, seconds. 0: never. */
   retryForSec?: number | undefined;
@@ -19,15 +19,16 @@ export type RequestOptions = {
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   /**
-   * Whether the request may be sent again after its answer was lost, because a second one changes nothing. Default: yes
-   * for every method but POST.
+   * Whether the request may be sent again when its answer was lost, because sending it twice has the effect of sending
+   * it once. Default: true for every method but POST.
    */
   isRepeatable?: boolean;
 };
 
 /**
- * Called when the service refuses a repeated request although an earlier one may have been carried out. It returns the
- * result of the earlier request, or throws the refusal.
+ * Called when the answer to a request was lost and the retry was refused, such as a second destroy with 404. The
+ * service may have carried out the first request: then the function returns its result, otherwise it throws the
+ * refusal.
  */
 export type FindEarlierResult<T> = (refusal: ApiError) => Promise<T>;
 
@@ -46,7 +47,9 @@ export class Transport {
     this.#userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
   }
 
-  /** Returns the JSON of a successful answer. Throws ApiError, ConnectionError, or what `signal` was aborted with. */
+  /**
+   * Returns the JSON of a successful answer. Throws ApiError, ConnectionError, or the reason of an aborted `signal`.
+   */
   json<T>(method: string, path: string, options: RequestOptions = {}, findEarlier?: FindEarlierResult<T>): Promise<T> {
     const attempt = async () =>
       parseJson<T>(await this.#readText(await this.#sendOnce(method, path, options), options));
@@ -98,7 +101,7 @@ export class Transport {
 
   async #sendOnce(method: string, path: string, options: RequestOptions): Promise<Response> {
     const { body, headers = {}, query, signal } = options;
-    const request: RequestInit = {
+    const init: RequestInit = {
       method,
       headers: {
         authorization: `Bearer ${this.#apiKey}`,
@@ -108,11 +111,13 @@ export class Transport {
         ...headers,
       },
     };
-    if (body !== undefined) request.body = JSON.stringify(body);
-    if (signal) request.signal = signal;
+    if (body !== undefined) init.body = JSON.stringify(body);
+    if (signal) init.signal = signal;
+    // Throws a TypeError for bad input, such as a header with a line break, which no retry helps.
+    const request = new Request(`${this.baseUrl}${path}${queryString(query)}`, init);
     let response: Response;
     try {
-      response = await fetch(`${this.baseUrl}${path}${queryString(query)}`, request);
+      response = await fetch(request);
     } catch (error) {
       signal?.throwIfAborted();
       throw new ConnectionError(this.baseUrl, error);
@@ -147,7 +152,7 @@ async function readError(response: Response): Promise<ApiError> {
   try {
     body = JSON.parse(text) ?? {};
   } catch {
-    // Not an answer of the service but, for example, a proxy's error page. Its status is still worth reporting.
+    // The answer is not from the service but, for example, from a proxy. The error below still has its status.
   }
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
   return apiErrorOf({

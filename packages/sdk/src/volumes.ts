@@ -18,7 +18,7 @@ export class Volumes {
     return this.#transport.json('POST', '/v1/volumes', { body: spec, signal });
   }
 
-  /** All volumes, or those that the filter names; newest first. */
+  /** The volumes that match the filter, newest first. */
   async list(filter: VolumeFilter = {}, { signal }: CallOptions = {}): Promise<Volume[]> {
     const query = { ...filter };
     return (await this.#transport.json<{ volumes: Volume[] }>('GET', '/v1/volumes', { query, signal })).volumes;

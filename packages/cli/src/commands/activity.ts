@@ -16,7 +16,7 @@ export function defineActivity(command: Command): void {
     .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')
     .option('--to <time>', 'only entries up to this time')
     .option('--limit <n>', `how many entries (${DEFAULT_LIMIT})`, parseInteger)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (machineId, { search: q, limit = DEFAULT_LIMIT, json, ...rest }) => {
       const found = await readFeed(onlyGiven({ machineId, q, ...rest }), limit);
       if (json) printJson(found);
@@ -24,7 +24,7 @@ export function defineActivity(command: Command): void {
     });
 }
 
-/** The first `limit` entries as one page; `next_cursor` goes on after the last of them. */
+/** Reads pages until there are `limit` entries, and returns them as one page with the `next_cursor` of the last. */
 async function readFeed(filter: ActivityFilter, limit: number): Promise<ActivityList> {
   const { account } = connect();
   const activity: ActivityEntry[] = [];

@@ -4,7 +4,7 @@ import { printLine, printTable } from '../print.ts';
 
 const SECRETS = { account_id: 'Account', email: 'E-mail', api_key: 'API key', password: 'Password' } as const;
 
-/** A new key or password, which cannot be shown again. */
+/** Prints a new key or password, which the service cannot show again. */
 export function printSecrets(made: { [K in keyof typeof SECRETS]?: string }): void {
   for (const [name, label] of Object.entries(SECRETS)) {
     const value = made[name as keyof typeof SECRETS];

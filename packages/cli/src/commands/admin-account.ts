@@ -17,7 +17,7 @@ import { onlyGiven, parseId, parseInteger, UsageError } from '../arguments.ts';
 import { printJson } from '../print.ts';
 import { printAccount, printAccounts, printSecrets } from './admin-account-text.ts';
 
-const JSON_OPTION = ['--json', 'print what was answered'] as const;
+const JSON_OPTION = ['--json', 'print the answer as JSON'] as const;
 
 export function defineAccount(command: Command): void {
   command

@@ -14,7 +14,7 @@ export function defineHost(command: Command): void {
   command
     .command('list')
     .description('lists the hosts, and how full each is')
-    .option('--json', 'print what was answered')
+    .option('--json', 'print the answer as JSON')
     .action(async ({ json }) => {
       const answer = await callAdmin<{ hosts: HostSummary[] }>('/admin/hosts');
       if (json) printJson(answer);
@@ -25,7 +25,7 @@ export function defineHost(command: Command): void {
       .command(action)
       .description(DESCRIPTIONS[action])
       .argument('<host>', 'the host', parseId)
-      .option('--json', 'print what was answered')
+      .option('--json', 'print the answer as JSON')
       .action(async (id, { json }) => {
         const host = await callAdmin<HostSummary>(`/admin/hosts/${encodeURIComponent(id)}/${action}`, {});
         if (json) printJson(host);
@@ -34,7 +34,7 @@ export function defineHost(command: Command): void {
   }
   command
     .command('token')
-    .description('what another host joins with: not possible yet')
+    .description('makes a token with which another host joins: not possible yet')
     .action(() => {
       printNotice('another host cannot join this service yet; it runs machines on the host of npm start only');
       process.exitCode = 1;

@@ -7,8 +7,8 @@ export function defineAdmin(command: Command): void {
   command.addHelpText(
     'after',
     `
-For the owner of the data directory ($SANDBAR_HOME), on the computer where npm start runs. An account is named by its id or
-its e-mail address.`,
+For the owner of the data directory ($SANDBAR_HOME), on the computer where npm start runs. An account is named by its id
+or its e-mail address.`,
   );
   defineAccount(command.command('account').description('accounts: keys, passwords, tiers, credit and limits'));
   defineHost(command.command('host').description('the hosts that machines run on'));

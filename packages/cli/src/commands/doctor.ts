@@ -1,4 +1,4 @@
-// `sandbar doctor`: compares what the hosts have with what the database says and with what is counted, and repairs it.
+// `sandbar doctor`: finds differences between the hosts, the database and the quota counters, and repairs them.
 import type { Command } from '@commander-js/extra-typings';
 import type { Audit, AuditFinding, AuditFix } from '@sandbar/contract/admin.ts';
 import { ApiError } from '@sandbar/sdk/errors.ts';
@@ -6,23 +6,23 @@ import { callAdmin } from '../admin-socket.ts';
 import { AdminSocketError } from '../admin-socket-error.ts';
 import { printJson, printLine, printNotice } from '../print.ts';
 
-/** An audit looks at each host up to four times, which takes a minute each time at most. */
+/** An audit asks each host up to four times, and each answer takes up to a minute. */
 const TIMEOUT_MS = 300_000;
 
-/** Exit codes. */
+// Exit codes; 0 means that everything was checked and is well.
 const NOT_WELL = 1;
 const COULD_NOT_LOOK = 2;
 
 export function defineDoctor(command: Command): void {
   command
     .option('--fix', "repair what is certainly the service's own; never removes a disk that an account has")
-    .option('--json', 'print what was answered')
+    .option('--json', 'print the answer as JSON')
     .addHelpText(
       'after',
       `
 For the owner of the data directory ($SANDBAR_HOME), on the computer where npm start runs. Checks every process, network
-interface, rule, file, machine, volume, snapshot, quota, reservation, job, claim and ledger entry, and prints a line for each
-that is not as it should be. What is under way is not reported.
+interface, rule, file, machine, volume, snapshot, quota, reservation, job, claim and ledger entry, and prints a line for
+each that is not as it should be. What is under way is not reported.
 Exit code: 0 all is well, 1 something is not, 2 it could not look.`,
     )
     .action(async ({ fix, json }) => {

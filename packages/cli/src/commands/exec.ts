@@ -1,4 +1,4 @@
-// `sandbar exec`: a command in a machine that is there.
+// `sandbar exec`: runs a command in an existing machine.
 import type { Command } from '@commander-js/extra-typings';
 import { parseId } from '../arguments.ts';
 import { connect } from '../connect.ts';

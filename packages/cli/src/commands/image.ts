@@ -46,8 +46,8 @@ type Service = typeof import('@sandbar/service/images.ts');
 type Made = Awaited<ReturnType<Service['buildStack']>>;
 
 /**
- * Makes an image with the part of the service that works on this host, which only these commands load. Its own errors are
- * written for people, so they are printed as they are.
+ * Makes an image on this host with code of the service, which is loaded only now. ImageError and Problem have messages
+ * for people, so these are printed without a stack.
  */
 async function makeHere(
   isJson: boolean | undefined,

@@ -4,7 +4,7 @@ import { connect } from '../connect.ts';
 import { printJson, printTable } from '../print.ts';
 
 export function defineImages(command: Command): void {
-  command.option('--json', 'print what the API answered').action(async ({ json }) => {
+  command.option('--json', 'print the answer of the API').action(async ({ json }) => {
     const images = await connect().images.list();
     if (json) {
       printJson({ images });

@@ -10,7 +10,7 @@ export function defineMachines(command: Command): void {
   command
     .command('list')
     .description('lists all machines (the default)')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async ({ json }) => {
       const machines = await connect().machines.list();
       if (json) printJson({ machines });
@@ -19,7 +19,7 @@ export function defineMachines(command: Command): void {
   addMachineOptions(command.command('create'))
     .description('creates a machine and returns when it runs')
     .option('--env <key=value>', 'a variable of all its jobs, as often as needed', collectVariables)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async ({ env, json, ...options }) => {
       const spec = { ...machineCreateOf(options), ...onlyGiven({ env }) };
       printChanged([await connect().machines.create(spec)], json);
@@ -27,7 +27,7 @@ export function defineMachines(command: Command): void {
   addLabelOptions(command.command('update'))
     .description('changes name, metadata or expiry of a machine')
     .argument('<machine>', 'the machine', parseId)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .addHelpText('after', '\n--metadata replaces all metadata. --expires counts from now.')
     .action(async (id, { json, ...options }) => {
       const changes = machineUpdateOf(options);
@@ -42,7 +42,7 @@ export function defineMachines(command: Command): void {
       .command(action)
       .description(`${names[action]} machines${action === 'stop' ? ', and keeps their disks' : ''}`)
       .argument('<machine...>', 'the machines', collectIds)
-      .option('--json', 'print what the API answered')
+      .option('--json', 'print the answer of the API')
       .action(async (ids, { json }) => {
         const { machines } = connect();
         printChanged(await inTurn(ids, (id) => machines[action](id)), json);
@@ -55,14 +55,14 @@ export function defineMachines(command: Command): void {
     .argument('<machine...>', 'the machines', collectIds)
     .option('--keep-disk', 'keep the disk as a detached volume')
     .option('--delete-snapshots', 'delete the snapshots of the machine too; it is not destroyed while it has some')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (ids, { json, keepDisk: preserveStorage, deleteSnapshots }) => {
       const { machines } = connect();
       printChanged(await inTurn(ids, (id) => machines.destroy(id, { preserveStorage, deleteSnapshots })), json);
     });
 }
 
-/** One after the other, so that the first refusal ends it. */
+/** Calls `act` for one id after the other, and stops at the first error. */
 async function inTurn<T>(ids: readonly string[], act: (id: string) => Promise<T>): Promise<T[]> {
   const results: T[] = [];
   for (const id of ids) results.push(await act(id));
@@ -96,7 +96,7 @@ function printMachines(machines: readonly Machine[]): void {
   for (const machine of machines) for (const remark of remarksOn(machine)) printLine(`${machine.id}: ${remark}`);
 }
 
-/** What the table has no room for. */
+/** The lines below the table: errors, the operation under way, the kept disk. */
 function remarksOn({ error, operation, root_volume_id, state }: Machine): string[] {
   const remarks: string[] = [];
   if (error !== null) remarks.push(error);

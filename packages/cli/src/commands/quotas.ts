@@ -4,7 +4,7 @@ import { connect } from '../connect.ts';
 import { printJson, printLine, printTable } from '../print.ts';
 
 export function defineQuotas(command: Command): void {
-  command.option('--json', 'print what the API answered').action(async ({ json }) => {
+  command.option('--json', 'print the answer of the API').action(async ({ json }) => {
     const found = await connect().account.quotas();
     if (json) {
       printJson(found);

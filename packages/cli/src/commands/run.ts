@@ -1,4 +1,4 @@
-// `sandbar run`: a machine for one command.
+// `sandbar run`: creates a machine, runs one command in it, and destroys it.
 import type { Command } from '@commander-js/extra-typings';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
@@ -21,7 +21,7 @@ export function defineRun(command: Command): void {
       `
 Creates a machine, runs the command in it with its output live, and destroys the machine. Ends with the command's exit
 code; 128 and the signal's number when a signal ended it, 124 when it ran out of time. The disk of --root-volume is kept
-again as a volume. --expires and --on-expiry are for a machine that outlives this command, as with --keep.`,
+as a volume again. --expires also ends a machine that outlives this command, as with --keep.`,
     )
     .action(async (argv, options) => {
       const job = await jobOf(argv, options, options.jobName);
@@ -30,12 +30,12 @@ again as a volume. --expires and --on-expiry are for a machine that outlives thi
     });
 }
 
-/** Resolves with the exit code of the command. */
+/** Creates the machine, runs the job, destroys the machine unless `isKept`, and returns the exit code of the job. */
 async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolean): Promise<number> {
   const sandbar = connect();
   const signal = onInterruption();
   let machineId: string | undefined;
-  // The create is not aborted by an interruption: the machine that it may make has to be destroyed, so its id is needed.
+  // An interruption does not abort the create, because the machine must be destroyed and its id is needed for that.
   const creating = sandbar.machines.create(spec);
   try {
     machineId = (await unlessInterrupted(creating, signal)).id;
@@ -47,20 +47,20 @@ async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolea
       return error.exitCode;
     }
     if (machineId !== undefined && !isKept && isUnavailable(error)) {
-      // The command may still run, or have ended well: its result must not be destroyed because nobody could be asked.
+      // The service was away for too long. The command may still run or have succeeded, so the machine is kept.
       const destroyIt = `sandbar machines destroy ${machineId}`;
       printNotice(`machine ${machineId} is kept, because its command may still run there: ${destroyIt}`);
       machineId = undefined;
     }
     throw error;
   } finally {
-    // A disk that was a volume before becomes one again.
+    // Keep a disk that came from --root-volume: it becomes a volume again.
     const preserveStorage = spec.root_volume_id !== undefined;
     if (machineId !== undefined && !isKept) await destroy(sandbar, machineId, preserveStorage);
   }
 }
 
-/** Never throws. A machine that could not be destroyed costs memory until somebody destroys it, so it is reported. */
+/** Destroys the machine. If that fails, prints the command that does it, and does not throw. */
 async function destroy(sandbar: Sandbar, machineId: string, preserveStorage: boolean): Promise<void> {
   try {
     const { root_volume_id: volumeId } = await sandbar.machines.destroy(machineId, { preserveStorage });

@@ -16,7 +16,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
     .command('list')
     .description('lists all snapshots, or those of a machine (the default)')
     .argument('[machine]', 'the machine', parseId)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (machineId, { json }) => {
       const snapshots = await connect().snapshots.list(onlyGiven({ machineId }));
       if (json) printJson({ snapshots });
@@ -28,7 +28,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
     .argument('<machine>', 'the machine', parseId)
     .option('--name <name>', 'a label for the snapshot')
     .option('--memory', 'keep the processes as well')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (machineId, { json, ...spec }) => {
       printFound([await connect().snapshots.create(machineId, onlyGiven(spec))], json);
     });
@@ -36,7 +36,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
     .command('restore')
     .description("brings a machine's disk back: later writes are lost, and a running machine reboots")
     .argument('<snapshot>', 'the snapshot', parseId)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (id, { json }) => {
       const machine = await connect().snapshots.restore(id);
       if (json) printJson(machine);
@@ -46,7 +46,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
     .command('get')
     .description('shows snapshots')
     .argument('<snapshot...>', 'the snapshots', collectIds)
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (ids, { json }) => {
       const { snapshots } = connect();
       const found: Snapshot[] = [];
@@ -62,7 +62,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
       const { snapshots } = connect();
       for (const id of ids) {
         await snapshots.delete(id);
-        // Printed at once, because the delete of a later one may be refused.
+        // Print each id at once: a later delete may fail, and the user must know which ones are gone.
         if (!json) printLine(`${id}: deleted`);
       }
       if (json) printJson(ids.map((id) => ({ id })));

@@ -15,7 +15,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
   command
     .command('list')
     .description('lists all volumes (the default)')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async ({ json }) => {
       const volumes = await connect().volumes.list();
       if (json) printJson({ volumes });
@@ -26,7 +26,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
     .description('creates an empty volume')
     .requiredOption('--size <gb>', 'its size, GiB', parseInteger)
     .option('--name <name>', 'a label for the volume')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async ({ size, name, json }) => {
       printChanged([await connect().volumes.create({ size_gb: size, ...onlyGiven({ name }) })], json);
     });
@@ -36,7 +36,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
     .argument('<volume>', 'the volume', parseId)
     .argument('<machine>', 'the machine', parseId)
     .option('--path <path>', 'where to mount it (/mnt/VOLUME)')
-    .option('--json', 'print what the API answered')
+    .option('--json', 'print the answer of the API')
     .action(async (id, machineId, { path, json }) => {
       const target = { machine_id: machineId, ...onlyGiven({ mount_path: path }) };
       printChanged([await connect().volumes.attach(id, target)], json);
@@ -46,7 +46,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
       .command(action)
       .description(action === 'get' ? 'shows volumes' : 'unmounts and detaches volumes')
       .argument('<volume...>', 'the volumes', collectIds)
-      .option('--json', 'print what the API answered')
+      .option('--json', 'print the answer of the API')
       .action(async (ids, { json }) => {
         const { volumes } = connect();
         const changed: Volume[] = [];
@@ -63,7 +63,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
       const { volumes } = connect();
       for (const id of ids) {
         await volumes.delete(id);
-        // Printed at once, because the delete of a later one may be refused.
+        // Print each id at once: a later delete may fail, and the user must know which ones are gone.
         if (!json) printLine(`${id}: deleted`);
       }
       if (json) printJson(ids.map((id) => ({ id })));
