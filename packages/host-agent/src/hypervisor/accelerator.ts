@@ -1,5 +1,6 @@
-// Decides between KVM and emulation. `/dev/kvm` existing proves nothing: on some hosts it opens and no ordinary guest
-// boots on it. So a short boot is tried, and its answer holds for as long as the host is up.
+// Chooses between KVM and emulation. An accessible `/dev/kvm` proves nothing: on some hosts the device opens but no
+// ordinary guest boots. Therefore the agent boots a small test guest once and remembers the result until the host
+// reboots.
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,12 +9,13 @@ import type { AcceleratorChoice } from '../config.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 
 /**
- * With KVM the kernel speaks in milliseconds and reaches our init in 0.3 s; where KVM itself is emulated, it takes 3 and
- * 6 s on an idle computer. A guest that has spoken is no guest that hangs from the start, so it gets more time.
+ * How long the test guest may print nothing, and how long it may then take to reach our init. With KVM the kernel
+ * prints within milliseconds and reaches our init in 0.3 s. On an idle host whose KVM is itself emulated, this takes 3
+ * s and 6 s. A guest that prints has not hung at the start, so it gets more time.
  */
 const SILENT_GUEST_MS = 10_000;
 const SPEAKING_GUEST_MS = 120_000;
-/** What our init prints as it starts. */
+/** Text that our init prints when it starts. */
 const SIGN_OF_LIFE = 'sandbar-agent';
 
 export type ProbeBoot = { qemuPath: string; kernelPath: string; initramfsPath: string };
@@ -22,17 +24,20 @@ type RememberedAnswer = AcceleratorAnswer & { bootId: string; qemuVersion: strin
 
 export type AcceleratorQuestion = {
   choice: AcceleratorChoice;
-  /** Where the answer is remembered. */
+  /** The folder of the file that stores the answer. */
   stateDir: string;
   bootId: string;
   qemuVersion: string;
   probe: ProbeBoot;
   kvmDevice?: string;
-  /** Stretches the time that the probe gives a guest; 1 by default. */
+  /** Factor on the time limits of the test boot; 1 by default. */
   patience?: number;
 };
 
-/** The answer for this boot of the host, with a reason for the log. Throws when KVM was asked for and does not work. */
+/**
+ * Returns the isolation to use on this host, with a reason for the log. Boots a test guest unless an answer for this
+ * boot of the host and this QEMU version is stored. Throws when the configuration requires KVM and KVM does not work.
+ */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorAnswer> {
   const { choice, stateDir, bootId, qemuVersion, probe, kvmDevice = '/dev/kvm', patience = 1 } = question;
   if (choice === 'tcg') return { isolation: 'emulated', reason: 'SANDBAR_ACCELERATOR=tcg' };
@@ -63,19 +68,25 @@ function openingFails(kvmDevice: string): string | undefined {
   }
 }
 
-/** The clock chip because a kernel that looks for it in vain loses seconds. */
+/** `rtc=on`, because a kernel without a clock chip loses seconds searching for it. */
 const PROBE_MACHINE = [
   '-nodefaults -no-user-config -display none -machine microvm,acpi=on,rtc=on,ioapic2=off -accel kvm -cpu host',
   '-smp 1 -m 256M -no-reboot -serial stdio',
 ].flatMap((line) => line.split(' '));
 
-/** The kernel speaks from its first moment on, but not much: a console costs time where KVM itself is emulated. */
+/**
+ * The kernel prints from its first moment, so that a silent guest is known to hang. It prints little, because console
+ * output is slow where KVM itself is emulated.
+ */
 const PROBE_KERNEL = [
   'console=ttyS0 earlyprintk=ttyS0 loglevel=6 reboot=t panic=-1 8250.nr_uarts=1 cryptomgr.notests sandbar.probe=1',
   'initcall_blacklist=jent_mod_init',
 ].join(' ');
 
-/** Boots without a disk: our init says that it lacks one and powers off. Resolves with all that was printed. */
+/**
+ * Boots the test guest and resolves with everything it printed. The guest has no disk: our init reports that and powers
+ * off.
+ */
 function shortBoot({ qemuPath, kernelPath, initramfsPath }: ProbeBoot, patience: number): Promise<string> {
   const boot = ['-append', PROBE_KERNEL, '-kernel', kernelPath, '-initrd', initramfsPath];
   const child = spawn(qemuPath, [...PROBE_MACHINE, ...boot], { stdio: ['ignore', 'pipe', 'pipe'] });

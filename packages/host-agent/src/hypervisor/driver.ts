@@ -1,130 +1,165 @@
-// What the rest of the agent knows of a hypervisor: start a VM or restore one, find the ones that outlived the agent, talk
-// to the guest, end it. QEMU is the real one; tests put a fake in its place to force faults.
+// The interface between the rest of the agent and a hypervisor: start or restore a VM, find VMs that outlived an
+// earlier agent, talk to the guest, end the VM. QEMU implements it; tests use a fake to force faults.
 import { randomBytes } from 'node:crypto';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { ProcessInfo } from './process.ts';
 
-/** Everything a VM is started with. Paths are absolute. */
+/** Everything needed to start a VM. Paths are absolute. */
 export type VmSpec = {
   vmId: string;
   vcpus: number;
   memoryMb: number;
-  /** The VM's own qcow2, and what is below it, which is only read: the raw image and, bottom to top, layers on it. */
+  /**
+   * `diskPath`: the VM's own qcow2 overlay, the only one of these files that it writes. `imagePath`: the raw image at
+   * the bottom. `layerPaths`: read-only qcow2 layers between image and disk, bottom first.
+   */
   diskPath: string;
   imagePath: string;
   layerPaths: readonly string[];
-  /** Made by the hypervisor; the VM's working directory. */
+  /** The VM's working directory, which the hypervisor creates. */
   runDir: string;
   nic: Nic;
   start: ColdBoot | Restore;
 };
 
-/** A boot from the kernel. `memoryPath`: the guest's memory is that file, so that it is there when the VM has ended. */
+/** Boots a kernel. With `memoryPath`, the guest's memory is that file and remains when the VM has ended. */
 export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string; memoryPath?: string };
 
-/** A VM goes on where another one was saved. */
+/** Continues a VM from its saved state. */
 export type Restore = {
   kind: 'restore';
   channelToken: string;
-  /** Device state, as `Vm.saveDevices` (a migration) or `Vm.saveMemory` (devices) wrote it. */
+  /** File with the device state. `migration`: `Vm.saveDevices` wrote it. `devices`: `Vm.saveMemory` wrote it. */
   statePath: string;
   stateFormat: 'migration' | 'devices';
-  /** Descriptor of the memory, which no clone can write: each has its own copy of what it changes. */
+  /** Descriptor of the memory file. VMs map it copy-on-write, so none of them can change it. */
   memoryFd: number;
-  /** The memory is still being written: the guest must not run before. A launch throws what it rejects with. */
+  /**
+   * Set while the memory file is still being filled. The guest does not run before this promise resolves. If it
+   * rejects, the launch throws the same error.
+   */
   memoryReady?: Promise<unknown>;
-  /** Ends the launch while the state is loaded. */
+  /** Aborts the launch while the state is being loaded. */
   abort?: AbortSignal;
-  /** Kept with the VM, for an agent that finds it again: the template, or what else the memory is of. */
+  /** Names the template or memory snapshot that the memory comes from. Recorded with the VM for the next agent. */
   templateKey: string;
 };
 
-/** The network side of a VM: a tap that exists already, or QEMU's unprivileged user networking. */
+/** The VM's network device: a tap that exists already, or QEMU's unprivileged user networking. */
 export type Nic =
   | { kind: 'tap'; mac: string; tapName: string }
   | { kind: 'user'; mac: string; subnet: string; gateway: string; nameServer: string };
 
-/** A file of the agent's own that becomes the VM's and a SCSI disk of its guest. `serial`: 36 characters at most. */
+/**
+ * A file of the agent that becomes a SCSI disk of the guest; the VM's uid then owns it. `serial`: 36 characters at
+ * most.
+ */
 export type PluggedFile = { slot: number; serial: string; file: string };
 
-/** Files that are made; absolute paths. `bytes`: of the guest's memory. */
+/** Where {@link Vm.saveMemory} creates its two files; absolute paths. `bytes`: size of the guest's memory. */
 export type MemoryPlace = { memoryPath: string; statePath: string; bytes: number };
 
-/** One of the two has to be called. */
+/** A saved memory that still lacks the pages shared with the template. The caller must call `complete` or `abandon`. */
 export interface SavedMemory {
-  /** Adds what the VM shares with others and makes the files durable. Throws the system's errors. */
+  /**
+   * Copies the shared pages into the file and makes both files durable. Throws system errors, for example a full disk.
+   */
   complete(): Promise<void>;
-  /** The files are of no use. */
+  /** Closes the files, which are incomplete. The caller removes them. */
   abandon(): Promise<void>;
 }
 
-/** How a VM came to its end. `powered-off` and `rebooted` are the guest's own doing. */
+/** How a VM ended. The guest itself caused `powered-off` and `rebooted`. */
 export type VmExit = { cause: 'powered-off' | 'rebooted' | 'died'; reason: string };
 
-/** A VM with a process. */
+/** A VM whose process was started. */
 export interface Vm {
   readonly vmId: string;
   readonly pid: number;
   readonly runDir: string;
-  /** What opens a session with its guest agent, 64 hex digits. */
+  /** Authenticates sessions with the guest agent; 64 hex digits. */
   readonly channelToken: string;
-  /** The template that it was restored from. */
+  /** Names the template or memory snapshot that the VM was restored from; undefined after a cold boot. */
   readonly templateKey: string | undefined;
-  /** Settles once, when the VM has come to an end that nobody here asked for, or was ended. */
+  /** Resolves once, when the VM ends by itself or because {@link end} was called. */
   readonly exited: Promise<VmExit>;
-  /** Opens a session with the guest agent; a new one ends the one before. Rejects when `signal` aborts or the VM ends. */
+  /**
+   * Opens a session with the guest agent, which closes the session before. Rejects when `signal` aborts or the VM ends.
+   */
   connectGuest(signal: AbortSignal): Promise<Guest>;
-  /** The last lines that the guest printed on its console, for a reason that helps. */
+  /** Returns the end of the guest's console output, at most 64 KiB, to explain a failure. */
   readConsole(): Promise<string>;
-  /** Holds the vCPUs, and lets them go on. */
+  /** Stops the vCPUs. {@link resume} lets them run again. */
   pause(): Promise<void>;
   resume(): Promise<void>;
   isPaused(): Promise<boolean>;
-  /** Makes the disk larger under the running guest, which is told; bytes. */
+  /** Enlarges the root disk of the running guest to `bytes`. The guest sees the new size at once. */
   growDisk(bytes: number): Promise<void>;
-  /** Opens an empty overlay, a file of the agent's own that becomes the VM's, to go on top of its disk. */
+  /**
+   * Opens an empty overlay, which {@link switchDisk} later puts on top of the disk. The agent's file at `path` becomes
+   * the VM's. `layerId`: the layer that the present disk becomes.
+   */
   stageDisk(path: string, layerId: string): Promise<void>;
-  /** The guest writes to the overlay that was staged for that layer from here on, and its disk is only read. */
+  /** Makes the guest write to the overlay that was staged for `layerId`. From then on its old disk is only read. */
   switchDisk(layerId: string): Promise<void>;
-  /** Whether it does; to be asked of a VM whose agent died over it. */
+  /**
+   * Whether the guest writes to the overlay staged for `layerId`. The next agent asks this when an agent died during a
+   * switch.
+   */
   isDiskSwitched(layerId: string): Promise<boolean>;
-  /** Closes an overlay that was staged and not switched to; nothing to close is no failure. */
+  /** Closes an overlay that was staged but is not in use. Does nothing when there is none. */
   unstageDisk(layerId: string): Promise<void>;
   /**
-   * Copies the layers between image and disk, the file at `path`, into the disk, at so many bytes a second. True when the file
-   * stands on the image alone, whatever becomes of the VM; false when it was told to stop. Goes on with what an earlier agent
-   * began. Throws when it cannot.
+   * Copies the layers between the image and the disk into the disk file at `path`, at `bytesPerSec`. Continues a copy
+   * that an earlier agent began. Resolves to true when the file depends on the image alone, durably, and to false when
+   * {@link stopFlatten} ended the copy. Throws when the copy fails, for example on a full disk.
    */
   flattenDisk(path: string, bytesPerSec: number): Promise<boolean>;
-  /** Tells a copy to end: {@link flattenDisk} resolves then. */
+  /** Cancels a copy, so that {@link flattenDisk} resolves. */
   stopFlatten(): Promise<void>;
-  /** Writes the state of the devices to a file, for a VM whose memory is a file; the VM is of no use afterwards. */
+  /**
+   * Writes the device state to a file, for a VM whose memory is a file. Do not use the VM afterwards. Throws after
+   * 30 s, or with QEMU's reason.
+   */
   saveDevices(path: string): Promise<void>;
   /**
-   * Makes a file a disk of the running guest. When it fails, part of it may be done: {@link unplugDisk} undoes it, and only then
-   * is the file nobody's.
+   * Plugs a file into the running guest as a disk. A failure may leave the disk half plugged in: call
+   * {@link unplugDisk} then, before anything else uses the file.
    */
   plugDisk(disk: PluggedFile): Promise<void>;
-  /** Resolves when the VM has neither the disk of that slot nor its file; the guest should not use it any more. */
+  /**
+   * Removes the disk in that slot. Resolves when the VM has also closed its file. The guest should have unmounted the
+   * disk before.
+   */
   unplugDisk(slot: number): Promise<void>;
-  /** Serials of the disks that were plugged in, by slot; empty for half a disk, which {@link unplugDisk} takes out. */
+  /**
+   * Serial numbers of the plugged disks, by slot. The serial of a half-plugged disk is empty; {@link unplugDisk}
+   * removes such a disk.
+   */
   pluggedDisks(): Promise<Map<number, string>>;
   /**
-   * Saves memory and devices as they are in one moment; resolves when the VM runs again. It stands still while the pages are
-   * copied that it does not share with others; `whileStopped` runs last in that pause. Throws what that throws, `conflict`
-   * when the VM cannot be saved, and the system's errors (a full disk). The files are the caller's to remove then.
+   * Saves memory and devices as they are at one moment. The VM is paused while the pages that it shares with no other
+   * VM are copied; `whileStopped` runs at the end of that pause. Resolves when the VM runs again. Throws what
+   * `whileStopped` throws, `conflict` when the VM cannot be saved, and system errors such as a full disk. After an
+   * error the caller removes the files.
    */
   saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory>;
-  /** Renames the run directory. */
+  /** Renames the run directory, for example when a machine claims a pooled clone. */
   moveTo(runDir: string): void;
-  /** Low priority on the host's processors, or the usual one. */
+  /** Gives the VM a low CPU priority on the host, or the normal one. */
   setBackground(isBackground: boolean): void;
-  /** Ends the VM's process, flushing its disks when it still listens; resolves when nothing of it is left but its files. */
+  /**
+   * Ends the VM's process. QEMU flushes its disks first if it still answers. Resolves when only the VM's files are
+   * left.
+   */
   end(): Promise<void>;
 }
 
-/** `processes`: QEMUs in our run directories; the others by VM id. */
+/**
+ * What the host has for this data directory: QEMU processes in its run directories, and the VM ids that have control
+ * groups or records.
+ */
 export type HypervisorInventory = {
   processes: ProcessInfo[];
   cgroups: string[];
@@ -133,23 +168,32 @@ export type HypervisorInventory = {
 
 export interface Hypervisor {
   readonly isolation: Isolation;
-  /** What a template depends on besides its image: the hypervisor's build, the processor, our own arguments. */
+  /** Identifies what a template depends on besides its image: QEMU's build, the processor, our arguments for QEMU. */
   readonly fingerprint: string;
-  /** What saved memory depends on: only the same QEMU on the same processor can go on with it. */
+  /** Identifies what saved memory depends on: only the same QEMU build on the same kind of processor can resume it. */
   readonly resumeFingerprint: string;
-  /** The uid that the VM will have, for its tap; undefined: the agent's own. Given back when the VM ends or its launch fails. */
+  /**
+   * Reserves the uid under which the VM will run; only this uid may open the VM's tap. Undefined when VMs run as the
+   * agent's own account. The uid is freed when the VM ends or its launch fails.
+   */
   reserveUid(vmId: string): number | undefined;
-  /** Starts a VM whose disk and network exist. Throws `host_unavailable` when it cannot run; nothing is left then. */
+  /**
+   * Starts a VM. Its disk and network must exist. Throws `host_unavailable` when the VM cannot run, and
+   * `fleet_capacity` on a full disk; nothing of the VM is left then.
+   */
   launch(spec: VmSpec): Promise<Vm>;
-  /** Ends what runs of a VM that nobody knows, and forgets it. Does nothing when there is nothing. */
+  /**
+   * Kills the processes of a VM that this agent does not manage, and removes its record. Does nothing when there are
+   * none.
+   */
   release(vmId: string): Promise<void>;
-  /** What the host has of this data directory, as the kernel tells it. */
+  /** Lists what the host has for this data directory now. */
   inventory(): HypervisorInventory;
-  /** VMs of this data directory that run already; whatever else of it runs is ended. */
+  /** Takes over the VMs of this data directory that already run, and ends all its other QEMU processes. */
   adopt(): Promise<Vm[]>;
 }
 
-/** An id for a new VM: 12 hexadecimal characters, which is what the name of a tap leaves. */
+/** Returns a random id for a new VM: 12 hex characters, as many as fit into the name of its tap. */
 export function newVmId(): string {
   return randomBytes(6).toString('hex');
 }

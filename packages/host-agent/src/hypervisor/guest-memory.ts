@@ -1,5 +1,6 @@
-// The memory of a running VM's guest, seen from outside its process: which pages the VM has of its own, and what is in
-// them. Of a clone most pages are those of the sealed memory that it started from, which nobody has to hold still.
+// Reads the guest memory of a running VM from outside its QEMU process: which pages belong to the VM alone, and their
+// content. A clone shares most pages with the sealed memory that it started from. Those pages cannot change, so they
+// can be copied while the VM runs.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -10,10 +11,13 @@ import { RESTORE_FDS } from './qemu-args.ts';
 import type { QmpClient } from './qmp.ts';
 import { isSealed } from './sealed-memory.ts';
 
-/** What is asked of /proc/PID/pagemap at once: of 64 MiB, 128 KiB. */
+/** Guest memory covered by one read of /proc/PID/pagemap: 64 MiB, which is 128 KiB of entries. */
 const MAP_WINDOW_BYTES = 64 * BLOCK_BYTES;
 const MAP_ENTRY_BYTES = 8;
-/** The highest byte of an entry (Linux, admin-guide/mm/pagemap.rst): present or swapped, and not of a file. */
+/**
+ * Flags in the highest byte of a pagemap entry (Linux, admin-guide/mm/pagemap.rst): present or swapped, and part of a
+ * file.
+ */
 const PRESENT_OR_SWAPPED = 0xc0;
 const OF_FILE = 0x20;
 const IOVEC_BYTES = 16;
@@ -24,12 +28,16 @@ const processVmReadv = libc.func(
   'int64_t process_vm_readv(int pid, void *local, unsigned long nlocal, void *remote, unsigned long nremote, unsigned long flags)',
 );
 
-/** Where it is. `base`: the sealed memory under a clone's; undefined: all pages are the VM's own. */
+/**
+ * Where a guest's memory is in its QEMU process. `address`: virtual address in QEMU. `base`: the sealed memory file
+ * that a clone shares pages with; undefined when all pages belong to the VM alone.
+ */
 export type GuestMemory = { process: ProcessInfo; address: number; bytes: number; base: FileHandle | undefined };
 
 /**
- * Finds the memory of a VM. Whoever has taken over a QEMU can name any place in it, and gets what it had already.
- * Throws `conflict` when the kernel lets this agent not read other processes. `base` has to be closed.
+ * Finds the guest's memory of `bytes` bytes in its QEMU process. QEMU itself names the address: a compromised QEMU can
+ * name any address of its own process, and learns nothing new from the copy. Throws `conflict` when the kernel does not
+ * let this agent read other processes. The caller closes `base`.
  */
 export async function findGuestMemory(
   qmp: QmpClient,
@@ -46,8 +54,8 @@ export async function findGuestMemory(
 }
 
 /**
- * Copies every block in which the VM has pages of its own to the same place of `target`, which holds zeros. The VM has to
- * stand still. Returns which blocks those were, one byte each.
+ * Copies every block that has pages of the VM's own to the same offset of `target`, which must hold zeros. The VM must
+ * be paused. Returns one byte per block, 1 if the block was copied. Throws when QEMU ends or a page cannot be read.
  */
 export async function copyOwnBlocks(memory: GuestMemory, target: FileHandle): Promise<Uint8Array> {
   const copied = new Uint8Array(Math.ceil(memory.bytes / BLOCK_BYTES));
@@ -58,12 +66,12 @@ export async function copyOwnBlocks(memory: GuestMemory, target: FileHandle): Pr
   } finally {
     await map.close();
   }
-  // A process that has its number now would have been read instead of one that is gone.
+  // If QEMU has ended, its pid may belong to another process, and the copy may hold that process's memory.
   if (!isAlive(memory.process)) throw new Error('QEMU ended while its memory was read');
   return copied;
 }
 
-/** Copies what the VM shares with others, all but the blocks that were copied; it may run. */
+/** Copies the pages that the VM shares with its base, except blocks that are set in `copied`. The VM may run. */
 export async function copyBaseBlocks(memory: GuestMemory, copied: Uint8Array, target: FileHandle): Promise<void> {
   if (!memory.base) return;
   await forUsedBlocks(memory.base, memory.bytes, async ({ offset, bytes }) => {
@@ -71,10 +79,13 @@ export async function copyBaseBlocks(memory: GuestMemory, copied: Uint8Array, ta
   });
 }
 
-/** Runs of pages in one block. */
+/**
+ * A block with pages of the VM's own. `offset`: position in the guest's memory. `runs`: consecutive own pages, as
+ * positions within the block. All in bytes.
+ */
 type OwnBlock = { offset: number; length: number; runs: { from: number; to: number }[] };
 
-/** Reads and writes one block after the other; some of them take turns on one list. */
+/** Copies one block at a time. Several lanes run in parallel and take their blocks from the same generator. */
 class Lane {
   readonly #memory: GuestMemory;
   readonly #target: FileHandle;
@@ -96,12 +107,12 @@ class Lane {
         copied[block.offset / BLOCK_BYTES] = 1;
       }
     } finally {
-      // The other lanes need not go on after a failure.
+      // Ends the generator, so that the other lanes stop after a failure.
       await blocks.return(undefined);
     }
   }
 
-  /** The block as the guest sees it: what is below, with the VM's own pages over it. */
+  /** Returns the block as the guest sees it: the content of the base, overwritten with the VM's own pages. */
   async #read({ offset, length, runs }: OwnBlock): Promise<Buffer> {
     const bytes = this.#buffer.subarray(0, length);
     const isWhole = runs[0]?.from === 0 && runs[0].to === length;
@@ -114,8 +125,8 @@ class Lane {
   }
 
   /**
-   * One call for all runs, and not handed to another thread: memory is copied to memory in a quarter of a millisecond, and
-   * the guest waits. Throws when a page cannot be read.
+   * Reads all runs with one system call, on this thread instead of a worker. Copying a block takes a quarter of a
+   * millisecond, and the guest is paused meanwhile. Throws when a page cannot be read.
    */
   #readRuns(address: number, runs: OwnBlock['runs']): void {
     const buffer = BigInt(koffi.address(this.#buffer));
@@ -149,7 +160,10 @@ async function* ownBlocks(map: FileHandle, { address, bytes }: GuestMemory): Asy
   }
 }
 
-/** The pages of a block that are the VM's own, with places in the block; `from`: of the block in the entries' window. */
+/**
+ * Finds the VM's own pages in one block, as positions within the block. `from`: the block's position in the window that
+ * `entries` covers, in bytes.
+ */
 function ownRuns(entries: Buffer, from: number, length: number): OwnBlock['runs'] {
   const runs: OwnBlock['runs'] = [];
   let last: OwnBlock['runs'][number] | undefined;
@@ -165,7 +179,7 @@ function ownRuns(entries: Buffer, from: number, length: number): OwnBlock['runs'
   return runs;
 }
 
-/** The descriptor that it was started with. Sealed, or it would not be what it was while it is copied. */
+/** Opens the memory file that the clone was started with. It must be sealed, or it could change while it is copied. */
 async function openBase(pid: number, bytes: number): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NONBLOCK;
   const base = await open(`/proc/${pid}/fd/${RESTORE_FDS.memory}`, flags);
@@ -175,7 +189,11 @@ async function openBase(pid: number, bytes: number): Promise<FileHandle> {
   throw new Error('QEMU does not have the memory any more that it was started with');
 }
 
-/** Root of a container, or an account after its agent was started again (Yama), may start processes and not read them. */
+/**
+ * Throws `conflict` when the kernel forbids reading the process. Root in a container may lack CAP_SYS_PTRACE. Without
+ * root, the Yama security module lets a process read only its own children, and a restarted agent is not the parent any
+ * more.
+ */
 function refuseUnreadable(pid: number): void {
   try {
     closeSync(openSync(`/proc/${pid}/mem`, constants.O_RDONLY));

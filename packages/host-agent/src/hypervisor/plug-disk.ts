@@ -1,14 +1,14 @@
-// Disks that come and go while a VM runs, on its SCSI controller. A slot is a SCSI id; the device and the block node of a
-// slot have one name, and the device carries the id of what is in it, so that another agent finds out what is where. Each
-// step may have been taken by an agent that died before the next: what counts is what QEMU has, not what it answers.
+// Plugs disks into a running VM and unplugs them, on its SCSI controller. A slot is a SCSI id. The device and the block
+// node of a slot have the same name, and the device's serial names the volume, so a restarted agent can find out what
+// is where. An earlier agent may have died after any step. Therefore every function asks QEMU what it has.
 import type { QmpClient } from './qmp.ts';
 
-/** What QEMU calls the controller's bus; the controller is `scsi0` (qemu-args.ts). */
+/** QEMU's name for the bus of the controller `scsi0`, which qemu-args.ts defines. */
 const BUS = 'scsi0.0';
-/** Where QEMU keeps the devices that have a name. */
+/** The path in QEMU's object tree that lists all devices with an id. */
 const DEVICES = '/machine/peripheral';
 const SLOTS = [0, 1, 2, 3, 4, 5, 6, 7] as const;
-/** QEMU needs no word of the guest to let go of a SCSI disk; this only ends what hangs. */
+/** QEMU removes a SCSI disk without waiting for the guest. This limit only ends removals that hang. */
 const GONE_TIMEOUT_MS = 10_000;
 
 const nameOf = (slot: number) => `volume${slot}`;
@@ -16,15 +16,15 @@ const nameOf = (slot: number) => `volume${slot}`;
 export type DiskToPlug = {
   /** SCSI id, 0 to 7. */
   slot: number;
-  /** What the guest and another agent tell it by: at most 36 characters. */
+  /** Identifies the volume to the guest and to a restarted agent; at most 36 characters. */
   serial: string;
-  /** A raw image; as QEMU sees it. */
+  /** Path of a raw image file, as QEMU sees it. */
   path: string;
 };
 
 /**
- * Opens the file and makes it a disk of the guest. Throws when QEMU does not: part of it may be done then, and
- * {@link unplugDisk} undoes it. `opened` is called as soon as QEMU no longer needs the file's name.
+ * Opens the file and makes it a disk of the guest. Calls `opened` as soon as QEMU no longer needs the file's name, also
+ * after a failure. Throws when QEMU refuses; the disk may be half plugged in then, and {@link unplugDisk} removes it.
  */
 export async function plugDisk(qmp: QmpClient, { slot, serial, path }: DiskToPlug, opened: () => void): Promise<void> {
   const name = nameOf(slot);
@@ -32,11 +32,11 @@ export async function plugDisk(qmp: QmpClient, { slot, serial, path }: DiskToPlu
     await qmp.execute('blockdev-add', {
       driver: 'raw',
       'node-name': name,
-      // What the guest trims becomes a hole in the file.
+      // Blocks that the guest trims become holes in the file.
       discard: 'unmap',
-      // The usual write-back cache: a flush of the guest, which its fsync ends with, is an fdatasync here.
+      // The usual write-back cache: an fsync in the guest sends a flush, which is an fdatasync on the host.
       cache: { direct: false, 'no-flush': false },
-      // The kernel's lock keeps a second QEMU out of the file, whatever an agent believes.
+      // The kernel's file lock stops a second QEMU from opening the file, even when an agent asks for it by mistake.
       file: { driver: 'file', filename: path, locking: 'on', discard: 'unmap' },
     });
   } finally {
@@ -50,22 +50,29 @@ export async function plugDisk(qmp: QmpClient, { slot, serial, path }: DiskToPlu
     lun: 0,
     drive: name,
     serial,
-    // By itself it is the serial number, and QEMU since 8 refuses one of more than 20 characters there.
+    // Without `device_id` QEMU uses the serial number there, and QEMU 8 and newer refuse more than 20 characters.
     device_id: name,
-    // As for the root disk: a full disk of the host pauses the guest, and any other failed write is the guest's to know.
+    // Same as for the root disk: a full disk on the host pauses the guest, and all other errors are reported to the
+    // guest.
     werror: 'enospc',
     rerror: 'report',
   });
 }
 
-/** Takes the disk away and closes its file; resolves when QEMU has neither. Does nothing when the slot is empty. */
+/**
+ * Removes the disk from the guest and closes its file. Resolves when QEMU has done both. Does nothing when the slot is
+ * empty. Throws when QEMU does not remove the device within 10 s.
+ */
 export async function unplugDisk(qmp: QmpClient, slot: number): Promise<void> {
   const name = nameOf(slot);
   if ((await devices(qmp)).includes(name)) await removeDevice(qmp, name);
   if ((await nodes(qmp)).includes(name)) await qmp.execute('blockdev-del', { 'node-name': name });
 }
 
-/** What is plugged in: serials by slot. Slots with half a disk, which {@link unplugDisk} empties, have an empty one. */
+/**
+ * Returns the serial numbers of the plugged disks, by slot. A slot that has only the device or only the block node gets
+ * an empty serial; {@link unplugDisk} clears it.
+ */
 export async function pluggedDisks(qmp: QmpClient): Promise<Map<number, string>> {
   const [named, open] = await Promise.all([devices(qmp), nodes(qmp)]);
   const plugged = new Map<number, string>();
@@ -88,7 +95,10 @@ async function removeDevice(qmp: QmpClient, name: string): Promise<void> {
   }
 }
 
-/** Resolves at the event that ends a device; rejects when it does not come, or QEMU ends. */
+/**
+ * Watches for the event that QEMU has deleted the device. `happened` rejects after 10 s, or when QEMU ends. `forget`
+ * removes the listeners.
+ */
 function deviceGone(qmp: QmpClient, name: string): { happened: Promise<void>; forget: () => void } {
   let forget = () => {};
   const happened = new Promise<void>((resolve, reject) => {
@@ -121,7 +131,7 @@ async function nodes(qmp: QmpClient): Promise<string[]> {
   return namesOf(await qmp.execute('query-named-block-nodes', { flat: true }), 'node-name');
 }
 
-/** Names in a list that QEMU sent: anything, from one that a guest has taken over. */
+/** Returns the names in a list that QEMU sent. A compromised QEMU may send anything, so other entries are ignored. */
 function namesOf(list: unknown, key: string): string[] {
   if (!Array.isArray(list)) return [];
   return list.map((item) => (Object(item) as Record<string, unknown>)[key]).filter((name) => typeof name === 'string');

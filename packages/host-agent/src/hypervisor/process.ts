@@ -1,12 +1,14 @@
-// Facts about processes from /proc: whether one lives, what it runs, where, and since when. A pid alone proves nothing,
-// because pids are used again.
+// Reads facts about processes from /proc: whether a process is alive, which program it runs, its working directory and
+// its start time. A pid alone does not identify a process, because the kernel reuses pids.
 import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 export type ProcessInfo = { pid: number; executable: string; cwd: string; startTicks: string };
 
-/** Facts about a live process, or undefined when it is gone (a zombie counts as gone) or not ours to look at. */
+/**
+ * Returns facts about a live process. Returns undefined when the process is gone, is a zombie, or may not be inspected.
+ */
 export function processInfo(pid: number): ProcessInfo | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -23,7 +25,10 @@ export function processInfo(pid: number): ProcessInfo | undefined {
   }
 }
 
-/** Every QEMU of this system whose working directory is, or was when it was started, below `dir`. */
+/**
+ * Lists all QEMU processes of this host whose working directory is below `dir`. It includes processes whose directory
+ * was deleted, and jailed ones whose directory was renamed, because /proc shows the old path for both.
+ */
 export function findQemuBelow(dir: string): ProcessInfo[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -32,8 +37,8 @@ export function findQemuBelow(dir: string): ProcessInfo[] {
 }
 
 /**
- * Whether a QEMU works in that very directory. By device and inode: a directory that was renamed keeps its old name for a
- * process in a mount namespace of its own.
+ * Whether the process is a QEMU whose working directory is `dir`. Compares device and inode, because /proc shows the
+ * old path of a renamed directory for a process in its own mount namespace.
  */
 export function isWorkingIn(info: ProcessInfo, dir: string): boolean {
   try {
@@ -48,17 +53,20 @@ function isQemu(info: ProcessInfo): boolean {
   return basename(info.executable).startsWith('qemu-system-');
 }
 
-/** Whether the very process that `info` describes still lives. */
+/** Whether the process is still alive. The start time distinguishes it from a newer process with the same pid. */
 export function isAlive(info: ProcessInfo): boolean {
   return processInfo(info.pid)?.startTicks === info.startTicks;
 }
 
-/** Resolves when the process is gone; for processes that are not children, which no event announces. */
+/**
+ * Resolves when the process is gone or `signal` aborts. Polls, because no event announces the end of a process that is
+ * not our child.
+ */
 export async function waitForExit(info: ProcessInfo, signal?: AbortSignal): Promise<void> {
   while (isAlive(info) && !signal?.aborted) await delay(20);
 }
 
-/** Sends KILL to exactly the process that `info` describes, and waits until it is gone. */
+/** Sends SIGKILL unless the pid belongs to another process by now, and waits until the process is gone. */
 export async function killProcess(info: ProcessInfo): Promise<void> {
   if (isAlive(info)) process.kill(info.pid, 'SIGKILL');
   await waitForExit(info);

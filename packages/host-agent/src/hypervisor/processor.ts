@@ -1,9 +1,10 @@
-// The host's processor, which a guest under KVM has seen: its saved state may not run on another one.
+// Describes the host's processor. A guest under KVM uses the processor's features directly, so its saved state may not
+// run on another processor.
 import { readFileSync } from 'node:fs';
 
 const FACTS = /^(?:model name|flags|microcode)\s*:.*$/gm;
 
-/** Model, flags and microcode of the first processor, as /proc/cpuinfo tells them. */
+/** Returns model, flags and microcode of the first processor, as lines of /proc/cpuinfo. */
 export function describeProcessor(cpuinfo = readFileSync('/proc/cpuinfo', 'utf8')): string[] {
   return cpuinfo.split('\n\n')[0]?.match(FACTS) ?? [];
 }

@@ -1,9 +1,13 @@
-// The command line of a machine's QEMU, as a pure function: the device list is an allow-list, formats are explicit.
-// Figures and traps behind the choices: pit=off or pic=off hang a guest under emulation, rtc=off costs 2 s of boot.
+// Builds the command line of a VM's QEMU, as a pure function. The device list is an allow-list, and every disk format
+// is explicit so that QEMU never guesses one. Two machine options look superfluous but are needed: pit=off or pic=off
+// hangs an emulated guest, and rtc=off adds 2 s to the boot.
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { VmSpec } from './driver.ts';
 
-/** Names inside the run directory, which is QEMU's working directory: a Unix socket's path may hold 108 bytes only. */
+/**
+ * File names in the run directory, which is QEMU's working directory. They are relative because the path of a Unix
+ * socket may have at most 108 bytes.
+ */
 export const RUN_FILES = {
   qmp: 'qmp.sock',
   guest: 'guest.sock',
@@ -11,30 +15,42 @@ export const RUN_FILES = {
   log: 'qemu.log',
 } as const;
 
-/** The virtio-serial port that the guest agent answers on. */
+/** The virtio-serial port on which the guest agent answers. */
 export const GUEST_PORT = 'org.sandbar.agent';
 
-/** Bytes of console output that QEMU keeps in memory; the guest can print without end and fills nothing. */
+/**
+ * Bytes of console output that QEMU keeps in a ring buffer. A guest that prints endlessly fills neither memory nor
+ * disk.
+ */
 export const CONSOLE_BYTES = 64 * 1024;
 
-/** Block nodes: the image, the disk that a VM starts with, the device that the guest sees. */
+/**
+ * Names in QEMU: the node of the base image, the node of the disk that the VM starts with, and the disk device of the
+ * guest.
+ */
 export const IMAGE_NODE = 'image';
 export const ROOT_NODE = 'root';
 export const ROOT_DEVICE = 'root-disk';
 const layerNode = (index: number) => `layer${index}`;
-/** The node of the file below a node that has a format. */
+/** The name of the node for the plain file under a qcow2 or raw node. */
 export const fileNode = (node: string) => `${node}-file`;
 
 export type QemuHost = {
   isolation: Isolation;
-  /** The host's time stamp counter in kHz; under emulation the guest is told, because calibrating hangs 3 % of boots. */
+  /**
+   * Rate of the host's time stamp counter in kHz. An emulated guest is told this rate, because measuring it itself
+   * hangs 3 % of boots.
+   */
   tscKhz: number;
 };
 
-/** The descriptors that a restored VM gets, by number. */
+/** Numbers of the file descriptors through which a restored QEMU gets its saved state and its memory. */
 export const RESTORE_FDS = { state: 3, memory: 4 } as const;
 
-/** Arguments for `qemu-system-x86_64`. `channelToken`: 64 hex digits that open a session with the guest agent. */
+/**
+ * Returns the arguments for `qemu-system-x86_64`. `channelToken`: 64 hex digits that authenticate sessions with the
+ * guest agent.
+ */
 export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): string[] {
   const emulated = host.isolation === 'emulated';
   const memory = memoryBackend(spec);
@@ -61,20 +77,22 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     ['-device', `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}`],
     ['-device', 'virtio-scsi-device,id=scsi0'],
     ['-netdev', netdev(spec)],
-    // A clone has nothing to announce; and after a restore without announcements QEMU 7.2 dies of the next reset of the
-    // NIC, which is what a reboot begins with: it deletes the timer of the announcements, which is not there.
+    // A restored clone has nothing to announce on the network. With guest_announce on, a restore without announcements
+    // leaves QEMU 7.2 without an announcement timer. At the next reset of the NIC, with which every reboot begins, QEMU
+    // deletes the missing timer and crashes.
     ['-device', `virtio-net-device,netdev=net0,mac=${spec.nic.mac},guest_announce=off`],
     ['-object', 'rng-random,id=rng0,filename=/dev/urandom'],
     ['-device', 'virtio-rng-device,rng=rng0'],
-    // A guest that powers off or reboots leaves its QEMU paused, so that an agent that was away still learns of it.
+    // QEMU stays paused after the guest powers off or reboots, so an agent that was not running at that moment still
+    // learns about it.
     ['-action', 'reboot=shutdown,shutdown=pause'],
     ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
   ].flat();
 }
 
 /**
- * The disk and every file below it, each a node of its own. What is below a file is said here, not read from its header:
- * a guest has written that.
+ * Returns the disk and every file below it, each as a node of its own. The arguments name each backing node. QEMU must
+ * not read it from the qcow2 header, because a compromised guest may have changed the header.
  */
 function diskNodes({ diskPath, imagePath, layerPaths }: VmSpec): object[] {
   const file = (node: string, filename: string, more: object = {}) => ({
@@ -106,7 +124,8 @@ function machine({ start }: VmSpec, hasMemoryBackend: boolean): string {
   return [
     'microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off',
     ...(hasMemoryBackend ? ['memory-backend=ram'] : []),
-    // A list of devices has neither the head nor the tail of a migration.
+    // A state saved in 'devices' format lacks the description at the end of a migration stream, so QEMU must not expect
+    // one.
     ...(isOfDevices(start) ? ['suppress-vmdesc=on'] : []),
   ].join(',');
 }
@@ -115,7 +134,7 @@ function isOfDevices(start: VmSpec['start']): boolean {
   return start.kind === 'restore' && start.stateFormat === 'devices';
 }
 
-/** A restored VM needs neither kernel nor initramfs, and reading them takes 10 ms and 13 MB. */
+/** A restored VM gets no kernel and no initramfs: it does not need them, and reading them takes 10 ms and 13 MB. */
 function startArgs({ start }: VmSpec, channelToken: string, host: QemuHost): string[][] {
   if (start.kind === 'restore')
     return [['-incoming', 'defer'], ...(isOfDevices(start) ? [['-global', 'migration.send-configuration=off']] : [])];
@@ -126,7 +145,10 @@ function startArgs({ start }: VmSpec, channelToken: string, host: QemuHost): str
   ];
 }
 
-/** Memory that is a file: all writes go to it, or (a clone) none do. */
+/**
+ * Returns the memory backend when the guest's memory is a file. A cold boot shares the file, so all writes reach it. A
+ * restored VM maps the file copy-on-write, so no write reaches it.
+ */
 function memoryBackend({ start, memoryMb }: VmSpec): string | undefined {
   const backend = (path: string, share: 'on' | 'off') =>
     JSON.stringify({
@@ -143,9 +165,10 @@ function memoryBackend({ start, memoryMb }: VmSpec): string | undefined {
 function kernelCommandLine(channelToken: string, host: QemuHost): string {
   return [
     'console=ttyS0 quiet reboot=t panic=-1 root=/dev/vda',
-    // Measured: these take the cold boot to 0.83 of its time.
+    // Measured: these parameters reduce the time of a cold boot to 83 %.
     'cryptomgr.notests audit=0 8250.nr_uarts=1 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on',
-    // A self-test of 85 ms for an entropy source that nothing needs: the guest gets the host's randomness twice over.
+    // Skips an 85 ms self-test of the jitter entropy source. The guest does not need that source: it gets random bytes
+    // from the host through virtio-rng and with its identity.
     'initcall_blacklist=jent_mod_init',
     ...(host.isolation === 'emulated' ? [emulatedOnly(host)] : []),
     `sandbar.channel=${channelToken}`,
@@ -153,11 +176,15 @@ function kernelCommandLine(channelToken: string, host: QemuHost): string {
 }
 
 /**
- * Timers of high resolution are programmed so often that an exec takes a third longer under emulation (cpu of a warm
- * `sh -c`: 16.7 instead of 12.8 ms, an idle machine the same 0.5 %); without them a sleep is as fine as a tick, 4 ms.
- * A counter that the guest takes for unstable makes its timers coarse and an idle machine cost 3 instead of 0.3 % of a
- * core. QEMU keeps translated code by virtual address, so a program that lands on other addresses each time is translated each
- * time: with address randomisation an exec of /bin/true takes 24 instead of 4 ms, and 2.3 MB of QEMU's memory.
+ * Kernel parameters for emulated guests:
+ * - tsc_early_khz: a guest that measures the counter's rate itself hangs in 3 % of boots.
+ * - tsc=reliable: if the guest considers the counter unstable, its timers get coarse and an idle machine uses 3 % of a
+ *   core instead of 0.3 %.
+ * - highres=off: high-resolution timers are reprogrammed so often that an exec takes a third longer (CPU time of a warm
+ *   `sh -c`: 16.7 ms instead of 12.8 ms; an idle machine uses 0.5 % of a core either way). Without them, sleeps are as
+ *   coarse as the timer tick of 4 ms.
+ * - norandmaps: QEMU caches translated code by virtual address. With address randomisation it would translate a program
+ *   anew at each start: an exec of /bin/true would take 24 ms instead of 4 ms, and 2.3 MB of QEMU's memory.
  */
 function emulatedOnly(host: QemuHost): string {
   return `tsc_early_khz=${host.tscKhz} tsc=reliable highres=off norandmaps`;

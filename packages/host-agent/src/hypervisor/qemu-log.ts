@@ -1,18 +1,21 @@
-// What a QEMU said last: it tells why it ended, in a sentence for people.
+// Reads the last line of a VM's QEMU log, which tells users why QEMU ended. Also keeps the logs small.
 import { closeSync, constants, existsSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { trimLog } from '../jail/log-cap.ts';
 import { RUN_FILES } from './qemu-args.ts';
 
 const MAX_CHARACTERS = 300;
-/** How much of the end of a log is looked at. */
+/** How many bytes at the end of a log are read. */
 const TAIL_BYTES = 16 * 1024;
-/** A log is cut when it grows past this; see `trimLog`. */
+/** A log that grows past this size is shortened; see `trimLog`. */
 export const MAX_LOG_BYTES = 1024 * 1024;
 
 type TrimLog = { warn(details: object, message: string): void };
 
-/** Cuts the logs of all VMs below the folder of run directories. What is not a log is left, and said; it never throws. */
+/**
+ * Shortens the logs of all VMs below `runDir`. If that fails for a file, it logs a warning and leaves the file. Never
+ * throws.
+ */
 export function trimLogs(runDir: string, log: TrimLog): void {
   const attempt = (path: string, act: () => void) => {
     try {
@@ -33,7 +36,10 @@ export function trimLogs(runDir: string, log: TrimLog): void {
   }
 }
 
-/** The last line of a machine's QEMU log; empty when it said nothing or what is there cannot be read. Never throws. */
+/**
+ * Returns the last line of a VM's QEMU log, at most 300 characters; empty when there is none or it cannot be read.
+ * Never throws.
+ */
 export function lastLogLine(runDir: string): string {
   try {
     return readTail(join(runDir, RUN_FILES.log)).trim().split('\n').at(-1)?.slice(0, MAX_CHARACTERS) ?? '';
@@ -42,7 +48,7 @@ export function lastLogLine(runDir: string): string {
   }
 }
 
-/** The log is in a folder that belongs to the VM: nothing but a file is read, and only its end. */
+/** Reads the end of a log. The folder belongs to the VM, so links and everything but a regular file are refused. */
 function readTail(file: string): string {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {

@@ -1,12 +1,15 @@
-// Finds QEMU and refuses one that is too old.
+// Finds the QEMU program and refuses versions that are too old.
 import { accessSync, constants } from 'node:fs';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { CommandError, runCommand } from '../run-command.ts';
 
-/** Debian 12's; older ones lack fixes that a hostile guest could use (CVE-2023-6693, CVE-2024-3446 are fixed in its updates). */
+/**
+ * The version of Debian 12, whose updates fix CVE-2023-6693 and CVE-2024-3446. Older versions lack fixes against
+ * hostile guests.
+ */
 const OLDEST: readonly [number, number] = [7, 2];
 
-/** The absolute path of the program, or an error that says what to install. */
+/** Returns the absolute path of a program. Throws an error that says what to install. */
 export function findExecutable(program: string, path = process.env.PATH ?? ''): string {
   const candidates = isAbsolute(program) ? [program] : path.split(delimiter).map((dir) => join(dir, program));
   for (const candidate of candidates) {
@@ -14,7 +17,7 @@ export function findExecutable(program: string, path = process.env.PATH ?? ''): 
       accessSync(candidate, constants.X_OK);
       return candidate;
     } catch {
-      // The next place may have it.
+      // Not in this folder; try the next one.
     }
   }
   throw new Error(
@@ -23,8 +26,9 @@ export function findExecutable(program: string, path = process.env.PATH ?? ''): 
 }
 
 /**
- * Debian's build of QEMU that knows the microvm machine and KVM only, from the same package, where it is beside
- * `qemuPath`: a quarter of the code for a guest to attack. It has no user networking, so it is for hosts with taps.
+ * Returns Debian's `-microvm` build of QEMU if it exists next to `qemuPath`, otherwise `qemuPath`. That build supports
+ * only the microvm machine and KVM, so a guest has a quarter of the code to attack. It lacks user networking, so use it
+ * only on hosts that have taps.
  */
 export function preferMicrovmBuild(qemuPath: string): string {
   try {
@@ -34,7 +38,10 @@ export function preferMicrovmBuild(qemuPath: string): string {
   }
 }
 
-/** `7.2.0`, as QEMU says it. Throws with what to do when it does not run or is older than 7.2. */
+/**
+ * Returns QEMU's version, for example `7.2.0`. Throws an error with instructions when QEMU does not run or is older
+ * than 7.2.
+ */
 export async function checkQemu(qemuPath: string): Promise<string> {
   let said: string;
   try {

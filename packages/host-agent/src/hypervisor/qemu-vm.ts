@@ -1,5 +1,5 @@
-// One QEMU process: its monitor, its way to the guest agent, and how it came to its end. QEMU runs detached and is
-// found again after the agent restarts; nothing here depends on having started it.
+// One QEMU process: commands through its monitor, sessions with its guest agent, and the reason why it ended. QEMU runs
+// detached and outlives the agent, so nothing here assumes that this agent started it.
 import { renameSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
@@ -18,14 +18,14 @@ import { saveMemory } from './save-memory.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
 import type { VmRecord } from './vm-record.ts';
 
-/** How long QEMU may take to flush its disks and go after `quit`. */
+/** How long QEMU may take after `quit` to flush its disks and exit. */
 const QUIT_TIMEOUT_MS = 5000;
-/** How soon a guest that was paused by a full disk is tried again. */
+/** Delay before a guest is resumed that QEMU paused because the host's disk was full. */
 const RESUME_AFTER_MS = 1000;
-/** Characters of a reason that QEMU gives. */
+/** Longest reason text taken from QEMU, in characters. */
 const MAX_REASON = 100;
 
-/** What the hypervisor does for a VM outside its process. */
+/** What the hypervisor does for a VM outside the QEMU process: record, CPU priority, clean-up, memory limit. */
 export type VmOwner = {
   moved(record: VmRecord): void;
   setBackground(isBackground: boolean): void;
@@ -144,7 +144,8 @@ export class QemuVm implements Vm {
 
   moveTo(runDir: string): void {
     const record = { ...this.#record, runDir };
-    // In this order: an agent that dies between the two finds no process in the directory, and ends it.
+    // The record is written first. If the agent dies between the two steps, the next agent finds no process in the
+    // recorded directory and ends the VM.
     this.#owner.moved(record);
     renameSync(this.runDir, runDir);
     this.#record = record;
@@ -173,7 +174,7 @@ export class QemuVm implements Vm {
     await this.#owner.ended();
   }
 
-  /** Resolves when the guest stops for good or the process dies. */
+  /** Resolves when the guest powers off or reboots, or when the process dies. */
   async #watch(): Promise<VmExit> {
     const end = await this.#nextEnd();
     if (end.cause === 'rebooted') {
@@ -195,8 +196,8 @@ export class QemuVm implements Vm {
   }
 
   /**
-   * `#status`, one question at a time: a hostile QEMU sends events without end. What comes while QEMU is asked may be
-   * newer than its answer, so it is asked once more.
+   * Calls `#status`, but only one call at a time, because a hostile QEMU can send endless events. An event that arrives
+   * during a call may be newer than QEMU's answer, so `#status` is then called again.
    */
   async #askStatus(): Promise<VmExit | undefined> {
     this.#mustAskAgain = this.#isAsking;
@@ -211,7 +212,10 @@ export class QemuVm implements Vm {
     return end;
   }
 
-  /** The end that QEMU's run state tells of, for what happened while no agent listened. */
+  /**
+   * Returns the end that QEMU's run state shows, if the VM has ended. It covers ends that happened while no agent was
+   * connected.
+   */
   async #status(): Promise<VmExit | undefined> {
     const status = await this.#runState();
     if (status === 'shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
@@ -226,8 +230,8 @@ export class QemuVm implements Vm {
   }
 
   /**
-   * QEMU pauses a guest whose write found the host's disk full, and repeats the write when it goes on: the guest sees a
-   * pause, no error. A write that fails again pauses it again.
+   * Resumes a guest that QEMU paused because the host's disk was full. QEMU repeats the failed write, so the guest sees
+   * a delay and no error. If the write fails again, QEMU pauses the guest again.
    */
   async #resumeWhenThereIsRoom(): Promise<void> {
     if (this.#isResumeDue) return;
@@ -244,7 +248,7 @@ export class QemuVm implements Vm {
   }
 }
 
-/** `reason` is what QEMU sent: anything, from one that a guest has taken over. */
+/** Translates the reason in QEMU's SHUTDOWN event. A compromised QEMU may send any value. */
 function exitOfShutdown(reason: unknown): VmExit {
   if (reason === 'guest-shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
   if (reason === 'guest-reset') return { cause: 'rebooted', reason: 'the machine rebooted' };

@@ -1,4 +1,4 @@
-// Starts QEMU processes and finds again the ones that outlived an earlier agent.
+// Starts QEMU processes, and takes over the ones that an earlier agent started.
 import { spawn } from 'node:child_process';
 import { closeSync, constants, openSync, rmSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -19,20 +19,23 @@ import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
 import { type VmRecord, VmRecords } from './vm-record.ts';
 
-/** Spawning QEMU and reaching its monitor takes 30 ms on an idle machine, to load a saved state 50. */
+/**
+ * Time limit for QEMU to start and answer on its monitor (30 ms on an idle host), and for loading a saved state (50
+ * ms).
+ */
 const MONITOR_TIMEOUT_MS = 15_000;
-/** More than any root disk may have, 1024 GiB, with what qcow2 adds. */
+/** Largest file that a VM may write: the largest root disk of 1024 GiB, plus the overhead of qcow2. */
 const MAX_FILE_BYTES = 1100 * 1024 ** 3;
 
 export type QemuOptions = {
   qemuPath: string;
   isolation: Isolation;
   jail: Jail;
-  /** The folder that holds all run directories. */
+  /** The folder that contains all run directories. */
   runDir: string;
-  /** The folder of what is known of each VM; exists. */
+  /** The folder of the VM records; must exist. */
   recordsDir: string;
-  /** Factor on the time that a saved state may take to load; 1 if left out. */
+  /** Factor on the time limit for loading a saved state; 1 by default. */
   patience?: number;
 };
 
@@ -52,7 +55,7 @@ export class QemuHypervisor implements Hypervisor {
       buildOf(options.qemuPath),
       options.isolation,
       this.#tscKhz,
-      // An emulated processor is QEMU's own.
+      // An emulated guest sees QEMU's own processor model, so the host's processor does not matter.
       ...(options.isolation === 'kvm' ? [describeProcessor()] : []),
     ];
     this.fingerprint = JSON.stringify([...host, argumentsOf(this, SOME_BOOT)]);
@@ -160,7 +163,10 @@ export class QemuHypervisor implements Hypervisor {
     this.#records.remove(vmId);
   }
 
-  /** Ours are those that began when the record says, run QEMU, and work in the very directory of the record. */
+  /**
+   * Takes over the VM of a record. Returns undefined unless the process runs QEMU, began at the recorded time, and
+   * works in the recorded directory.
+   */
   async #adoptOne(record: VmRecord): Promise<Vm | undefined> {
     const info = record.process ? processInfo(record.process.pid) : undefined;
     if (!info || info.startTicks !== record.process?.startTicks || !isWorkingIn(info, record.runDir)) return undefined;
@@ -173,7 +179,10 @@ export class QemuHypervisor implements Hypervisor {
     }
   }
 
-  /** A record alone is no proof that a process or a folder is ours; a QEMU that works in one of our folders is. */
+  /**
+   * Ends a VM that was not taken over. A record alone does not prove that a process or folder is ours, so only a QEMU
+   * that works in one of our run directories is killed, and only a folder below them is removed.
+   */
   async #endStray({ vmId, process, runDir }: VmRecord): Promise<void> {
     const info = findQemuBelow(this.#options.runDir).find(({ pid }) => pid === process?.pid);
     if (info && info.startTicks === process?.startTicks) await killProcess(info);
@@ -188,7 +197,10 @@ function isBelow(path: string, dir: string): boolean {
 
 type SpawnedQemu = ReturnType<typeof spawnQemu>;
 
-/** Detached, in a session of its own and with an empty environment: it outlives the agent and knows nothing of it. */
+/**
+ * Starts QEMU detached, in a session of its own and with an empty environment: it outlives the agent and inherits no
+ * secrets.
+ */
 function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>, { runDir, start }: VmSpec) {
   const { O_CREAT, O_APPEND, O_WRONLY, O_NOFOLLOW } = constants;
   const log = openSync(join(runDir, RUN_FILES.log), O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW, 0o600);
@@ -219,7 +231,7 @@ function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>
   };
 }
 
-/** The descriptors of `RESTORE_FDS`, in their places. */
+/** Arranges the descriptors so that QEMU gets them under the numbers in `RESTORE_FDS`. */
 function restoreFds({ memoryFd }: Restore, state: number | undefined): (number | undefined)[] {
   const fds: (number | undefined)[] = [];
   fds[RESTORE_FDS.state - 3] = state;
@@ -234,9 +246,9 @@ async function openMonitor(runDir: string, qemu: SpawnedQemu): Promise<QmpClient
 }
 
 /**
- * Loads the device state; resolves when the guest runs, and rejects when it does not before `giveUp`: a QEMU that was taken over
- * can have saved a state that loads and never runs. QEMU reads its monitor a byte at a time, so the commands are few
- * and sent at once. It would announce the NIC by the template's MAC: no rounds of that.
+ * Loads the device state and resolves when the guest runs. Rejects when `giveUp` aborts first, because a state saved by
+ * a compromised QEMU may load and never run. QEMU reads its monitor one byte at a time, so the commands are few and
+ * sent together. `announce-rounds` is 0 because QEMU would announce the template's MAC address.
  */
 async function restoreState(qmp: QmpClient, giveUp: AbortSignal): Promise<void> {
   const running = new Promise<void>((resolve, reject) => {
@@ -265,7 +277,10 @@ function launchFailure(error: unknown, failure: string | undefined): ServiceErro
   });
 }
 
-/** Names the very build of the program: an update of a distribution may keep the version's number. */
+/**
+ * Identifies the exact build of the program. A distribution's update may keep the version number, so size and
+ * modification time are compared.
+ */
 function buildOf(qemuPath: string): unknown {
   const { size, mtimeMs } = statSync(qemuPath);
   return [qemuPath, size, mtimeMs];
@@ -281,7 +296,7 @@ const SOME_RESTORE = {
   templateKey: '',
 } as const;
 
-/** Our own arguments with nothing of a machine in them. */
+/** Our arguments for QEMU, with placeholders for everything that belongs to one machine. */
 function argumentsOf({ isolation }: Hypervisor, start: VmSpec['start']): string[] {
   const spec: VmSpec = {
     vmId: '',

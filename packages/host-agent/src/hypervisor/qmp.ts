@@ -1,27 +1,32 @@
-// A client of QEMU's monitor protocol: commands in, answers and events out, one JSON object a line.
+// Client for QEMU's monitor protocol (QMP). Each command, reply and event is one JSON object on its own line.
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 
 type QmpReply = { return?: unknown; error?: { class: string; desc: unknown }; id?: number };
 type QmpEvent = { event: string; data?: Record<string, unknown> };
 
-/** QEMU answers in milliseconds; this only ends what hangs. */
+/** QEMU normally answers within milliseconds. This limit only ends commands that hang. */
 const ANSWER_TIMEOUT_MS = 10_000;
-/** Characters of a line: the longest answer is the console's 64 KiB, each byte escaped. */
+/**
+ * Longest line accepted, in characters. The longest legitimate answer is the 64 KiB console with every byte escaped.
+ */
 const MAX_LINE = 1024 * 1024;
-/** Commands without an answer, and bytes of commands that QEMU has not read: with more, it is stuck or hostile. */
+/**
+ * Limits on unanswered commands and on bytes that QEMU has not read yet. Beyond them QEMU is stuck or hostile, so the
+ * connection is closed.
+ */
 const MAX_WAITING = 64;
 const MAX_UNREAD = 1024 * 1024;
 
 type Waiter = { resolve: (value: unknown) => void; reject: (error: Error) => void; timer: NodeJS.Timeout };
 
-/** Emits `event` (name, data) for every QMP event and `close` once. */
+/** Emits `event` (name, data) for every QMP event, and `close` once when the connection has ended. */
 export class QmpClient extends EventEmitter<{ event: [string, Record<string, unknown>]; close: [] }> {
   readonly #socket: Socket;
   readonly #timeoutMs: number;
   readonly #waiting = new Map<number, Waiter>();
   #nextId = 1;
-  /** The start of a line whose end is on its way. */
+  /** The beginning of a line whose newline has not arrived yet. */
   #partial = '';
 
   private constructor(socket: Socket, timeoutMs: number) {
@@ -33,7 +38,10 @@ export class QmpClient extends EventEmitter<{ event: [string, Record<string, unk
     socket.setEncoding('utf8').on('data', (text: string) => this.#read(text));
   }
 
-  /** Takes a connected monitor socket and enables commands; when that fails, the socket is destroyed. */
+  /**
+   * Takes a connected monitor socket and negotiates capabilities, which QEMU requires before any other command. Each
+   * command may take `timeoutMs`. On failure it destroys the socket and throws.
+   */
   static async open(socket: Socket, timeoutMs = ANSWER_TIMEOUT_MS): Promise<QmpClient> {
     const client = new QmpClient(socket, timeoutMs);
     try {
@@ -45,7 +53,10 @@ export class QmpClient extends EventEmitter<{ event: [string, Record<string, unk
     }
   }
 
-  /** Runs one command; rejects with QEMU's own description, or when no answer comes. */
+  /**
+   * Runs one command and returns its result. Rejects with QEMU's error text, after the timeout, or when the connection
+   * closes.
+   */
   execute(command: string, args?: Record<string, unknown>): Promise<unknown> {
     const id = this.#nextId++;
     return new Promise((resolve, reject) => {
@@ -108,7 +119,10 @@ function parseLine(line: string): (QmpReply & Partial<QmpEvent>) | undefined {
   }
 }
 
-/** What a taken-over QEMU sends may be an object that cannot be made text. */
+/**
+ * The error text of a reply. A compromised QEMU could send an object whose conversion to a string throws, so only
+ * strings are used.
+ */
 function textOf(desc: unknown): string {
   return typeof desc === 'string' ? desc : 'no reason that can be read';
 }

@@ -1,5 +1,6 @@
-// The block nodes of a VM's root disk while it runs: putting an empty overlay on top, so that what is below stays as it is,
-// and copying a long chain into its top. QEMU is asked how things are, never remembered: it may have outlived an agent.
+// Changes the block nodes of a VM's root disk while the VM runs: puts an empty overlay on top, after which everything
+// below stays unchanged, and copies a long chain of layers into the top file. Each function asks QEMU for its current
+// state, because QEMU may have outlived the agent that changed it.
 import type { Owner } from '../jail/run-directory.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
 import { syncPath } from '../storage/durable.ts';
@@ -8,27 +9,33 @@ import type { QmpClient } from './qmp.ts';
 
 const FLATTEN_JOB = 'flatten';
 const NODE_PREFIX = 'top-';
-/** Formats of the root disk: what it began with, the layers below, and what was put on top since. */
+/** Matches the names of the root disk's nodes: the disk at start, the layers below it, and overlays added later. */
 const ROOT_NODES = new RegExp(`^(${ROOT_NODE}|layer\\d+|${NODE_PREFIX}[0-9a-f]+)$`);
 
 type BlockDevice = { qdev?: string; inserted?: { 'node-name'?: string } };
 type NamedNode = { 'node-name'?: string };
 type BlockJob = { device?: string };
-/** `reached`: whether the copy is whole. Rejects when it failed. `ignore` is to be called by whoever began to watch. */
+/**
+ * The end of a copy. `reached` resolves to true when the copy is complete and to false when it was cancelled; it
+ * rejects when the copy failed. `ignore` removes the event listeners and must be called.
+ */
 type EndOfJob = { reached: Promise<boolean>; ignore: () => void };
 
 export class RootNodes {
   readonly #qmp: QmpClient;
-  /** What the staged overlay goes on top of: asked before, for the guest holds still while the disk is switched. */
+  /**
+   * The node below the staged overlay. It is looked up before the switch, to keep the time short in which the guest is
+   * frozen.
+   */
   #below: string | undefined;
-  /** The copy that is to begin, or under way, is not wanted any more. */
+  /** Set when a copy should stop, or should not even begin. */
   #isStopped = false;
 
   constructor(qmp: QmpClient) {
     this.#qmp = qmp;
   }
 
-  /** Opens an empty overlay, a file of the agent's, without using it. */
+  /** Opens the empty overlay at `path` and gives the file to `owner`. The guest does not use it yet. */
   async stage(runDir: string, owner: Owner, path: string, layerId: string): Promise<void> {
     const node = nodeOf(layerId);
     this.#below = await this.#top();
@@ -43,7 +50,7 @@ export class RootNodes {
     }
   }
 
-  /** What was staged is what the guest writes to from here on. */
+  /** Makes the guest write to the overlay staged for `layerId`. */
   async switchTo(layerId: string): Promise<void> {
     await this.#qmp.execute('blockdev-snapshot', {
       node: this.#below ?? (await this.#top()),
@@ -55,15 +62,15 @@ export class RootNodes {
     return (await this.#top()) === nodeOf(layerId);
   }
 
-  /** Closes what was staged and is not used; nothing to close is no failure. */
+  /** Closes a staged overlay that is not in use. Does nothing when there is none. */
   async unstage(layerId: string): Promise<void> {
     await this.#remove(nodeOf(layerId));
   }
 
   /**
-   * Copies all that lies between the top and the image into the top, the file at `path`, at that many bytes a second; resolves
-   * when nothing lies between them any more and the file says so by itself (true), or when it was told to stop (false).
-   * Throws when QEMU could not, as on a full disk.
+   * Copies everything between the top and the image into the top file at `path`, at `bytesPerSec`. Resolves to true
+   * when the file depends on the image alone, durably, and to false when {@link stopFlatten} ended the copy. Throws
+   * when the copy fails, for example on a full disk.
    */
   async flatten(path: string, bytesPerSec: number): Promise<boolean> {
     this.#isStopped = false;
@@ -76,7 +83,7 @@ export class RootNodes {
         const args = { 'job-id': FLATTEN_JOB, device: top, 'base-node': IMAGE_NODE, speed: bytesPerSec };
         await this.#qmp.execute('block-stream', args);
       }
-      // Whoever said so may have seen no job.
+      // stopFlatten may have run before the job began and found no job to cancel.
       if (this.#isStopped) await this.#cancel();
       if (!(await end.reached)) return false;
       await this.#makeDurable(top, path);
@@ -87,21 +94,22 @@ export class RootNodes {
     }
   }
 
-  /** Tells a copy to end: {@link flatten} resolves then. What was copied so far does no harm. */
+  /** Cancels a copy, so that {@link flatten} resolves to false. Blocks that were copied already do no harm. */
   async stopFlatten(): Promise<void> {
     this.#isStopped = true;
     if (await this.#isFlattening()) await this.#cancel();
   }
 
-  /** Refused when the job has just ended, which is as good. */
+  /** Cancels the job. QEMU refuses when the job has just ended, which is fine. */
   async #cancel(): Promise<void> {
     await this.#qmp.execute('block-job-cancel', { device: FLATTEN_JOB, force: true }).catch(() => {});
   }
 
   /**
-   * A copy that QEMU calls complete is not in the file yet: where its clusters are is known to QEMU's memory alone, and lost
-   * with it. To open a node again as it is, is the one documented command that flushes it and says when that failed;
-   * `qemu-io flush` answers the same either way. The guest stands still meanwhile, so most is written out before.
+   * Makes a complete copy durable. When QEMU reports completion, the addresses of the copied clusters are only in
+   * QEMU's memory and would be lost with it. Reopening the node with unchanged options is the only documented command
+   * that flushes them and reports a failure; `qemu-io flush` answers the same either way. The guest is paused during
+   * the reopen, so syncPath writes most data out before.
    */
   async #makeDurable(node: string, path: string): Promise<void> {
     await syncPath(path);
@@ -127,23 +135,26 @@ export class RootNodes {
     return listOf<BlockJob>(await this.#qmp.execute('query-block-jobs')).some(({ device }) => device === FLATTEN_JOB);
   }
 
-  /** The node that the guest's disk is. */
+  /** Returns the name of the top node, which the guest's disk uses. */
   async #top(): Promise<string> {
     const devices = listOf<BlockDevice>(await this.#qmp.execute('query-block'));
-    // QEMU names a device by its id, or (later builds) by its path.
+    // QEMU names a device by its id, or (newer versions) by its full path.
     const device = devices.find(({ qdev }) => typeof qdev === 'string' && qdev.split('/').includes(ROOT_DEVICE));
     const node = device?.inserted?.['node-name'];
     if (typeof node !== 'string') throw new Error('QEMU does not say what the root disk is');
     return node;
   }
 
-  /** Nodes of the root disk that nothing stands on keep their files open. QEMU refuses to close those in use. */
+  /**
+   * Closes nodes of the root disk that no other node uses, because they keep files open. QEMU refuses to close nodes in
+   * use.
+   */
   async #removeUnused(): Promise<void> {
     const top = await this.#top();
     const nodes = listOf<NamedNode>(await this.#qmp.execute('query-named-block-nodes', { flat: true }));
     const names = nodes.map((node) => String(node['node-name']));
     let unused = names.filter((name) => name !== top && ROOT_NODES.test(name));
-    // Each stands on the next, and no answer says in which order.
+    // Each node uses the next one, in an order that QEMU does not tell. Repeat until a round removes nothing.
     for (let left = 0; left !== unused.length; ) {
       left = unused.length;
       const stays = await Promise.all(unused.map((name) => this.#remove(name).then((isGone) => !isGone)));
@@ -151,7 +162,7 @@ export class RootNodes {
     }
   }
 
-  /** Whether the node is gone. */
+  /** Removes a format node and its file node. Returns whether both are gone. */
   async #remove(node: string): Promise<boolean> {
     const remove = (name: string) =>
       this.#qmp.execute('blockdev-del', { 'node-name': name }).then(
@@ -163,17 +174,17 @@ export class RootNodes {
   }
 }
 
-/** The options of a node that the guest writes, the same as on the command line; below it `backing`. */
+/** The options of a node that the guest writes, the same as on the command line. `backing`: the node below it. */
 function overlay(node: string, backing: string | null): Record<string, unknown> {
   return { driver: 'qcow2', 'node-name': node, file: fileNode(node), backing, discard: 'unmap' };
 }
 
-/** A QEMU that was taken over may answer anything. */
+/** Returns the list that QEMU sent, each entry as an object. A compromised QEMU may send anything. */
 function listOf<T>(answer: unknown): T[] {
   return Array.isArray(answer) ? answer.map((one) => Object(one) as T) : [];
 }
 
-/** The name of the overlay that lies on a layer, in the 31 characters that QEMU takes. */
+/** Returns the name of the overlay node above a layer. QEMU accepts at most 31 characters. */
 function nodeOf(layerId: string): string {
   return `${NODE_PREFIX}${layerId.replaceAll('-', '').slice(0, 20)}`;
 }

@@ -1,6 +1,6 @@
-// Saves the state of a VM's devices while it runs, so that what is restored from it runs at once. Its memory is a file
-// already (`x-ignore-shared`); what is left is some 80 KB, which QEMU sends to a socket of ours: it may neither run a
-// program nor open a file under its sandbox.
+// Saves the device state of a running VM as a migration stream, so that a VM restored from it runs at once. The guest's
+// memory is already a file (`x-ignore-shared` leaves it out), so the stream has only about 80 KB. QEMU sends it to a
+// socket of the agent, because its sandbox forbids it to run programs or open files.
 import { once } from 'node:events';
 import { chmodSync, closeSync, createWriteStream, openSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
@@ -9,15 +9,18 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { QmpClient } from './qmp.ts';
 
 const SOCKET = 'state.sock';
-/** It takes 0.2 s under emulation. */
+/** Saving takes 0.2 s under emulation. This limit only ends saves that hang. */
 const SAVE_TIMEOUT_MS = 30_000;
 const POLL_MS = 5;
 
-/** Resolves when the file holds all of it. Throws with QEMU's reason, and when it takes longer than 30 s. */
+/**
+ * Resolves when the file at `path` holds the complete state. Throws with QEMU's reason, and when saving takes longer
+ * than 30 s.
+ */
 export async function saveDevices(qmp: QmpClient, runDir: string, path: string): Promise<void> {
   const timeout = AbortSignal.timeout(SAVE_TIMEOUT_MS);
   const server = createServer();
-  // The path of a socket may have 108 bytes.
+  // The path of a Unix socket may have at most 108 bytes, so /proc/self/fd stands in for the directory's path.
   const dir = openSync(runDir, 'r');
   try {
     server.listen(`/proc/self/fd/${dir}/${SOCKET}`);
@@ -29,7 +32,7 @@ export async function saveDevices(qmp: QmpClient, runDir: string, path: string):
     received.catch(() => {});
     await qmp.execute('migrate-set-capabilities', { capabilities: [{ capability: 'x-ignore-shared', state: true }] });
     await qmp.execute('migrate', { uri: `unix:${SOCKET}` });
-    // When QEMU does not get to the socket, nothing is ever received, and only its state says why.
+    // If QEMU cannot connect to the socket, nothing is ever received, and only the migration status tells the reason.
     await Promise.all([received, migrationEnd(qmp, timeout)]);
   } finally {
     server.close();

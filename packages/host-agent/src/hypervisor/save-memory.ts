@@ -1,5 +1,6 @@
-// Saves the memory and the devices of a running VM, which goes on afterwards. The VM stands still for as long as it takes
-// to copy the pages that it has of its own (about 1 ms a megabyte); what it shares with others is copied when it runs again.
+// Saves the memory and devices of a running VM, which continues afterwards. The VM is paused while the pages that
+// belong to it alone are copied (about 1 ms per megabyte). Pages shared with its template are copied after it runs
+// again.
 //
 //   stop ─▶ devices ─▶ own pages ─▶ whileStopped (the disk) ─▶ cont ─▶ (complete) shared pages ─▶ durable
 import { randomBytes } from 'node:crypto';
@@ -12,13 +13,13 @@ import { copyBaseBlocks, copyOwnBlocks, findGuestMemory, type GuestMemory } from
 import type { ProcessInfo } from './process.ts';
 import type { QmpClient } from './qmp.ts';
 
-/** 26 KB with one vCPU, and some KB for each more. */
+/** Largest device state accepted. It is 26 KB with one vCPU, and a few KB more with each further vCPU. */
 const MAX_STATE_BYTES = 64 * 1024 * 1024;
 
-/** A VM whose memory can be saved. `isClone`: it was restored from saved memory itself. */
+/** A VM whose memory can be saved. `isClone`: the VM was itself restored from saved memory and shares pages with it. */
 export type SavedVm = { process: ProcessInfo; runDir: string; isClone: boolean };
 
-/** See {@link Vm.saveMemory}. */
+/** Implements {@link Vm.saveMemory}. */
 export async function saveMemory(
   qmp: QmpClient,
   vm: SavedVm,
@@ -31,7 +32,7 @@ export async function saveMemory(
   try {
     await files.begin();
     await stopped(qmp, async () => {
-      // Not live: the disk stays QEMU's.
+      // With `live: true` QEMU would release its disks, as at the end of a migration.
       await qmp.execute('xen-save-devices-state', { filename: stateName, live: false });
       await files.copyOwn();
       await whileStopped();
@@ -46,7 +47,7 @@ export async function saveMemory(
   }
 }
 
-/** The files while they are written. */
+/** The two files of a saved memory while they are being written. */
 class MemoryFiles implements SavedMemory {
   readonly #memory: GuestMemory;
   readonly #place: MemoryPlace;
@@ -82,7 +83,7 @@ class MemoryFiles implements SavedMemory {
   }
 }
 
-/** Runs `work` while the vCPUs stand still. They go on in any case. */
+/** Runs `work` while the vCPUs are paused. They run again afterwards, also after an error. */
 async function stopped<T>(qmp: QmpClient, work: () => Promise<T>): Promise<T> {
   await refuseUnlessRunning(qmp);
   try {
@@ -93,7 +94,10 @@ async function stopped<T>(qmp: QmpClient, work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A guest that was powered off, or waits for disk space, must not be told to go on. */
+/**
+ * Throws `conflict` unless the vCPUs run. A guest that powered off, or waits for disk space, must not be resumed by
+ * `cont`.
+ */
 async function refuseUnlessRunning(qmp: QmpClient): Promise<void> {
   const { running, status } = Object(await qmp.execute('query-status')) as { running?: unknown; status?: unknown };
   if (running === true) return;

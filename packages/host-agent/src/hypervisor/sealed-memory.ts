@@ -1,10 +1,11 @@
-// Memory that many VMs start from and none can change. QEMU keeps a descriptor of its memory file open for writing, also
-// when it maps a copy (7.2; CVE-2026-24834 was of this kind), so the file is a memfd whose content is sealed: a write
-// through any descriptor fails, and it is gone with the last process that has it open.
+// Guest memory that many VMs can start from and none can change. QEMU 7.2 keeps a writable descriptor of its memory
+// file even when it maps the file copy-on-write; CVE-2026-24834 was a bug of this kind. Therefore the file is a sealed
+// memfd: the kernel refuses writes through every descriptor, and frees the memory when the last process closes the
+// file.
 import { closeSync, fchmodSync, ftruncateSync } from 'node:fs';
 import koffi from 'koffi';
 
-/** From linux/memfd.h, linux/fcntl.h and linux/prctl.h. */
+/** Constants from linux/memfd.h, linux/fcntl.h and linux/prctl.h, which Node does not export. */
 const MFD_CLOEXEC = 1;
 const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
@@ -19,12 +20,17 @@ const prctl = libc.func(
   'int prctl(int option, unsigned long two, unsigned long three, unsigned long four, unsigned long five)',
 );
 
-/** Memory that is still being written. `sealed` settles when nobody can write it any more, or with what went wrong. */
+/**
+ * A memory file that is still being filled. `sealed` resolves when nobody can write to the file any more. It rejects
+ * when filling or sealing failed.
+ */
 export type BegunMemory = { fd: number; sealed: Promise<void> };
 
 /**
- * A descriptor of `bytes` of memory that `fill` writes, all the rest being zero and taking no room. Any uid may open it
- * again through /proc, as QEMU does: one that holds no guest yet, until it is sealed. The caller closes it, once `sealed` has settled.
+ * Creates a memory file of `bytes` bytes and lets `fill` write to it. Bytes that `fill` does not write are zero and use
+ * no memory. QEMU runs as another uid and opens the file through /proc, so the file's mode admits everybody. Before the
+ * file is sealed, hand it only to a QEMU whose guest does not run yet. The caller closes `fd` after `sealed` has
+ * settled. Throws when the kernel cannot create the file.
  */
 export function beginSealedMemory(name: string, bytes: number, fill: (fd: number) => Promise<void>): BegunMemory {
   const fd: number = memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -39,7 +45,10 @@ export function beginSealedMemory(name: string, bytes: number, fill: (fd: number
   return { fd, sealed: write() };
 }
 
-/** The same, sealed. Throws what `fill` throws. */
+/**
+ * Like {@link beginSealedMemory}, but waits until the file is sealed and returns its descriptor, which the caller
+ * closes. Throws what `fill` throws, and when the file cannot be created or sealed.
+ */
 export async function makeSealedMemory(
   name: string,
   bytes: number,
@@ -55,7 +64,7 @@ export async function makeSealedMemory(
   }
 }
 
-/** Whether nobody can change the content of a file any more. */
+/** Whether the file's content is sealed, so that no process can change it any more. */
 export function isSealed(fd: number): boolean {
   const seals: number = fcntl(fd, F_GET_SEALS, 0);
   const wanted = SEALS.shrink | SEALS.grow | SEALS.write;
@@ -63,8 +72,9 @@ export function isSealed(fd: number): boolean {
 }
 
 /**
- * Turns huge pages off for this process and those it starts: QEMU asks for them for the code that it translates, 2 MiB at
- * a time, which costs a small machine 5 MB that it never uses (measured: 24 instead of 29 MB).
+ * Turns transparent huge pages off for this process and its children. QEMU requests huge pages (2 MiB each) for the
+ * code that it translates, which costs a small machine 5 MB that it never uses (measured: 29 MB instead of 24 MB).
+ * Throws when the kernel refuses.
  */
 export function disableHugePages(): void {
   if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) !== 0) throw new Error('huge pages cannot be turned off (prctl)');

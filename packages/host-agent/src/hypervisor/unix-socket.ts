@@ -1,15 +1,16 @@
-// Connects to a Unix socket in a directory of any length that belongs to a VM: the kernel allows 108 bytes of path and
-// follows symlinks, so the socket itself is opened, looked at, and named through /proc/self/fd.
+// Connects to a Unix socket in a VM's run directory. The socket's path may be longer than the 108 bytes that the kernel
+// accepts, and a compromised QEMU may have put a symlink there. Therefore the code opens the socket without following
+// links, checks its type, and connects through /proc/self/fd.
 import { once } from 'node:events';
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Of Linux; opens the name of a thing, not the thing. Node has no constant for it. */
+/** Linux flag: opens only a reference to the file system entry, not the socket itself. Node has no constant for it. */
 const O_PATH = 0o10000000;
 
-/** Connects to `dir/name`; rejects with the system's error, or when something else than a socket is there. */
+/** Connects to the socket `dir/name`. Rejects with the system's error, or when the entry is not a socket. */
 export async function connectUnix(dir: string, name: string): Promise<Socket> {
   const fd = openSync(join(dir, name), O_PATH | constants.O_NOFOLLOW);
   try {
@@ -22,7 +23,10 @@ export async function connectUnix(dir: string, name: string): Promise<Socket> {
   }
 }
 
-/** The same, tried again until it works, `signal` aborts or `giveUp` says that nobody will ever listen. */
+/**
+ * Like {@link connectUnix}, but retries until it succeeds, `signal` aborts, or `giveUp` returns true. Rejects with the
+ * last error.
+ */
 export async function connectUnixWhenReady(
   dir: string,
   name: string,

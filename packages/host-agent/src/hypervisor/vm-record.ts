@@ -1,4 +1,5 @@
-// What is kept of every VM for an agent that finds it again, outside its run directory, which belongs to the VM.
+// Keeps a record of each VM, with which a restarted agent finds the VM again. The records lie outside the run
+// directories, because the VM owns its run directory and could forge them there.
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
@@ -7,16 +8,16 @@ export type VmRecord = {
   vmId: string;
   uid: number | null;
   runDir: string;
-  /** 64 hex digits that open a session with the guest agent. */
+  /** Authenticates sessions with the guest agent; 64 hex digits. */
   channelToken: string;
   templateKey: string | null;
-  /** Its QEMU process; null until it was started. */
+  /** The QEMU process; null until QEMU was started. */
   process: { pid: number; startTicks: string } | null;
 };
 
 const VM_ID = /^[0-9a-f]{12}$/;
 
-/** One file a VM in a folder of ours. */
+/** Keeps one JSON file per VM in a folder that only the agent writes. */
 export class VmRecords {
   readonly #dir: string;
 
@@ -24,7 +25,7 @@ export class VmRecords {
     this.#dir = dir;
   }
 
-  /** Throws `fleet_capacity` on a full disk. */
+  /** Creates or replaces a record. Throws `fleet_capacity` on a full disk. */
   write(record: VmRecord): void {
     writeRecord(this.#path(record.vmId), record);
   }
@@ -33,14 +34,15 @@ export class VmRecords {
     rmSync(this.#path(vmId), { force: true });
   }
 
-  /** All that say something; changes nothing. Throws when one cannot be read now. */
+  /** Returns all valid records and skips the others. Throws when a record exists but cannot be read now. */
   list(): VmRecord[] {
     return readdirSync(this.#dir).flatMap((name) => this.#read(name) ?? []);
   }
 
   /**
-   * Removes what says nothing: what a crash of the host left empty or half-written, for its VM is gone with that boot,
-   * and what speaks of another VM than its name. Throws when one cannot be read now: it may be that of a VM that runs.
+   * Removes invalid records: files that a crash of the host left empty or half-written (their VMs ended with the host),
+   * and files whose content names another VM than the file name. Throws when a record cannot be read now, because it
+   * may belong to a running VM.
    */
   removeBroken(): void {
     for (const name of readdirSync(this.#dir))
