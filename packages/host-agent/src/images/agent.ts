@@ -9,7 +9,7 @@ import type { Progress } from './progress.ts';
 
 const VERSION = 1;
 
-/** Either the sources and the go executable, or a binary that somebody else built. */
+/** Either the sources with the path of the go executable, or a finished binary. */
 export type AgentSource = { sourceDir: string; goPath: string } | { binaryPath: string };
 
 export interface AgentArtifact {
@@ -17,7 +17,10 @@ export interface AgentArtifact {
   path: string;
 }
 
-/** Builds the agent, or takes the one given, into `<cacheDir>/agent/<key>/init`. */
+/**
+ * Returns `<cacheDir>/agent/<key>/init`: the agent built from its sources, or a copy of the given binary. Throws
+ * ImageError.
+ */
 export async function ensureAgent(cacheDir: string, source: AgentSource, log: Progress): Promise<AgentArtifact> {
   const parent = path.join(cacheDir, 'agent');
   if ('binaryPath' in source) {
@@ -42,15 +45,16 @@ export async function ensureAgent(cacheDir: string, source: AgentSource, log: Pr
 }
 
 /**
- * For every `go` that we run. What it keeps goes into our cache: it needs no home directory, and removing the cache
- * removes all of it. `auto`: a Go that only knows the toolchain it came with is let fetch the one go.mod names.
+ * The environment for every `go` command that we run. Go keeps its files in our cache, so it needs no home directory
+ * and disappears with the cache. GOTOOLCHAIN `auto` lets an older Go download the version that go.mod requires.
  */
 export function goEnvironment(cacheDir: string) {
   return {
     GOPATH: path.join(cacheDir, 'go'),
     GOCACHE: path.join(cacheDir, 'go', 'build'),
     GOMODCACHE: path.join(cacheDir, 'go', 'modules'),
-    // The agent's version is a hash of the sources; asking git as well would make it differ between checkouts.
+    // The agent's version is a hash of its sources. Adding git's revision would make the binary differ between
+    // checkouts.
     GOFLAGS: '-buildvcs=false -modcacherw',
     GOTOOLCHAIN: 'auto',
   };

@@ -10,21 +10,21 @@ describe('package sources', () => {
     securityMirror: 'http://mirror.example/debian-security',
   };
 
-  test('hold the release, its updates and its security updates', () => {
+  test('contain the release, its updates and its security updates', () => {
     const sources = aptSources({ ...archive, signedBy: '/usr/share/keyrings/keys.pgp' });
     assert.match(sources, /^URIs: http:\/\/mirror\.example\/debian\nSuites: trixie trixie-updates$/m);
     assert.match(sources, /^URIs: http:\/\/mirror\.example\/debian-security\nSuites: trixie-security$/m);
     assert.match(sources, /^Signed-By: \/usr\/share\/keyrings\/keys\.pgp$/m);
   });
 
-  test('carry keys inside, an empty line as a dot', () => {
+  test('contain the signing keys, with each empty line written as a dot', () => {
     const sources = aptSources({ ...archive, signedBy: '-----BEGIN-----\n\nabc\n-----END-----\n' });
     assert.match(sources, /^Signed-By:\n -----BEGIN-----\n \.\n abc\n -----END-----$/m);
   });
 });
 
 describe('mirrors of a build', () => {
-  test('are those of Debian unless the environment names one', () => {
+  test('are those of Debian unless the environment names another', () => {
     assert.equal(buildMirrors({}).mirror, 'http://deb.debian.org/debian');
     assert.deepEqual(buildMirrors({ SANDBAR_DEBIAN_MIRROR: 'https://mirror.example/debian/' }), {
       mirror: 'https://mirror.example/debian',
@@ -32,7 +32,7 @@ describe('mirrors of a build', () => {
     });
   });
 
-  test('security updates may come from elsewhere', () => {
+  test('security updates may come from another mirror', () => {
     const env = { SANDBAR_DEBIAN_MIRROR: 'http://a.example/x', SANDBAR_DEBIAN_SECURITY_MIRROR: 'http://b.example/y' };
     assert.equal(buildMirrors(env).securityMirror, 'http://b.example/y');
   });

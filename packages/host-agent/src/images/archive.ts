@@ -1,6 +1,6 @@
 /**
- * Package sources of Debian. The keys are part of the recipe and written into the sources themselves: a host that
- * runs Ubuntu, or an older Debian, does not have those of a newer suite.
+ * Writes Debian package sources for apt. The sources contain the recipe's signing keys, because a host with Ubuntu or
+ * an older Debian lacks the keys of a newer suite.
  */
 import { DEFAULT_MIRROR } from './recipe.ts';
 
@@ -9,22 +9,24 @@ export interface Archive {
   components: readonly string[];
   mirror: string;
   securityMirror: string;
-  /** ASCII-armoured public keys, or the path of a keyring. */
+  /** ASCII-armoured public keys, or the path of a keyring file. */
   signedBy: string;
 }
 
-/** Where packages are fetched from during a build: `SANDBAR_DEBIAN_MIRROR` or Debian's own network of mirrors. */
+/** Returns the mirrors for downloads during a build: `SANDBAR_DEBIAN_MIRROR`, or Debian's own network of mirrors. */
 export function buildMirrors(env: NodeJS.ProcessEnv): { mirror: string; securityMirror: string } {
   const mirror = (env.SANDBAR_DEBIAN_MIRROR ?? DEFAULT_MIRROR).replace(/\/+$/, '');
   return { mirror, securityMirror: env.SANDBAR_DEBIAN_SECURITY_MIRROR ?? securityMirrorOf(mirror) };
 }
 
-/** Mirrors keep the security updates beside the release, as `debian` and `debian-security`. */
+/**
+ * Returns the mirror of the security updates. Mirrors keep it next to the release, as `debian` and `debian-security`.
+ */
 export function securityMirrorOf(mirror: string): string {
   return mirror.endsWith('/debian') ? `${mirror}-security` : 'http://deb.debian.org/debian-security';
 }
 
-/** The deb822 sources of a suite, its updates and its security updates. */
+/** Returns the deb822 sources of a suite, its updates and its security updates. */
 export function aptSources(archive: Archive): string {
   const { suite, mirror, securityMirror } = archive;
   return [
@@ -44,7 +46,7 @@ function sourceStanza(archive: Archive, uri: string, suites: readonly string[]):
   ].join('\n');
 }
 
-/** In deb822 a continued line starts with a space, and an empty one is a dot. */
+/** In deb822, continuation lines start with a space, and an empty line is written as a dot. */
 function foldKeys(keys: string): string {
   const lines = keys.trim().split('\n');
   return lines.map((line) => `\n ${line.trim() === '' ? '.' : line}`).join('');

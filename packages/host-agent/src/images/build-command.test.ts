@@ -3,11 +3,11 @@ import { describe, test } from 'node:test';
 import { describeFailure, runBuildCommand } from './build-command.ts';
 
 describe('command', () => {
-  test('gets its input and gives its output', async () => {
+  test('reads its input and returns its output', async () => {
     assert.equal((await runBuildCommand({ command: 'cat', args: [], input: 'hello' })).toString(), 'hello');
   });
 
-  test('a tool that is missing is named with the package that has it', async () => {
+  test('the error for a missing tool names its package', async () => {
     const env = { PATH: '/nonexistent' };
     await assert.rejects(runBuildCommand({ command: 'mmdebstrap', args: [], env }), {
       name: 'ImageError',
@@ -15,12 +15,12 @@ describe('command', () => {
     });
   });
 
-  test('a failure shows the command, how it ended and what it said last', async () => {
+  test('a failure shows the command, its exit and its last output', async () => {
     const run = runBuildCommand({ command: 'sh', args: ['-c', 'echo one >&2; echo two >&2; exit 3'] });
     await assert.rejects(run, /sh -c .*\(exit code 3\):\n {2}one\n {2}two/s);
   });
 
-  test('lines are passed on as they come', async () => {
+  test('lines of standard error are passed on one by one', async () => {
     const lines: string[] = [];
     await runBuildCommand({
       command: 'sh',
@@ -31,7 +31,7 @@ describe('command', () => {
   });
 });
 
-describe('what a failure means', () => {
+describe('the cause of a failure', () => {
   const meanings: [string, RegExp][] = [
     [
       "E: Failed to fetch http://deb.debian.org/  Could not resolve 'deb.debian.org'",

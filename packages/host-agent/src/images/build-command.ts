@@ -1,6 +1,7 @@
 /**
- * Child processes of the image build. They fail for reasons that the operator can mend (no network, a full disk, a
- * missing package), so a failure is turned into one sentence that says which, with the last lines of the output.
+ * Runs the child processes of the image build. They fail for reasons that the operator can fix (no network, a full
+ * disk, a missing package), so an error message begins with one sentence about the cause and ends with the last lines
+ * of output.
  */
 import { spawn } from 'node:child_process';
 import { hasErrorCode, ImageError } from './image-error.ts';
@@ -8,7 +9,7 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 const LAST_LINES = 12;
 const KEPT_BYTES = 64 * 1024;
 
-/** Which Debian and Ubuntu package brings a tool that the build runs. */
+/** The Debian and Ubuntu package of each tool that the build runs. */
 const PACKAGE_OF_TOOL: Readonly<Record<string, string>> = {
   depmod: 'kmod',
   'dpkg-deb': 'dpkg',
@@ -24,19 +25,19 @@ export interface Command {
   args: readonly string[];
   cwd?: string;
   env?: NodeJS.ProcessEnv;
-  /** Written to the child's standard input, which is empty otherwise. */
+  /** Written to the child's standard input, which is empty by default. */
   input?: string | Buffer;
-  /** Open file descriptors that the child gets as 3, 4, ...; whoever opened them closes them. */
+  /** Open file descriptors that the child gets as 3, 4, and so on. The caller closes them. */
   descriptors?: readonly number[];
-  /** The command as a failure names it, when it is wrapped in others. */
+  /** The command line to show in errors when the real one is wrapped in other programs. */
   shownAs?: { command: string; args: readonly string[] };
-  /** Gets every line of standard error as it comes. */
+  /** Called with every complete line of standard error. */
   onLine?: (line: string) => void;
 }
 
 /**
- * Runs a command to its end and returns its standard output.
- * Throws ImageError when it cannot be started or ends with anything but 0.
+ * Runs a command to its end and returns its standard output. Throws ImageError when the command cannot be started, or
+ * exits with another code than 0.
  */
 export async function runBuildCommand(request: Command): Promise<Buffer> {
   const { command, args, input = '', descriptors = [], onLine } = request;
@@ -55,7 +56,7 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
     unfinishedLine = lines.pop() ?? '';
     for (const line of lines) onLine?.(line);
   });
-  // A child that ends before it has read everything says why by its exit code, so the broken pipe is not news.
+  // A child that exits before reading its input fails with an exit code, so the broken pipe needs no report of its own.
   child.stdin?.on('error', () => {});
   child.stdin?.end(input);
 
@@ -70,7 +71,7 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
   });
 }
 
-/** The tools of a system administrator (mkfs.ext4, depmod) are not on the PATH of every account. */
+/** Returns PATH plus the sbin folders, which contain mkfs.ext4 and depmod and are not on the PATH of every account. */
 export function searchPath(): string {
   return `${process.env.PATH ?? '/usr/bin:/bin'}:/usr/local/sbin:/usr/sbin:/sbin`;
 }
@@ -86,7 +87,7 @@ function describeMissing(command: string): string {
   return `The image build needs ${command}, which this host does not have; ${remedy}`;
 }
 
-/** One sentence for the causes that are common enough to have one, then the end of what the command said. */
+/** Returns an error message: one sentence for a well-known cause, then the command and the last lines of its output. */
 export function describeFailure(command: string, args: readonly string[], ending: string, output: string): string {
   const lines = output.trim().split('\n');
   const shownArgs = args.map((arg) => (arg.length > 80 ? `${arg.slice(0, 77)}...` : arg)).join(' ');

@@ -1,7 +1,7 @@
 /**
- * Builds all that a machine of a stack boots from: guest agent, kernel, initramfs, disk and the manifest that names
- * them. Each is cached by what went into it, so a change of the agent alone takes seconds and no change at all
- * only the time to hash the recipes.
+ * Builds everything that machines of a stack boot from: guest agent, kernel, initramfs, disk and manifest. Each part is
+ * cached by a hash of its inputs: a change of the agent alone takes seconds, and no change takes only the time to hash
+ * the recipes.
  */
 import { type AgentSource, ensureAgent } from './agent.ts';
 import { explainDiskErrors } from './image-error.ts';
@@ -14,21 +14,21 @@ import { ensureRootfs } from './rootfs.ts';
 import type { ImageManifest } from './store.ts';
 
 export interface BuildOptions {
-  /** Where everything is kept, for instance /var/cache/sandbar. Nothing in it is ever deleted but abandoned builds. */
+  /** The folder for all artifacts, for instance /var/cache/sandbar. Only abandoned builds are ever deleted from it. */
   cacheDir: string;
   agent: AgentSource;
   log: Progress;
-  /** The folder of the recipes; that of the source tree by default. */
+  /** The folder of the recipes; by default that of the source tree. */
   recipesDir?: string;
   stack?: string;
-  /** Any text: another one than last time takes the newest packages, for instance today's date. */
+  /** Any text, for instance today's date. When it differs from the last build, the newest packages are fetched. */
   refresh?: string;
   env?: NodeJS.ProcessEnv;
 }
 
 /**
- * Makes the image of a stack current in the cache and returns it. Needs root, or an account that may make user
- * namespaces. Throws ImageError with one sentence on what to do.
+ * Builds the image of a stack, makes it current in the cache and returns it. Needs root, or an account that may create
+ * user namespaces. Throws ImageError with one sentence on what to do.
  */
 export function buildImage(options: BuildOptions): Promise<PublishedImage> {
   return explainDiskErrors(options.cacheDir, () => build(options));

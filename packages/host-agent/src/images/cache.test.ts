@@ -12,16 +12,16 @@ before(async () => {
 after(() => rm(folder, { recursive: true }));
 
 describe('cache key', () => {
-  test('the order of fields does not matter, that of lists does', () => {
+  test('depends on the order of lists, not on the order of fields', () => {
     assert.equal(cacheKey({ a: 1, b: { c: 2, d: 3 } }), cacheKey({ b: { d: 3, c: 2 }, a: 1 }));
     assert.notEqual(cacheKey(['a', 'b']), cacheKey(['b', 'a']));
   });
 
-  test('inputs do not run into each other', () => {
+  test('differs when text moves from one input to the next', () => {
     assert.notEqual(cacheKey('ab', 'c'), cacheKey('a', 'bc'));
   });
 
-  test('a folder changes with a name, a content and the right to execute', async () => {
+  test("a folder's hash depends on names, contents and executable bits", async () => {
     const sources = path.join(folder, 'sources');
     await mkdir(path.join(sources, 'sub'), { recursive: true });
     await writeFile(path.join(sources, 'sub', 'a'), 'one');
@@ -36,14 +36,14 @@ describe('cache key', () => {
     assert.equal(new Set([first, second, third]).size, 3);
   });
 
-  test('a folder that does not exist is an empty one', async () => {
+  test('a missing folder has the hash of an empty folder', async () => {
     await mkdir(path.join(folder, 'empty'));
     assert.equal(await hashFolder(path.join(folder, 'none')), await hashFolder(path.join(folder, 'empty')));
   });
 });
 
 describe('artifact', () => {
-  test('is made once', async () => {
+  test('is built only once', async () => {
     const parent = path.join(folder, 'once');
     let made = 0;
     const make = async (temporary: string) => {
@@ -55,7 +55,7 @@ describe('artifact', () => {
     assert.equal(made, 1);
   });
 
-  test('of two builders at once, both get the whole one and nothing else stays', async () => {
+  test('two parallel builds both get the complete artifact and leave nothing else', async () => {
     const parent = path.join(folder, 'race');
     const results = await Promise.all(
       ['a', 'b', 'c'].map((content) =>
@@ -67,7 +67,7 @@ describe('artifact', () => {
     assert.deepEqual(await readdir(parent), ['key']);
   });
 
-  test('a build that fails leaves nothing', async () => {
+  test('a failed build leaves nothing', async () => {
     const parent = path.join(folder, 'failure');
     await assert.rejects(
       ensureArtifact(parent, 'key', () => Promise.reject(new Error('broken'))),
@@ -76,11 +76,11 @@ describe('artifact', () => {
     assert.deepEqual(await readdir(parent), []);
   });
 
-  test('what a dead builder left is removed, what a live one works on is not', async () => {
+  test('the folder of a dead builder is removed, that of a live builder is kept', async () => {
     const parent = path.join(folder, 'abandoned');
     const startTime = (await readFile('/proc/self/stat', 'latin1')).replace(/^.*\) /s, '').split(' ')[19];
     const alive = `.tmp-${process.pid}-${startTime}-00000000`;
-    // Our process id with another start time: an earlier process that had the same id.
+    // Our pid with another start time stands for an earlier process that had the same pid.
     await mkdir(path.join(parent, `.tmp-${process.pid}-1-00000000`), { recursive: true });
     await mkdir(path.join(parent, '.tmp-4194305-1-00000000'));
     await mkdir(path.join(parent, alive));
@@ -89,7 +89,7 @@ describe('artifact', () => {
   });
 });
 
-test('a link is replaced in one step and leaves nothing beside it', async () => {
+test('a link is replaced in one step and leaves no temporary file', async () => {
   const parent = path.join(folder, 'link');
   await mkdir(parent);
   await replaceLink(path.join(parent, 'current'), 'one');

@@ -1,6 +1,7 @@
 /**
- * The build cache. Every artifact lives in a folder named after a hash of all that went into it and is only ever
- * renamed into place complete, so that a build that dies, or two at once, cannot leave a half-made artifact behind.
+ * The build cache. Each artifact lives in a folder named after a hash of all its inputs. A folder is completed
+ * elsewhere and then renamed into place, so neither a crashed build nor two parallel builds leave an incomplete
+ * artifact.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, existsSync, readFileSync } from 'node:fs';
@@ -11,7 +12,10 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 
 const TEMPORARY_PREFIX = '.tmp-';
 
-/** Hashes what goes into an artifact. Keys of objects are sorted, so that the order of a JSON file does not matter. */
+/**
+ * Returns a hash of all inputs of an artifact, 24 hex digits. Object keys are sorted, so the order in a JSON file does
+ * not matter.
+ */
 export function cacheKey(...inputs: unknown[]): string {
   return createHash('sha256').update(JSON.stringify(inputs, sortKeys)).digest('hex').slice(0, 24);
 }
@@ -21,7 +25,10 @@ function sortKeys(_key: string, value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** Hash of a folder: names, contents, links and whether a file may be executed. A folder that is missing is empty. */
+/**
+ * Returns a hash of a folder's file names, contents, link targets and executable bits. A missing folder counts as
+ * empty. `isInput` selects the paths to include.
+ */
 export async function hashFolder(
   folder: string,
   isInput: (relativePath: string) => boolean = () => true,
@@ -43,7 +50,7 @@ export async function hashFolder(
   return hash.digest('hex');
 }
 
-/** SHA-256 of a file of any size, in hexadecimal. */
+/** Returns the SHA-256 of a file of any size, as hex digits. */
 export async function hashFile(file: string): Promise<string> {
   const hash = createHash('sha256');
   for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) hash.update(chunk);
@@ -52,14 +59,14 @@ export async function hashFile(file: string): Promise<string> {
 
 export interface Artifact {
   folder: string;
-  /** False when the folder was there already. */
+  /** False when the folder already existed. */
   wasBuilt: boolean;
 }
 
 /**
- * Returns the folder `parent/key`, made by `make` in a temporary folder beside it if it is not there yet, or lacks one of
- * the `required` files because somebody deleted it. Temporary folders of builders that no longer run are removed first.
- * Of two builders at once the slower one loses its work.
+ * Returns the folder `parent/key`. If it is missing, or lacks one of the `required` files because somebody deleted it,
+ * `make` fills a temporary folder, which then becomes `parent/key`. First removes temporary folders of builders that no
+ * longer run. When two processes build the same artifact, the slower one discards its result.
  */
 export async function ensureArtifact(
   parent: string,
@@ -79,7 +86,7 @@ export async function ensureArtifact(
   }
 
   return withTemporaryFolder(parent, async (temporary) => {
-    // Without root the chroot belongs to other user ids, which must be able to pass through.
+    // Without root the chroot belongs to other uids, which must be able to enter this folder.
     await chmod(temporary, 0o755);
     await make(temporary);
     await syncFiles(temporary);
@@ -89,8 +96,8 @@ export async function ensureArtifact(
 }
 
 /**
- * Runs `use` with an empty folder below `parent` that only this account may enter, and removes it. One that is left
- * behind by a process that was killed goes with the next.
+ * Calls `use` with an empty folder below `parent` that only this account may enter, then removes the folder. When this
+ * process is killed, the next call in another process removes the folder.
  */
 export async function withTemporaryFolder<T>(parent: string, use: (folder: string) => Promise<T>): Promise<T> {
   await mkdir(parent, { recursive: true });
@@ -104,7 +111,9 @@ export async function withTemporaryFolder<T>(parent: string, use: (folder: strin
   }
 }
 
-/** Points `link` at `target` (a name beside it) in one step: a reader sees the old one or the new one. */
+/**
+ * Points the symlink `link` at `target`, a name in the same folder, in one step: readers see the old or the new target.
+ */
 export async function replaceLink(link: string, target: string): Promise<void> {
   const temporary = `${link}.${randomBytes(4).toString('hex')}`;
   await symlink(target, temporary);
@@ -118,7 +127,7 @@ async function isFolder(folder: string): Promise<boolean> {
   );
 }
 
-/** What a power cut must not undo: a rename that survives while the content it published does not. */
+/** Writes all files of the folder to disk. Otherwise a power cut could preserve the rename but lose the content. */
 async function syncFiles(folder: string): Promise<void> {
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     if (!entry.isFile()) continue;
@@ -137,12 +146,15 @@ async function renameUnlessTaken(from: string, to: string): Promise<boolean> {
   }
 }
 
-/** `<pid>-<start time in clock ticks>`: a process id alone is used again by another process sooner or later. */
+/** Returns `<pid>-<start time in clock ticks>` of this process. The pid alone may later belong to another process. */
 function makerOfThisProcess(): string {
   return `${process.pid}-${startTimeOf(process.pid) ?? 0}`;
 }
 
-/** Field 22 of /proc/<pid>/stat; the name in field 2 may hold spaces and brackets, so it counts from the last one. */
+/**
+ * Returns field 22 of /proc/<pid>/stat. Counts from the last closing bracket, because field 2, the program's name, may
+ * contain spaces and brackets.
+ */
 function startTimeOf(pid: number): string | undefined {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -158,20 +170,23 @@ async function removeAbandoned(parent: string): Promise<void> {
     const [pid, startTime] = name.slice(TEMPORARY_PREFIX.length).split('-');
     if (startTimeOf(Number(pid)) === startTime) continue;
     await removeFolder(path.join(parent, name)).catch((error: unknown) => {
-      // A child of the dead builder may still write there until it notices; the next build finds it quiet.
+      // A child of the killed builder may still be writing there. The next build tries again.
       if (!(error instanceof ImageError)) throw error;
     });
   }
 }
 
-/** Never into another file system: whatever may be mounted there is not the build's to delete. */
+/**
+ * Removes a folder but never crosses into another file system, because a mount below it is not the build's to delete.
+ */
 async function removeFolder(folder: string): Promise<void> {
   const args = ['-rf', '--one-file-system', '--', folder];
   try {
     await runBuildCommand({ command: 'rm', args });
   } catch (error) {
     if (process.getuid?.() === 0) throw error;
-    // A chroot that was unpacked without root belongs to user ids that only its own user namespace may remove.
+    // Without root, an unpacked chroot belongs to uids of a user namespace, and only processes in that namespace can
+    // remove it.
     await runBuildCommand({ command: 'mmdebstrap', args: ['--unshare-helper', 'rm', ...args] });
     await runBuildCommand({ command: 'rm', args });
   }

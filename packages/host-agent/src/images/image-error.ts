@@ -1,17 +1,23 @@
 /**
- * The one error that building or reading an image throws: a sentence that says what is wrong and what to do, because
- * the person who reads it is setting up a host and has no stack trace to work with.
+ * The only error that building or reading an image throws on purpose. Its message says what is wrong and what to do,
+ * because its reader is setting up a host and cannot use a stack trace.
  */
 export class ImageError extends Error {
   override readonly name = 'ImageError';
 }
 
-/** Narrows the errors of `node:fs` and `node:child_process`, which carry a code such as ENOENT. */
+/**
+ * Whether an error carries one of the given codes, for example ENOENT. The errors of `node:fs` and `node:child_process`
+ * do.
+ */
 export function hasErrorCode(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code);
 }
 
-/** Runs what writes the cache folder; a full disk and a missing permission become an ImageError that says what to do. */
+/**
+ * Calls `run`, which writes to the cache folder. Turns a full disk or a missing permission into an ImageError with
+ * advice.
+ */
 export async function explainDiskErrors<T>(cacheDir: string, run: () => Promise<T>): Promise<T> {
   try {
     return await run();

@@ -10,7 +10,7 @@ const IMAGE: ImageExec = {
 };
 
 describe('a job in a machine of an image', () => {
-  test('has its environment, user, working directory and entrypoint', () => {
+  test("gets the image's environment, user, working directory and entrypoint", () => {
     assert.deepEqual(withImageDefaults({ argv: ['run'], timeout_sec: 1 }, IMAGE), {
       argv: ['/entry', '--flag', 'run'],
       env: { PATH: '/opt/bin', A: 'image' },
@@ -20,7 +20,7 @@ describe('a job in a machine of an image', () => {
     });
   });
 
-  test('wins with what it says itself, variable by variable', () => {
+  test("overrides the image's settings, variable by variable", () => {
     const spec = { argv: ['run'], env: { A: 'job', B: '' }, user: 'root', cwd: '/', timeout_sec: 1 };
     assert.deepEqual(withImageDefaults(spec, IMAGE), {
       ...spec,
@@ -29,12 +29,12 @@ describe('a job in a machine of an image', () => {
     });
   });
 
-  test('that is a command has no entrypoint', () => {
+  test('runs a command without the entrypoint', () => {
     const { argv, command } = withImageDefaults({ command: 'echo', timeout_sec: 1 }, IMAGE);
     assert.deepEqual([argv, command], [undefined, 'echo']);
   });
 
-  test('is left as it is where the image says nothing', () => {
+  test('stays unchanged where the image sets nothing', () => {
     const spec = { argv: ['run'], timeout_sec: 1 };
     assert.equal(withImageDefaults(spec, undefined), spec);
     const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
@@ -43,14 +43,14 @@ describe('a job in a machine of an image', () => {
 });
 
 describe('the configuration of an image', () => {
-  test('may be empty, or have null where it says nothing', () => {
+  test('may be empty or have null fields', () => {
     const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
     for (const config of [{}, { Env: null, User: '', WorkingDir: '', Entrypoint: null }]) {
       assert.deepEqual(readImageExec(config), nothing);
     }
   });
 
-  test('a value may hold "=", a name without one sets nothing, and a relative folder is one of the root', () => {
+  test('a value may contain "=", a name without it sets nothing, and a relative folder starts at the root', () => {
     const { env, cwd } = readImageExec({ Env: ['A=b=c', 'NONE', '=x', '__proto__=y'], WorkingDir: 'app' });
     assert.deepEqual(Object.entries(env), [
       ['A', 'b=c'],

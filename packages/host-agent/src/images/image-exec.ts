@@ -2,14 +2,14 @@
 import type { JobSpec } from '../guest/guest.ts';
 import { ImageError } from './image-error.ts';
 
-/** Defaults for jobs, as the image's author set them. */
+/** The image author's defaults for jobs. */
 export type ImageExec = {
   env: Record<string, string>;
-  /** A name or id, with or without a group; resolved by the guest. Null: root. */
+  /** A name or id, optionally with a group; the guest resolves it. Null: root. */
   user: string | null;
-  /** Absolute. Null: the home of the user. */
+  /** Absolute path. Null: the user's home folder. */
   cwd: string | null;
-  /** Put before the argv of a job; empty: nothing. */
+  /** Arguments placed before a job's argv; may be empty. */
   entrypoint: string[];
 };
 
@@ -35,7 +35,7 @@ export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): 
   };
 }
 
-/** Reads the `config` of an OCI image. Throws ImageError when a field is not what the specification says. */
+/** Reads the `config` object of an OCI image. Throws ImageError when a field violates the specification. */
 export function readImageExec(config: unknown): ImageExec {
   const env = readEnvironment(field(config, 'Env') ?? []);
   const user = readText(config, 'User', USER_MAX);
@@ -50,7 +50,7 @@ export function readImageExec(config: unknown): ImageExec {
   };
 }
 
-/** Whether a manifest's `exec` is one that {@link readImageExec} made. */
+/** Whether a manifest's `exec` has the form that {@link readImageExec} returns. */
 export function isImageExec(value: unknown): boolean {
   const env = field(value, 'env');
   const isText = (name: string) => field(value, name) === null || typeof field(value, name) === 'string';

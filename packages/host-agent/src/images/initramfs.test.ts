@@ -12,7 +12,7 @@ describe('initramfs archive', () => {
     { kind: 'file', path: 'empty', mode: 0o644, content: Buffer.alloc(0) },
   ]);
 
-  test('cpio reads back what was written', () => {
+  test('cpio lists the entries that were written', () => {
     const listing = spawnSync('cpio', ['-tv', '--numeric-uid-gid'], { input: archive, encoding: 'utf8' });
     const lines = listing.stdout
       .trim()
@@ -25,7 +25,7 @@ describe('initramfs archive', () => {
     assert.equal(lines.length, 4);
   });
 
-  test('content comes back whole', () => {
+  test('cpio extracts the unchanged content', () => {
     const content = spawnSync('cpio', ['-i', '--to-stdout', '--quiet', 'init'], { input: archive });
     assert.equal(content.stdout.toString(), '#!odd');
   });
@@ -36,12 +36,12 @@ describe('module signature', () => {
   const head = Buffer.alloc(12);
   head.writeUInt32BE(5, 8);
 
-  test('is cut off', () => {
+  test('is removed', () => {
     const signed = Buffer.concat([Buffer.from('module'), Buffer.from('12345'), head, mark]);
     assert.equal(withoutSignature(signed).toString(), 'module');
   });
 
-  test('a module without one stays as it is', () => {
+  test('a module without a signature stays unchanged', () => {
     assert.equal(withoutSignature(Buffer.from('module')).toString(), 'module');
     assert.equal(withoutSignature(mark).length, mark.length);
   });

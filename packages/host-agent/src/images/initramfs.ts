@@ -1,6 +1,7 @@
 /**
- * The initramfs: the guest agent as /init and the modules it needs to find the disk and the host. Nothing is
- * compressed, neither the archive nor the modules: unpacking would cost the guest more than reading costs the host.
+ * Builds the initramfs: the guest agent as /init, and the kernel modules that it needs to find the disk and the host.
+ * Neither the archive nor the modules are compressed, because unpacking would cost the guest more time than reading
+ * costs the host.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -16,7 +17,7 @@ import type { Progress } from './progress.ts';
 
 const VERSION = 2;
 
-/** Mount points of the agent; `root-fs` is where it mounts the disk before it moves there. */
+/** Mount points of the guest agent. It mounts the disk at `root-fs` and then makes that its root. */
 const FOLDERS = ['dev', 'proc', 'sys', 'root-fs'];
 
 export interface InitramfsArtifact {
@@ -25,7 +26,10 @@ export interface InitramfsArtifact {
   sha256: string;
 }
 
-/** Builds `<cacheDir>/initramfs/<key>/initramfs.cpio`. Throws ImageError when the kernel lacks one of the modules. */
+/**
+ * Returns `<cacheDir>/initramfs/<key>/initramfs.cpio`, and builds it when it is missing. Throws ImageError when the
+ * kernel lacks one of the modules.
+ */
 export async function ensureInitramfs(
   cacheDir: string,
   agent: AgentArtifact,
@@ -65,7 +69,7 @@ async function initramfsEntries(
   const list = modules.map((module) => `/${module.path}\n`).join('');
   return [
     ...[...FOLDERS, 'modules'].map((name): CpioEntry => ({ kind: 'folder', path: name, mode: 0o755 })),
-    // The kernel opens it as the standard input and output of /init before anything can have mounted devtmpfs.
+    // The kernel opens this device as standard input and output of /init, before anything could have mounted devtmpfs.
     { kind: 'character device', path: 'dev/console', mode: 0o600, major: 5, minor: 1 },
     { kind: 'file', path: 'init', mode: 0o755, content: await readFile(agent.path) },
     { kind: 'file', path: 'modules.list', mode: 0o644, content: Buffer.from(list) },
@@ -107,9 +111,10 @@ const SIGNATURE_MARK = '~Module signature appended~\n';
 const SIGNATURE_HEAD = 12;
 
 /**
- * Cuts off the signature at the end of a module (struct module_signature of the kernel: the last 4 bytes before the
- * mark are its length). Checking one takes 17 ms of emulated RSA, 170 ms for all, and proves nothing here: whoever
- * could change the initramfs could change the kernel beside it. The price is the taint flag E in the guest.
+ * Returns the module without the signature at its end (struct module_signature of the kernel: the last 4 bytes before
+ * the mark are the signature's length). Verifying one signature takes 17 ms under emulation, all of them 170 ms. It
+ * proves nothing here, because whoever could change the initramfs could also change the kernel next to it. As a side
+ * effect the guest's kernel has the taint flag E.
  */
 export function withoutSignature(module: Buffer): Buffer {
   const markAt = module.length - SIGNATURE_MARK.length;

@@ -1,6 +1,6 @@
 /**
- * The kernel: Debian's, unchanged, taken out of its package. apt fetches it (through mmdebstrap, with an empty
- * chroot), so that the archive's signature is checked against the recipe's keys whatever the host itself runs.
+ * Fetches Debian's kernel, unchanged. apt downloads the package (run by mmdebstrap with an empty chroot), so its
+ * signature is checked against the recipe's keys, whatever distribution the host runs.
  */
 import { existsSync } from 'node:fs';
 import { open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -15,7 +15,7 @@ import { extractVmlinux } from './vmlinux.ts';
 
 const VERSION = 1;
 
-/** Writes the package that the kernel's meta package depends on to descriptor 3. */
+/** Shell script that finds the package behind the kernel's meta package and writes it to descriptor 3. */
 const DOWNLOAD_HOOK = `set -eu
 export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"
 cd "$1"
@@ -30,7 +30,7 @@ export interface KernelArtifact {
   path: string;
   version: string;
   sha256: string;
-  /** Holds `lib/modules/<version>` with the indexes of depmod. */
+  /** Contains `lib/modules/<version>` with the indexes that depmod wrote. */
   modulesRoot: string;
 }
 
@@ -40,7 +40,10 @@ interface KernelFacts {
   sha256: string;
 }
 
-/** Fetches and unpacks the newest kernel of the recipe's suite into `<cacheDir>/kernel/<key>/`. */
+/**
+ * Returns the kernel in `<cacheDir>/kernel/<key>/`. When it is missing, downloads and unpacks the newest one of the
+ * recipe's suite. A new value of `refresh` forces that. Throws ImageError.
+ */
 export async function ensureKernel(
   cacheDir: string,
   recipe: KernelRecipe,
@@ -65,7 +68,7 @@ export async function ensureKernel(
   return readKernel(folder);
 }
 
-/** The kernel that {@link ensureKernel} left in a folder. Throws ImageError when it is not there any more. */
+/** Returns the kernel that {@link ensureKernel} left in a folder. Throws ImageError when the file is missing. */
 export async function readKernel(folder: string): Promise<KernelArtifact> {
   const text = await readFile(path.join(folder, 'kernel.json'), 'utf8').catch(() => '{"file":"kernel.json"}');
   const facts: KernelFacts = JSON.parse(text);

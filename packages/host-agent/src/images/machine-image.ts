@@ -1,4 +1,4 @@
-// Picks the files of an image for a machine, with the errors a caller of the API should see.
+// Finds the image files for a new machine, with the errors that an API caller should see.
 import { readlinkSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -7,11 +7,11 @@ import type { MachineImage } from '../machines/record.ts';
 import { ImageError } from './image-error.ts';
 import { imagesFolder, type LoadedImage, listImages, loadImage } from './store.ts';
 
-/** Builds that were read and checked, by the link that named them; a build never changes. */
+/** Builds that were already read and checked, by the path of their `current` link. A build never changes. */
 type Checked = { target: string; image: MachineImage; manifestPath: string; rootfsBytes: number };
 const checked = new Map<string, Checked>();
 
-/** The current build of a stack. Throws `host_unavailable` when it is missing or damaged on this host. */
+/** Returns the current build of a stack. Throws `host_unavailable` when it is missing or damaged on this host. */
 export async function findMachineImage(cacheDir: string, stack: string): Promise<MachineImage> {
   const link = join(imagesFolder(cacheDir), stack, 'current');
   const known = checked.get(link);
@@ -39,14 +39,17 @@ function targetOf(link: string): string | undefined {
   }
 }
 
-/** Whether somebody deleted or cut one of the files since. */
+/** Whether all files still exist and the disk has its full size; somebody may have deleted or truncated them. */
 function isThere({ image, manifestPath, rootfsBytes }: Checked): boolean {
   const size = (path: string) => statSync(path, { throwIfNoEntry: false })?.size;
   const others = [manifestPath, image.kernelPath, image.initramfsPath];
   return size(image.rootfsPath) === rootfsBytes && others.every((path) => size(path) !== undefined);
 }
 
-/** The images of this host in their public shape; one that cannot be used is told and left out. */
+/**
+ * Returns the images of this host in the form of the public API. Calls `onDamaged` for an unusable image and leaves it
+ * out.
+ */
 export async function describeImages(
   cacheDir: string,
   onDamaged: (error: ImageError, stack: string) => void,

@@ -1,24 +1,28 @@
 /**
- * Runs mmdebstrap so that it cannot outlive the build or leave anything mounted. As root it mounts /proc, /sys and
- * /dev of the host into the chroot; a build that was killed would leave those behind, for the next one to delete into.
+ * Runs mmdebstrap so that it cannot outlive the build or leave mounts behind. As root, mmdebstrap mounts the host's
+ * /proc, /sys and /dev into the chroot. A killed build would leave these mounts, and the clean-up of the next build
+ * would delete into them.
  */
 import { aptSources, buildMirrors } from './archive.ts';
 import { runBuildCommand } from './build-command.ts';
 
 export interface Bootstrap {
   recipe: { suite: string; components: readonly string[]; signingKeys: string };
-  /** Options of mmdebstrap but for suite, target and mirror. */
+  /** Options of mmdebstrap other than suite, target and mirror. */
   options: readonly string[];
-  /** A shell command that runs last, with the chroot as $1. */
+  /** A shell command that runs last, with the path of the chroot as $1. */
   customizeHook: string;
-  /** Open files that the hook finds as 3, 4, ...: it may run as another user, who cannot reach them by path. */
+  /**
+   * Open files that the hook gets as descriptors 3, 4, and so on. The hook may run as another user, who cannot open
+   * them by path.
+   */
   descriptors: readonly number[];
   temporaryFolder: string;
   env: NodeJS.ProcessEnv;
   onLine?: (line: string) => void;
 }
 
-/** Makes a chroot, runs the hook on it and throws the chroot away. Throws ImageError. */
+/** Makes a chroot, runs the hook in it and deletes the chroot. Throws ImageError. */
 export async function bootstrap(request: Bootstrap): Promise<void> {
   const { recipe, env, onLine } = request;
   const [command = '', ...prefix] = process.getuid?.() === 0 ? AS_ROOT : AS_USER;
@@ -27,7 +31,7 @@ export async function bootstrap(request: Bootstrap): Promise<void> {
     args: [
       ...prefix,
       ...['mmdebstrap', '--format=null', ...request.options, `--customize-hook=${request.customizeHook}`],
-      // The chroot is thrown away, so there is nothing to clean up in it; names of packages come from its sources.
+      // The chroot is deleted anyway, so mmdebstrap need not clean it up. The package sources come from standard input.
       ...['--skip=cleanup/apt', recipe.suite, '/dev/null', '-'],
     ],
     env: { ...env, TMPDIR: request.temporaryFolder },
@@ -37,10 +41,13 @@ export async function bootstrap(request: Bootstrap): Promise<void> {
   });
 }
 
-/** Killed with the build, even by SIGKILL; what mmdebstrap started without root notices at its next line of output. */
+/**
+ * Kills the command when this process ends, even by SIGKILL. Without root, processes that mmdebstrap started end at
+ * their next line of output.
+ */
 const AS_USER = ['setpriv', '--pdeathsig', 'KILL'];
 
-/** Mounts and processes of its own: both are gone when the first process of the namespaces is. */
+/** A mount namespace and a pid namespace of its own. Mounts and processes vanish with the namespace's first process. */
 const AS_ROOT = [
   ...AS_USER,
   ...['unshare', '--mount', '--propagation', 'private', '--pid', '--fork', '--kill-child', '--mount-proc'],

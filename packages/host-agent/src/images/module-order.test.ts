@@ -21,7 +21,7 @@ const index = parseModuleIndex({
 });
 
 describe('module order', () => {
-  test('a module comes after all that it needs, and none comes twice', () => {
+  test('a module comes after everything it needs, and only once', () => {
     assert.deepEqual(orderModules(index, ['sd_mod', 'scsi_mod']).map(moduleName), [
       'scsi_common',
       'scsi_mod',
@@ -37,19 +37,19 @@ describe('module order', () => {
     assert.deepEqual(orderModules(index, ['virtio_rng', 'mbcache']).map(moduleName), ['virtio_rng', 'mbcache']);
   });
 
-  test('what the kernel has compiled in needs no file', () => {
+  test('a module compiled into the kernel needs no file', () => {
     assert.deepEqual(orderModules(index, ['virtio_console']), []);
   });
 
-  test('dashes and underscores are the same', () => {
+  test('dashes and underscores in names are equal', () => {
     assert.deepEqual(orderModules(index, ['virtio-rng']), ['kernel/drivers/char/virtio-rng.ko.xz']);
   });
 
-  test('a soft dependency that does not exist, or that leads back, is passed over', () => {
+  test('a soft dependency that is missing or circular is skipped', () => {
     assert.deepEqual(orderModules(index, ['a']).map(moduleName), ['b', 'a']);
   });
 
-  test('a root that exists nowhere is an error', () => {
+  test('a root module that does not exist is an error', () => {
     assert.throws(() => orderModules(index, ['virtio_gone']), /no module virtio_gone/);
   });
 });

@@ -1,22 +1,22 @@
 /**
- * Which module files a boot needs, and in which order, from the indexes that depmod writes: the guest agent is the
- * only program in the initramfs, so it must be able to load a plain list from top to bottom.
+ * Determines which module files a boot needs and in which order, from the indexes that depmod writes. The guest agent
+ * is the only program in the initramfs, so the result is a plain list to load from top to bottom.
  */
 
 export interface ModuleIndex {
-  /** Module name to its file, relative to the folder of the kernel version. */
+  /** Module name to file, relative to the folder of the kernel version. */
   files: ReadonlyMap<string, string>;
-  /** Module name to the names it needs, deepest last (the order of modules.dep). */
+  /** Module name to the names of the modules it needs, in the order of modules.dep: deepest dependency last. */
   needs: ReadonlyMap<string, readonly string[]>;
-  /** Names compiled into the kernel. */
+  /** Names of modules compiled into the kernel. */
   builtin: ReadonlySet<string>;
-  /** Names to load before a module where they exist; they may be aliases such as `crypto-crc32c`. */
+  /** Module name to names that are loaded before it if they exist. They may be aliases such as `crypto-crc32c`. */
   softNeeds: ReadonlyMap<string, readonly string[]>;
-  /** Plain aliases (no wildcards) to the modules that have them. */
+  /** Aliases without wildcards, to the modules that provide them. */
   aliases: ReadonlyMap<string, readonly string[]>;
 }
 
-/** The kernel takes `-` and `_` in a module's name for the same. */
+/** Returns the name of a module with `_` for `-`, because the kernel treats both as equal. */
 export function moduleName(fileOrName: string): string {
   const base = fileOrName.slice(fileOrName.lastIndexOf('/') + 1);
   return base.replace(/\.ko(\.\w+)?$/, '').replaceAll('-', '_');
@@ -46,8 +46,8 @@ export function parseModuleIndex(text: { dep: string; builtin: string; softdep: 
 }
 
 /**
- * The files to load for `roots`, every one after those it needs. Names in the kernel itself are left out.
- * Throws when a root exists neither as a file nor in the kernel: the boot would fail in a less obvious way.
+ * Returns the files to load for the modules `roots`, each after the files it needs. Modules compiled into the kernel
+ * are left out. Throws when a root module does not exist, because the boot would fail in a less obvious way.
  */
 export function orderModules(index: ModuleIndex, roots: readonly string[]): string[] {
   const ordered = new Set<string>();
@@ -89,7 +89,7 @@ function words(text: string): string[] {
   return text.split(/\s+/).filter((word) => word !== '');
 }
 
-/** In `pre: a b post: c`, the words after one label up to the next. */
+/** Returns the words between `label` and the next label. Example: `pre: a b post: c`. */
 function wordsAfter(label: string, all: readonly string[]): string[] {
   const start = all.indexOf(label);
   if (start === -1) return [];

@@ -1,8 +1,7 @@
 /**
- * Writes a cpio archive of the "newc" format, which the kernel unpacks as its initramfs. Written here and not by the
- * cpio tool because the archive holds /dev/console: the tool would need root to make that node first, and would take
- * owners and times from the file system, so that no two builds were the same.
- * Format: Documentation/driver-api/early-userspace/buffer-format.rst of the Linux kernel.
+ * Writes a cpio archive in "newc" format, which the kernel unpacks as its initramfs. The cpio tool does not suit: it
+ * would need root to create /dev/console first, and it would copy owners and times from the file system, so two builds
+ * would differ. Format: Documentation/driver-api/early-userspace/buffer-format.rst of the Linux kernel.
  */
 
 export type CpioEntry =
@@ -12,7 +11,7 @@ export type CpioEntry =
 
 const TYPE_BITS = { folder: 0o040000, file: 0o100000, 'character device': 0o020000 } as const;
 
-/** An archive of the entries in the order given (a folder comes before what is in it), all owned by root. */
+/** Returns an archive with the entries in the given order, all owned by root. A folder must come before its content. */
 export function writeNewc(entries: readonly CpioEntry[]): Buffer {
   const parts = entries.map((entry, index) => entryBytes(entry, index + 1));
   return Buffer.concat([...parts, record({ inode: 0, mode: 0, links: 1, path: 'TRAILER!!!' }, Buffer.alloc(0), 0, 0)]);

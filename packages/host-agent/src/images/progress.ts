@@ -1,2 +1,2 @@
-/** Told what the build does, a line at a time, because the first one downloads for a minute. */
+/** Called with one line per step of a build, because the first build downloads for about a minute. */
 export type Progress = (line: string) => void;

@@ -26,7 +26,7 @@ const nameless = async () => {
 };
 
 describe('a published image', () => {
-  test('is current, with absolute paths when it is read, and the same once more is no other build', async () => {
+  test('becomes current and is read with absolute paths; publishing it again makes no new build', async () => {
     const base = await nameless();
     const exec = { env: { A: 'b' }, user: null, cwd: '/srv', entrypoint: [] };
     const { image } = await publishImage(cacheDir, { ...base, stack: 'other', default: false, exec }, quiet);
@@ -37,7 +37,7 @@ describe('a published image', () => {
     assert.deepEqual((await findMachineImage(cacheDir, 'other')).exec, exec);
   });
 
-  test('is told by a running agent at once, without its timer', { timeout: 30_000 }, async (t) => {
+  test('is noticed by a running agent at once, without its timer', { timeout: 30_000 }, async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const base = await nameless();
     const warnings: unknown[] = [];
@@ -72,7 +72,7 @@ describe('a new guest agent', () => {
     return { key: await hashFile(file), path: file };
   };
 
-  test('reaches every stack, whose disks stay what they are, and one that is damaged is left', async () => {
+  test('replaces the old one in every stack, keeps all disks and skips a damaged stack', async () => {
     const base = await nameless();
     await publishImage(cacheDir, { ...base, stack: 'other', default: false }, quiet);
     await mkdir(path.join(cacheDir, 'images', 'broken', 'k'), { recursive: true });

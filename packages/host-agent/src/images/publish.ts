@@ -1,5 +1,5 @@
-// Makes an image current under the name of its stack, and keeps the stacks that are there at the guest agent of this
-// checkout: the host agent speaks with the one that belongs to it.
+// Makes an image the current one of its stack, and gives all other stacks the guest agent of this checkout, because the
+// host agent only works with the guest agent of its own version.
 import { readlink, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { AgentArtifact } from './agent.ts';
@@ -11,18 +11,18 @@ import { type ImageManifest, imagesFolder, type LoadedImage, listStacks, loadBui
 
 const VERSION = 2;
 
-/** With absolute paths. */
+/** Describes the image to publish. All paths are absolute. */
 export type NewImage = Omit<ImageManifest, 'architecture' | 'created_at'>;
 
 export interface PublishedImage {
   image: LoadedImage;
-  /** False when everything was there. */
+  /** False when everything existed already. */
   wasBuilt: boolean;
 }
 
 /**
- * Writes the manifest into a folder named after all that is in it, then points `current` there, in one step: until then
- * the stack is what it was. `wasBuilt` says whether its disk is new.
+ * Writes the manifest into a folder named after a hash of its content, then switches the stack's `current` link to that
+ * folder in one step. Until the switch the stack stays unchanged. `wasBuilt`: whether the caller built a new disk.
  */
 export async function publishImage(
   cacheDir: string,
@@ -54,15 +54,19 @@ export async function publishImage(
   return { image: await loadBuild(made.folder), wasBuilt: wasBuilt || made.wasBuilt };
 }
 
-/** What a host agent watches (watch.ts): the link itself is a folder deeper. */
+/**
+ * Changes the folder's time, which notifies the host agent that watches it (watch.ts). The changed link is one folder
+ * deeper and does not trigger that watch.
+ */
 async function touchFolder(folder: string): Promise<void> {
   const now = new Date();
   await utimes(folder, now, now);
 }
 
 /**
- * Gives every other stack this agent, with the kernel whose modules are on its disk; takes milliseconds when nothing
- * changed. A stack that is damaged is left as it is, and said: it keeps no service from its start.
+ * Gives every stack of the cache the guest agent `agent`, in an initramfs with the modules of the stack's own kernel.
+ * Takes milliseconds when nothing changed. A damaged stack is logged and left unchanged, so it does not prevent the
+ * start of the service.
  */
 export async function renewAgent(
   cacheDir: string,

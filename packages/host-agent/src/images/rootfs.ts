@@ -1,6 +1,7 @@
 /**
- * The disk of an image: mmdebstrap makes the chroot and its last hook turns that into a file system, in the same user
- * namespace, so that every owner is right with and without root, and nothing is ever mounted from a loop device.
+ * Builds the disk of an image. mmdebstrap makes the chroot, and its last hook turns the chroot into a file system
+ * within the same user namespace. So all file owners are right with and without root, and nothing is mounted from a
+ * loop device.
  */
 import { copyFile, cp, mkdir, open, readFile, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,13 +16,19 @@ import type { ImageRecipe } from './recipe.ts';
 
 const VERSION = 3;
 const FINISH_SCRIPT = path.join(import.meta.dirname, 'finish-rootfs.sh');
-/** Where Debian 13 keeps its own keys; the package sources of the finished image refer to them. */
+/** Where Debian 13 keeps its own keys. The package sources of the finished image refer to this file. */
 const IMAGE_KEYRING = '/usr/share/keyrings/debian-archive-keyring.pgp';
 
-/** The packages, the chroot and the disk of a build together take 0.7 GB; a recipe may well hold more. */
+/**
+ * Space that a build needs. The packages, chroot and disk of our recipes take 0.7 GB together; other recipes may take
+ * more.
+ */
 const NEEDED_BYTES = 1.5 * 2 ** 30;
 
-/** What nobody reads in a sandbox; licences stay. dpkg keeps to this for packages that users install too. */
+/**
+ * Excludes documentation that nobody reads in a sandbox, but keeps licences. dpkg applies this also to packages that
+ * users install.
+ */
 const DPKG_OPTIONS = [
   ...['doc', 'man', 'info', 'locale', 'lintian', 'linda', 'groff'].map((name) => `path-exclude=/usr/share/${name}/*`),
   'path-include=/usr/share/doc/*/copyright',
@@ -31,15 +38,18 @@ const DPKG_OPTIONS = [
 export interface RootfsArtifact {
   key: string;
   path: string;
-  /** Apparent size; the file is sparse. */
+  /** Apparent size in bytes; the file is sparse. */
   bytes: number;
   sha256: string;
 }
 
-/** The lines of mmdebstrap that say how far it is. */
+/** Matches the lines of mmdebstrap's output that report progress. */
 const STEP = /^I: (running apt-get update|downloading|extracting|installing)/;
 
-/** Builds `<cacheDir>/rootfs/<key>/rootfs.img`, a raw ext4 file system of the recipe's size. */
+/**
+ * Returns `<cacheDir>/rootfs/<key>/rootfs.img`, and builds it when it is missing: a raw ext4 file system of the
+ * recipe's size. Throws ImageError.
+ */
 export async function ensureRootfs(
   cacheDir: string,
   recipe: ImageRecipe,
@@ -76,7 +86,10 @@ export async function ensureRootfs(
   };
 }
 
-/** Never built again by itself: packages move on, and a new disk of the same name would not fit machines of the old one. */
+/**
+ * Returns the size of a disk in bytes. Throws ImageError when the file is missing. A missing disk is never rebuilt
+ * automatically: packages change, and a new disk under the old name would not fit the overlays of existing machines.
+ */
 async function sizeOfDisk(disk: string): Promise<number> {
   return stat(disk).then(
     ({ size }) => size,
@@ -93,7 +106,9 @@ function isContent(name: string): boolean {
   return name === 'customize.sh' || name.startsWith('files/');
 }
 
-/** Says so before a minute of work is lost to it. */
+/**
+ * Throws ImageError when the file system of `folder` has less free space than `bytes`, before a build wastes a minute.
+ */
 export async function requireSpace(folder: string, bytes = NEEDED_BYTES): Promise<void> {
   const { bavail, bsize } = await statfs(folder);
   if (bavail * bsize >= bytes) return;
@@ -104,7 +119,10 @@ export async function requireSpace(folder: string, bytes = NEEDED_BYTES): Promis
   );
 }
 
-/** One archive of all that goes over the chroot: modules, package sources, the recipe's files and the scripts. */
+/**
+ * Packs everything that is added to the chroot into one tar archive: modules, package sources, the recipe's files,
+ * scripts.
+ */
 async function packStage(
   temporary: string,
   recipe: ImageRecipe,
@@ -128,14 +146,17 @@ async function packStage(
   await copyIfPresent(path.join(recipe.folder, 'customize.sh'), path.join(scripts, 'customize.sh'));
 
   const archive = path.join(temporary, 'stage.tar');
-  // Modes and owners come from whoever checked the recipe out, so they are set to what an image has.
+  // Modes and owners in the recipe's folder depend on who checked it out, so tar sets fixed ones.
   const owners = ['--owner=0', '--group=0', '--numeric-owner', '--mode=u=rwX,go=rX'];
   await runBuildCommand({ command: 'tar', args: [...owners, '--sort=name', '-cf', archive, '-C', stage, '.'] });
   await rm(stage, { recursive: true });
   return archive;
 }
 
-/** Writes `<target>/lib/modules/<version>` with its indexes. */
+/**
+ * Copies the kernel's modules to `<target>/lib/modules/<version>`, without the excluded folders, and writes the
+ * indexes.
+ */
 export async function copyModules(kernel: KernelArtifact, excluded: readonly string[], target: string): Promise<void> {
   const folder = path.join('lib', 'modules', kernel.version);
   const excludedFolders = excluded.map((name) => path.join(kernel.modulesRoot, folder, 'kernel', name));
@@ -152,7 +173,7 @@ async function copyIfPresent(from: string, to: string): Promise<void> {
   });
 }
 
-/** Descriptor 3 of the hook is the disk, 4 the stage. */
+/** Makes the disk. The hook gets the disk as descriptor 3 and the archive of additional files as descriptor 4. */
 async function makeDisk(
   recipe: ImageRecipe,
   key: string,
@@ -166,13 +187,13 @@ async function makeDisk(
   const diskFile = await open(disk, 'r+');
   const stageFile = await open(stage, 'r');
   try {
-    // A process may reopen a descriptor by path only with the permissions of the file.
+    // Opening a descriptor again through /proc needs the file's permissions, and the hook may run as another user.
     await diskFile.chmod(0o666);
     await bootstrap({
       recipe,
       options: [
         ...['--variant=minbase', `--include=${recipe.packages.join(',')}`],
-        // A chroot that a power cut destroys is built again, so nothing in it needs to be synced file by file.
+        // After a power cut the chroot is built again, so dpkg need not sync each file.
         '--dpkgopt=force-unsafe-io',
         ...DPKG_OPTIONS.map((option) => `--dpkgopt=${option}`),
       ],
@@ -191,7 +212,7 @@ async function makeDisk(
   }
 }
 
-/** The same inputs give the same file system, its identifiers included. */
+/** Returns a UUID derived from the key, so that equal inputs give an identical file system. */
 export function uuidFrom(key: string): string {
   const hex = cacheKey('uuid', key) + cacheKey('uuid again', key);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

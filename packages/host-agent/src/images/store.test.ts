@@ -20,7 +20,7 @@ const MANIFEST: ImageManifest = {
 };
 
 describe('manifest', () => {
-  test('a whole one is taken as it is', () => {
+  test('a complete manifest is accepted', () => {
     assert.deepEqual(parseManifest(JSON.stringify(MANIFEST), 'manifest.json'), MANIFEST);
   });
 
@@ -40,7 +40,7 @@ describe('manifest', () => {
     });
   }
 
-  test('half a file is an error', () => {
+  test('a truncated manifest is an error', () => {
     assert.throws(() => parseManifest('{"stack":', 'm.json'), { name: 'ImageError', message: /m\.json .*not JSON/ });
   });
 });
@@ -80,7 +80,7 @@ describe('store', () => {
     assert.deepEqual(await listImages(path.join(cacheDir, 'nowhere'), neverDamaged), []);
   });
 
-  test('a manifest, a kernel or a disk that is gone is named', async () => {
+  test('the error for a missing manifest, kernel or disk names it', async () => {
     await rm(path.join(cacheDir, 'kernel', 'vmlinux'));
     await assert.rejects(loadImage(cacheDir, 'base'), /lacks .*kernel\/vmlinux/);
     await rm(path.join(cacheDir, 'images', 'base', 'key1', 'manifest.json'));
@@ -90,7 +90,7 @@ describe('store', () => {
     );
   });
 
-  test('a damaged stack keeps nobody from the others, nor does one whose first build is under way', async () => {
+  test('the other stacks are listed next to a damaged one and one in its first build', async () => {
     await cp(path.join(cacheDir, 'images', 'base'), path.join(cacheDir, 'images', 'python'), {
       recursive: true,
       verbatimSymlinks: true,
@@ -102,7 +102,7 @@ describe('store', () => {
     assert.deepEqual([images.map(({ key }) => key), damaged], [['key1'], ['base']]);
   });
 
-  test('a disk that was cut short is an error', async () => {
+  test('a truncated disk is an error', async () => {
     await truncate(path.join(cacheDir, 'rootfs.img'), 1000);
     await assert.rejects(loadImage(cacheDir, 'base'), /has 1000 bytes instead of 4096/);
   });

@@ -1,17 +1,17 @@
 /**
- * Reads the images that the build left in the cache. The host agent trusts nothing here that it has not checked: an
- * image that is missing or damaged must be said in a sentence at start, not by a machine that does not boot.
+ * Reads images from the build cache. The host agent checks everything it reads, so that a missing or damaged image
+ * produces a clear message at start instead of a machine that does not boot.
  */
 import { readdir, readFile, readlink, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from './image-error.ts';
 import { type ImageExec, isImageExec } from './image-exec.ts';
 
-/** What `manifest.json` holds; paths are relative to the folder it is in. */
+/** The content of `manifest.json`. Paths are relative to the folder of this file. */
 export interface ImageManifest {
   stack: string;
   description: string;
-  /** `sha256:<hex>` of the disk's content, or of the manifest or index that an imported image is from. */
+  /** `sha256:<hex>` of the disk's content. For an imported image: of the OCI manifest or index that it came from. */
   digest: string;
   architecture: 'x86_64';
   min_rootfs_gb: number;
@@ -21,15 +21,15 @@ export interface ImageManifest {
   kernel: { path: string; version: string; sha256: string };
   initramfs: { path: string; sha256: string };
   rootfs: { path: string; bytes: number; format: 'raw' };
-  /** What an imported image says of jobs. */
+  /** Defaults for jobs, set by an imported image. */
   exec?: ImageExec;
-  /** Where an imported image is from, as it was given. */
+  /** The reference from which the image was imported, as the user wrote it. */
   source?: { reference: string };
 }
 
-/** A manifest with absolute paths, from a build that stays where it is for as long as the cache does. */
+/** A manifest with absolute paths. The build's folder exists as long as the cache does. */
 export interface LoadedImage extends ImageManifest {
-  /** Names this build among all of its stack. */
+  /** Identifies this build among all builds of its stack. */
   key: string;
   manifestPath: string;
 }
@@ -40,7 +40,7 @@ export function imagesFolder(cacheDir: string): string {
   return path.join(cacheDir, 'images');
 }
 
-/** The current build of a stack. Throws ImageError when there is none, or one of its files is missing or damaged. */
+/** Returns the current build of a stack. Throws ImageError when there is none, or when a file is missing or damaged. */
 export async function loadImage(cacheDir: string, stack: string): Promise<LoadedImage> {
   const folder = path.join(imagesFolder(cacheDir), stack);
   const key = await readlink(path.join(folder, 'current')).catch((error: unknown) => {
@@ -50,7 +50,10 @@ export async function loadImage(cacheDir: string, stack: string): Promise<Loaded
   return loadBuild(path.join(folder, key));
 }
 
-/** One build of a stack by its folder, current or not: older ones are still the backing files of machines. */
+/**
+ * Returns one build of a stack by its folder. Older builds are read too, because existing machines still use their
+ * disks. Throws ImageError when a file is missing or damaged.
+ */
 export async function loadBuild(folder: string): Promise<LoadedImage> {
   const manifestPath = path.join(folder, 'manifest.json');
   const text = await readFile(manifestPath, 'utf8').catch((error: unknown) => {
@@ -74,7 +77,10 @@ export async function loadBuild(folder: string): Promise<LoadedImage> {
   return image;
 }
 
-/** The names of the stacks that have a current build, in order; one that is being built for the first time has none. */
+/**
+ * Returns the sorted names of all stacks that have a current build. A stack whose first build is still running has
+ * none.
+ */
 export async function listStacks(cacheDir: string): Promise<string[]> {
   const entries = await readdir(imagesFolder(cacheDir), { withFileTypes: true }).catch((error: unknown) => {
     if (hasErrorCode(error, 'ENOENT')) return [];
@@ -88,8 +94,8 @@ export async function listStacks(cacheDir: string): Promise<string[]> {
 }
 
 /**
- * The current builds of all stacks, in the order of their names. One that cannot be used is told to `onDamaged` and left
- * out: it must not keep a host from the others.
+ * Returns the current builds of all stacks, sorted by name. Calls `onDamaged` for an unusable build and leaves it out,
+ * so the other images stay usable.
  */
 export async function listImages(
   cacheDir: string,
@@ -107,7 +113,7 @@ export async function listImages(
   return found.filter((image) => image !== undefined);
 }
 
-/** Checks a manifest field by field; `file` is only named in the ImageError. */
+/** Parses a manifest and checks every field. Throws ImageError, which mentions the path `file`. */
 export function parseManifest(text: string, file: string): ImageManifest {
   const wrong = (what: string) => new ImageError(`The image manifest ${file} is damaged (${what}); ${REBUILD}`);
   let value: unknown;

@@ -5,7 +5,7 @@ import { extractVmlinux } from './vmlinux.ts';
 
 const ELF = Buffer.from(`\x7fELF${'kernel '.repeat(500)}`, 'latin1');
 
-/** A bzImage as far as its header goes: two set-up sectors, then 100 bytes of code before the payload. */
+/** Returns a bzImage with only a header, two set-up sectors, 100 bytes of code and then the payload. */
 function bzImageWith(payload: Buffer): Buffer {
   const head = Buffer.alloc(3 * 512 + 100);
   head.writeUInt8(2, 0x1f1);
@@ -18,16 +18,16 @@ function bzImageWith(payload: Buffer): Buffer {
 describe('vmlinux', () => {
   const size = Buffer.alloc(4);
 
-  test('comes out of a payload of zstd', async () => {
+  test('is extracted from a zstd payload', async () => {
     const payload = Buffer.concat([zlib.zstdCompressSync(ELF), size]);
     assert.deepEqual(await extractVmlinux(bzImageWith(payload)), ELF);
   });
 
-  test('comes out of a payload of gzip', async () => {
+  test('is extracted from a gzip payload', async () => {
     assert.deepEqual(await extractVmlinux(bzImageWith(zlib.gzipSync(ELF))), ELF);
   });
 
-  test('a payload of another kind, or one that is not ELF, gives nothing', async () => {
+  test('is undefined for another compression, or when the payload is not ELF', async () => {
     assert.equal(await extractVmlinux(bzImageWith(Buffer.from('LZO payload'))), undefined);
     assert.equal(await extractVmlinux(bzImageWith(zlib.gzipSync('text'))), undefined);
     assert.equal(await extractVmlinux(Buffer.alloc(4096)), undefined);

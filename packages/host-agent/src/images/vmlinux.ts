@@ -1,7 +1,7 @@
 /**
- * Takes the uncompressed kernel out of a bzImage. QEMU starts an ELF kernel through its PVH entry point directly,
- * which saves the guest the real-mode set-up and the decompression of itself.
- * Format: Documentation/arch/x86/boot.rst of the Linux kernel ("The Real-Mode Kernel Header").
+ * Takes the uncompressed kernel out of a bzImage. QEMU starts an uncompressed ELF kernel directly at its PVH entry
+ * point, so the guest skips the real-mode set-up and does not decompress itself. Format:
+ * Documentation/arch/x86/boot.rst of the Linux kernel ("The Real-Mode Kernel Header").
  */
 import zlib from 'node:zlib';
 import { runBuildCommand } from './build-command.ts';
@@ -10,10 +10,12 @@ const SETUP_SECTORS_AT = 0x1f1;
 const MAGIC_AT = 0x202;
 const PAYLOAD_OFFSET_AT = 0x248;
 const PAYLOAD_LENGTH_AT = 0x24c;
-/** The kernel's build appends the uncompressed size, 4 bytes, to all payloads but gzip's, whose format ends with it. */
+/**
+ * The kernel's build appends the uncompressed size (4 bytes) to every payload except gzip, whose format ends with it.
+ */
 const SIZE_TRAILER = 4;
 
-/** Returns the ELF image, or undefined when the compression is one that we cannot undo. */
+/** Returns the ELF image, or undefined when the file is no bzImage or its compression is not supported. */
 export async function extractVmlinux(bzImage: Buffer): Promise<Buffer | undefined> {
   const payload = findPayload(bzImage);
   if (payload === undefined) return undefined;

@@ -1,5 +1,5 @@
-// The images of this host as the agent tells them: read at the start, and again when one was published or when some time
-// is over, since a folder of an odd file system may tell nothing.
+// Keeps the list of this host's images current: reads it at start, whenever an image is published, and every 30 s,
+// because some file systems send no change events.
 import { type FSWatcher, mkdirSync, watch } from 'node:fs';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { FastifyBaseLogger } from 'fastify';
@@ -13,7 +13,10 @@ export type ImageWatch = {
   close(): void;
 };
 
-/** `onChange` is told each time that they were read again. */
+/**
+ * Reads the images in `cacheDir` and keeps the list current until `close` is called. Calls `onChange` after every later
+ * read. Throws when the first read fails.
+ */
 export async function watchImages(
   cacheDir: string,
   log: Pick<FastifyBaseLogger, 'warn'>,
@@ -49,7 +52,10 @@ export async function watchImages(
   };
 }
 
-/** publish.ts touches the folder. A host without a watch to spare has the timer. */
+/**
+ * Watches the folder that publish.ts touches. Returns undefined when the host has no watches left; the timer then
+ * suffices.
+ */
 function watchFolder(folder: string, onEvent: () => void): FSWatcher | undefined {
   try {
     mkdirSync(folder, { recursive: true });

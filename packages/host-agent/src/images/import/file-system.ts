@@ -1,11 +1,11 @@
 /**
- * Turns an unpacked tree into a disk, in the one format that all images have. The tree is a stranger's, so mke2fs and
- * e2fsck are confined as well.
+ * Turns an unpacked tree into a disk with the same format as all images. Strangers made the tree, so mke2fs and e2fsck
+ * run confined.
  */
 import { truncate, writeFile } from 'node:fs/promises';
 import { runConfined } from './confinement.ts';
 
-/** As in finish-rootfs.sh, where each is explained; a test keeps the two the same. */
+/** File system features as in finish-rootfs.sh, which explains each. A test compares the two lists. */
 export const FEATURES =
   'none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,flex_bg,' +
   'sparse_super,large_file,huge_file,uninit_bg,dir_nlink,extra_isize';
@@ -13,20 +13,23 @@ export const BYTES_PER_INODE = 16_384;
 const BLOCKS_OF_1_TIB = 268_435_456;
 const GIB = 2 ** 30;
 
-/** Free space on a machine's root disk of the smallest size, bytes: for logs, a package, a checkout. */
+/** Free space in bytes on a machine's smallest root disk: enough for logs, a package, a checkout. */
 const ROOM_BYTES = 512 * 1024 * 1024;
 const JOURNAL_BYTES = 16 * 1024 * 1024;
 
-/** GiB that a disk with this content has at least: room for its blocks, its inodes, the file system's own and some more. */
+/**
+ * Returns the smallest disk size in GiB for this content: `bytes` of data and `files` inodes, file system metadata, and
+ * free space.
+ */
 export function diskSizeGb(bytes: number, files: number): number {
   const metadata = JOURNAL_BYTES + bytes / 32;
   const forBlocks = Math.ceil((bytes + metadata + ROOM_BYTES) / GIB);
-  // A quarter stays free for the files of the machine.
+  // A quarter more inodes than the image has files, for the machine's own files.
   const forInodes = Math.ceil((files * 1.25 * BYTES_PER_INODE) / GIB);
   return Math.max(1, forBlocks, forInodes);
 }
 
-/** Allocated bytes and files of a tree. `scratch` holds it as `tree`. */
+/** Returns the allocated bytes and the number of files of the tree `<scratch>/tree`. Throws ImageError. */
 export async function measureTree(scratch: string): Promise<{ bytes: number; files: number }> {
   const measure = async (...options: string[]) => {
     const output = await runConfined({
@@ -47,7 +50,7 @@ export async function measureTree(scratch: string): Promise<{ bytes: number; fil
   return { bytes: Math.max(allocated, apparent), files };
 }
 
-/** Makes `disk` from `<scratch>/tree` and checks it. Throws ImageError. */
+/** Makes the file `disk` of `sizeGb` GiB from `<scratch>/tree` and checks it. Throws ImageError. */
 export async function makeFileSystem(scratch: string, disk: string, sizeGb: number, uuid: string): Promise<void> {
   await writeFile(disk, '', { mode: 0o644 });
   await truncate(disk, sizeGb * GIB);

@@ -1,7 +1,7 @@
 /**
- * Makes a stack from an OCI image: fetched, judged, unpacked, made into a disk, and published beside the kernel and the
- * guest agent that every machine of this host boots with. Everything on the way is in a folder of its own, and the stack
- * is what it was until the end.
+ * Makes a stack from an OCI image: fetches it, inspects it, unpacks it, makes a disk and publishes that with the kernel
+ * and guest agent that all machines of this host boot with. Intermediate files lie in a temporary folder, and the stack
+ * stays unchanged until the end.
  */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -24,28 +24,28 @@ import { judgeLayout, unpackLayout } from './unpack.ts';
 
 const VERSION = 1;
 const GIB = 2 ** 30;
-/** Of the unpacked layers: room for what people run, and an end for what only fills a disk. */
+/** Limits on the unpacked layers. They leave room for ordinary images and stop images made to fill the disk. */
 const DEFAULT_MAX_GB = 20;
 const DEFAULT_MAX_FILES = 1_000_000;
 
 export interface ImportOptions {
   cacheDir: string;
-  /** Of the stack. */
+  /** The name of the stack. */
   name: string;
   reference: string;
-  /** A registry without a valid certificate is taken. */
+  /** Whether to accept a registry without a valid certificate. */
   isInsecure: boolean;
   maxGb?: number | undefined;
   maxFiles?: number | undefined;
   log: Progress;
 }
 
-/** What is known of an imported disk besides its content; beside it, as `import.json`. */
+/** Facts about an imported disk, kept in `import.json` next to it. */
 type DiskFacts = { exec: ImageExec; minRootfsGb: number };
 
 /**
- * Brings the image under the name of a stack. The same content again is published without unpacking it. Throws
- * ImageError with one sentence on what is wrong; the stack is then what it was.
+ * Imports an image as a stack. If the same content was imported before, it is published without unpacking it again.
+ * Throws ImageError with one sentence on what is wrong; the stack is then unchanged.
  */
 export function importImage(options: ImportOptions): Promise<PublishedImage> {
   const { cacheDir, name, reference, isInsecure, maxGb = DEFAULT_MAX_GB, maxFiles = DEFAULT_MAX_FILES } = options;
@@ -87,13 +87,16 @@ async function importInto(
   return publishImage(cacheDir, image, { wasBuilt, log });
 }
 
-/** Accounts see it, so of a file of the host it has the name only. */
+/** Describes the image's origin. Customers can read this text, so a path on the host is reduced to its last part. */
 function describeSource(source: ImportSource, reference: string): string {
   if (source.kind === 'registry') return reference;
   return source.kind === 'oci' ? `oci:${path.basename(source.folder)}` : `docker-archive:${path.basename(source.file)}`;
 }
 
-/** `<cacheDir>/rootfs/<key>/` of this content with these modules. */
+/**
+ * Returns `<cacheDir>/rootfs/<key>/` with the disk for this image content and these kernel modules, and makes it when
+ * it is missing.
+ */
 async function ensureDisk(
   { cacheDir, limits, log }: Pick<ImportOptions, 'cacheDir' | 'log'> & { limits: LayoutLimits },
   found: FoundImage,
@@ -108,7 +111,7 @@ async function ensureDisk(
     log('checking its layers');
     const report = await judgeLayout(scratch, limits);
     const exec = readImageExec(report.config);
-    // The tree, and the disk made from it.
+    // Space for the unpacked tree and for the disk made from it.
     await requireSpace(temporary, 2 * report.bytes + GIB);
     log(`unpacking ${report.files} files of ${report.layers} layers, ${megabytes(report.bytes)} MB`);
     await unpackLayout(scratch, limits);
@@ -124,7 +127,9 @@ async function ensureDisk(
   });
 }
 
-/** What the machine needs and an image seldom has: modules of its kernel, and the working directory of its jobs. */
+/**
+ * Adds what a machine needs and an image usually lacks: the kernel's modules, and the working directory of its jobs.
+ */
 async function completeTree(
   tree: string,
   exec: ImageExec,
@@ -135,7 +140,7 @@ async function completeTree(
   const modules = path.join(scratch, 'modules');
   await copyModules(kernel, excludedModules, modules);
   const place = path.join(await makeFolderInTree(tree, '/lib/modules'), kernel.version);
-  // Whatever an image has there, a link among it, goes as a whole: nothing is written through it.
+  // Whatever the image has at this path is removed as a whole, so that nothing is written through a symlink there.
   await rm(place, { recursive: true, force: true });
   await rename(path.join(modules, 'lib', 'modules', kernel.version), place);
   if (exec.cwd !== null) await makeFolderInTree(tree, exec.cwd);

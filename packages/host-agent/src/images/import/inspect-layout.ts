@@ -1,7 +1,7 @@
 /**
- * A program of its own, run confined on an OCI layout before anything is unpacked from it: every byte is read once, and
- * what the layout says of itself must be true. Arguments: the layout, then the limits as JSON. Prints a LayoutReport, or
- * `{"refusal": "…"}` for an image that is not to be imported.
+ * Inspects an OCI layout before anything is unpacked from it. This is a program of its own, which runs confined. It
+ * reads every byte once and checks everything that the layout claims about itself. Arguments: the layout's folder, then
+ * the limits as JSON. Prints a LayoutReport, or `{"refusal": "…"}` when the image must not be imported.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, type ReadStream } from 'node:fs';
@@ -11,23 +11,23 @@ import { createGunzip } from 'node:zlib';
 import { readTarEntries, type TarEntry } from './tar-entries.ts';
 
 export interface LayoutLimits {
-  /** Of all layers unpacked, bytes. */
+  /** Limit for all unpacked layers together, in bytes. */
   bytes: number;
-  /** Of all layers together. */
+  /** Limit for the number of files in all layers together. */
   files: number;
 }
 
 export interface LayoutReport {
   architecture: string;
   os: string;
-  /** The `config` of the image's configuration, unchecked. */
+  /** The `config` object of the image's configuration, unchecked. */
   config: unknown;
   layers: number;
   bytes: number;
   files: number;
 }
 
-/** Of a manifest or a configuration, bytes: as registries have it. */
+/** Largest manifest or configuration, in bytes; registries have the same limit. */
 const DOCUMENT_MAX = 4 * 1024 * 1024;
 const LAYERS_MAX = 512;
 const NAME_MAX = 255;
@@ -36,7 +36,7 @@ class Refusal extends Error {}
 
 type Descriptor = { mediaType: string; digest: string; size: number };
 
-/** Throws Refusal. */
+/** Inspects the layout and returns a report. Throws Refusal with the reason. */
 async function inspectLayout(folder: string, limits: LayoutLimits): Promise<LayoutReport> {
   const index = await readDocument(path.join(folder, 'index.json'));
   const descriptors = listAt(index, 'manifests').map(toDescriptor);
@@ -60,7 +60,7 @@ async function inspectLayout(folder: string, limits: LayoutLimits): Promise<Layo
   };
 }
 
-/** What the layers come to, and the refusal as soon as that is too much. */
+/** Adds up the size of the layers, and throws Refusal as soon as a limit is exceeded. */
 class LayerCount {
   readonly #limits: LayoutLimits;
   #bytes = 0;
@@ -128,11 +128,11 @@ async function* unpackedChunks(
   const gunzip = createGunzip();
   file.on('error', (error) => gunzip.destroy(error));
   yield* file.pipe(gunzip);
-  // A gzip stream may end before its file does.
+  // The gzip stream may end before the file does. The rest is read too, because the digest covers it.
   for await (const _ of file);
 }
 
-/** What no honest image holds, and what an unpacker may get wrong. */
+/** Throws Refusal for entries that ordinary images do not contain or that unpackers have handled wrongly. */
 function checkEntry({ name, type, linkName, isSparse }: TarEntry): void {
   if (isSparse) throw new Refusal(`${shown(name)} is a sparse file, whose size nobody can trust`);
   if (climbs(name)) throw new Refusal(`${shown(name)} is outside of the image`);
@@ -142,13 +142,13 @@ function checkEntry({ name, type, linkName, isSparse }: TarEntry): void {
   if (parts.some((part) => part.length > NAME_MAX)) {
     throw new Refusal(`${shown(name)} is longer than the ${NAME_MAX} bytes that a file name may have`);
   }
-  // A whiteout of "." or ".." would remove the folder it is in, or the one above.
+  // A whiteout of "." or ".." would remove its own folder or the parent folder.
   if (/^\.wh\.\.{0,2}$/.test(parts.findLast((part) => part !== '') ?? '')) {
     throw new Refusal(`${shown(name)} removes a folder from within`);
   }
 }
 
-/** Whether `..` leads above the root. */
+/** Whether `..` parts lead above the root. */
 function climbs(name: string): boolean {
   let depth = 0;
   for (const part of name.split('/')) {

@@ -1,12 +1,12 @@
 /**
- * Which image of an OCI layout is meant. skopeo takes a layout's only image or one by its tag; a layout with an image for
- * each of several platforms it does not take, so the choice is made here and skopeo sees an index of one.
+ * Selects an image from an OCI layout. skopeo accepts a layout with one image, or selects by tag. It refuses layouts
+ * with one image per platform, so the choice is made here and skopeo gets an index with a single entry.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { ImageError } from '../image-error.ts';
 
-/** A part of an index, with what it says of itself. */
+/** An entry of an index, with its digest, annotations and platform. */
 export type IndexEntry = {
   digest: string;
   annotations?: Record<string, unknown>;
@@ -15,7 +15,10 @@ export type IndexEntry = {
 
 const TAG = 'org.opencontainers.image.ref.name';
 
-/** Reads `index.json`. Throws ImageError when it is none, or when nothing or more than one image is meant. */
+/**
+ * Reads `index.json` and returns the entry for `tag`; without a tag, the only entry or the only one for linux/amd64.
+ * Throws ImageError when the file is invalid, or when no entry or several entries match.
+ */
 export async function chooseImage(folder: string, tag: string | undefined): Promise<IndexEntry> {
   const file = path.join(folder, 'index.json');
   const entries = readEntries(await readFile(file, 'utf8'), file);
@@ -32,7 +35,7 @@ export async function chooseImage(folder: string, tag: string | undefined): Prom
   throw new ImageError(`${folder} has more than one image: name one by its tag${choices(entries)}`);
 }
 
-/** An index that names this image only, under a tag. */
+/** Returns the JSON of an index that contains only this image, under the given tag. */
 export function indexOf(entry: IndexEntry, tag: string): string {
   const manifests = [{ ...entry, annotations: { [TAG]: tag } }];
   return JSON.stringify({ schemaVersion: 2, manifests });
@@ -44,7 +47,7 @@ function readEntries(json: string, file: string): IndexEntry[] {
     const isEntry = (entry: unknown) => /^sha256:[0-9a-f]{64}$/.test(Object(entry).digest);
     if (Array.isArray(manifests) && manifests.every(isEntry)) return manifests;
   } catch {
-    // Said below.
+    // The error below reports it.
   }
   throw new ImageError(`${file} is not the index of an OCI layout`);
 }

@@ -1,4 +1,5 @@
-// The parts of an import that need no image: where paths lead, how large a disk is, what a program sees.
+// Tests the parts of an import that need no image: resolving paths, the size of a disk, what a confined program can
+// access.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -22,7 +23,7 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true }));
 
 describe('a folder in a tree', () => {
-  test('is found through links as the machine would, and made where it is missing', async () => {
+  test('is resolved through symlinks as a machine would, and created when missing', async () => {
     await symlink('/usr/lib', path.join(folder, 'lib'));
     await symlink('../../../..', path.join(folder, 'up'));
     assert.equal(await makeFolderInTree(folder, '/lib/modules'), path.join(folder, 'usr/lib/modules'));
@@ -30,7 +31,7 @@ describe('a folder in a tree', () => {
     assert.ok((await stat(path.join(folder, 'usr/lib/modules'))).isDirectory());
   });
 
-  test('is refused behind a link that leads to itself, and where a file is', async () => {
+  test('is refused behind a circular symlink and in place of a file', async () => {
     await symlink('loop', path.join(folder, 'loop'));
     await writeFile(path.join(folder, 'file'), '');
     await assert.rejects(makeFolderInTree(folder, '/loop/a'), { name: 'ImageError', message: /have no end/ });
@@ -39,14 +40,14 @@ describe('a folder in a tree', () => {
 });
 
 describe('a disk of an import', () => {
-  test('has room for its content and for the files of a machine', () => {
+  test("has space for its content and for the machine's own files", () => {
     assert.equal(diskSizeGb(0, 0), 1);
     assert.equal(diskSizeGb(600 * 2 ** 20, 1000), 2);
     assert.equal(diskSizeGb(0, 100_000), 2);
     assert.equal(diskSizeGb(10 * 2 ** 30, 1000), 11);
   });
 
-  test('has the format of those that are built', async () => {
+  test('has the same format as a disk built from a recipe', async () => {
     const script = await readFile(FINISH_SCRIPT, 'utf8');
     const [first, second] = [...script.matchAll(/^features=(.*)$/gm)].map((match) => match[1]);
     assert.equal(`${first}${second?.replace('$features', '')}`, FEATURES);
@@ -75,7 +76,7 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
       env: { NAME: 'value' },
     }).then(String);
 
-  test('sees the distribution, its own folder, and neither the host nor its processes', async () => {
+  test('sees the distribution and its own folder, but no other files or processes of the host', async () => {
     process.env.SANDBAR_TEST_SECRET = 'secret';
     const seen = await run(
       'ls -A / /dev; env; ls -d /proc/[0-9]*; ls /etc /home /root /var 2>/dev/null; cat /proc/net/dev',
@@ -89,7 +90,7 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
     assert.ok((seen.match(/\/proc\/\d+/g) ?? []).length <= 4);
   });
 
-  test('can write its own folder and nothing else, not open a device that it made, and not mount', async () => {
+  test('can write only to its own folder, cannot open a device that it made, and cannot mount', async () => {
     await run('echo x > /tree/file; mknod /tree/null c 1 3; mknod /tree/disk b 254 0; chown 5:6 /tree/file');
     assert.equal((await stat(path.join(folder, 'file'))).uid, 5);
     for (const script of [
@@ -105,7 +106,7 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
     }
   });
 
-  test('ends with whoever started it, however that ended', { timeout: 60_000 }, async () => {
+  test('ends with the process that started it, even if that was killed', { timeout: 60_000 }, async () => {
     const request = {
       command: 'sleep',
       args: ['86400.25'],
@@ -125,13 +126,13 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
     while (sleepers().length > 0) await setImmediate();
   });
 
-  test('has no capability that it was not given', async () => {
+  test('has only the capabilities it was given', async () => {
     assert.match(await run('grep ^CapEff /proc/self/status', []), /^CapEff:\s+0{16}$/m);
     await assert.rejects(run('mknod /tree/null c 1 3', []), /not permitted/);
   });
 });
 
-test('what an import needs and is missing is named at once, with its packages', () => {
+test('the error for missing tools names all their packages at once', () => {
   const says = /needs skopeo and bubblewrap: apt-get install skopeo bubblewrap$/;
   assert.throws(() => requireTools('/cache', (program) => program === 'umoci', true), {
     name: 'ImageError',

@@ -25,7 +25,7 @@ describe('reference', () => {
     test(text, () => assert.deepEqual(parseReference(text, false), source));
   }
 
-  test('a registry elsewhere is taken without a certificate only when that was asked for', () => {
+  test('a remote registry without a certificate is accepted only on request', () => {
     assert.deepEqual(parseReference('registry.example/a', true), registry('registry.example/a', ':latest', true));
     assert.deepEqual(parseReference('localhost.example/a', false), registry('localhost.example/a', ':latest', false));
   });
@@ -59,21 +59,21 @@ describe('reference of a file', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  test('a layout with and without a tag; a colon in its name is part of it where such a folder is', () => {
+  test("a layout with and without a tag; a colon belongs to the folder's name if that folder exists", () => {
     assert.deepEqual(parseReference(`oci:${folder}`, false), { kind: 'oci', folder, tag: undefined });
     assert.deepEqual(parseReference(`oci:${folder}:v1`, false), { kind: 'oci', folder, tag: 'v1' });
     const odd = path.join(folder, 'a:b');
     assert.deepEqual(parseReference(`oci:${odd}`, false), { kind: 'oci', folder: odd, tag: undefined });
   });
 
-  test('an archive with and without a name', () => {
+  test('an archive with and without an image name', () => {
     const file = path.join(folder, 'saved.tar');
     const archive = (reference: string | undefined) => ({ kind: 'docker-archive', file, reference });
     assert.deepEqual(parseReference(`docker-archive:${file}`, false), archive(undefined));
     assert.deepEqual(parseReference(`docker-archive:${file}:a/b:c`, false), archive('a/b:c'));
   });
 
-  test('what is not there, or no layout, is said', () => {
+  test('a missing file or a folder without a layout is an error', () => {
     assert.throws(
       () => parseReference(`oci:${folder}/none`, false),
       /none is not an OCI layout: it has no index\.json/,

@@ -1,15 +1,16 @@
-// What `sandbar image import NAME REF` was given, read strictly: both end up in paths and as arguments of programs.
+// Parses the arguments of `sandbar image import NAME REF`. The rules are strict, because both arguments become parts of
+// paths and of command lines.
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { ImageError } from '../image-error.ts';
 
 export type ImportSource =
-  /** `name` is host/path without tag or digest; `version` is `:tag` or `@sha256:…`. */
+  /** `name` is host/path without tag or digest. `version` is `:tag` or `@sha256:…`. */
   | { kind: 'registry'; name: string; version: string; isInsecure: boolean }
   | { kind: 'oci'; folder: string; tag: string | undefined }
   | { kind: 'docker-archive'; file: string; reference: string | undefined };
 
-/** As a stack is called in paths and in the API. */
+/** The form of a stack's name in paths and in the API. */
 const STACK_NAME = /^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/;
 const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const VERSION = /^(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$/;
@@ -17,7 +18,7 @@ const REPOSITORY =
   /^(?:[A-Za-z0-9.-]+(?::\d{1,5})?\/|\[[0-9a-fA-F:]+\](?::\d{1,5})?\/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*$/;
 const LOOPBACK = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/;
 
-/** Throws ImageError for a name that no stack may have, or that an import must not replace. */
+/** Throws ImageError when a stack may not have this name, or when an import must not replace that stack. */
 export function checkStackName(name: string): void {
   if (!STACK_NAME.test(name) || name.includes('..')) {
     throw new ImageError(
@@ -28,8 +29,9 @@ export function checkStackName(name: string): void {
 }
 
 /**
- * Reads `docker://host/name:tag`, a plain `name:tag` of docker.io, `oci:DIR[:tag]` or `docker-archive:FILE[:name:tag]`.
- * `isInsecure` allows a registry without a certificate, which one on this machine need not have. Throws ImageError.
+ * Parses `docker://host/name:tag`, a plain `name:tag` (on docker.io), `oci:DIR[:tag]` or
+ * `docker-archive:FILE[:name:tag]`. `isInsecure` allows a registry without a valid certificate; a registry on this
+ * machine is always allowed that. Throws ImageError.
  */
 export function parseReference(text: string, isInsecure: boolean): ImportSource {
   if (text.startsWith('oci:')) return parseLayout(text.slice('oci:'.length));
@@ -44,7 +46,7 @@ function parseRegistry(text: string, isInsecure: boolean): ImportSource | undefi
   const end = colon > text.lastIndexOf('/') ? colon : at;
   const [name, version] = [text.slice(0, end), text.slice(end)];
   if (!REPOSITORY.test(name) || !VERSION.test(version)) return undefined;
-  // As docker reads it: the first part is a host when it looks like one.
+  // Like docker, this takes the first part for a host when it looks like one.
   const host = name.includes('/') ? name.slice(0, name.indexOf('/')) : '';
   const digest = version.indexOf('@');
   return {

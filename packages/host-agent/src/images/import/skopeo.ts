@@ -1,6 +1,6 @@
 /**
- * Brings an image from where it is into an OCI layout, by skopeo, which speaks to registries and reads archives. What it
- * reads is a stranger's, so it is confined like all that follows.
+ * Copies an image from a registry or an archive into an OCI layout, with skopeo. Strangers made the image, so skopeo
+ * runs confined, like every later step.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -10,21 +10,24 @@ import { type ConfinedCommand, runConfined } from './confinement.ts';
 import { chooseImage, indexOf } from './layout-index.ts';
 import type { ImportSource } from './reference.ts';
 
-/** The one image that a layout made by {@link copyImage} holds. */
+/** The tag of the only image in a layout made by {@link copyImage}. */
 export const LAYOUT_TAG = 'image';
-/** Also when an index offers others; a host of another kind has no KVM for this. */
+/** The platform to fetch, also when an index offers others: hosts are always x86-64. */
 const PLATFORM = ['--override-os', 'linux', '--override-arch', 'amd64'];
-/** The index that stands in for that of a layout which is read. */
+/** Name of the index file that replaces the source layout's own index. */
 const CHOSEN = 'index.json';
 const MANIFEST_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface FoundImage {
   source: ImportSource;
-  /** `sha256:…` of what the reference names now: a manifest, or an index of several. */
+  /** `sha256:…` digest of what the reference currently names: a manifest, or an index of several manifests. */
   digest: string;
 }
 
-/** Looks the reference up. `scratch` is an empty folder that {@link copyImage} gets too. Throws ImageError. */
+/**
+ * Looks up what the reference names. `scratch` is an empty folder, which {@link copyImage} must get too. `fileBytes`
+ * limits the size of written files. Throws ImageError.
+ */
 export async function findImage(source: ImportSource, scratch: string, fileBytes: number): Promise<FoundImage> {
   if (source.kind === 'oci') {
     const chosen = await chooseImage(source.folder, source.tag);
@@ -37,11 +40,12 @@ export async function findImage(source: ImportSource, scratch: string, fileBytes
 }
 
 /**
- * Copies the image into `<scratch>/layout`; of a registry, what it has by that digest and not what the tag means by now.
- * Throws ImageError.
+ * Copies the image into `<scratch>/layout`. From a registry it fetches the digest that was found, because the tag may
+ * name another image by now. Throws ImageError.
  */
 export async function copyImage({ source, digest }: FoundImage, scratch: string, fileBytes: number): Promise<void> {
-  // umoci reads gzip and plain layers only. What has to be compressed anew is read twice and thrown away.
+  // umoci reads only gzip and uncompressed layers. Layers in other formats are recompressed at level 1, since they are
+  // read just twice.
   const asGzip = ['--dest-compress-format', 'gzip', '--dest-compress-level', '1'];
   const args = ['copy', '--quiet', ...asGzip, ...insecure(source, '--src-tls-verify=false')];
   await runSkopeo(source, [...args, nameOf(source, digest), `oci:/work/layout:${LAYOUT_TAG}`], scratch, fileBytes);
@@ -54,7 +58,7 @@ function runSkopeo(source: ImportSource, args: string[], scratch: string, fileBy
     args: [...PLATFORM, '--insecure-policy', ...args],
     readOnly: isRegistry ? networkFiles() : localFiles(source, scratch),
     writable: [[scratch, '/work']],
-    // A file that root imports may be somebody else's.
+    // A file that root imports may belong to another account.
     capabilities: ['DAC_READ_SEARCH'],
     fileBytes: Math.max(fileBytes, MANIFEST_BYTES_MAX),
     hasNetwork: isRegistry,
@@ -81,7 +85,7 @@ function nameOf(source: ImportSource, digest?: string): string {
   return `docker-archive:/source${source.reference === undefined ? '' : `:${source.reference}`}`;
 }
 
-/** What an administrator may have set up for registries: names, certificates, mirrors, log-ins. */
+/** Files with an administrator's set-up for registries: name resolution, certificates, mirrors, credentials. */
 function networkFiles(): ConfinedCommand['readOnly'] {
   const files = ['/etc/resolv.conf', '/etc/hosts', '/etc/nsswitch.conf', '/etc/ssl', '/etc/pki', '/etc/containers'];
   const login = loginFile();
@@ -102,7 +106,7 @@ function networkEnvironment(): Record<string, string> {
   return { TMPDIR: '/work', ...Object.fromEntries(given), ...login };
 }
 
-/** Where `skopeo login`, `podman login` and `docker login` leave it, in that order. */
+/** Returns the file with the registry credentials, in the order in which skopeo, podman and docker look for theirs. */
 function loginFile(): string | undefined {
   const { REGISTRY_AUTH_FILE, XDG_RUNTIME_DIR, HOME } = process.env;
   const files = [

@@ -1,26 +1,31 @@
 /**
- * Reads the headers of a tar stream, without its files' content. Only to judge a layer before another program unpacks
- * it: what this does not understand is refused, so the two cannot disagree about what a layer holds to anybody's gain.
+ * Reads the headers of a tar stream and skips the contents. It serves only to check a layer before umoci unpacks it.
+ * Anything unusual is refused, so the two programs cannot interpret a layer differently to an attacker's advantage.
  */
 
 export interface TarEntry {
-  /** Bytes as Latin-1, so that no name is lost. */
+  /** The name's bytes as Latin-1, so that every name survives unchanged. */
   name: string;
-  /** One character, as in the header; `0` for a file. */
+  /** One character, as in the header; `0` for a regular file. */
   type: string;
   linkName: string;
-  /** Of the data that follows, bytes. */
+  /** Size in bytes of the data that follows the header. */
   size: number;
   isSparse: boolean;
 }
 
 const BLOCK = 512;
-/** Of one extended header, bytes. */
+/** Largest extended header, in bytes. */
 const EXTENDED_MAX = 1024 * 1024;
-/** Link, symbolic link, character and block device, folder, pipe: no data follows, whatever their size says. */
+/**
+ * Types without data, whatever their size field says: hard link, symlink, character device, block device, folder, pipe.
+ */
 const WITHOUT_DATA = new Set(['1', '2', '3', '4', '5', '6']);
 
-/** Throws Error with a sentence when the stream is no tar archive or ends too soon. */
+/**
+ * Yields the entries of a tar stream. Throws Error with a sentence when the stream is not a tar archive or is cut
+ * short.
+ */
 export async function* readTarEntries(chunks: AsyncIterable<Buffer>): AsyncGenerator<TarEntry> {
   const reader = new BlockReader(chunks);
   let extended: Record<string, string> = {};
@@ -32,7 +37,7 @@ export async function* readTarEntries(chunks: AsyncIterable<Buffer>): AsyncGener
     const size = numberAt(header, 124, 12);
     if (type === 'x' || type === 'g' || type === 'L' || type === 'K') {
       const body = await readExtended(reader, size);
-      // What a global header says is taken by nobody but for this.
+      // Global headers are ignored otherwise, because no unpacker here applies them.
       if (type === 'g' && /GNU\.sparse/.test(body)) extended['GNU.sparse'] = '1';
       if (type === 'x') extended = { ...extended, ...parseRecords(body) };
       if (type === 'L') extended = { ...extended, path: untilNull(body) };
@@ -44,7 +49,7 @@ export async function* readTarEntries(chunks: AsyncIterable<Buffer>): AsyncGener
     yield entry;
     await reader.skip(Math.ceil(entry.size / BLOCK) * BLOCK);
   }
-  // The rest is no part of the archive, but of what was promised by its digest.
+  // Bytes after the archive's end belong to no entry, but the digest covers them, so they must be read.
   await reader.drain();
 }
 
@@ -70,7 +75,7 @@ async function readExtended(reader: BlockReader, size: number): Promise<string> 
   return (body ?? Buffer.alloc(0)).toString('latin1', 0, size);
 }
 
-/** Lines of `<length> <key>=<value>\n`, the length being that of the whole line. */
+/** Parses lines of `<length> <key>=<value>\n`. The length is that of the whole line. */
 function parseRecords(body: string): Record<string, string> {
   const records: Record<string, string> = {};
   for (let at = 0; at < body.length; ) {
@@ -94,7 +99,9 @@ function checkSum(header: Buffer): void {
   if (numberAt(header, 148, 8) !== sum) throw new Error('it is not a tar archive');
 }
 
-/** Octal digits, or binary with the first bit set, as GNU tar writes large numbers. */
+/**
+ * Reads a number from a header: octal digits, or binary with the highest bit set, which GNU tar uses for large numbers.
+ */
 function numberAt(header: Buffer, offset: number, length: number): number {
   const field = header.subarray(offset, offset + length);
   const first = field[0] ?? 0;
@@ -118,7 +125,7 @@ function untilNull(value: string): string {
   return end < 0 ? value : value.slice(0, end);
 }
 
-/** Exact numbers of bytes out of chunks of any length. */
+/** Returns exact numbers of bytes from a stream of chunks of any length. */
 class BlockReader {
   readonly #chunks: AsyncIterator<Buffer>;
   #left: Buffer = Buffer.alloc(0);
@@ -127,7 +134,7 @@ class BlockReader {
     this.#chunks = chunks[Symbol.asyncIterator]();
   }
 
-  /** Undefined at the end of the stream. Throws when it ends in between. */
+  /** Returns `length` bytes, or undefined at the end of the stream. Throws when the stream ends in between. */
   async read(length: number): Promise<Buffer | undefined> {
     while (this.#left.length < length) {
       const next = await this.#chunks.next();

@@ -1,17 +1,20 @@
-// The programs that only an import needs, so a host without them runs everything else.
+// Checks for the programs that only an import needs. A host without them can still run everything else.
 import { accessSync, constants } from 'node:fs';
 import path from 'node:path';
 import { searchPath } from '../build-command.ts';
 import { ImageError } from '../image-error.ts';
 
-/** Name of the program, and of the Debian and Ubuntu package that brings it. */
+/** Pairs of a program and the Debian or Ubuntu package that contains it. */
 const TOOLS: readonly (readonly [string, string])[] = [
   ['skopeo', 'skopeo'],
   ['umoci', 'umoci'],
   ['bwrap', 'bubblewrap'],
 ];
 
-/** Throws ImageError naming all packages that are missing at once, and for an account that cannot write owners. */
+/**
+ * Throws ImageError when programs are missing, naming all their packages, and when the account is not root: only root
+ * can give files the owners they have in the image.
+ */
 export function requireTools(
   cacheDir: string,
   isThere: (program: string) => boolean = isOnPath,

@@ -1,17 +1,17 @@
 /**
- * Paths in the unpacked tree of an image, as a machine that has it for its root would see them: a link of the image
- * leads to a place in the image, wherever it points. Nobody else may be writing into the tree meanwhile.
+ * Resolves paths in an image's unpacked tree as a machine with that root would: a symlink always leads to a place
+ * inside the tree, wherever it points. Nobody else may write to the tree meanwhile.
  */
 import { lstat, mkdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from '../image-error.ts';
 
-/** As many as the kernel follows. */
+/** The kernel also follows at most this many links. */
 const LINKS_MAX = 40;
 
 /**
- * The folder that `inside` names in the tree, made with its parents (0755) where it is missing. Throws ImageError when
- * something else is in its place.
+ * Returns the folder that the path `inside` names in the tree. Creates it and missing parents with mode 0755. Throws
+ * ImageError when something other than a folder is there.
  */
 export async function makeFolderInTree(tree: string, inside: string): Promise<string> {
   const pending = partsOf(inside);

@@ -1,6 +1,7 @@
 /**
- * From an OCI layout to a tree of files: judged first, then unpacked by umoci, both confined. Every name in it is the
- * image's own, and its setuid programs and devices are real, so the tree lies where no other account can reach it.
+ * Turns an OCI layout into a tree of files: first the layout is inspected, then umoci unpacks it, both confined. The
+ * tree contains names, setuid programs and devices that the image's author chose, so it lies where no other account can
+ * reach it.
  */
 import { realpathSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -12,7 +13,7 @@ import { LAYOUT_TAG } from './skopeo.ts';
 
 const INSPECTOR = path.join(import.meta.dirname, 'inspect-layout.ts');
 
-/** Reads every byte of `<scratch>/layout`. Throws ImageError for an image that is not to be imported, with why. */
+/** Inspects every byte of `<scratch>/layout`. Throws ImageError with the reason when the image must not be imported. */
 export async function judgeLayout(scratch: string, limits: LayoutLimits): Promise<LayoutReport> {
   const node = realpathSync(process.execPath);
   const output = await runConfined({
@@ -42,7 +43,7 @@ export async function judgeLayout(scratch: string, limits: LayoutLimits): Promis
   return report;
 }
 
-/** Unpacks `<scratch>/layout` into `<scratch>/tree`. Throws ImageError. */
+/** Unpacks `<scratch>/layout` into `<scratch>/tree`. Throws ImageError when umoci fails. */
 export async function unpackLayout(scratch: string, limits: LayoutLimits): Promise<void> {
   const tree = path.join(scratch, 'tree');
   await mkdir(tree, { mode: 0o755 });
