@@ -1,13 +1,14 @@
-// The control groups of VMs: one a VM, below one of the data directory, directly under the root of each hierarchy. Not
-// below the agent's own group: a service manager that ends the agent's would end the machines with it. Processes are
-// only ever in a VM's group, which is a leaf, as version 2 demands.
+// Manages the control groups of VMs. Each VM has one group, below a group of the data directory that lies directly
+// under the root of each hierarchy. They are not below the agent's own group, because a service manager that stops the
+// agent's group would end the machines too. Processes are only in the VMs' groups, which are leaves, as version 2
+// requires.
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homeId } from '../network/names.ts';
 import type { VmLimits } from './jail.ts';
 
-/** Controllers we use, and what is missing without them. */
+/** The controllers in use, each with the sentence that reports its absence. */
 const CONTROLLERS = {
   cpu: 'The CPU of a VM is not limited',
   memory: 'The memory of a VM is not limited on the host',
@@ -16,33 +17,37 @@ const CONTROLLERS = {
 type Controller = keyof typeof CONTROLLERS;
 const ALL = Object.keys(CONTROLLERS) as Controller[];
 
-/** A microsecond count that the kernel uses when none is given. */
+/** The kernel's default period for CPU quotas, in microseconds. */
 const PERIOD_US = 100_000;
-/** QEMU's own threads beside the vCPUs: devices, disk and network. */
+/** CPU time for QEMU's own threads beside the vCPUs: devices, disk and network. In processors. */
 const EXTRA_CPUS = 0.5;
 /**
- * MiB beside the guest's own memory. Of an emulated QEMU: 64 translation cache, some 40 of heap and stacks, page tables
- * of 1/512; the rest is for a burst of requests in flight and for the page cache of its disk, without which it crawls.
+ * Memory in MiB that a VM may use beyond the guest's own. An emulated QEMU needs 64 for its translation cache, about 40
+ * for heap and stacks, and 1/512 of the guest's memory for page tables. The rest serves bursts of requests and the page
+ * cache of its disk, without which the VM gets very slow.
  */
 const EXTRA_MEMORY_MB = 256;
 /**
- * Threads beside the vCPUs: QEMU has up to 64 workers for its disks and as many again while they are replaced, and a few
- * for itself; bubblewrap is a process too.
+ * Threads of a VM besides its vCPUs. QEMU has up to 64 disk workers, as many again while it replaces them, and a few
+ * other threads. bubblewrap is one more process.
  */
 const EXTRA_TASKS = 160;
-/** CPU weight of a VM in the background, in 1/1024 of that of a machine: it goes on, but yields to every machine. */
+/** CPU weight of a background VM; a machine has 1024. The VM still makes progress but yields to every machine. */
 const BACKGROUND_SHARES = 64;
-/** Killed processes leave within milliseconds, unless the kernel waits for a broken disk. */
+/** Killed processes end within milliseconds unless the kernel waits for a broken disk. */
 const RELEASE_TIMEOUT_MS = 10_000;
 
-/** Processes and threads that a VM may have. */
+/** Returns how many processes and threads a VM may have. */
 export function maxTasks(vcpus: number): number {
   return vcpus + EXTRA_TASKS;
 }
 
 type Setting = { file: string; value: string; isOptional?: true };
 
-/** Finds what the host has below `root` and makes the data directory's group. */
+/**
+ * Creates the data directory's group in every cgroup hierarchy that the host has below `root`. Does not throw when
+ * controllers are missing; {@link Cgroups.lacks} lists them.
+ */
 export function openCgroups(home: string, root = '/sys/fs/cgroup'): Cgroups {
   const name = `sandbar-${homeId(home)}`;
   return readIfThere(`${root}/cgroup.controllers`) === undefined ? openV1(root, name) : openV2(root, name);
@@ -54,7 +59,8 @@ function openV1(root: string, name: string): Cgroups {
       readIfThere(`${root}/${controller}/cgroup.procs`) !== undefined &&
       tryTo(() => mkdirSync(`${root}/${controller}/${name}`, { recursive: true })) === undefined,
   );
-  // All VMs together weigh as much as one process of the host on each core, so that the agent is heard when they are busy.
+  // Gives all VMs together the weight of one ordinary process per core, so that the agent still gets CPU time when they
+  // are busy.
   if (found.includes('cpu')) {
     apply(`${root}/cpu/${name}`, [{ file: 'cpu.shares', value: String(1024 * availableParallelism()) }]);
   }
@@ -83,7 +89,7 @@ function openV2(root: string, name: string): Cgroups {
   return new Cgroups(2, found.length > 0 ? [{ controllers: found, path }] : [], lacksOf(found, why));
 }
 
-/** What went wrong; undefined: nothing. */
+/** Returns the error's message, or undefined on success. */
 function tryTo(action: () => void): string | undefined {
   try {
     action();
@@ -99,12 +105,12 @@ function lacksOf(found: readonly Controller[], why: (controller: Controller) => 
   );
 }
 
-/** A hierarchy with the data directory's group in it. */
+/** A cgroup hierarchy; `path` is the data directory's group in it. */
 type Hierarchy = { controllers: readonly Controller[]; path: string };
 
 export class Cgroups {
   readonly version: 1 | 2;
-  /** What cannot be limited on this host, as sentences. */
+  /** Sentences about limits that this host cannot enforce. */
   readonly lacks: readonly string[];
   readonly #hierarchies: readonly Hierarchy[];
 
@@ -114,7 +120,10 @@ export class Cgroups {
     this.lacks = lacks;
   }
 
-  /** Makes the VM's groups with their limits. Returns the files that a process writes its pid into to be in them. */
+  /**
+   * Makes the VM's groups and sets their limits. Returns files: a process that writes its pid into all of them is in
+   * the groups.
+   */
   create(vmId: string, limits: VmLimits): string[] {
     return this.#hierarchies.map(({ controllers, path }) => {
       mkdirSync(`${path}/${vmId}`, { recursive: true });
@@ -133,11 +142,13 @@ export class Cgroups {
     return [...new Set(pids.filter((pid) => pid !== '').map(Number))];
   }
 
-  /** Does nothing without the controller, or when the VM has no group. */
+  /**
+   * Gives the VM a low or normal CPU weight. Does nothing when the host lacks the controller or the VM has no group.
+   */
   setBackground(vmId: string, isBackground: boolean): void {
     const group = this.#groupWith('cpu', vmId);
     if (group === undefined || readIfThere(`${group}/cgroup.procs`) === undefined) return;
-    // The scale of version 2 has 100 where that of version 1 has 1024.
+    // Version 2 has a default weight of 100 where version 1 has 1024.
     const setting =
       this.version === 1
         ? { file: 'cpu.shares', value: String(isBackground ? BACKGROUND_SHARES : 1024) }
@@ -145,7 +156,7 @@ export class Cgroups {
     apply(group, [setting]);
   }
 
-  /** How often the kernel killed one of the VM's processes for its memory limit. */
+  /** Returns how many of the VM's processes the kernel killed because the VM reached its memory limit. */
   memoryKillsOf(vmId: string): number {
     const group = this.#groupWith('memory', vmId);
     const file = this.version === 1 ? 'memory.oom_control' : 'memory.events';
@@ -153,7 +164,7 @@ export class Cgroups {
     return Number(kills ?? 0);
   }
 
-  /** Kills what is in the VM's groups and removes them. Throws when something does not die. */
+  /** Kills all processes in the VM's groups and removes the groups. Throws when a process does not end within 10 s. */
   async remove(vmId: string): Promise<void> {
     const deadline = Date.now() + RELEASE_TIMEOUT_MS;
     for (const group of this.#groupsOf(vmId)) {
@@ -165,7 +176,7 @@ export class Cgroups {
     }
   }
 
-  /** The data directory's own groups; they are empty, or this throws. */
+  /** Removes the data directory's own groups. Throws when a VM is left in one. */
   removeAll(): void {
     for (const { path } of this.#hierarchies) {
       if (!removeGroup(path)) throw new Error(`${path} still has VMs in it`);
@@ -199,7 +210,8 @@ export class Cgroups {
     }
     if (controller === 'pids') return [{ file: 'pids.max', value: String(maxTasks(limits.vcpus)) }];
     const bytes = String((limits.memoryMb + EXTRA_MEMORY_MB) * 1024 * 1024);
-    // Swap is not there on every kernel. Without it a guest cannot wear out the host's disk, nor read slowly for ever.
+    // Not every kernel has swap limits, so these settings are optional. VMs get no swap: a guest could wear out the
+    // host's disk with it, and would become extremely slow.
     return isV1
       ? [
           { file: 'memory.limit_in_bytes', value: bytes },
@@ -224,7 +236,7 @@ function apply(group: string, settings: readonly Setting[]): void {
   }
 }
 
-/** False when processes are still in it; true when it is gone, or was. */
+/** Returns false when the group still contains processes, and true when it is removed or did not exist. */
 function removeGroup(group: string): boolean {
   try {
     rmdirSync(group);

@@ -1,35 +1,35 @@
-// The command that a VM's process starts through, as a pure function. Four steps, each replacing the one before: a shell
-// joins the cgroup and sets limits; bubblewrap makes the namespaces and a root of its own; setpriv becomes the VM's uid
-// and gives up every capability; env empties the environment (bubblewrap always sets PWD) and enters the run directory,
-// which root without capabilities may not. It takes some 5 ms.
+// Builds the command that starts a VM's process in its jail, as a pure function. Four programs replace each other: a
+// shell joins the control groups and sets resource limits; bubblewrap creates the namespaces and a root folder; setpriv
+// switches to the VM's uid and drops all capabilities; env clears the environment (bubblewrap always sets PWD) and
+// enters the run directory, which root without capabilities may not enter. All this takes about 5 ms.
 //
-// The network namespace is the host's: QEMU opens its tap by name, and a tap has to be opened in the namespace that it
-// is in. So keeping a QEMU that was taken over away from the host's own ports is the firewall's work, by uid
-// (uid-pool.ts, uidRange).
+// The process stays in the host's network namespace: QEMU opens its tap by name, which only works in the tap's
+// namespace. Therefore the firewall must keep a compromised QEMU away from the host's ports. It recognises QEMU by its
+// uid (uidRange in uid-pool.ts).
 import { dirname } from 'node:path';
 import { maxTasks } from './cgroup.ts';
 import type { JailedProcess, VmLimits } from './jail.ts';
 import type { ProgramFiles } from './program-files.ts';
 
-/** Absolute paths, without symlinks. */
+/** Absolute paths without symlinks. */
 export type JailPrograms = { bwrap: string; setpriv: string; env: string };
 
-/** QEMU has some 30 descriptors of its own, and one more for each disk, connection and request that it works on. */
+/** QEMU has about 30 descriptors of its own, and one for each disk, connection and request in progress. */
 const MAX_DESCRIPTORS = 1024;
-/** POSIX: the unit of `ulimit -f`. */
+/** The unit of `ulimit -f`, defined by POSIX. */
 const BLOCK_BYTES = 512;
 
 export type JailPlan = {
   process: JailedProcess;
   uid: number;
-  /** Files to write the pid into. */
+  /** The cgroup files that the shell writes its pid into. */
   procsFiles: readonly string[];
-  /** [what is bound, the place it is seen at]. */
+  /** Pairs of [device node to bind, path in the jail]. */
   devices: readonly (readonly [string, string])[];
   files: ProgramFiles;
 };
 
-/** Arguments for `/bin/sh`. */
+/** Returns the arguments for `/bin/sh`. The run directory, the files and the devices must exist. */
 export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
   const { process: jailed, uid } = plan;
   const readOnly = [...plan.files.visible, ...jailed.readOnlyFiles];
@@ -39,14 +39,14 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
     ['-c', shellScript(jailed.limits), 'sandbar-jail', String(plan.procsFiles.length), ...plan.procsFiles],
     [programs.bwrap, '--unshare-pid', '--as-pid-1', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
     ['--hostname', 'machine', '--proc', '/proc'],
-    // Folders that bubblewrap makes on its own are closed to everyone but root.
+    // bubblewrap would make missing parent folders accessible to root only.
     foldersAbove(places).flatMap((folder) => ['--dir', folder]),
     plan.files.links.flatMap(([target, name]) => ['--symlink', target, name]),
     readOnly.flatMap((path) => ['--ro-bind', path, path]),
     plan.devices.flatMap(([source, place]) => ['--dev-bind', source, place]),
     writable.flatMap((path) => ['--bind', path, path]),
     ['--remount-ro', '/'],
-    // What setpriv needs to give up everything.
+    // The capabilities that setpriv needs until it has dropped everything.
     ['--cap-drop', 'ALL', '--cap-add', 'CAP_SETUID', '--cap-add', 'CAP_SETGID', '--cap-add', 'CAP_SETPCAP'],
     [programs.setpriv, '--reuid', String(uid), '--regid', String(uid), '--clear-groups', '--no-new-privs'],
     ['--bounding-set=-all', '--inh-caps=-all', '--ambient-caps=-all'],
@@ -54,13 +54,16 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
   ].flat();
 }
 
-/** `$1` files to write the pid into follow it, then the command. Sockets and files of the VM have mode 0600 (ISO-7). */
+/**
+ * Returns the shell script. Its arguments: a count, that many cgroup files to write the pid into, then the command. The
+ * umask gives sockets and files of the VM mode 0600 (ISO-7).
+ */
 function shellScript({ fileBytes, vcpus }: VmLimits): string {
   const tasks = maxTasks(vcpus);
   return [
     'set -e; umask 0177',
     `ulimit -c 0; ulimit -n ${MAX_DESCRIPTORS}; ulimit -f ${Math.ceil(fileBytes / BLOCK_BYTES)}`,
-    // A limit of the uid, for a host without the cgroup; dash and bash disagree about its letter.
+    // A limit per uid, for hosts without the pids controller. dash calls the option -p, bash calls it -u.
     `ulimit -p ${tasks} 2>/dev/null || ulimit -u ${tasks}`,
     'files=$1; shift',
     'while [ "$files" -gt 0 ]; do echo $$ > "$1"; shift; files=$((files - 1)); done',
@@ -68,7 +71,7 @@ function shellScript({ fileBytes, vcpus }: VmLimits): string {
   ].join('; ');
 }
 
-/** Every folder above the places, outermost first. */
+/** Returns every parent folder of the given paths, outermost first. */
 function foldersAbove(places: readonly string[]): string[] {
   const folders = new Set<string>();
   for (const place of places) {

@@ -1,6 +1,7 @@
-// Devices that only root or a group may open on the host (/dev/kvm; /dev/net/tun without udev) are given to a VM as a
-// node of our own, open to everyone, in a folder that only root may enter. So no VM needs a group, and nobody else on the
-// host gets a right. The folder is in /dev, because other file systems may be mounted without devices.
+// Lets VMs open devices that the host restricts to root or a group (/dev/kvm; /dev/net/tun without udev). The agent
+// creates its own device node with mode 0666 in a folder that only root may enter, and binds that node into the jail.
+// So no VM needs a group, and no other account gains access. The folder is in /dev because other file systems may be
+// mounted `nodev`.
 import { mkdirSync, rmSync, statSync } from 'node:fs';
 import { runCommand } from '../run-command.ts';
 
@@ -8,12 +9,15 @@ export class DeviceNodes {
   readonly #folder: string;
   readonly #sources = new Map<string, Promise<string>>();
 
-  /** `folder` is made, mode 0700. */
+  /** The folder for the nodes; it is created with mode 0700 when needed. */
   constructor(folder: string) {
     this.#folder = folder;
   }
 
-  /** What to bind in the place of `device`. Throws when it is not there. */
+  /**
+   * Returns the path to bind into the jail for `device`. Throws when the device does not exist or is no character
+   * device.
+   */
   sourceOf(device: string): Promise<string> {
     const known = this.#sources.get(device);
     if (known) return known;
@@ -41,7 +45,7 @@ export class DeviceNodes {
   }
 }
 
-/** The kernel's packing of a device number (include/linux/kdev_t.h, new_encode_dev). */
+/** Splits a device number as the kernel encodes it (include/linux/kdev_t.h, new_encode_dev). */
 function deviceNumbers(rdev: number): { major: number; minor: number } {
   return { major: (rdev >> 8) & 0xfff, minor: (rdev & 0xff) | ((rdev >> 12) & 0xfff00) };
 }

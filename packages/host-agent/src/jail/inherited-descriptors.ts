@@ -1,11 +1,15 @@
-// A process passes on every descriptor that is not marked "close on exec". Node marks all of its own, and the first ones
-// that it inherited itself; a stray one of a high number, of whoever started the service, would reach every VM.
+// Closes inherited file descriptors. A child process inherits every descriptor without the close-on-exec flag. Node
+// sets the flag on its own descriptors and on the low numbers that it inherited. A high-numbered descriptor from the
+// process that started the service would leak into every VM.
 import { closeSync, readdirSync, readFileSync } from 'node:fs';
 
-/** O_CLOEXEC as /proc/PID/fdinfo has it: octal. */
+/** O_CLOEXEC as /proc/PID/fdinfo prints it, in octal. */
 const CLOSE_ON_EXEC = 0o2000000;
 
-/** Closes what this process would pass on without knowing of it. For the start of the agent. Returns what it closed. */
+/**
+ * Closes all descriptors above 2 that child processes would inherit, and returns their numbers. Call this once when the
+ * agent starts.
+ */
 export function closeInheritedDescriptors(): number[] {
   const strays = readdirSync('/proc/self/fd')
     .map(Number)
@@ -19,7 +23,7 @@ function isPassedOn(fd: number): boolean {
     const flags = /^flags:\s+(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1];
     return flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0;
   } catch {
-    // The one that the folder was listed through: closed again by now.
+    // This is the descriptor that listed the folder; it is closed by now.
     return false;
   }
 }

@@ -1,67 +1,78 @@
-// What the rest of the agent knows of the jail around a VM's process: prepare one, find what runs in it, end it. Root
-// has the real one (root-jail.ts); an ordinary account has none (no-jail.ts) and says so.
+// The interface of the jail around a VM's process: prepare it, find its processes, remove it. An agent with root uses
+// RootJail (root-jail.ts). Without root there is no isolation (no-jail.ts), and `lacks` says so.
 
 export type JailedProcess = {
   /** 12 lowercase hex characters. */
   vmId: string;
-  /** Writable, and its working directory, at its own absolute path. */
+  /** The working directory; writable, and visible in the jail under its own absolute path. */
   runDir: string;
   /** Absolute path. */
   program: string;
   args: readonly string[];
-  /** Absolute paths that are visible read-only, at their own place; they have to be readable for everyone. */
+  /** Absolute paths that are visible read-only under the same path. Every account must be able to read them. */
   readOnlyFiles: readonly string[];
-  /** Regular files outside the run directory that become the VM's own and are visible writable, at their own place. */
+  /**
+   * Regular files outside the run directory. The VM's uid becomes their owner, and they are visible and writable under
+   * the same path.
+   */
   writableFiles?: readonly string[];
-  /** Devices such as /dev/net/tun and /dev/kvm. /dev/null and /dev/urandom are always there. */
+  /** Additional devices, such as /dev/net/tun and /dev/kvm. /dev/null and /dev/urandom are always available. */
   devices: readonly string[];
   limits: VmLimits;
 };
 
 export type VmLimits = {
   vcpus: number;
-  /** Memory of the guest, MiB. */
+  /** Memory of the guest in MiB. */
   memoryMb: number;
-  /** No file may grow past this, bytes: also not a memfd or a tmpfs file that holds the guest's memory. */
+  /**
+   * Largest size of any file the VM writes, in bytes. It also applies to a memfd or tmpfs file with the guest's memory.
+   */
   fileBytes: number;
 };
 
-/** To be spawned detached, in `/`, with an empty environment. */
+/** Spawn it detached, in `/`, with an empty environment. */
 export type JailCommand = { command: string; args: string[]; uid: number | undefined };
 
 export interface Jail {
-  /** What this kind of jail does not give on this host, as sentences for people. */
+  /** Sentences about protection that this jail does not provide on this host. */
   readonly lacks: readonly string[];
-  /** The uid the VM will run as, taken now because its tap is made for it; undefined: the agent's own. */
+  /**
+   * Reserves the uid under which the VM will run, because its tap must be created for that uid. Undefined: the agent's
+   * own.
+   */
   reserveUid(vmId: string): number | undefined;
   /**
-   * Makes the run directory (owned by the VM's uid, mode 0700), the cgroup and the command. Descriptors that the caller
-   * passes to the command arrive at the same numbers, and no others. Throws when a symlink or somebody else's directory
-   * is in the run directory's way, or a device does not exist; `release` then undoes what was done.
+   * Makes the run directory (owned by the VM's uid, mode 0700) and the cgroup, and returns the command. The command
+   * inherits exactly the descriptors that the caller passes, under the same numbers. Throws when the run directory's
+   * path contains a symlink or another account's folder, or when a device is missing. The caller then cleans up with
+   * `release`.
    */
   prepare(vm: JailedProcess): Promise<JailCommand>;
-  /** A VM of an earlier agent: its uid is taken again. */
+  /** Registers the uid of a VM that an earlier agent started, so that no other VM gets it. */
   adopt(vmId: string, uid: number | undefined): void;
   /**
-   * The pid, on the host, of the jailed program; `spawnedPid` is that of the command. Undefined until it runs, and after
-   * it ended. It runs as soon as anything was heard from it.
+   * Returns the host pid of the jailed program. `spawnedPid` is the pid of the spawned command. Undefined before the
+   * program runs and after it ended; once the program has answered anything, its pid is available.
    */
   programPid(vmId: string, spawnedPid: number): number | undefined;
-  /** Processes in the VM's cgroup (host pids): the program, the process that waits for it, and strays. */
+  /** Host pids in the VM's cgroup: the program, the bubblewrap process that waits for it, and strays. */
   processesOf(vmId: string): number[];
-  /** Low CPU priority while a VM is prepared in the background, normal again when a machine takes it. */
+  /**
+   * Gives the VM low CPU priority while it is prepared in the background, and normal priority when a machine uses it.
+   */
   setBackground(vmId: string, isBackground: boolean): void;
-  /** Processes of the VM that the kernel killed because it reached its memory limit. */
+  /** Counts processes of the VM that the kernel killed because the VM reached its memory limit. */
   memoryKillsOf(vmId: string): number;
-  /** Ends what is left in the VM's cgroup, removes it and gives the uid back. Does nothing when there is nothing. */
+  /** Kills all processes in the VM's cgroup, removes the cgroup and frees the uid. Does nothing when there are none. */
   release(vmId: string): Promise<void>;
   /** VM ids that have a cgroup here. */
   listVmIds(): string[];
-  /** Takes away what the data directory has on the host when no VM is left: its group and its device nodes. */
+  /** Removes the data directory's own cgroup and device nodes from the host. Call it only when no VM is left. */
   remove(): Promise<void>;
 }
 
-/** What every VM's cgroup, device folder and uid range is found by. Throws when it is not a VM id. */
+/** Throws unless the text is a VM id. VM ids become parts of paths of cgroups, so they are checked. */
 export function checkVmId(vmId: string): void {
   if (!/^[0-9a-f]{12}$/.test(vmId)) throw new Error(`"${vmId}" is not a VM id`);
 }

@@ -1,14 +1,15 @@
-// Keeps a log that a VM's process writes from filling the disk. QEMU says little, but a hostile guest can make it say the
-// same thing without end, and one that was taken over writes what it likes.
+// Limits the size of a log that a VM's process writes. QEMU logs little, but a hostile guest can make it repeat a
+// message endlessly, and a compromised QEMU writes anything.
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs';
 
-/** Where a cut log starts. */
+/** First line of a log that was shortened. */
 const CUT_MARK = '[the beginning was cut]\n';
 
 /**
- * Cuts `file` down to its last `maxBytes / 2` when it has grown past `maxBytes`. Its writer goes on at the new end, for
- * it must have opened the file to append; what it writes while this runs may be lost. A missing file is none to cut.
- * Throws when something else than a file of its own is in the place: it is in a folder that belongs to the VM.
+ * Shortens `file` to its last `maxBytes / 2` bytes if it is larger than `maxBytes`. The writer must have opened it in
+ * append mode, and then continues at the new end; text written during the call may be lost. Does nothing when the file
+ * is missing. Throws when the path is not a regular file with a single name, because the folder belongs to the VM,
+ * which could have put a link there.
  */
 export function trimLog(file: string, maxBytes: number): void {
   const fd = openLog(file);

@@ -1,4 +1,4 @@
-// What an account without root gets: the run directory, and nothing around the process.
+// The jail of an agent without root: it only makes the run directory. The process gets no isolation.
 import type { Jail, JailCommand, JailedProcess } from './jail.ts';
 import { makeRunDirectory } from './run-directory.ts';
 
@@ -19,7 +19,8 @@ export class NoJail implements Jail {
 
   async prepare(vm: JailedProcess): Promise<JailCommand> {
     makeRunDirectory(this.#home, vm.runDir, undefined);
-    // The program's working directory is its run directory in every jail, wherever the caller spawns the command.
+    // Enters the run directory, because in every jail that is the program's working directory, wherever the caller
+    // spawns the command.
     const script = 'umask 0177; cd "$1" || exit 1; shift; unset PWD OLDPWD; exec "$@"';
     return { command: '/bin/sh', args: ['-c', script, 'sandbar', vm.runDir, vm.program, ...vm.args], uid: undefined };
   }

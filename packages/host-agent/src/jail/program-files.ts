@@ -1,27 +1,35 @@
-// What a dynamically linked QEMU needs to see of the host: itself, its libraries and modules, its firmware. Found once at
-// the start by asking the loader and QEMU, so that one outside /usr works too.
+// Finds the files that a dynamically linked QEMU needs: the program, its libraries and modules, its firmware. The agent
+// asks the loader and QEMU itself once at start, so a QEMU outside /usr works too.
 import { existsSync, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { CommandError, runCommand } from '../run-command.ts';
 
 export type ProgramFiles = {
-  /** Files and folders that are visible read-only, at their own place. */
+  /** Files and folders that are visible read-only under the same path. */
   visible: readonly string[];
-  /** Symlinks of the root folder, as [target, name]; /lib64 is in the name of every program's loader. */
+  /**
+   * Symlinks in the root folder, as [target, name]. Programs need them, because the path of every program's loader
+   * begins with /lib64.
+   */
   links: readonly (readonly [string, string])[];
 };
 
-/** `programs`: absolute paths without symlinks. */
+/**
+ * Returns the files that the programs need. `programs`: absolute paths without symlinks. Throws when a program cannot
+ * be run.
+ */
 export async function findProgramFiles(programs: readonly string[]): Promise<ProgramFiles> {
   const libraries = (await Promise.all(programs.map(librariesOf))).flat();
   const found = new Set<string>([...programs, '/etc/ld.so.cache']);
   for (const library of libraries) {
-    // By both names: that of the library in the loader's list, and the file that a symlink there leads to.
+    // The library needs to be visible under two names: the name in the loader's list, and the target if that is a
+    // symlink.
     for (const path of [
       `${realpathSync(dirname(library))}/${library.slice(dirname(library).length + 1)}`,
       realpathSync(library),
     ]) {
-      // Modules are beside the libraries of a distribution; any other folder may have who knows what in it.
+      // For a distribution's library the whole folder is visible, because it also contains QEMU's modules. Other
+      // folders may contain private files, so only the library itself is visible.
       found.add(path.startsWith('/usr/') ? dirname(path) : path);
     }
   }
@@ -29,7 +37,7 @@ export async function findProgramFiles(programs: readonly string[]): Promise<Pro
   return { visible: withoutNested([...found].filter((path) => existsSync(path))), links: rootLinks() };
 }
 
-/** Libraries and the loader, as the loader names them; none for a static program. */
+/** Returns the paths of the libraries and the loader, as `ldd` prints them. A static program has none. */
 async function librariesOf(program: string): Promise<string[]> {
   try {
     const said = await runCommand('ldd', [program]);
@@ -40,7 +48,7 @@ async function librariesOf(program: string): Promise<string[]> {
   }
 }
 
-/** Firmware, by QEMU's own list, and the modules of a QEMU that was not put in by the distribution. */
+/** Returns the firmware folders that QEMU lists, and the module folders of a QEMU outside the distribution. */
 async function dataFoldersOf(programs: readonly string[]): Promise<string[]> {
   const folders: string[] = [];
   for (const program of programs.filter((path) => path.includes('qemu-system-'))) {
@@ -57,7 +65,7 @@ function rootLinks(): (readonly [string, string])[] {
     .map((path) => [readlinkSync(path), path] as const);
 }
 
-/** Leaves out what is in a folder that is visible anyway. */
+/** Leaves out paths inside a folder that is itself in the list. */
 function withoutNested(paths: readonly string[]): string[] {
   const folders = paths.filter((path) => statSync(path).isDirectory());
   return paths.filter((path) => !folders.some((folder) => path.startsWith(`${folder}/`))).sort();

@@ -1,5 +1,5 @@
-// The jail of an agent that is root: a uid, a cgroup and a root folder of its own for every VM, no capability, and an
-// empty environment (command-line.ts says how). Whoever takes over a QEMU sees its own machine's files and no others.
+// The jail of an agent with root. Every VM has its own uid, cgroup and root folder, no capabilities, and an empty
+// environment (command-line.ts has the details). A compromised QEMU can access only the files of its own machine.
 import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import { homeId } from '../network/names.ts';
@@ -16,9 +16,9 @@ import { UidPool, uidRange } from './uid-pool.ts';
 const ALWAYS_THERE = ['/dev/null', '/dev/urandom'];
 
 export type RootJailOptions = {
-  /** The data directory; run directories are below it. */
+  /** The data directory, which contains the run directories. */
   home: string;
-  /** The programs that will run in the jail, absolute paths: QEMU. */
+  /** Absolute paths of the programs that will run in the jail, that is, QEMU. */
   programs: readonly string[];
   cgroupRoot?: string;
 };
@@ -42,7 +42,10 @@ export class RootJail implements Jail {
     this.lacks = cgroups.lacks;
   }
 
-  /** Finds what a jail is made of and runs a program in one. Throws with what to install or mount. */
+  /**
+   * Finds the needed tools and files, and tests the jail by running each program in it. Throws an error that says what
+   * to install or mount.
+   */
   static async open({ home, programs, cgroupRoot }: RootJailOptions): Promise<RootJail> {
     const tools: JailPrograms = {
       bwrap: findTool('bwrap', 'bubblewrap'),
@@ -119,7 +122,10 @@ export class RootJail implements Jail {
     return jailArgs(this.#programs, { process: jailed, uid, procsFiles, devices, files: this.#files });
   }
 
-  /** A host can forbid namespaces or cgroups in many ways; trying is the only way to know before the first machine. */
+  /**
+   * Runs the program once in a jail. A host can forbid namespaces or cgroups in many ways, and only a trial tells
+   * before the first machine.
+   */
   async #check(program: string): Promise<void> {
     const vmId = '000000000000';
     const runDir = `${this.#home}/run/jail-check`;

@@ -1,17 +1,17 @@
-// Run directories are made by root and then belong to a VM's uid. What is in one may be that of a hostile QEMU, which
-// could put a symlink where root is about to read or write: nothing here follows one (CVE-2026-1386 was that).
+// Makes run directories, which root creates and then gives to a VM's uid. A compromised QEMU could place a symlink
+// where root is about to read or write, so nothing here follows symlinks (CVE-2026-1386 was such a bug).
 import { closeSync, constants, fchmodSync, fchownSync, fstatSync, mkdirSync, openSync } from 'node:fs';
 import { relative, sep } from 'node:path';
 
 const OPEN_FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
-/** Whose the directory is: a VM's, or (undefined) the agent's own. */
+/** The owner of a run directory: a VM's uid, or undefined for the agent's own account. */
 export type Owner = { uid: number; gid: number } | undefined;
 
 /**
- * Makes `runDir` below `home`, with what is missing in between, and gives it to `owner` with mode 0700. Each step is
- * taken from the folder opened before it, so nothing can be put in the way. Throws when a symlink or a file is there, or
- * a folder on the way belongs to somebody else or may be changed by others.
+ * Makes `runDir` below `home`, including missing parent folders, and gives it to `owner` with mode 0700. It opens each
+ * folder relative to the previous one, so nobody can swap a folder meanwhile. Throws when a symlink or a file is in the
+ * way, or when another account owns a parent folder or may write to it.
  */
 export function makeRunDirectory(home: string, runDir: string, owner: Owner): void {
   const way = relative(home, runDir).split(sep);
@@ -25,12 +25,15 @@ export function makeRunDirectory(home: string, runDir: string, owner: Owner): vo
   }
 }
 
-/** A descriptor of a run directory that is there. Throws when a symlink or a file is in its place. */
+/** Opens an existing run directory and returns the descriptor. Throws when the path is a symlink or not a folder. */
 export function openRunDirectory(runDir: string): number {
   return openFolder(runDir, runDir);
 }
 
-/** Gives a regular file to a VM. Throws when it is something else, or has a second name that would be given away too. */
+/**
+ * Gives a regular file to a VM's uid, mode 0600. Throws when it is not a regular file, or has a second hard link,
+ * through which the VM could change a file that is not meant for it.
+ */
 export function giveFile(path: string, owner: { uid: number; gid: number }): void {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
@@ -78,7 +81,7 @@ function openFolder(path: string, shownPath: string): number {
   }
 }
 
-/** Whoever may change a folder on the way could put their own in the place of a run directory. */
+/** Throws when other accounts may change the folder, because they could replace the run directory below it. */
 function refuseForeign(fd: number, path: string): void {
   const { uid, mode } = fstatSync(fd);
   if (uid === process.getuid?.() && (mode & 0o022) === 0) return;

@@ -1,15 +1,18 @@
-// Files that the agent keeps in a run directory. The directory belongs to the VM's uid, so a QEMU that was taken over can
-// put anything there under their names: a symlink to a file that only root may read, a pipe that never answers.
+// Reads and writes the agent's files in a run directory. The directory belongs to the VM's uid, so a compromised QEMU
+// can replace such a file, for example by a symlink to a secret of root or by a pipe that blocks its reader.
 import { randomBytes } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** What a file of ours holds, as text. Throws the system's error, or when it is not a file, or longer than `maxBytes`. */
+/**
+ * Returns the content of a file as text. Throws the system's error, or when it is not a regular file or larger than
+ * `maxBytes` bytes.
+ */
 export function readRunFile(runDir: string, name: string, maxBytes: number): string {
   return readRunBytes(runDir, name, maxBytes).toString('utf8');
 }
 
-/** Like {@link readRunFile}, as bytes. */
+/** Like {@link readRunFile}, but returns bytes. */
 export function readRunBytes(runDir: string, name: string, maxBytes: number): Buffer {
   const path = join(runDir, name);
   const fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
@@ -22,14 +25,17 @@ export function readRunBytes(runDir: string, name: string, maxBytes: number): Bu
   }
 }
 
-/** Puts a file there as a whole, mode 0600; what was there under its name is replaced, not written to. */
+/**
+ * Writes a file with mode 0600. It is written under another name and then renamed, so an existing file is replaced and
+ * never written to.
+ */
 export function writeRunFile(runDir: string, name: string, text: string): void {
   const draft = join(runDir, `.${name}.${randomBytes(6).toString('hex')}`);
   writeFileSync(draft, text, { flag: 'wx', mode: 0o600 });
   renameSync(draft, join(runDir, name));
 }
 
-/** Removes one of our files, or whatever was put in its place: nothing is followed. */
+/** Removes a file of the agent, or whatever the VM put in its place. Does not follow symlinks. */
 export function removeRunFile(runDir: string, name: string): void {
   rmSync(join(runDir, name), { recursive: true, force: true });
 }

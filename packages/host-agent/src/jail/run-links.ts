@@ -1,8 +1,9 @@
-// A jailed QEMU sees its run directory and what was bound at its start, nothing else. A file that it is to open while it
-// runs gets a second name there for the moment of opening, and becomes the VM's own. The directory may belong to a hostile
-// QEMU: names in it are made and removed, never followed; what is given away is the file that the agent's own path names.
-// A QEMU that makes more names of the file, or replaces ours, only misleads itself: they are of no use to it once the file
-// is the agent's again.
+// Gives a running, jailed QEMU access to one more file. QEMU sees only its run directory and the files bound at its
+// start. So the agent makes the VM the owner of the file and hard-links it into the run directory until QEMU has opened
+// it.
+// A compromised QEMU may own that directory. Therefore the agent creates and removes names there but never follows
+// them, and changes ownership only through its own path of the file. If QEMU makes more links to the file or replaces
+// ours, it gains nothing: it loses access when the agent takes the file back.
 import { randomBytes } from 'node:crypto';
 import {
   closeSync,
@@ -19,22 +20,25 @@ import { type Owner, openRunDirectory } from './run-directory.ts';
 
 const PREFIX = 'open-';
 
-/** `name`: what QEMU opens, relative to its working directory. `remove` may be called again. */
+/** `name`: the path that QEMU opens, relative to its working directory. `remove` may be called more than once. */
 export type RunLink = { readonly name: string; remove(): void };
 
 /**
- * Gives `file`, which lies in the agent's own folders on the file system of the run directory, to `owner` with mode 0600,
- * and links it into `runDir` under a name that nothing there has. Throws when either is not what it should be.
+ * Gives `file` to `owner` with mode 0600 and hard-links it into `runDir` under a new name. The file must lie in the
+ * agent's own folders, on the file system of the run directory. Throws when either path is not what it should be.
  */
 export function linkIntoRunDirectory(runDir: string, file: string, owner: Owner): RunLink {
   setOwner(file, owner);
   const name = `${PREFIX}${randomBytes(8).toString('hex')}`;
-  // A link is made without following a symlink at either end.
+  // link(2) follows no symlink in the last part of either path.
   inRunDirectory(runDir, (path) => linkSync(file, `${path}/${name}`));
   return { name, remove: () => inRunDirectory(runDir, (path) => removeName(`${path}/${name}`)) };
 }
 
-/** Makes `file` the agent's own again, mode 0600: no VM can open it any more. One that is gone is left alone. */
+/**
+ * Makes the agent the owner of `file` again, with mode 0600, so that no VM can open it any more. Does nothing when the
+ * file is gone.
+ */
 export function takeFileBack(file: string): void {
   try {
     setOwner(file, process.getuid && process.getgid ? { uid: process.getuid(), gid: process.getgid() } : undefined);
@@ -43,7 +47,7 @@ export function takeFileBack(file: string): void {
   }
 }
 
-/** Names of links that an agent that died left in a run directory. One that is gone has none. */
+/** Returns the names of links that a crashed agent left in a run directory. Empty when the directory is gone. */
 export function leftRunLinks(runDir: string): string[] {
   try {
     return inRunDirectory(runDir, (path) => readdirSync(path)).filter((name) => name.startsWith(PREFIX));
@@ -53,7 +57,10 @@ export function leftRunLinks(runDir: string): string[] {
   }
 }
 
-/** Removes links that were left; what a hostile QEMU put in their place stays until its directory goes. */
+/**
+ * Removes links that a crashed agent left. If a compromised QEMU put a folder in place of a link, that stays until the
+ * run directory is removed.
+ */
 export function removeRunLinks(runDir: string): void {
   for (const name of leftRunLinks(runDir)) inRunDirectory(runDir, (path) => removeName(`${path}/${name}`));
 }
@@ -69,7 +76,7 @@ function setOwner(file: string, owner: Owner): void {
   }
 }
 
-/** `work` gets a path that stays that very directory, whatever its name becomes meanwhile. */
+/** Calls `work` with a path that refers to the opened directory even if somebody renames it meanwhile. */
 function inRunDirectory<T>(runDir: string, work: (path: string) => T): T {
   const fd = openRunDirectory(runDir);
   try {
@@ -79,7 +86,7 @@ function inRunDirectory<T>(runDir: string, work: (path: string) => T): T {
   }
 }
 
-/** Removes a file, a link or a symlink; a folder, which can only be a hostile QEMU's, stays. */
+/** Removes a file, a hard link or a symlink. A folder stays; only a compromised QEMU can have made one. */
 function removeName(path: string): void {
   try {
     unlinkSync(path);

@@ -1,17 +1,17 @@
-// The programs of the distribution that make a jail.
+// Finds the distribution's programs that the jail and the network need.
 import { accessSync, constants, realpathSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/** The absolute path of a program, without symlinks. Throws with the package to install. */
+/** Returns the absolute path of a program, without symlinks. Throws an error that names the package to install. */
 export function findTool(name: string, debianPackage: string): string {
-  // The tools of a system administrator are not on the PATH of every account.
+  // Not every account has the folders of administrators' tools on its PATH.
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/bin', '/usr/sbin', '/bin'];
   for (const folder of folders.filter((path) => path.startsWith('/'))) {
     try {
       accessSync(join(folder, name), constants.X_OK);
       return realpathSync(join(folder, name));
     } catch {
-      // The next folder may have it.
+      // Not in this folder; try the next one.
     }
   }
   throw new Error(`${name} was not found, and machines are not run without a jail: apt-get install ${debianPackage}`);

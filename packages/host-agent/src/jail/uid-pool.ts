@@ -1,21 +1,23 @@
-// Uids for VMs: each has one of its own while it lives, out of a range that belongs to the data directory and to no
-// account. The one that was free for the longest time is taken, so that what an ended VM may have left behind (a file, an
-// entry of the kernel) stays nobody's for as long as possible.
+// Assigns uids to VMs. Each VM has its own uid while it lives, from a range that belongs to this data directory and to
+// no account. The pool assigns the uid that has been free for the longest time, so that leftovers of an ended VM (a
+// file, a kernel entry) do not soon belong to a new VM.
 import { homeId } from '../network/names.ts';
 
-/** VMs of one host, at most. */
+/** Most VMs that one host can have at a time. */
 export const UIDS_PER_HOME = 65_536;
 
 /**
- * The first range; systemd's containers end below it, and 0x7ffe0000 is the last range it reserves for itself
- * (systemd docs/UIDS-GIDS.md). Some programs take a uid above 2^31 for a negative number.
+ * Start of the first range. The uids of systemd's containers end below it, and systemd reserves its last range from
+ * 0x7ffe0000 (systemd docs/UIDS-GIDS.md). Uids above 2^31 are avoided because some programs treat them as negative.
  */
 const FIRST_BASE = 0x7000_0000;
 const END_OF_BASES = 0x7ffe_0000;
 
 export type UidRange = { first: number; last: number };
 
-/** The uids (and gids) of VMs of the service in `home`, for rules about all of them. */
+/**
+ * Returns the range of uids (and gids) for the VMs of the service in `home`. Firewall rules use it to match all VMs.
+ */
 export function uidRange(home: string): UidRange {
   const ranges = (END_OF_BASES - FIRST_BASE) / UIDS_PER_HOME;
   const first = FIRST_BASE + (Number.parseInt(homeId(home), 16) % ranges) * UIDS_PER_HOME;
@@ -24,7 +26,7 @@ export function uidRange(home: string): UidRange {
 
 export class UidPool {
   readonly #range: UidRange;
-  /** In the order in which they became free. */
+  /** Free uids, in the order in which they became free. */
   readonly #free: Set<number>;
   readonly #taken = new Map<string, number>();
 
@@ -33,7 +35,7 @@ export class UidPool {
     this.#free = new Set(Array.from({ length: range.last - range.first + 1 }, (_, index) => range.first + index));
   }
 
-  /** The VM's uid; the same one however often it is asked for. Throws when all are taken. */
+  /** Returns the VM's uid, the same one on every call. Throws when all uids are taken. */
   take(vmId: string): number {
     const own = this.#taken.get(vmId);
     if (own !== undefined) return own;
@@ -44,7 +46,10 @@ export class UidPool {
     return uid;
   }
 
-  /** An earlier agent gave `uid` to the VM. Throws when it is not of this range or another VM has it. */
+  /**
+   * Registers the uid that an earlier agent assigned to the VM. Throws when it is outside the range or belongs to
+   * another VM.
+   */
   takeAgain(vmId: string, uid: number): void {
     if (this.#taken.get(vmId) === uid) return;
     if (uid < this.#range.first || uid > this.#range.last) throw new Error(`uid ${uid} is not one for VMs`);

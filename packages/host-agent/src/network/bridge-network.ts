@@ -14,11 +14,11 @@ import { isInSubnet, macOfIp, PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
 
 export type BridgeOptions = {
-  /** The machines that run already: private address by VM id. */
+  /** Private addresses of the machines that already run, by VM id. */
   assigned: ReadonlyMap<string, string>;
-  /** CIDR ranges that machines may reach though they are private. */
+  /** CIDR ranges that machines may reach although they are private. */
   allow: readonly string[];
-  /** Megabits a second that a machine may send, and as much receive; undefined: no limit. */
+  /** Megabits per second that each machine may send, and also receive; undefined: no limit. */
   rateMbit: number | undefined;
 };
 
@@ -118,7 +118,7 @@ export class BridgeNetwork implements HostNetwork {
 /** Gives the bridge a fixed MAC. Otherwise it has that of one of its ports, and machines lose their gateway when it changes. */
 async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
   if (!linkExists(bridge)) await ipBatch([`link add name ${bridge} type bridge mcast_snooping 0`]);
-  // Without this a machine could reach the host through the bridge's link-local address.
+  // Without this a machine could reach the host through the bridge's link-local IPv6 address.
   if (hasIpv6()) writeFileSync(`/proc/sys/net/ipv6/conf/${bridge}/disable_ipv6`, '1');
   await ipBatch([
     `link set dev ${bridge} address ${macOfIp(subnet.gateway)}`,

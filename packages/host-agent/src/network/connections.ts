@@ -1,21 +1,21 @@
-// What the host remembers of connections, by address. A machine that gets the address of one that is gone must not get
-// its connections with it.
+// Deletes entries from the host's connection tracking. A machine must not inherit connections of the machine that had
+// its address before.
 import { CommandError, runCommand } from '../run-command.ts';
 import { isInSubnet } from './subnet.ts';
 
-/** conntrack's way to say that there was nothing. */
+/** Matches the message of conntrack when no entry matched. */
 const NOTHING = /\b0 flow entries have been/;
 
-/** Forgets all connections of an address: those that it opened, and those that were opened to it. */
+/** Deletes all connection entries of an address, for connections in either direction. Throws CommandError. */
 export async function forgetConnections(address: string): Promise<void> {
   await Promise.all([
     conntrack('-D', '--orig-src', address),
-    // What was translated on its way to the machine shows the machine's address in the replies only.
+    // Connections that were translated on their way to the machine show its address only in the reply direction.
     conntrack('-D', '--reply-src', address),
   ]);
 }
 
-/** The addresses of the subnet that the host remembers connections of. */
+/** Returns the addresses in the subnet that have connection entries. Throws CommandError. */
 export async function rememberedAddresses(subnet: string): Promise<Set<string>> {
   const listed = await Promise.all([conntrack('-L', '--orig-src', subnet), conntrack('-L', '--orig-dst', subnet)]);
   const found = [...listed.join('\n').matchAll(/\b(?:src|dst)=([0-9.]+)/g)].map((match) => match[1] ?? '');

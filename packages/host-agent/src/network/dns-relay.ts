@@ -1,5 +1,6 @@
-// Name resolution for machines on the bridge: messages to the gateway's port 53 are passed to the host's own name
-// servers as they are, over UDP and TCP. Nothing is parsed or kept, so whatever the host can resolve, machines can.
+// Relays name resolution for machines on the bridge. It passes messages to port 53 of the gateway unchanged to the
+// host's own name servers, over UDP and TCP. It neither parses nor caches them, so machines can resolve whatever the
+// host can resolve.
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -9,21 +10,27 @@ import { Shares } from './shares.ts';
 
 const DNS_PORT = 53;
 const QUERY_TIMEOUT_MS = 5000;
-/** Queries under way at once, of all machines and of one; one more is dropped, and the resolver in it asks again. */
+/**
+ * Limits on concurrent queries: of all machines together, and of one machine. Further queries are dropped, and the
+ * machine's resolver retries.
+ */
 const MAX_QUERIES = 1024;
 export const MAX_QUERIES_OF_ONE = 32;
-/** Connections at once, likewise; one more is closed. */
+/** Limits on concurrent TCP connections, in the same way. Further connections are closed. */
 const MAX_CONNECTIONS = 256;
 export const MAX_CONNECTIONS_OF_ONE = 8;
-/** RFC 768: a datagram from port 0 wants no answer. */
+/** RFC 768: source port 0 means that the sender expects no reply. */
 const NO_REPLY_PORT = 0;
 
-/** The queries under way, each by what ends it. */
+/** Running queries, each represented by the function that ends it. */
 type Queries = Set<() => void>;
 
 export type DnsRelay = { close(): Promise<void> };
 
-/** Listens on `address:53`. `upstreams`: IPv4 or IPv6 addresses, asked in turn. */
+/**
+ * Listens on port 53 of `address` over UDP and TCP. `upstreams`: IPv4 or IPv6 addresses of name servers, used in turn.
+ * Throws when the port is in use.
+ */
 export async function startDnsRelay(address: string, upstreams: readonly string[]): Promise<DnsRelay> {
   const udp = createSocket('udp4');
   const underWay: Queries = new Set();
@@ -36,7 +43,7 @@ export async function startDnsRelay(address: string, upstreams: readonly string[
     relayQuery(udp, query, from, nextUpstream(), underWay, () => queryShares.giveBack(from.address));
   });
   const tcp = createServer((client) => {
-    // Gone already, it has no address any more.
+    // A connection that is already closed has no remote address.
     const owner = client.remoteAddress;
     if (owner === undefined || !connectionShares.take(owner)) {
       client.destroy();
@@ -63,7 +70,7 @@ export async function startDnsRelay(address: string, upstreams: readonly string[
   };
 }
 
-/** A socket of its own for each query: its random port is what tells answers apart. */
+/** Each query gets its own socket. Its random source port keeps the answers of different queries apart. */
 function relayQuery(
   udp: UdpSocket,
   query: Buffer,
@@ -73,7 +80,7 @@ function relayQuery(
   ended: () => void,
 ): void {
   const socket = createSocket(upstream.includes(':') ? 'udp6' : 'udp4');
-  // Closing a socket twice throws, and an error may follow the answer.
+  // This may run twice, because an error may follow the answer, and closing a socket twice throws.
   const end = () => {
     clearTimeout(timer);
     if (!underWay.delete(end)) return;
@@ -91,7 +98,7 @@ function relayQuery(
   socket.connect(DNS_PORT, upstream);
 }
 
-/** Sends a datagram. One that cannot be sent is lost, which is what a resolver expects of UDP. */
+/** Sends a datagram and ignores errors: resolvers expect that UDP packets can get lost. */
 export function sendAnswer(udp: UdpSocket, answer: Buffer, to: { address: string; port: number }): void {
   if (to.port !== NO_REPLY_PORT) udp.send(answer, to.port, to.address, () => {});
 }
@@ -104,7 +111,10 @@ function relayConnection(client: Socket, upstream: string): void {
   pipeline(server, client, done);
 }
 
-/** Name servers of the host; behind systemd-resolved its local stub, which only the host itself can ask. */
+/**
+ * Returns the addresses of the host's name servers. With systemd-resolved this is a local address that only the host
+ * itself can query.
+ */
 export function hostNameServers(resolvConf = readFileSync('/etc/resolv.conf', 'utf8')): string[] {
   const found = [...resolvConf.matchAll(/^\s*nameserver\s+(\S+)/gm)].map((match) => match[1] ?? '');
   return found.length > 0 ? found : ['127.0.0.1'];

@@ -13,7 +13,7 @@ const MAX_SESSION_ADDITIONS = 8;
 export class Firewall {
   readonly #options: RuleOptions;
   readonly #session = new NftSession();
-  /** Address by tap. */
+  /** Wanted addresses, by tap. */
   readonly #wanted: Map<string, string>;
   #written: Assigned = new Map();
   #running: Promise<unknown> = Promise.resolve();
@@ -24,7 +24,7 @@ export class Firewall {
     this.#wanted = new Map(assigned);
   }
 
-  /** Replaces all rules at once by those of `assigned`. Throws CommandError. */
+  /** Replaces all rules in one transaction, with those for `assigned`. Throws CommandError. */
   static async create(options: RuleOptions, assigned: Assigned): Promise<Firewall> {
     const firewall = new Firewall(options, assigned);
     await firewall.#writeWhole(new Map(assigned));
@@ -32,8 +32,9 @@ export class Firewall {
   }
 
   /**
-   * Lets `tap` speak as `ip` and nobody else; resolves when the kernel has it. Returns the addresses whose connections
-   * are no longer their owner's: the one that the tap had, and `ip` when another tap had it.
+   * Allows `tap` to send and receive as `ip`, and takes `ip` from all other taps. Resolves when the rules are in the
+   * kernel. Returns the addresses that have lost their previous owner: the tap's old address, and `ip` if another tap
+   * had it. The caller deletes their connections. Throws CommandError.
    */
   async assign(tap: string, ip: string): Promise<string[]> {
     const before = this.#wanted.get(tap);
@@ -55,7 +56,7 @@ export class Firewall {
     await this.#settle();
   }
 
-  /** Taps that may speak, as the kernel has it. */
+  /** Returns the taps that the kernel's rules allow to send. Throws CommandError. */
   async listTaps(): Promise<string[]> {
     const text = await runCommand('nft', ['list', 'tables', 'bridge']);
     if (!text.includes(`table bridge ${this.#options.table}\n`)) return [];
@@ -122,7 +123,7 @@ function without(all: Assigned, others: Assigned): Assigned {
   return new Map([...all].filter(([tap, ip]) => others.get(tap) !== ip));
 }
 
-/** One transaction. */
+/** Runs `input` as one transaction. */
 async function nft(input: string): Promise<void> {
   await runCommand('nft', ['-f', '-'], { input });
 }

@@ -1,38 +1,41 @@
-// What the network of a data directory is called on its host: named after the directory, so two services share nothing,
-// and whoever looks for what was left behind finds it by name.
+// Names of a data directory's network objects on its host. They derive from the directory's path, so two services share
+// nothing and leftovers can be found by name.
 import { createHash } from 'node:crypto';
 
 const TAP_PREFIX = 'sbt';
 const VM_ID = /^[0-9a-f]{12}$/;
 
 export type NetworkNames = {
-  /** An interface name may have 15 characters. */
+  /** At most 15 characters, as for every interface. */
   bridge: string;
-  /** Of the nftables tables, one a family. */
+  /** Name of the nftables tables, of which there is one per family. */
   table: string;
-  /** Interface group of the taps: how rules tell our taps from those of a service beside us. */
+  /** Interface group of the taps. Rules use it to tell our taps from those of another service. */
   group: number;
 };
 
-/** Eight hexadecimal digits that stand for a data directory wherever its host needs a short name of it. */
+/** Returns eight hex digits that identify a data directory in names on its host. */
 export function homeId(home: string): string {
   return createHash('sha256').update(home).digest('hex').slice(0, 8);
 }
 
-/** The names of the service in `home`. */
+/** Returns the names that the service in `home` uses. */
 export function networkNames(home: string): NetworkNames {
   const id = homeId(home);
-  // 28 bits, all of them from the id; group 0 is everybody's.
+  // 28 bits of the id, plus 1 because every interface is in group 0 by default.
   return { bridge: `sbr${id}`, table: `sandbar_${id}`, group: (Number.parseInt(id, 16) >>> 4) + 1 };
 }
 
-/** The tap of a VM: with 12 hexadecimal characters of id, its name has exactly the 15 that are allowed. */
+/**
+ * Returns the name of a VM's tap. With the 12 hex characters of the id it has exactly the 15 characters that Linux
+ * allows. Throws when `vmId` is not a VM id.
+ */
 export function tapOf(vmId: string): string {
   if (!VM_ID.test(vmId)) throw new Error(`"${vmId}" is no VM id`);
   return `${TAP_PREFIX}${vmId}`;
 }
 
-/** The VM of a tap; undefined when it is no tap of ours by its name. */
+/** Returns the VM id in a tap's name, or undefined when the name is not one of ours. */
 export function vmIdOf(tapName: string): string | undefined {
   const vmId = tapName.slice(TAP_PREFIX.length);
   return tapName.startsWith(TAP_PREFIX) && VM_ID.test(vmId) ? vmId : undefined;

@@ -1,14 +1,14 @@
-// One nft that stays open, because a create waits for its rule and starting the program costs more than the kernel's
-// work. It is only a fast way: whoever uses it has the plain way, `nft -f`, for when it fails.
+// Keeps one nft process open, because creating a machine waits for its rule, and starting nft takes longer than the
+// kernel's work. The session is only an optimisation: on failure the caller runs `nft -f` instead.
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 
-/** The kernel answers in a millisecond; a session that takes this long is stuck. */
+/** The kernel answers in a millisecond. A session that needs longer than this is stuck. */
 const ANSWER_TIMEOUT_MS = 1000;
 
 export class NftSession {
   #child: ChildProcessWithoutNullStreams | undefined;
   #hasAnswered = false;
-  /** Not every build of nft can be talked to over a pipe. One that never answered is not asked again. */
+  /** Some builds of nft do not answer over a pipe. If the session never answered, it is not used again. */
   #isUsable = true;
 
   get isUsable(): boolean {
@@ -16,8 +16,9 @@ export class NftSession {
   }
 
   /**
-   * Runs a line as one transaction; resolves when the kernel has reported all of `echoes`, which must not occur in the
-   * line. One at a time. Rejects when nft complains, ends or stays silent; whether it was done is then unknown.
+   * Runs a line as one transaction. Resolves when nft has printed all of `echoes`; none of them may occur in the line
+   * itself. Run only one line at a time. Rejects when nft reports an error, ends, or does not answer within 1 s; the
+   * line may or may not have taken effect then.
    */
   async run(line: string, echoes: readonly string[]): Promise<void> {
     try {
@@ -30,7 +31,10 @@ export class NftSession {
     }
   }
 
-  /** One that has ended is forgotten right then: it would be waited for in vain. */
+  /**
+   * Returns the running nft, or starts one. An nft that ended is dropped at once, because waiting for its answer would
+   * be in vain.
+   */
   #open(): ChildProcessWithoutNullStreams {
     if (this.#child) return this.#child;
     const child = startNft();
@@ -47,9 +51,9 @@ export class NftSession {
   }
 }
 
-/** It ends by itself when its input does, so with the agent. */
+/** Starts nft, which exits when its standard input closes, and so ends with the agent. */
 function startNft(): ChildProcessWithoutNullStreams {
-  // An interactive nft would keep a history in HOME and look TERM up.
+  // An interactive nft writes a history file to HOME and looks up TERM.
   const env = { PATH: process.env.PATH, HOME: '/nonexistent', TERM: 'dumb' };
   const child = spawn('nft', ['--echo', '--interactive'], { stdio: 'pipe', env });
   child.on('error', () => {});

@@ -1,12 +1,13 @@
-// Taps as ports of the bridge. Each change of a port is one run of `ip`, whose lines are ordered so that a run that is
-// cut short leaves a port that passes nothing.
+// Connects taps to the bridge. Each change is one run of `ip` with several lines. They are ordered so that a run that
+// is cut short leaves a port that passes no packets.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { runCommand } from '../run-command.ts';
 
 /**
- * A bridge takes frames to the group addresses of 802.1D (01:80:C2:00:00:0x) out of the way: it learns their sender and
- * gives them to the host as the tap's own, past its packet filter. Told to forward them, it shows them to the filter,
- * which drops them. Bit x is address x; pause frames (1) cannot be forwarded and are always dropped.
+ * Makes the bridge forward frames to the 802.1D group addresses (01:80:C2:00:00:0x). By default the bridge handles such
+ * frames itself: it learns their sender and delivers them to the host past its packet filter. When told to forward
+ * them, it runs the filter, which drops them. Bit x stands for address x. Pause frames (address 1) cannot be forwarded
+ * and are always dropped.
  */
 const FORWARD_GROUP_ADDRESSES = 0xfffd;
 
@@ -17,8 +18,8 @@ export function linkExists(name: string): boolean {
 }
 
 /**
- * Makes a tap that only `uid` may open and the bridge's port of it, cut off from all other ports. The host has no
- * address on it, so the host itself says nothing there either. A tap of another owner is made anew.
+ * Makes a tap that only `uid` may open, as a bridge port isolated from all other ports. The host has no address on the
+ * tap, so the host itself sends nothing there. A tap of another owner is replaced. Throws CommandError.
  */
 export async function makePort(tap: string, port: { bridge: string; group: number; uid: number }): Promise<void> {
   const owner = ownerOf(tap);
@@ -34,7 +35,10 @@ export async function makePort(tap: string, port: { bridge: string; group: numbe
   ]);
 }
 
-/** Removes the tap, and with it what the bridge learnt of it; and what the host remembers of `address`. */
+/**
+ * Removes the tap, which also removes what the bridge learnt from it, and deletes the host's neighbour entry of
+ * `address`. Throws CommandError.
+ */
 export async function removePort(tap: string, bridge: string, address: string | undefined): Promise<void> {
   const lines = [
     ...(linkExists(tap) ? [`link delete dev ${tap}`] : []),
@@ -43,7 +47,7 @@ export async function removePort(tap: string, bridge: string, address: string | 
   if (lines.length > 0) await ipBatch(lines);
 }
 
-/** The interfaces of a group. */
+/** Returns the names of the interfaces in a group. */
 export function portsOf(group: number): string[] {
   return readdirSync(INTERFACES).filter((name) => readNumber(`${INTERFACES}/${name}/netdev_group`) === group);
 }
@@ -56,7 +60,7 @@ export async function ipBatch(lines: readonly string[]): Promise<void> {
   await runCommand('ip', ['-batch', '-'], { input: `${lines.join('\n')}\n` });
 }
 
-/** The uid that may open a tap; undefined: no such interface, or no tap. */
+/** Returns the uid that may open a tap; undefined when there is no such tap. */
 function ownerOf(tap: string): number | undefined {
   return readNumber(`${INTERFACES}/${tap}/owner`);
 }
@@ -65,7 +69,7 @@ function readNumber(file: string): number | undefined {
   try {
     return Number(readFileSync(file, 'utf8'));
   } catch {
-    // The interface is gone, or is of a kind without this property.
+    // The interface is gone, or has no such property.
     return undefined;
   }
 }

@@ -1,8 +1,9 @@
-// What the packet filter says about machines, as text for nft. Two tables of one name: in the family `bridge` stands who
-// a NIC may speak as, because ARP, MACs and what goes from port to port are only seen there; in `inet` stands what a
-// machine may reach, because addresses are translated and connections are known only there. A `drop` of ours is final,
-// an `accept` only ends our own chain: a firewall of the host that drops forwarded packets by default goes on doing so,
-// and only its owner can let the bridge through. We never touch a table of another's.
+// Builds the packet filter's rules for machines, as text for nft. There are two tables with the same name. The one in
+// family `bridge` checks the sender of each frame, because ARP, MAC addresses and traffic between ports are visible
+// only there. The one in family `inet` checks destinations, because NAT and connection tracking exist only there.
+// A `drop` in our chains is final, but an `accept` ends only our own chain. If the host's firewall drops forwarded
+// packets by default, it still does, and the host's owner has to allow the bridge. We never change tables of other
+// programs.
 import { macOfIp } from './subnet.ts';
 
 export type RuleOptions = {
@@ -10,23 +11,23 @@ export type RuleOptions = {
   table: string;
   /** Interface group of the taps. */
   group: number;
-  /** CIDR of the machines. */
+  /** The machines' subnet (CIDR). */
   subnet: string;
   gateway: string;
-  /** The uids that VMs run as. */
+  /** The uids of VM processes. */
   vmUids: { first: number; last: number };
-  /** CIDR ranges that may be reached though they are private. */
+  /** CIDR ranges that machines may reach although they are private. */
   allow: readonly string[];
-  /** Megabits a second for each machine and direction; undefined: no limit. */
+  /** Megabits per second for each machine and direction; undefined: no limit. */
   rateMbit: number | undefined;
 };
 
-/** Who may speak: addresses by tap. */
+/** The address that each tap may use. */
 export type Assigned = ReadonlyMap<string, string>;
 
 /**
- * Never the internet, by RFC 6890 and RFC 1112: this network, private, shared, loopback, link-local (where clouds keep
- * their credentials), protocol assignments, benchmarks, multicast, reserved and broadcast.
+ * Ranges that are not part of the public internet (RFC 6890, RFC 1112): this network, private, shared, loopback,
+ * link-local (where clouds serve credentials), protocol assignments, benchmarks, multicast, reserved and broadcast.
  */
 const DENIED_RANGES = [
   '0.0.0.0/8',
@@ -43,26 +44,33 @@ const DENIED_RANGES = [
 ] as const;
 
 /**
- * What may pass at once above the bytes of a second at full rate, which the kernel always lets through (nft_limit_init):
- * four of the largest packets that a tap hands over, for rates below one of them.
+ * Burst allowance of the rate limit, in bytes. The kernel always adds the bytes of one second at full rate
+ * (nft_limit_init). Four packets of the largest size that a tap delivers, so that rates below one such packet per
+ * second still work.
  */
 export const BURST_BYTES = 4 * 64 * 1024;
 
-/** Removes our tables, or does nothing; `ip` is where an earlier version had its own. */
+/**
+ * Returns commands that remove our tables if they exist. Family `ip` is included because an earlier version used it.
+ */
 export function withoutTables(table: string): string {
   return ['ip', 'inet', 'bridge']
     .map((family) => `table ${family} ${table}\ndelete table ${family} ${table}\n`)
     .join('');
 }
 
-/** Replaces our tables as a whole, with everyone who may speak: one transaction, so there is no moment without rules. */
+/**
+ * Returns commands that replace our tables, including the allowed addresses. They run as one transaction, so there is
+ * never a moment without rules.
+ */
 export function wholeTables(options: RuleOptions, assigned: Assigned): string {
   return withoutTables(options.table) + bridgeTable(options, assigned) + inetTable(options);
 }
 
 /**
- * Lets more taps speak. `create` fails where `add` would pass over something that should not be there. `echoes` is what
- * nft says of it when asked to; its spaces tell it from the command itself, should a line editor repeat that.
+ * Returns a command that allows more taps to send. It uses `create`, which fails on existing elements, where `add`
+ * would silently keep them. `echoes`: what nft prints about the change when run with --echo. The spaces in an echo
+ * differ from the command, so the command itself repeated by a line editor does not match.
  */
 export function additions(table: string, added: Assigned): { command: string; echoes: string[] } {
   const { pins, addresses } = elements(added);
@@ -73,7 +81,7 @@ export function additions(table: string, added: Assigned): { command: string; ec
   };
 }
 
-/** Takes the word from taps. */
+/** Returns commands after which all traffic of the given taps is dropped. */
 export function removals(table: string, removed: Assigned): string {
   const { pins, addresses } = elements(removed);
   return `delete element bridge ${table} pins { ${pins} }\ndelete element bridge ${table} addresses { ${addresses} }\n`;
@@ -88,8 +96,10 @@ function elements(assigned: Assigned): { pins: string; addresses: string } {
 }
 
 /**
- * All frames of a tap pass `prerouting`, before the bridge learns from them; those to the group addresses of 802.1D only
- * because the port is told to forward them (see ports.ts). `input` and `forward` are second locks. What goes to a tap is checked too, because a bridge floods what it has not learnt to every port.
+ * Returns the table of family `bridge`. All frames from a tap pass `prerouting` before the bridge learns from them.
+ * Frames to the 802.1D group addresses do so only because the port forwards them (see ports.ts). `input` and `forward`
+ * are a second line of defence. Frames to a tap are checked too, because a bridge floods frames with unknown
+ * destinations to all ports.
  */
 function bridgeTable({ table, group, gateway, rateMbit }: RuleOptions, assigned: Assigned): string {
   const { pins, addresses } = elements(assigned);
@@ -145,8 +155,9 @@ table bridge ${table} {
 }
 
 /**
- * A bucket a tap and direction, made by its first packet and forgotten when it is quiet. The chains are their own, after
- * the ones that drop: what is flooded to a tap, and what a machine may not send, is not counted.
+ * Returns a token bucket per tap and direction. The first packet creates the bucket, and it expires after a minute
+ * without traffic. These chains run after those that drop packets. So frames flooded to a tap, and packets that a
+ * machine may not send, do not count.
  */
 function rateChains(group: number, rateMbit: number): string {
   const limit = `limit rate over ${rateMbit * 125_000} bytes/second burst ${BURST_BYTES} bytes`;
@@ -165,11 +176,13 @@ function rateChains(group: number, rateMbit: number): string {
 }
 
 /**
- * What a machine sends is judged by where it goes, packet by packet, never by a connection that stood before: a range
- * that is no longer allowed ends at once. Back come only replies. A refusal is answered, so that programs fail at once
- * instead of hanging; the kernel limits the rate of ICMP, so TCP gets a reset. A QEMU that was taken over has the host's
- * network namespace, where its tap is; IP sockets of its own reach nothing, not even the host's loopback. Abstract Unix
- * sockets of that namespace pass no filter and are not covered.
+ * Returns the table of family `inet`. Each packet from a machine is judged by its destination, never by an existing
+ * connection, so removing a range from `allow` takes effect at once. Only replies reach a machine. Refused packets are
+ * answered, so that programs fail at once instead of hanging; TCP gets a reset, because the kernel limits the rate of
+ * ICMP errors.
+ * A compromised QEMU is in the host's network namespace, because its tap is there. The `output` chain refuses all its
+ * IP traffic, even to the host's loopback. Abstract Unix sockets of that namespace pass no packet filter, so these
+ * rules do not cover them.
  */
 function inetTable({ table, bridge, group, subnet, gateway, vmUids, allow }: RuleOptions): string {
   return `

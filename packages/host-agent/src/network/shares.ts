@@ -1,4 +1,4 @@
-// Divides what all machines use together, so that none can take it all from its neighbours.
+// Divides a shared resource among machines, so that no machine can take all of it.
 
 export class Shares {
   readonly #total: number;
@@ -6,13 +6,13 @@ export class Shares {
   readonly #taken = new Map<string, number>();
   #sum = 0;
 
-  /** `total` for all together, of which an owner gets at most `perOwner`. */
+  /** Allows `total` units for all owners together, and at most `perOwner` for each of them. */
   constructor(total: number, perOwner: number) {
     this.#total = total;
     this.#perOwner = perOwner;
   }
 
-  /** Takes one for `owner`; false when it has its share, or nothing is left. */
+  /** Takes one unit for `owner`. Returns false when the owner has its maximum, or no unit is left. */
   take(owner: string): boolean {
     const taken = this.#taken.get(owner) ?? 0;
     if (taken >= this.#perOwner || this.#sum >= this.#total) return false;
@@ -21,7 +21,7 @@ export class Shares {
     return true;
   }
 
-  /** Gives back one that `take` granted. */
+  /** Returns a unit that `take` granted. Throws when the owner has none. */
   giveBack(owner: string): void {
     const taken = this.#taken.get(owner) ?? 0;
     if (taken === 0) throw new Error(`${owner} has nothing to give back`);

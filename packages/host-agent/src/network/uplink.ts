@@ -1,9 +1,12 @@
-// The interface that the host itself reaches the world through.
+// Reads the properties of the interface with the host's default route.
 import { readFileSync } from 'node:fs';
 
 const ETHERNET_MTU = 1500;
 
-/** Bytes a packet may have on the default route; 1500 where there is none. A machine told more would lose packets. */
+/**
+ * Returns the MTU of the default route in bytes, at most 1500; 1500 without a default route. A machine with a larger
+ * MTU than this would lose packets.
+ */
 export function uplinkMtu(): number {
   const route = readFileSync('/proc/net/route', 'utf8')
     .split('\n')

@@ -1,5 +1,5 @@
-// Networking without any right on the host: each QEMU translates for its own machine (slirp). Machines have their
-// private_ip, reach out and resolve names; they cannot be reached, and there are no taps or rules to leave behind.
+// Networking without root: each QEMU translates addresses for its own machine (slirp). A machine has its private_ip,
+// can reach the internet and resolve names, and cannot be reached from outside. No taps or rules exist on the host.
 import type { Nic } from '../hypervisor/driver.ts';
 import type { HostNetwork } from './network.ts';
 import { PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
@@ -30,7 +30,7 @@ export class UserNetwork implements HostNetwork {
     };
   }
 
-  /** Each QEMU translates on its own, so there is nobody whose address a machine could take. */
+  /** Nothing to do: each QEMU has its own network, so no machine can use the address of another. */
   async assign(): Promise<void> {}
 
   async detach(): Promise<void> {}

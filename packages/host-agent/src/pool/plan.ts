@@ -1,22 +1,26 @@
-// How many clones to keep ready of each shape: as many as were asked for at once lately, within a budget. Pure.
+// Decides how many clones of each shape the pool keeps ready: the largest number that was requested at once lately,
+// within limits. Pure functions.
 
-/** Demand older than this is forgotten. */
+/** Requests older than this no longer count. */
 export const MEMORY_OF_DEMAND_MS = 10 * 60_000;
-/** Creates within this time count as one burst: about as long as it takes to make a few clones ready. */
+/** Creates within this time form one burst. Preparing a few clones takes about as long. */
 export const BURST_MS = 5_000;
 
 export type Demand = {
   key: string;
-  /** When machines of the shape were created, ms, in order. */
+  /** When machines of this shape were created, in ms, oldest first. */
   createdAt: readonly number[];
-  /** Kept ready though nobody asked: the shape that a create gets that does not say. */
+  /** Clones to keep ready even without requests. Used for the default shape. */
   baseline: number;
 };
 
-/** `size`: the most of one shape; `total`: the most of all shapes together. */
+/** `size`: limit for one shape. `total`: limit for all shapes together. */
 export type PoolLimits = { size: number; total: number };
 
-/** The number to keep ready by key; shapes that were asked for more come first when the total does not do. */
+/**
+ * Returns how many clones to keep ready of each shape, by template key. Shapes with larger bursts come first when
+ * `total` does not suffice for all.
+ */
 export function planPool(demands: readonly Demand[], now: number, limits: PoolLimits): Map<string, number> {
   const plan = new Map<string, number>();
   let left = limits.total;

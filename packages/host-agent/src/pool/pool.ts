@@ -1,7 +1,7 @@
-// Clones that were restored, went through a rehearsal and were paused: a create that finds one only has to name it. A cache:
-// whatever becomes of it, at any moment, costs time and nothing else.
+// The pool of clones that are ready for new machines. Each clone was restored from a template, warmed up and paused, so
+// a create only has to claim it. The pool is a cache: losing clones costs time and nothing else.
 //
-//   template ──restore──▶ rehearse ──▶ paused, ready ──take──▶ a machine's
+//   template ──restore──▶ warm-up ───▶ paused, ready ──take──▶ used by a machine
 //                             │                │
 //                             └── any failure ─┴──▶ discarded
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
@@ -16,36 +16,39 @@ import { rehearse } from '../vms/rehearsals.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 
-/** The third time is as fast as any later one. */
+/** Warm-up rounds of a new clone. The third round is as fast as any later one. */
 const REHEARSALS = 3;
 const SESSION_PATIENCE_MS = 10_000;
-/** The agent is not ready before its pool is: a clone that does not answer at once is not worth waiting for. */
+/**
+ * The agent waits for this before it is ready, so the limit is short. A clone that does not answer quickly is
+ * discarded.
+ */
 const ADOPTION_PATIENCE_MS = 2_000;
-/** How often the demand of the past is looked at again. */
+/** How often the pool's size is adjusted to the past demand. */
 const REVIEW_MS = 15_000;
 
 export type PoolOptions = {
   vms: VmHost;
   templates: Templates;
-  /** Of the disks, on the file system of the machines. */
+  /** Folder of the clones' disks, on the same file system as the machines' disks. */
   dir: string;
-  /** Of the run directories. */
+  /** Folder of the clones' run directories. */
   runDir: string;
-  /** `size` 0: no pool. */
+  /** A `size` of 0 turns the pool off. */
   limits: PoolLimits;
-  /** Clones of the usual shape that are kept ready though nobody asked. */
+  /** Clones of the default shape that are kept ready even without requests. */
   baseline: number;
-  /** Clones that are made ready at once. */
+  /** How many clones are prepared at the same time. */
   window: number;
   patience: number;
-  /** How long after a clone was taken others are made. */
+  /** Delay in ms between taking a clone and preparing new ones. */
   fillAfterMs: number;
-  /** Whether somebody waits for a machine: nothing is started for the pool then. */
+  /** Whether a request waits for a machine. The pool then starts nothing, to leave it the CPU. */
   isBusy: () => boolean;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
 
-/** A paused VM with a session that is open. */
+/** A paused VM with an open session to its guest agent. */
 export type ReadyClone = { vm: Vm; guest: Guest; diskPath: string };
 
 type Line = { shape: Shape; createdAt: number[]; baseline: number };
@@ -69,13 +72,16 @@ export class Pool {
     }, REVIEW_MS).unref();
   }
 
-  /** Keeps clones of this shape ready though nobody asks for them. */
+  /** Keeps clones of this shape ready even without requests. */
   keep(shape: Shape): void {
     this.#lineOf(shape).baseline = this.#options.baseline;
     this.fill();
   }
 
-  /** A machine of this shape is created: takes a clone for it, when one is ready, and remembers the demand. */
+  /**
+   * Records that a machine of this shape is being created. Returns a ready clone for it, or undefined when there is
+   * none.
+   */
   take(shape: Shape): ReadyClone | undefined {
     const key = this.#options.templates.keyOf(shape);
     this.#lineOf(shape).createdAt.push(performance.now());
@@ -85,7 +91,7 @@ export class Pool {
     return clone;
   }
 
-  /** Clones that are ready, and those that should be. */
+  /** Returns the number of ready clones and the number there should be. */
   status(): { ready: number; target: number } {
     const sum = (numbers: Iterable<number>) => [...numbers].reduce((total, count) => total + count, 0);
     return {
@@ -94,7 +100,9 @@ export class Pool {
     };
   }
 
-  /** Takes up the clones of an earlier agent; what cannot be used is discarded. `vms`: those in the pool's run directories. */
+  /**
+   * Takes over the clones of an earlier agent and discards unusable ones. `vms`: the VMs in the pool's run directories.
+   */
   async adopt(vms: readonly Vm[]): Promise<void> {
     const keys = this.#options.limits.size > 0 ? this.#options.templates.keysOnDisk() : new Set<string>();
     await Promise.all(vms.map((vm) => this.#adoptOne(vm, keys)));
@@ -105,7 +113,7 @@ export class Pool {
     return dirname(vm.runDir) === this.#options.runDir;
   }
 
-  /** Makes what is missing, discards what is too much. */
+  /** Starts missing clones and discards surplus ones. */
   fill(): void {
     if (this.#isClosed) return;
     const { templates } = this.#options;
@@ -113,15 +121,16 @@ export class Pool {
     for (const [key, target] of plan) this.#trim(key, this.#readyOf(key), target);
     for (const [key, target] of plan) {
       const line = this.#lines.get(key);
-      // The others are wanted by the machine that found no template. All of them at once may be more than there is room
-      // for, and would take turns without end.
+      // Only the default shape requests its template here. For other shapes, the machine that found no template
+      // requests it. Requesting all templates here could exceed the space for templates, and they would evict each
+      // other endlessly.
       if (line && line.baseline > 0 && target > 0) templates.want(line.shape);
       while (templates.has(key) && this.#mayMake() && this.#readyOf(key).length + this.#makingOf(key) < target)
         this.#track(this.#make(key));
     }
   }
 
-  /** Ends all of it. */
+  /** Stops the pool and ends all its clones. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#review);
@@ -131,12 +140,15 @@ export class Pool {
     await Promise.all(this.#work);
   }
 
-  /** Not at once: whoever got a machine wants to use it, and making a clone would compete with its first command. */
+  /**
+   * Fills the pool after a delay, because preparing a clone would compete for CPU time with the first commands of the
+   * machine just created.
+   */
   #fillSoon(): void {
     if (this.#isClosed) return;
     this.#filling ??= setTimeout(() => {
       this.#filling = undefined;
-      // While somebody waits for a machine nothing would be made, and the next look is far away.
+      // While a request waits for a machine, `fill` would start nothing, and the next review may be far away.
       if (this.#options.isBusy()) this.#fillSoon();
       else this.fill();
     }, this.#options.fillAfterMs);
@@ -148,7 +160,7 @@ export class Pool {
     for (const { vm, diskPath } of clones.slice(target)) this.#track(this.#discard(vm, diskPath));
   }
 
-  /** Clones of an earlier agent wait for somebody who asks for their shape, but not for ever. */
+  /** Discards clones of an earlier agent whose shape nobody has requested until the review. */
   #trimUnasked(): void {
     for (const [key, clones] of this.#ready) if (!this.#lines.has(key)) this.#trim(key, clones, 0);
   }
@@ -173,7 +185,7 @@ export class Pool {
       this.#making.set(key, this.#makingOf(key) - 1);
       unclaim();
     }
-    // After a failure the next review tries again, so that nothing fails in a loop.
+    // After a failure, the next review tries again. Retrying at once could fail in an endless loop.
     if (clone) this.fill();
   }
 
@@ -203,10 +215,11 @@ export class Pool {
     const diskPath = this.#diskOf(basename(vm.runDir));
     const key = vm.templateKey;
     try {
-      // One that was running had not been through its rehearsals.
+      // A clone that was not paused had not finished its warm-up.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
-      // Paused in the middle of its answer to a greeting, a guest does not answer the next one: it ends what it does.
+      // Tests that the guest still answers. A guest that was paused in the middle of an answer may not; it is then
+      // discarded.
       const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 1);
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });
@@ -215,7 +228,7 @@ export class Pool {
     }
   }
 
-  /** A session and some rehearsals, all in the given time. */
+  /** Opens a session and runs the warm-up rounds, all within `patienceMs`. Throws when that fails. */
   async #greet(vm: Vm, patienceMs: number, rehearsals: number): Promise<Guest> {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
@@ -246,7 +259,7 @@ export class Pool {
     }
   }
 
-  /** Disks and run directories that no clone has. */
+  /** Removes disks and run directories that belong to no clone. */
   #removeLeftFiles(): void {
     const names = new Set([...this.#ready.values()].flat().map(({ vm }) => basename(vm.runDir)));
     for (const dir of [this.#options.dir, this.#options.runDir]) {
