@@ -1,4 +1,4 @@
-// What the host agent reads from its environment, checked once at the start.
+// Reads the host agent's configuration from its environment and checks it, once at start.
 import { availableParallelism, totalmem } from 'node:os';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
@@ -13,42 +13,43 @@ export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 export type HostAgentConfig = {
   home: string;
   cacheDir: string;
-  /** Whether taps, a bridge and NAT can be made; otherwise machines use QEMU's user networking. */
+  /** Whether the agent may make taps, a bridge and NAT. Otherwise machines use QEMU's user networking. */
   isRoot: boolean;
-  /** Group that may open the agent's socket, besides its owner. */
+  /** Group that may open the agent's socket, in addition to its owner. */
   serviceGid: number | undefined;
   accelerator: AcceleratorChoice;
   qemuPath: string;
-  /** CIDR for machines; undefined: one is chosen once and kept. */
+  /** CIDR range for machines. Undefined: the agent chooses a range at its first start and keeps it. */
   subnet: string | undefined;
-  /** Name servers for machines; undefined: those of the host. */
+  /** Name servers for machines. Undefined: the host's. */
   nameServers: readonly string[] | undefined;
-  /** CIDR ranges that machines may reach though they are private. */
+  /** CIDR ranges that machines may reach although they are private. */
   networkAllow: readonly string[];
-  /** Megabits a second that a machine may send, and as much receive; undefined: no limit. */
+  /** Megabits per second that each machine may send, and also receive; undefined: no limit. */
   networkRateMbit: number | undefined;
-  /** Output kept of each stream of a job, bytes. */
+  /** Bytes of output kept for each stream of a job. */
   outputLimitBytes: number;
-  /** Boots and restores at once; as many as there are cores finish soonest. */
+  /** How many VMs boot or are restored in parallel. With one per core, all of them are ready soonest. */
   concurrentBoots: number;
-  /** How long a cold boot may stay silent before it is tried again, ms; the other limits of a start follow. */
+  /**
+   * How long a cold boot may stay silent before it is retried, in ms. Other time limits of a start scale with this
+   * value.
+   */
   bootPatienceMs: number;
-  /** Whether machines are cloned from templates; otherwise each boots cold. */
+  /** Whether machines are cloned from templates. Otherwise each machine boots cold. */
   templates: boolean;
-  /** Host memory that templates may hold, and disk that they may take, MiB. */
+  /** Limits in MiB for the host memory and the disk space of templates. */
   templateMemoryMb: number;
   templateDiskMb: number;
-  /** Host memory that snapshots may hold for machines to come, MiB. */
+  /** Limit in MiB for the host memory that keeps snapshots loaded for later machines. */
   snapshotMemoryMb: number;
-  /** Clones that are kept ready of one shape at most; 0: none. */
+  /** Largest number of pooled clones of one shape; 0 turns the pool off. */
   poolSize: number;
-  /** Host memory that clones which wait for a machine may take together, MiB. */
+  /** Limit in MiB for the host memory of all pooled clones. */
   poolMemoryMb: number;
 };
 
-/**
- * Reads the configuration. Throws `validation_error` naming the variable and what it allows.
- */
+/** Reads the configuration. Throws `validation_error` with the variable's name and its allowed values. */
 export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig {
   const isRoot = uid === 0;
   return {

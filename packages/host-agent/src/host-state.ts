@@ -1,4 +1,4 @@
-// What the host agent decided once for this data directory and keeps: its id and its subnet.
+// Keeps what the host agent decides once for its data directory: the host's id and the subnet of its machines.
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,10 @@ import { readRecord, writeRecord } from './storage/record-file.ts';
 
 export type HostState = { hostId: string; subnet: string };
 
-/** Reads the state, or makes it at the first start. A configured subnet wins over the one that was kept. */
+/**
+ * Reads the state, or creates it at the first start. A subnet in the configuration overrides the stored one. Throws
+ * `fleet_capacity` when the state cannot be written because the disk is full.
+ */
 export function loadHostState(config: HostAgentConfig): HostState {
   const path = homePaths(config.home).hostState;
   const kept = readRecord<HostState>(path);
@@ -20,7 +23,7 @@ export function loadHostState(config: HostAgentConfig): HostState {
   return state;
 }
 
-/** Addresses of the interfaces, and the targets of the routes. */
+/** Returns the addresses of all interfaces and the targets of all routes. */
 function usedAddresses(): string[] {
   const own = Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map((entry) => entry.address));
   const routed = readFileSync('/proc/net/route', 'utf8')

@@ -41,7 +41,7 @@ import { VmHost } from './vms/vm-host.ts';
 const VERSION = '0.1.0';
 /** How often the size of QEMU's logs is checked. */
 const LOG_TRIM_MS = 10_000;
-/** Anonymous memory of a paused clone of 1 GiB under emulation, MiB (bench/RESULTS.md). */
+/** Anonymous memory of a paused, emulated clone with 1 GiB, in MiB (bench/RESULTS.md). */
 const POOLED_CLONE_MB = 48;
 /** How many clones of the default shape always wait in the pool. */
 const POOL_BASELINE = 2;

@@ -1,15 +1,18 @@
-// Runs a program of the host to its end, and says clearly what went wrong when it fails.
+// Runs a program of the host to its end, with a clear error when it fails.
 import { spawn } from 'node:child_process';
 
-/** A program that failed or could not be run: the command line and the last of what it said. */
+/** A program failed or could not be started. The message has the command line and the end of its error output. */
 export class CommandError extends Error {}
 
-/** The tools of a system administrator (mkfs.ext4, ip) are not on the PATH of every account. */
+/** Returns PATH plus the sbin folders, which contain mkfs.ext4 and ip and are not on the PATH of every account. */
 function searchPath(): string {
   return `${process.env.PATH ?? '/usr/bin:/bin'}:/usr/local/sbin:/usr/sbin:/sbin`;
 }
 
-/** Resolves with standard output. Throws {@link CommandError}. `input` is written to its standard input. */
+/**
+ * Runs the program and resolves with its standard output. `input` is written to its standard input. Throws
+ * {@link CommandError} when it cannot be started or exits with another code than 0.
+ */
 export function runCommand(
   program: string,
   args: readonly string[],

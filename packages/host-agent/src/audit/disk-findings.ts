@@ -1,5 +1,4 @@
-// What the audit finds about root disks: snapshots and machines that are not whole, records that cannot be read, and layers
-// that nobody stands on.
+// The audit's findings about root disks: incomplete snapshots, unreadable records, and layers that nothing uses.
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { Garbage } from '../storage/garbage.ts';

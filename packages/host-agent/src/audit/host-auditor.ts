@@ -1,5 +1,6 @@
-// Compares what the host has with what the agent knows: processes, control groups, taps and rules, and files. Everything
-// that is named after a VM id or lies in the data directory is ours, so what nobody knows can be removed.
+// Compares what exists on the host with what the agent knows: processes, control groups, taps, rules and files.
+// Everything that is named after a VM id or lies in the data directory belongs to this agent, so unknown objects can be
+// removed.
 import { existsSync, readdirSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -31,15 +32,18 @@ export class HostAuditor {
     this.#paths = paths;
   }
 
-  /** What is not as it should be. What begins or ends between two looks is no finding. */
+  /**
+   * Returns everything that is wrong. It looks twice and reports only what it sees both times, because operations may
+   * begin or end during a look.
+   */
   async look(): Promise<HostFinding[]> {
     return (await this.#lookTwice()).map(({ mend: _, ...finding }) => finding);
   }
 
-  /** Removes what is ours and nobody knows; `findings`: what is still wrong. */
+  /** Removes our objects that no VM or machine uses. `fixed`: what was removed; `findings`: what is still wrong. */
   async fix(): Promise<{ findings: HostFinding[]; fixed: HostFinding[] }> {
     const before = await this.#lookTwice();
-    // What cannot be mended is found again below.
+    // Errors are ignored here, because the next look finds again what could not be mended.
     for (const { mend } of before) await mend().catch(() => {});
     const findings = await this.look();
     const left = new Set(findings.map(({ subject }) => subject));
@@ -54,7 +58,8 @@ export class HostAuditor {
   }
 
   async #lookOnce(): Promise<Found[]> {
-    // The host is read first: what ends in between is then known and not there, which is looked for second.
+    // Reads the host before it asks which VMs are known. An object of a VM that starts in between is then known when it
+    // is checked.
     const inventory = this.#vms.hypervisor.inventory();
     const attached = await this.#vms.network.listVmIds();
     const files = this.#files();
@@ -98,7 +103,7 @@ export class HostAuditor {
       }));
   }
 
-  /** A machine without its rules reaches nothing; it gets them again with its next start, or the agent's. */
+  /** Reports running VMs without a tap or rules. Such a machine has no network until it or the agent restarts. */
   #missing(attached: readonly string[]): Found[] {
     if (this.#vms.network.kind !== 'bridge') return [];
     return this.#vms
@@ -113,7 +118,7 @@ export class HostAuditor {
       }));
   }
 
-  /** Folders and disks of machines, clones and templates that are not. */
+  /** Reports files and folders of machines, clones and templates that no longer exist. */
   #files(): Found[] {
     const { machines, runMachines, runPool, runTemplates, pool, templates } = this.#paths;
     const runDirs = new Set(this.#vms.running().map((vm) => vm.runDir));
@@ -128,7 +133,8 @@ export class HostAuditor {
       ...[...runs, ...disks, ...unfinished]
         .filter((path) => !isClaimed(path))
         .map((path) => leftFile(path, 'No VM has it.', true)),
-      // Its disk may be all that is left of somebody's work: a destroy removes it, or a person.
+      // A machine's folder is not removed automatically, because its disk may be all that is left of somebody's work.
+      // Only a destroy or a person removes it.
       ...folders.map((path) => leftFile(path, 'No machine that can be read has it.', false)),
     ];
   }

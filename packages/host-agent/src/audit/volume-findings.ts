@@ -1,5 +1,5 @@
-// What the audit finds about data volumes: files that still belong to a VM's uid, links that were left in run directories,
-// records that cannot be read.
+// The audit's findings about data volumes: files that a VM's uid still owns, links left in run directories, and
+// unreadable records.
 import { lstatSync } from 'node:fs';
 import { join } from 'node:path';
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
@@ -8,10 +8,10 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 
 type VolumeFinding = HostFinding & { mend: () => Promise<void> };
 
-/** A link is there for the milliseconds in which QEMU opens it; one that is older was left. */
+/** A link exists only for the milliseconds in which QEMU opens it. An older link is a leftover. */
 const LINK_AGE_MS = 30_000;
 
-/** `runDirs`: of the VMs that run. `now`: ms since 1970. */
+/** `runDirs`: run directories of the running VMs. `now`: ms since 1970. */
 export function volumeFindings(volumes: DataVolumes, runDirs: readonly string[], now: number): VolumeFinding[] {
   return [
     ...volumes.damaged().map((path) => finding(path, 'Its record cannot be read.', false)),

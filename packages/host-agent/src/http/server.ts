@@ -1,4 +1,5 @@
-// The host API over a Unix socket: shapes are checked against the contract, errors leave with their code.
+// Serves the host API on a Unix socket. Requests are checked against the contract's schemas, and errors are sent with
+// their code.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import {
@@ -37,7 +38,7 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 
-/** A stdin of 512 KiB in base64, and the rest of a job. */
+/** Enough for a stdin of 512 KiB in base64 and the other fields of a job. */
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
 const HEARTBEAT_MS = 5000;
 
@@ -73,7 +74,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     return reply.status(known.status).send({ code: known.code, detail: known.message });
   });
 
-  // Not `not_found`: to the control plane that is a machine that is gone.
+  // The code is not `not_found`, because the control plane would conclude that the machine is gone.
   server.setNotFoundHandler(() => {
     throw new ServiceError('internal_error', 'the host agent has no such call: is it older than the control plane?');
   });

@@ -1,5 +1,5 @@
-// Makes what a running machine has on its root disk a layer, while its file systems hold still for a moment: the guest
-// freezes them, QEMU goes on in an empty overlay, the guest thaws them. All that takes time is done before.
+// Turns the content of a running machine's root disk into a layer. The guest freezes its file systems, QEMU switches to
+// an empty overlay, the guest thaws. Everything slow is done before the freeze.
 import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -7,21 +7,22 @@ import type { Vm } from '../hypervisor/driver.ts';
 import type { RootDisk } from '../machines/root-disk.ts';
 import { isOutOfRoom } from '../storage/overlay.ts';
 
-/** The guest thaws by itself after this long, should nobody tell it to: the switch takes 2 ms. */
+/** The guest thaws by itself after this time if nobody tells it to. The switch takes 2 ms. */
 const FREEZE_TIMEOUT_MS = 5_000;
 const TRIES = 2;
 
-/** A VM that runs, and a session with its guest. */
+/** A running VM with a session to its guest agent. */
 export type RunningMachine = { vm: Vm; guest: Guest };
 
 export type FreezeLog = { warn(details: object, message: string): void };
 
-/** Makes the guest write to the overlay that was staged for that layer, and does what has to be done in the same moment. */
+/** Makes the guest write to the overlay staged for `layerId`. May also do what must happen at the same moment. */
 type SwitchDisk = (layerId: string) => Promise<void>;
 
 /**
- * Afterwards the layers in the machine's record hold the disk as it was in one moment, with its file systems whole.
- * Throws `host_unavailable` when guest or QEMU do not take part, `fleet_capacity` on a full disk; the machine runs on.
+ * Freezes the disk of a running machine. Afterwards the layers in the machine's record contain the disk as of one
+ * moment, with consistent file systems. Throws `host_unavailable` when the guest or QEMU fails, and `fleet_capacity` on
+ * a full disk; the machine continues to run.
  */
 export async function freezeRunningDisk(
   disk: RootDisk,
@@ -38,7 +39,7 @@ export async function freezeRunningDisk(
   throw unavailable('the file systems of the machine could not be kept still; try again later');
 }
 
-/** The same for a machine that does not run. Nothing is frozen of one that has no disk yet. */
+/** Like {@link freezeRunningDisk}, for a machine that does not run. Does nothing when the machine has no disk yet. */
 export function freezeStoppedDisk(disk: RootDisk): void {
   disk.settle();
   if (!disk.isThere) return;
@@ -47,8 +48,8 @@ export function freezeStoppedDisk(disk: RootDisk): void {
 }
 
 /**
- * Ends what an agent that died had begun with a VM that lives: finishes it if the VM writes to the overlay already, and
- * else undoes it. A VM that it held lets its guest go on. Throws when the VM does not say.
+ * Completes or undoes a freeze that a crashed agent began on a live VM. First resumes the VM if it is paused. If the VM
+ * already writes to the new overlay, the freeze is completed, otherwise undone. Throws when QEMU does not answer.
  */
 export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
   const layerId = disk.freezing;
@@ -61,7 +62,10 @@ export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
   }
 }
 
-/** Whether the file systems were still when the disk was switched. A chain that got longer in vain does no harm. */
+/**
+ * Freezes the disk once. Returns whether the guest's file systems stayed frozen until the switch was done. If they did
+ * not, the chain has one more layer, which does no harm.
+ */
 async function freezeOnce(
   disk: RootDisk,
   { vm, guest }: RunningMachine,
@@ -73,7 +77,7 @@ async function freezeOnce(
   try {
     await vm.stageDisk(disk.nextPath, layerId);
     await freezeGuest(guest);
-    // What QEMU says of the switch is known before anything else is decided.
+    // Waits for QEMU's answer about the switch before deciding anything else, and thaws the guest in any case.
     const switched = await switchDisk(layerId).catch((error: unknown) => failed(error));
     const wasStill = await guest.thaw().then(
       () => true,
@@ -86,7 +90,8 @@ async function freezeOnce(
     disk.finishFreeze();
     return wasStill;
   } catch (error) {
-    // Whatever went wrong: QEMU says what it writes to. When it does not, the note stays for whoever takes the machine up.
+    // Asks QEMU which file it writes to and settles the freeze accordingly. If QEMU does not answer, the record still
+    // mentions the freeze, and the next owner of the machine settles it.
     await settleRunningDisk(disk, vm).catch((err) =>
       log.warn({ vm_id: vm.vmId, err }, 'a freeze of a disk is not settled yet'),
     );
@@ -94,7 +99,10 @@ async function freezeOnce(
   }
 }
 
-/** A guest that is frozen already was left so by an agent that died. One whose answer is lost thaws by itself. */
+/**
+ * Freezes the guest's file systems for at most `timeoutMs`. If they are frozen already, because an agent died, it thaws
+ * them first. If the guest's answer is lost, the guest thaws by itself.
+ */
 export async function freezeGuest(guest: Guest, timeoutMs = FREEZE_TIMEOUT_MS): Promise<void> {
   try {
     await guest.freeze(timeoutMs);
@@ -109,7 +117,7 @@ function failed(error: unknown): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
-/** Why a snapshot was not taken, for whoever asked for it. */
+/** Returns the error that tells a client why the snapshot was not taken. */
 export function snapshotFailure(error: unknown): unknown {
   if (error instanceof ServiceError || isOutOfRoom(error)) return error;
   const why = error instanceof Error ? error.message : String(error);

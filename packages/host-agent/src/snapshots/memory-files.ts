@@ -1,5 +1,5 @@
-// The files of a memory snapshot: the guest's memory, a sparse file, and the state of the devices. Both are checked when
-// they are loaded: a guest that goes on with other memory than its own would destroy what is on its disk.
+// Handles the files of a memory snapshot: the guest's memory as a sparse file, and the device state. Both are verified
+// when loaded, because a guest that continued with wrong memory would corrupt its disk.
 import { createHash } from 'node:crypto';
 import { rmSync, statSync } from 'node:fs';
 import { open, readFile } from 'node:fs/promises';
@@ -11,53 +11,56 @@ import { forUsedBlocks, SparseSum, sumOfSparseFile, writeUsed } from '../storage
 const MEMORY = 'memory';
 const STATE = 'state';
 
-/** What the files have to be. */
+/** Expected properties of the files. */
 export type MemoryChecks = {
-  /** Of the guest's memory. */
+  /** Size of the guest's memory. */
   bytes: number;
-  /** A `SparseSum` of it, and the SHA-256 of the state; hexadecimal. */
+  /** A `SparseSum` of the memory, and the SHA-256 of the device state; both as hex digits. */
   memory_sum: string;
   state_sha256: string;
 };
 
-/** Memory that VMs can be restored from as soon as it is `ready`. */
+/** Memory that is being loaded. VMs can be restored from it once `ready` resolves. */
 export type LoadingMemory = {
-  /** Whoever has it open keeps the memory. */
+  /** Descriptor of the memory, which exists as long as any process has it open. */
   fd: number;
-  /** Resolves with the host memory that it takes, bytes, when it is what was saved and sealed. The descriptor may be closed then. */
+  /**
+   * Resolves when the memory is verified and sealed, with the host memory it occupies in bytes. Do not close the
+   * descriptor before `ready` has settled.
+   */
   ready: Promise<number>;
 };
 
-/** Where the files of a snapshot are, by its folder. */
+/** Returns the paths of a snapshot's memory files in its folder. `bytes`: size of the guest's memory. */
 export function memoryPlace(dir: string, bytes: number): MemoryPlace {
   return { memoryPath: join(dir, MEMORY), statePath: join(dir, STATE), bytes };
 }
 
-/** What files that are complete are to be from now on. */
+/** Computes the checksums of complete files, for later verification. */
 export async function checksOf({ memoryPath, statePath, bytes }: MemoryPlace): Promise<MemoryChecks> {
   const [memory_sum, state_sha256] = await Promise.all([sumOfSparseFile(memoryPath, bytes), hashOf(statePath)]);
   return { bytes, memory_sum, state_sha256 };
 }
 
-/** What the files take on disk, bytes. */
+/** Returns the space that the files take on disk, in bytes. */
 export function storedMemoryBytes({ memoryPath, statePath }: MemoryPlace): number {
   return [memoryPath, statePath].reduce((sum, path) => sum + statSync(path).blocks * 512, 0);
 }
 
-/** What can be seen of them without reading them: a sentence, or undefined when nothing is wrong. */
+/** Checks the files without reading them. Returns a sentence about the damage, or undefined. */
 export function memoryDamage({ memoryPath, statePath, bytes }: MemoryPlace): string | undefined {
   if (statSync(memoryPath, { throwIfNoEntry: false })?.size !== bytes) return 'Its memory is missing or was cut.';
   return statSync(statePath, { throwIfNoEntry: false }) ? undefined : 'The state of its devices is missing.';
 }
 
-/** Removes what was written of them. */
+/** Removes the files, whether complete or not. */
 export function removeMemoryFiles({ memoryPath, statePath }: MemoryPlace): void {
   for (const path of [memoryPath, statePath]) rmSync(path, { force: true });
 }
 
 /**
- * Copies the memory to where no VM can write it; a QEMU may be started on it meanwhile, and its guest not before. `ready` rejects
- * when a file is missing or not what was saved.
+ * Copies the memory into a sealed file that no VM can change. QEMU may be started with it at once, but the guest must
+ * not run before `ready` resolves. `ready` rejects when a file is missing or differs from what was saved.
  */
 export function loadMemoryFiles(dir: string, checks: MemoryChecks): LoadingMemory {
   const place = memoryPlace(dir, checks.bytes);
@@ -67,12 +70,12 @@ export function loadMemoryFiles(dir: string, checks: MemoryChecks): LoadingMemor
     usedBytes = await copyMemory(place, target, checks.memory_sum);
   });
   const ready = sealed.then(() => usedBytes);
-  // Whoever started on it hears of it; nobody may have.
+  // Callers that use the memory see the error; this prevents an unhandled rejection when nobody does.
   ready.catch(() => {});
   return { fd, ready };
 }
 
-/** Returns the bytes that are not zero. */
+/** Copies the memory and verifies its checksum. Returns the number of bytes that are not zero. */
 async function copyMemory({ memoryPath, bytes }: MemoryPlace, target: number, expectedSum: string): Promise<number> {
   const file = await open(memoryPath, 'r');
   const sum = new SparseSum();

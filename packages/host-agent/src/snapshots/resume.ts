@@ -15,7 +15,7 @@ import type { SnapshotStore } from './snapshot-store.ts';
 
 const GIB = 1024 ** 3;
 
-/** A machine that has never run. */
+/** A new machine, which has never run before. */
 export type Resumption = {
   snapshotId: string;
   spec: LeasedSpec;
@@ -23,7 +23,7 @@ export type Resumption = {
   diskPath: string;
   runDir: string;
   abort: AbortSignal;
-  /** How long the guest may take to answer once its memory is loaded. */
+  /** How long in ms the guest may take to answer after its memory is loaded. */
   patienceMs: number;
   /** Gives the guest its identity; resolves when it has acknowledged that. */
   identify: (guest: Guest) => Promise<void>;

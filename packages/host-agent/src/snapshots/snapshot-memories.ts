@@ -1,11 +1,12 @@
-// The memory of snapshots that machines are being made from: loaded once, shared by all that start meanwhile and, as far as
-// the bound allows, by those that come later. A machine that runs has the memory open itself.
+// Keeps the memory of snapshots that machines are started from. Each memory is loaded once and shared by all machines
+// that start meanwhile. It stays loaded for later machines as far as the limit allows. Running machines have the memory
+// open themselves.
 import { closeSync } from 'node:fs';
 import type { LoadingMemory } from './memory-files.ts';
 
 type Held = {
   memory: LoadingMemory;
-  /** Undefined while it is loaded. */
+  /** Bytes of host memory; undefined while loading. */
   usedBytes: number | undefined;
   users: number;
   isDropped: boolean;
@@ -14,15 +15,18 @@ type Held = {
 
 export class SnapshotMemories {
   readonly #maxBytes: number;
-  /** The last used is last. */
+  /** Least recently used first. */
   readonly #held = new Map<string, Held>();
 
-  /** `maxBytes`: of what is held for machines to come. */
+  /** `maxBytes`: limit for memory that is kept loaded for later machines. */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
 
-  /** Runs `work` with the memory of a snapshot, which stays open meanwhile. Throws what `load` and `work` throw. */
+  /**
+   * Calls `work` with the memory of a snapshot and keeps it open meanwhile. Loads it if necessary. Throws what `load`
+   * and `work` throw.
+   */
   async use<T>(id: string, load: () => LoadingMemory, work: (memory: LoadingMemory) => Promise<T>): Promise<T> {
     const held = this.#held.get(id) ?? this.#begin(id, load);
     held.users++;
@@ -39,7 +43,10 @@ export class SnapshotMemories {
     }
   }
 
-  /** The snapshot is deleted, or its memory was of no use. */
+  /**
+   * Forgets a memory because its snapshot was deleted or the memory is unusable. It is closed when its last user is
+   * done.
+   */
   drop(id: string): void {
     const held = this.#held.get(id);
     if (!held) return;
@@ -67,7 +74,10 @@ export class SnapshotMemories {
     return held;
   }
 
-  /** One that is larger than the bound stays for as long as machines start from it, and no longer. */
+  /**
+   * Drops unused memories, least recently used first, until the limit is met. A memory larger than the limit stays
+   * loaded only while machines start from it.
+   */
   #makeRoom(): void {
     let total = [...this.#held.values()].reduce((sum, { usedBytes = 0 }) => sum + usedBytes, 0);
     for (const [id, { usedBytes, users }] of [...this.#held]) {
@@ -78,7 +88,10 @@ export class SnapshotMemories {
     }
   }
 
-  /** A number that is closed while somebody counts on it would be given to the next file that is opened. */
+  /**
+   * Closes the memory only when nobody uses it. Otherwise the kernel could assign the same descriptor number to another
+   * file, and a user of the memory would read that file.
+   */
   #closeUnused(held: Held): void {
     if (!held.isDropped || held.users > 0 || held.usedBytes === undefined || held.isClosed) return;
     held.isClosed = true;

@@ -1,30 +1,30 @@
-// What a snapshot is, on disk: enough to make a machine from it without the one that it was taken of.
+// The record of a snapshot on disk. It has everything needed to make a machine from it, without the original machine.
 import type { SnapshotKind } from '@sandbar/contract/snapshot.ts';
 import type { MachineImage } from '../machines/record.ts';
 import type { MemoryChecks } from './memory-files.ts';
 
 export type SnapshotRecord = {
-  /** The machine it was taken of. */
+  /** The machine that the snapshot was taken of. */
   machine_id: string;
   kind: SnapshotKind;
-  /** Of the root disk, GiB. */
+  /** Size of the root disk in GiB. */
   size_gb: number;
   stack: string;
   image: MachineImage;
-  /** Ids of the layers on the image that hold the disk, bottom to top. */
+  /** Ids of the layers above the image that contain the disk, bottom first. */
   layers: readonly string[];
   vcpus: number;
   memory_mb: number;
-  /** What it keeps on the host and no earlier snapshot does. */
+  /** Bytes that this snapshot keeps on the host in addition to earlier snapshots. */
   stored_bytes: number;
   memory?: MemoryRecord;
 };
 
-/** Of kind memory: what restoring it needs besides its files. */
+/** What a memory snapshot needs to be restored, besides its files. */
 export type MemoryRecord = {
-  /** What opens a session with its guest agent. */
+  /** Authenticates sessions with its guest agent; 64 hex digits. */
   channel_token: string;
-  /** The hypervisor's `resumeFingerprint`. */
+  /** The hypervisor's `resumeFingerprint` when the snapshot was taken. */
   fingerprint: string;
   checks: MemoryChecks;
 };

@@ -1,5 +1,5 @@
-// The snapshots of this host: `snapshots/<id>/` holds a record of the layers that a disk consists of and, for a snapshot
-// of memory, the files of that. A snapshot exists from the moment its record is there, which comes last.
+// Stores the snapshots of this host. `snapshots/<id>/` contains a record that names the disk's layers, and the memory
+// files of a memory snapshot. The record is written last: a snapshot exists when its record exists.
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -23,8 +23,8 @@ export class SnapshotStore {
   readonly #memories: SnapshotMemories;
 
   /**
-   * Removes what an agent that died was making. `heldBytes`: host memory that loaded snapshots may take while no machine
-   * starts from them.
+   * Removes snapshots that a crashed agent had not finished. `heldBytes`: limit for the host memory of loaded snapshots
+   * that no machine is starting from.
    */
   constructor(snapshotsDir: string, layers: LayerStore, log: SnapshotLog, heldBytes = 0) {
     this.#memories = new SnapshotMemories(heldBytes);
@@ -36,17 +36,20 @@ export class SnapshotStore {
       if (!existsSync(this.#recordPath(id))) rmSync(this.dirOf(id), { recursive: true, force: true });
   }
 
-  /** Its folder, which is there once its record is. */
+  /** Returns the folder of a snapshot, whether it exists or not. */
   dirOf(id: string): string {
     return join(this.#dir, id);
   }
 
-  /** Undefined when there is none. Throws when its record cannot be read. */
+  /** Returns a snapshot's record, or undefined when there is none. Throws when the record cannot be read. */
   read(id: string): SnapshotRecord | undefined {
     return readRecord<SnapshotRecord>(this.#recordPath(id));
   }
 
-  /** Undefined, too, when its record cannot be read or what it consists of is not all there. */
+  /**
+   * Returns the record of a complete snapshot. Undefined when there is none, when its record cannot be read, or when
+   * some of its files are missing.
+   */
   find(id: string): SnapshotRecord | undefined {
     try {
       const record = this.read(id);
@@ -61,7 +64,7 @@ export class SnapshotStore {
     return readdirSync(this.#dir);
   }
 
-  /** Those that are whole. */
+  /** Returns the complete snapshots. */
   list(): HostSnapshot[] {
     return this.ids().flatMap((id) => {
       const record = this.find(id);
@@ -69,12 +72,12 @@ export class SnapshotStore {
     });
   }
 
-  /** What all of them stand on. Throws when the record of one cannot be read. */
+  /** Returns the ids of all layers that snapshots use. Throws when a record cannot be read. */
   layersInUse(): string[] {
     return this.ids().flatMap((id) => this.read(id)?.layers ?? []);
   }
 
-  /** Those that are not whole any more, and why. */
+  /** Returns the incomplete snapshots with the reasons. */
   damaged(): { path: string; reason: string }[] {
     return this.ids().flatMap((id) => {
       const path = this.dirOf(id);
@@ -88,7 +91,10 @@ export class SnapshotStore {
     });
   }
 
-  /** Makes the folder of one that is about to be taken. Throws `fleet_capacity` on a full disk, `conflict` when it is there. */
+  /**
+   * Makes the folder for a new snapshot and returns its path. Throws `fleet_capacity` on a full disk, and `conflict`
+   * when the folder exists.
+   */
   prepare(id: string): string {
     try {
       mkdirSync(this.dirOf(id), { mode: 0o700 });
@@ -100,7 +106,10 @@ export class SnapshotStore {
     }
   }
 
-  /** Runs `work` with the memory of a snapshot, whose `ready` rejects with `conflict` when it is not what was saved. */
+  /**
+   * Calls `work` with the memory of a snapshot. Its `ready` rejects with `conflict` when a file differs from what was
+   * saved.
+   */
   useMemory<T>(id: string, { checks }: MemoryRecord, work: (memory: LoadingMemory) => Promise<T>): Promise<T> {
     const load = () => {
       const { fd, ready } = loadMemoryFiles(this.dirOf(id), checks);
@@ -120,12 +129,12 @@ export class SnapshotStore {
   }
 
   /**
-   * Makes it a snapshot, durably. Throws `fleet_capacity` on a full disk, `conflict` when it was removed while its memory was
-   * saved; nothing is left of it then.
+   * Writes the record durably, which completes the snapshot. Throws `fleet_capacity` on a full disk, and `conflict`
+   * when the snapshot was deleted while its memory was being saved; nothing of the snapshot is left then.
    */
   add(id: string, record: SnapshotRecord): HostSnapshot {
     try {
-      // Whoever removed the folder of one with memory has removed its files.
+      // If the folder is gone, somebody deleted the snapshot together with its memory files.
       if (record.memory && !existsSync(this.dirOf(id)))
         throw new ServiceError('conflict', `snapshot ${id} was deleted while it was taken`);
       mkdirSync(this.dirOf(id), { recursive: true, mode: 0o700 });
@@ -137,14 +146,17 @@ export class SnapshotStore {
     return reportOf(id, record);
   }
 
-  /** Removes it, its record first; one that is not there is removed already. Its layers are for others to judge. */
+  /**
+   * Removes a snapshot, its record first. Does nothing when there is none. Its layers stay; the garbage collection
+   * removes them when nothing else uses them.
+   */
   remove(id: string): void {
     this.#memories.drop(id);
     rmSync(this.#recordPath(id), { force: true });
     rmSync(this.dirOf(id), { recursive: true, force: true });
   }
 
-  /** A sentence, or undefined. */
+  /** Returns a sentence about the damage, or undefined. */
   #damageOf(id: string, { layers, memory }: SnapshotRecord): string | undefined {
     const missing = this.#layers.missingOf(layers);
     if (missing !== undefined) return `It stands on layer ${missing}, which is missing.`;

@@ -1,6 +1,7 @@
-// The memory of a snapshot: saved while the guest's processes are held and its file systems frozen, in the pause in which the
-// disk becomes a layer. So memory and disk are of one moment, the disk is whole for who wants it alone, and in a machine that
-// goes on from there no process runs before it has randomness and a name of its own.
+// Saves the memory of a snapshot. The guest's processes are held and its file systems frozen meanwhile, and the disk
+// becomes a layer in the same pause of the VM. So memory and disk are of the same moment, and the disk is also
+// consistent on its own. In a machine started from the snapshot, no process runs before the machine has its own random
+// numbers and name.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { MemoryPlace, SavedMemory } from '../hypervisor/driver.ts';
@@ -10,16 +11,17 @@ import { type FreezeLog, freezeGuest, freezeRunningDisk, type RunningMachine } f
 import { removeMemoryFiles } from './memory-files.ts';
 
 /**
- * The guest lets its processes go on by itself after this long of its own time, should nobody tell it to. What is left of it
- * is saved with the memory, and is all that a machine from the snapshot has before its identity: so it is the longest there is.
+ * The guest releases held processes by itself after this much of its own time. The remaining time is saved with the
+ * memory. A machine from the snapshot must get its identity within that remaining time, so this is the longest time
+ * that the guest accepts.
  */
 const HOLD_TIMEOUT_MS = 60_000;
-/** What may be over of it when the memory is saved. */
+/** Longest part of the hold time that may have passed when the memory is saved. */
 const MAX_HELD_MS = HOLD_TIMEOUT_MS / 2;
-/** Only for a guest whose host dies over it. */
+/** The guest thaws by itself after this time, which only matters when its host agent dies meanwhile. */
 const FLUSH_TIMEOUT_MS = 5_000;
 
-/** Throws `conflict` for a machine whose memory cannot be kept. */
+/** Throws `conflict` for a machine whose memory cannot be saved. */
 export function refuseWithoutMemory({ volumes, status }: MachineRecord, isRunning: boolean): void {
   if (!isRunning)
     throw new ServiceError('conflict', `the machine is ${status}: only a running machine has memory that can be saved`);
@@ -31,8 +33,8 @@ export function refuseWithoutMemory({ volumes, status }: MachineRecord, isRunnin
 }
 
 /**
- * Like {@link freezeRunningDisk}, with the memory; throws, too, what saving it throws. The files are not complete yet; none is
- * left on a failure.
+ * Like {@link freezeRunningDisk}, but also saves the memory, and also throws the errors of that. The returned files are
+ * not complete yet. After an error no files are left.
  */
 export async function freezeWithMemory(
   disk: RootDisk,
@@ -63,13 +65,16 @@ export async function freezeWithMemory(
   }
 }
 
-/** Writes out what is dirty while the processes still run, so that they are not held for it. */
+/** Writes cached data to disk while the processes still run, because that shortens the time for which they are held. */
 async function flush(guest: Guest): Promise<void> {
   await freezeGuest(guest, FLUSH_TIMEOUT_MS);
   await guest.thaw();
 }
 
-/** Throws what `work` throws, and `conflict` when the processes were not held until its end. */
+/**
+ * Calls `work` while the guest's processes are held. Throws what `work` throws, and `conflict` when the processes did
+ * not stay held until its end.
+ */
 async function whileHeld(guest: Guest, work: (heldAt: number) => Promise<void>): Promise<void> {
   const heldAt = performance.now();
   await hold(guest);
@@ -82,7 +87,7 @@ async function whileHeld(guest: Guest, work: (heldAt: number) => Promise<void>):
   await guest.releaseProcesses();
 }
 
-/** Processes that are held already were left so by an agent that died. */
+/** Holds the guest's processes. If they are held already, because an agent died, it releases them first. */
 async function hold(guest: Guest): Promise<void> {
   try {
     await guest.holdProcesses(HOLD_TIMEOUT_MS);

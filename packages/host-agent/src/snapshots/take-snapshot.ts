@@ -1,5 +1,5 @@
-// Takes a snapshot of a machine: what its root disk holds becomes a layer, and a record names the layers. Its memory, if asked
-// for, is saved in the same moment.
+// Takes a snapshot of a machine: the content of its root disk becomes a layer, and a record names all layers. On
+// request the memory is saved in the same moment.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
 import type { MachineRecord } from '../machines/record.ts';
@@ -22,20 +22,21 @@ import { freezeWithMemory, refuseWithoutMemory } from './take-memory.ts';
 
 const MIB = 1024 ** 2;
 
-/** A machine at a moment when nothing else is done to it. */
+/** A machine while no other operation on it runs. */
 export type SnapshotSubject = {
   machineId: string;
   record: () => MachineRecord;
   disk: RootDisk;
-  /** Undefined when it does not run. */
+  /** Undefined when the machine does not run. */
   running: RunningMachine | undefined;
 };
 
 export type SnapshotHost = { snapshots: SnapshotStore; layers: LayerStore; vms: VmHost; log: FreezeLog };
 
 /**
- * Resolves when the snapshot is durable; one that is there already is left alone. Throws `conflict` when that is another
- * machine's, or there is no memory that could be saved, and like {@link freezeRunningDisk} and {@link freezeWithMemory}.
+ * Takes the snapshot; resolves when it is durable. Does nothing when it exists already. Throws `conflict` when the id
+ * belongs to another machine's snapshot, or when the machine's memory cannot be saved, and the errors of
+ * {@link freezeRunningDisk} and {@link freezeWithMemory}.
  */
 export async function takeSnapshot(
   host: SnapshotHost,
@@ -75,7 +76,10 @@ async function takeDisk(host: SnapshotHost, { disk, running }: SnapshotSubject):
   else freezeStoppedDisk(disk);
 }
 
-/** Nothing of the snapshot is left on a failure but the layer, which is the machine's. */
+/**
+ * Saves memory and disk. After an error nothing of the snapshot is left except the new layer, which belongs to the
+ * machine.
+ */
 async function takeMemory(
   { snapshots, vms, log }: SnapshotHost,
   snapshotId: string,

@@ -26,7 +26,7 @@ const REMEMBERED_REMOVED = 10_000;
 type DataVolumeRecord = {
   kind: 'data';
   size_gb: number;
-  /** Whether there is a file system on it. */
+  /** Whether the volume has a file system. */
   formatted: boolean;
 };
 
@@ -35,14 +35,14 @@ export type VolumeLog = { error(details: object, message: string): void };
 export class DataVolumes {
   readonly #dir: string;
   readonly #log: VolumeLog;
-  /** The machine that has a volume, by volume. */
+  /** The machine that uses each volume, by volume id. */
   readonly #users = new Map<string, string>();
   /** By volume: settles when all work on it so far is done. */
   readonly #queues = new Map<string, Promise<unknown>>();
   /** Ids of removed volumes, oldest first. They are not kept over a restart: that breaks the connections of late calls. */
   readonly #removed = new Set<string>();
 
-  /** `volumesDir` exists. */
+  /** `volumesDir` must exist. */
   constructor(volumesDir: string, log: VolumeLog) {
     this.#dir = volumesDir;
     this.#log = log;
@@ -96,14 +96,15 @@ export class DataVolumes {
     });
   }
 
-  /** The machine that has the volume. */
+  /** Returns the machine that uses the volume. */
   userOf(id: string): string | undefined {
     return this.#users.get(id);
   }
 
   /**
-   * Gives the volume to a machine, until {@link giveBack}; formatted, if it never was. Returns its file. Throws `conflict` when another
-   * machine has it or it is not on this host, `fleet_capacity` on a full disk, `host_unavailable` when it cannot be formatted.
+   * Reserves the volume for a machine until {@link giveBack}, and formats it if it never was. Returns the path of its
+   * file. Throws `conflict` when another machine uses the volume or it is not on this host, `fleet_capacity` on a full
+   * disk, and `host_unavailable` when formatting fails.
    */
   async take(id: string, machineId: string): Promise<string> {
     this.takeAgain(id, machineId);
@@ -130,7 +131,7 @@ export class DataVolumes {
     this.#users.delete(id);
   }
 
-  /** Folders of volumes whose record cannot be read. */
+  /** Returns the folders of volumes whose record cannot be read. */
   damaged(): string[] {
     return readdirSync(this.#dir)
       .filter((id) => this.has(id) && !this.#tryRead(id))

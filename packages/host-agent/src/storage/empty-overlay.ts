@@ -1,5 +1,6 @@
-// The first bytes of a qcow2 overlay, and of an empty one all. QEMU's own tool takes 6 ms to make one, and a snapshot waits for it; what it writes
-// are three pages that depend on the size and on the name of what is below. Pure. (Format: QEMU docs/interop/qcow2.txt.)
+// Generates an empty qcow2 overlay without QEMU's tools. qemu-img takes 6 ms, and a snapshot waits for that. The file
+// consists of three pages that depend only on the disk's size and the name of the backing file. Pure functions.
+// (Format: QEMU docs/interop/qcow2.txt.)
 
 const MAGIC = 'QFI\xfb';
 const CLUSTER_BITS = 16;
@@ -7,23 +8,24 @@ const CLUSTER = 1 << CLUSTER_BITS;
 const VERSION = 3;
 const HEADER_BYTES = 112;
 const BACKING_FORMAT = 0xe2792aca;
-/** A table of the second level has an entry of 8 bytes for each cluster. */
+/** A second-level table fills one cluster and has 8 bytes for each cluster of data. This is how much data it covers. */
 const BYTES_PER_L1_ENTRY = (CLUSTER / 8) * CLUSTER;
-/** Header, refcount table, refcount block, then the first-level table, which is empty. */
+/** The file contains the header, the refcount table, a refcount block, and then the empty first-level table. */
 const TABLE_AT = { refcounts: CLUSTER, firstBlock: 2 * CLUSTER, level1: 3 * CLUSTER } as const;
-/** 16 bits each. */
+/** Each refcount has 16 bits (2 to the power of this number). */
 const REFCOUNT_ORDER = 4;
 const MAX_NAME_BYTES = 1023;
 
 export type OverlayBytes = {
-  /** Of the file; what `pages` leave out is a hole. */
+  /** Size of the file in bytes. Parts outside `pages` are holes. */
   fileBytes: number;
   pages: { offset: number; bytes: Buffer }[];
 };
 
 /**
- * An overlay of `diskBytes` (a multiple of 512) that holds nothing. The name of what is below is for people and their
- * tools: machines are given every layer by name, and believe no header.
+ * Returns an empty overlay for a disk of `diskBytes` (a multiple of 512). `below`: the backing file, named in the
+ * header for people and their tools only. VMs get each layer as an explicit argument and ignore the header. Throws when
+ * the path is too long.
  */
 export function emptyOverlay(diskBytes: number, below: { path: string; format: 'raw' | 'qcow2' }): OverlayBytes {
   const level1Entries = Math.ceil(diskBytes / BYTES_PER_L1_ENTRY);
@@ -45,7 +47,7 @@ export function emptyOverlay(diskBytes: number, below: { path: string; format: '
 
 export type OverlayHeader = { diskBytes: number; backingPath: string | undefined };
 
-/** What the first cluster of a qcow2 file says. Throws when it is none. */
+/** Parses the first cluster of a qcow2 file. Throws when it is not qcow2. */
 export function parseHeader(bytes: Buffer): OverlayHeader {
   if (bytes.length < HEADER_BYTES || bytes.toString('latin1', 0, 4) !== MAGIC)
     throw new Error('it is not a qcow2 disk');

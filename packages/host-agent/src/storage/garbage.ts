@@ -1,6 +1,6 @@
-// Removes the layers that nobody stands on any more. Nothing counts: machines, snapshots, kept root disks and templates say
-// what they stand on, and what none of them names is garbage. All of it is read and done without giving way to anything
-// else of the agent, so that no reference appears in between; every operation notes what it is about to stand on first.
+// Removes layers that nothing uses any more. There are no reference counts: machines, snapshots, kept root disks and
+// templates name the layers they use, and all other layers are garbage. The search and the removal are synchronous, so
+// no new reference can appear in between. Every operation records the layers it will use before it uses them.
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { readMachineRecord } from '../machines/record.ts';
@@ -13,7 +13,10 @@ export type GarbageOptions = {
   layers: LayerStore;
   snapshots: SnapshotStore;
   volumes: VolumeStore;
-  /** A cache: templates are dropped that stand on layers which nobody else needs. Returns what the others stand on, as paths. */
+  /**
+   * Removes templates on layers that nothing else needs, since templates are only a cache. Returns the layer paths of
+   * the other templates.
+   */
   dropTemplates: (isNeeded: (layerPath: string) => boolean) => string[];
   log: { info(details: object, message: string): void; error(details: object, message: string): void };
 };
@@ -26,7 +29,7 @@ export class Garbage {
     this.#options = options;
   }
 
-  /** Collects soon, once for all who ask meanwhile. */
+  /** Schedules one collection for all calls in the same turn of the event loop. */
   collectSoon(): void {
     if (this.#isDue) return;
     this.#isDue = true;
@@ -36,7 +39,10 @@ export class Garbage {
     });
   }
 
-  /** Removes all that is garbage now. Nothing, as long as a record cannot be read: it may name anything. */
+  /**
+   * Removes all garbage layers. Removes nothing while a record cannot be read, because it may name any layer. Never
+   * throws.
+   */
   collect(): void {
     const { log } = this.#options;
     try {
@@ -49,7 +55,10 @@ export class Garbage {
     }
   }
 
-  /** What would be removed; drops templates. Throws when a record cannot be read. */
+  /**
+   * Returns the layers that nothing uses. As a side effect removes templates that only garbage layers would need.
+   * Throws when a record cannot be read.
+   */
   strays(): { id: string; path: string }[] {
     const { layers, dropTemplates } = this.#options;
     if (layers.list().length === 0) return [];

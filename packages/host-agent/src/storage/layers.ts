@@ -1,5 +1,5 @@
-// The layers of this host: disks that machines, snapshots, root volumes and templates stand on, written by nobody any more.
-// `layers/<id>.qcow2`. Which of them is needed is found by looking at who names them (garbage.ts), not counted here.
+// Stores the layers of this host as `layers/<id>.qcow2`: read-only disks below the disks of machines, snapshots, root
+// volumes and templates. The layers have no reference counts; garbage.ts finds out which are needed.
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 
@@ -14,7 +14,7 @@ export class LayerStore {
     mkdirSync(layersDir, { recursive: true, mode: 0o700 });
   }
 
-  /** Throws when it is no id of a layer. */
+  /** Returns the path of a layer's file. Throws when `id` is not a layer id. */
   pathOf(id: string): string {
     if (!LAYER_ID.test(id)) throw new Error(`"${id}" is not the id of a layer`);
     return join(this.#dir, `${id}${SUFFIX}`);
@@ -28,24 +28,27 @@ export class LayerStore {
     return existsSync(this.pathOf(id));
   }
 
-  /** The first that is not there. */
+  /** Returns the first of the layers that does not exist, or undefined when all do. */
   missingOf(ids: readonly string[]): string | undefined {
     return ids.find((id) => !LAYER_ID.test(id) || !this.has(id));
   }
 
-  /** What it takes on disk, bytes. */
+  /** Returns the space that a layer takes on disk, in bytes. */
   storedBytes(id: string): number {
     return statSync(this.pathOf(id)).blocks * 512;
   }
 
-  /** Makes a disk that nobody writes any more a layer: the agent's own, to be read by whoever is shown it. */
+  /**
+   * Moves a disk that nobody writes any more into the store. The agent becomes its owner, and it is readable for
+   * everybody to whom a jail shows it.
+   */
   add(id: string, diskPath: string): void {
     if (process.getuid?.() === 0) chownSync(diskPath, 0, 0);
     chmodSync(diskPath, 0o444);
     renameSync(diskPath, this.pathOf(id));
   }
 
-  /** Everything in the folder, by the id of the layer that it is or would be. */
+  /** Lists all files in the folder, each with the layer id in its name. */
   list(): { id: string; path: string }[] {
     return readdirSync(this.#dir).map((name) => ({ id: basename(name, SUFFIX), path: join(this.#dir, name) }));
   }

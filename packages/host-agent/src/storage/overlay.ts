@@ -1,5 +1,5 @@
-// A root disk: a qcow2 overlay on its image, or on the layers that lie on the image. What is below is never written, the
-// overlay holds what differs.
+// Makes the root disk of a VM: a qcow2 overlay on an image, or on layers above the image. The overlay contains what
+// differs from the files below, which nobody writes.
 import {
   closeSync,
   constants,
@@ -17,22 +17,24 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { emptyOverlay, type OverlayHeader, parseHeader } from './empty-overlay.ts';
 
 const GIB = 1024 ** 3;
-/** Some clusters of 64 KiB, the tables that lead to them, and the records of a snapshot. */
+/**
+ * Free space that a snapshot needs: some clusters of 64 KiB, the tables that refer to them, and the snapshot's records.
+ */
 const SPARE_BYTES = 4 * 1024 ** 2;
-/** One cluster: header and name lie in the first. */
+/** One cluster. The header and the backing file's name are in the first cluster. */
 const HEADER_READ_BYTES = 64 * 1024;
 
-/** What a disk stands on: a raw image and, bottom to top, layers on it; absolute paths. */
+/** The files below a disk: a raw image and the layers above the image, bottom first. Absolute paths. */
 export type DiskBase = { imagePath: string; layerPaths: readonly string[] };
 
-/** Makes the overlay unless it is there. Throws like {@link makeOverlay}. */
+/** Makes the overlay unless the file exists. `sizeGb` in GiB. Throws like {@link makeOverlay}. */
 export async function ensureOverlay(diskPath: string, base: DiskBase, sizeGb: number): Promise<void> {
   if (!existsSync(diskPath)) makeOverlay(diskPath, base, sizeGb);
 }
 
 /**
- * Makes an empty overlay, durably, in the place of what is there. Made under another name and renamed, so that a
- * half-made one is never used. Throws `fleet_capacity` on a full disk.
+ * Makes an empty overlay durably and replaces an existing file. It is written under another name and then renamed, so
+ * an incomplete overlay is never used. `sizeGb` in GiB. Throws `fleet_capacity` on a full disk.
  */
 export function makeOverlay(diskPath: string, { imagePath, layerPaths }: DiskBase, sizeGb: number): void {
   const top = layerPaths.at(-1);
@@ -49,17 +51,20 @@ export function makeOverlay(diskPath: string, { imagePath, layerPaths }: DiskBas
   }
 }
 
-/** The name of what is below, as the header says: for what cannot be known otherwise, and never to be opened. */
+/**
+ * Returns the backing file's path from the header. Use it only when nothing else tells what the disk is based on, and
+ * never open it, because a guest may have changed the header. Throws when the file is not qcow2.
+ */
 export function backingPathOf(diskPath: string): string | undefined {
   return readHeader(diskPath).backingPath;
 }
 
-/** The size that the header says, bytes. */
+/** Returns the disk's size in bytes, as its header states. Throws when the file is not qcow2. */
 export function virtualBytesOf(diskPath: string): number {
   return readHeader(diskPath).diskBytes;
 }
 
-/** Reads the little that is needed by hand: a tool would open the files that a guest has put in a header (CVE-2024-4467). */
+/** Reads the header directly. qemu-img would open files that a guest may have named in the header (CVE-2024-4467). */
 function readHeader(diskPath: string): OverlayHeader {
   const fd = openSync(diskPath, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
@@ -82,7 +87,10 @@ function writeFile(path: string, diskBytes: number, below: { path: string; forma
   }
 }
 
-/** The host's disk is full: a limit of the fleet that no top-up lifts. */
+/**
+ * Returns the error for a full disk of the host. It concerns the whole fleet, so paying more for the account does not
+ * help.
+ */
 export function diskFull(cause: unknown): ServiceError {
   return new ServiceError(
     'fleet_capacity',
@@ -95,20 +103,20 @@ export function diskFull(cause: unknown): ServiceError {
 }
 
 /**
- * Throws `fleet_capacity` when a guest that goes on in an empty overlay would find no room for its first writes: it would
- * stand still while its file systems are frozen.
+ * Throws `fleet_capacity` when the folder's file system has no space for the first writes to an empty overlay.
+ * Otherwise QEMU would pause the guest while the guest's file systems are frozen.
  */
 export function refuseFullDisk(folder: string): void {
   const { bavail, bsize } = statfsSync(folder);
   if (bavail * bsize < SPARE_BYTES) throw diskFull(new Error(`${bavail * bsize} bytes are left`));
 }
 
-/** Whether there is no room on the host: no other way of doing the same would find any. */
+/** Whether the host has no space left, so that trying another way would fail too. */
 export function isOutOfRoom(error: unknown): boolean {
   return isDiskFull(error) || (error instanceof ServiceError && error.code === 'fleet_capacity');
 }
 
-/** Whether a system call failed for want of disk space. */
+/** Whether a system call failed because the disk, or the disk quota, is full. */
 export function isDiskFull(error: unknown): boolean {
   const code = (error as NodeJS.ErrnoException | undefined)?.code;
   return code === 'ENOSPC' || code === 'EDQUOT';

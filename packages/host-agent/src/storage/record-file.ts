@@ -1,16 +1,17 @@
-// Small JSON records that must never be seen half-written: written beside and renamed into place.
+// Reads and writes small JSON records. A record is written under another name and renamed, so it is never seen
+// half-written.
 import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { diskFull, isDiskFull } from './overlay.ts';
 
-/** Replaces the record as a whole. Throws `fleet_capacity` on a full disk, and leaves the old one then. */
+/** Creates or replaces the record. Throws `fleet_capacity` on a full disk; the old record stays then. */
 export function writeRecord(path: string, record: unknown): void {
   replace(path, record, () => {});
 }
 
 /**
- * The same for a record that must survive a power cut, and so does every rename before it in this file system: for what
- * says which files make a disk. It takes a millisecond or two.
+ * Like {@link writeRecord}, but the record survives a power cut, and so do earlier renames in the same file system.
+ * Used for records that name the files of a disk. Takes one or two milliseconds.
  */
 export function writeRecordDurably(path: string, record: unknown): void {
   replace(path, record, syncFile);
@@ -38,7 +39,7 @@ function syncFile(path: string): void {
   }
 }
 
-/** The record, or undefined when there is none. Throws when what is there is not JSON. */
+/** Returns the record, or undefined when there is none. Throws when the file is not JSON. */
 export function readRecord<T>(path: string): T | undefined {
   let text: string;
   try {

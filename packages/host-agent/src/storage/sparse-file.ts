@@ -1,5 +1,5 @@
-// Large files of which most was never written: their holes are neither read, nor checked, nor written. The first read of a
-// hole costs as much as one of data, because the kernel fills its cache with zeros (2.4 s for a gigabyte of them).
+// Processes large files that consist mostly of holes, and skips the holes. Reading a hole for the first time costs as
+// much as reading data, because the kernel fills its cache with zeros (2.4 s per gigabyte).
 import { write as writeCallback } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { constants } from 'node:os';
@@ -7,13 +7,13 @@ import { promisify } from 'node:util';
 import { crc32 } from 'node:zlib';
 import koffi from 'koffi';
 
-/** What is read and written at once, bytes; blocks begin at multiples of it. */
+/** Size in bytes of the blocks that are read and written at once. Blocks begin at multiples of this size. */
 export const BLOCK_BYTES = 1024 * 1024;
 export const PAGE_BYTES = 4096;
-/** Zeros that are fewer are written: another call costs more than four pages do. */
+/** Shorter runs of zeros are written, because an additional system call costs more than writing four pages. */
 const MIN_HOLE_BYTES = 4 * PAGE_BYTES;
 const ZERO = Buffer.alloc(BLOCK_BYTES);
-/** Blocks that are worked on at the same time. */
+/** How many blocks are processed in parallel. */
 export const LANES = 2;
 /** From linux/fs.h. */
 const SEEK_DATA = 3;
@@ -22,17 +22,17 @@ const write = promisify(writeCallback);
 const libc = koffi.load('libc.so.6');
 const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
 
-/** A block of a file; `bytes` is only valid while it is worked on. */
+/** A block of a file. `bytes` is reused after the callback, so do not keep it. */
 export type Block = { offset: number; bytes: Buffer };
 
-/** Whether these bytes of a buffer, at most a block, are all zero. */
+/** Whether a part of a buffer contains only zeros. The part may be at most one block long. */
 export function isZero(buffer: Buffer, from = 0, to = buffer.length): boolean {
   return buffer.compare(ZERO, 0, to - from, from, to) === 0;
 }
 
 /**
- * Works on the blocks of the first `size` bytes that have data, some at a time and in no order that counts on. Throws what
- * `work` throws; no work is under way any more then.
+ * Calls `work` for every block with data within the first `size` bytes, several in parallel and in no particular order.
+ * After an error it waits for the running calls and throws the error.
  */
 export async function forUsedBlocks(
   file: FileHandle,
@@ -63,12 +63,15 @@ export async function forUsedBlocks(
   await allSettled(Array.from({ length: LANES }, lane));
 }
 
-/** Like `Promise.all`, but a failure is told when nothing is under way any more: files may be closed then. */
+/** Like `Promise.all`, but rejects only after all promises have settled. The caller can then close files safely. */
 export async function allSettled(work: readonly Promise<unknown>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason;
 }
 
-/** Writes what is not zero to a place of a file (its descriptor) that holds zeros; returns the bytes written. */
+/**
+ * Writes the parts of `bytes` that are not zero to the file `fd` at `offset`. The file must contain zeros there.
+ * Returns the number of bytes written.
+ */
 export async function writeUsed(fd: number, bytes: Buffer, offset: number): Promise<number> {
   let written = 0;
   for (const [from, to] of usedRuns(bytes)) {
@@ -78,11 +81,14 @@ export async function writeUsed(fd: number, bytes: Buffer, offset: number): Prom
   return written;
 }
 
-/** A sum of what is not zero and of where it is, whatever of the rest is a hole; 8 hexadecimal digits. */
+/**
+ * A checksum over the positions and contents of all blocks that are not zero, as 8 hex digits. It does not depend on
+ * which zeros are stored as holes.
+ */
 export class SparseSum {
   readonly #blocks: { offset: number; sum: number }[] = [];
 
-  /** Each block once, in any order. */
+  /** Adds a block. Add each block once, in any order. */
   add({ offset, bytes }: Block): void {
     if (!isZero(bytes)) this.#blocks.push({ offset, sum: crc32(bytes) });
   }
@@ -94,7 +100,7 @@ export class SparseSum {
   }
 }
 
-/** The {@link SparseSum} of the first `size` bytes of a file. */
+/** Returns the {@link SparseSum} of the first `size` bytes of a file. */
 export async function sumOfSparseFile(path: string, size: number): Promise<string> {
   const file = await open(path, 'r');
   try {
@@ -111,7 +117,10 @@ async function readAll(file: FileHandle, bytes: Buffer, offset: number): Promise
   if (bytesRead < bytes.length) throw new Error(`the file ends at ${offset + bytesRead} bytes`);
 }
 
-/** Where the next data begin; undefined: nothing but a hole comes. A file system that does not know has data everywhere. */
+/**
+ * Returns the position of the next data at or after `from`, or undefined when only holes follow. Returns `from` on file
+ * systems that do not support SEEK_DATA.
+ */
 export function nextData(fd: number, from: number): number | undefined {
   const found = Number(lseek(fd, from, SEEK_DATA));
   if (found >= 0) return found;
@@ -119,7 +128,7 @@ export function nextData(fd: number, from: number): number | undefined {
   return from;
 }
 
-/** Runs of pages that are worth writing. */
+/** Yields the parts of a block to write. Short runs of zeros are included. */
 function* usedRuns(bytes: Buffer): Generator<[from: number, to: number]> {
   let from = -1;
   let to = 0;
@@ -136,7 +145,7 @@ function* usedRuns(bytes: Buffer): Generator<[from: number, to: number]> {
   if (from >= 0) yield [from, to];
 }
 
-/** Writes all of it; `fd` may be a file that is only memory. */
+/** Writes the whole buffer at `offset`. `fd` may be a memory file. */
 export async function writeAll(fd: number, bytes: Buffer, offset: number): Promise<void> {
   for (let done = 0; done < bytes.length; ) {
     const { bytesWritten } = await write(fd, bytes, done, bytes.length - done, offset + done);

@@ -1,10 +1,11 @@
-// Kept root disks, beside the data volumes (data-volumes.ts): `volumes/<id>/` holds a disk and a record that says what it
-// is. A volume exists from the moment its disk is there: the record is written and made durable before the disk is moved
-// in, and outlives it in a delete, so that a crash at any point leaves the disk in exactly one place and never without
-// its record.
+// Stores kept root disks, next to the data volumes (data-volumes.ts). `volumes/<id>/` contains a disk and a record that
+// describes it. A volume exists when its disk file exists. The record is made durable before the disk is moved in, and
+// is removed after the disk. So after a crash at any point the disk is in exactly one place, and never without its
+// record.
 //
-//   record durable ──▶ disk renamed in ──▶ (the machine's folder goes)      a crash before the rename: not a volume yet,
-//                                                                           the disk is still the machine's
+//   record durable ──▶ disk renamed in ──▶ (the machine's folder is removed)
+//
+// If the agent crashes before the rename, there is no volume yet and the disk still belongs to the machine.
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -17,17 +18,17 @@ import { readRecord, writeRecord } from './record-file.ts';
 
 const RECORD = 'volume.json';
 
-/** What a later boot from the disk needs to know. */
+/** What a later boot from the disk needs. */
 export type VolumeRecord = {
   kind: 'root';
   size_gb: number;
-  /** The machine whose root disk it was. */
+  /** The machine whose root disk this was. */
   machine_id: string;
-  /** Null when the machine's own record was lost; then only the disk's header names the image below it. */
+  /** Null when the machine's record was lost. Then only the disk's header names the image below. */
   stack: string | null;
-  /** The build that the disk is an overlay of. Builds that a record names must stay, like those of machines. */
+  /** The image build below the disk. A build that a record names must be kept, as for machines. */
   image: MachineImage | null;
-  /** Ids of the layers between the image and the disk, bottom to top; null like the image. */
+  /** Ids of the layers between image and disk, bottom first; null when the machine's record was lost. */
   layers: readonly string[] | null;
 };
 
@@ -42,7 +43,8 @@ export class VolumeStore {
     this.#log = log;
     mkdirSync(volumesDir, { recursive: true, mode: 0o700 });
     for (const id of readdirSync(volumesDir)) {
-      // A keep, a create or a delete that a crash cut short; they are repeated, or were done but for this.
+      // This folder is left from an operation (keep, create or delete) that a crash interrupted. The control plane
+      // repeats the operation, or only this clean-up was missing.
       if (!this.has(id) && !existsSync(join(volumesDir, id, DATA_DISK)))
         rmSync(join(volumesDir, id), { recursive: true, force: true });
     }
@@ -60,8 +62,9 @@ export class VolumeStore {
   }
 
   /**
-   * Moves a machine's disk here, durably; a disk that is here already is left alone. Throws `conflict` when the volume is
-   * another machine's disk, `fleet_capacity` when there is no room for the record; the disk stays where it was then.
+   * Moves a machine's disk into the store, durably. Does nothing when it is there already. Throws `conflict` when the
+   * volume is another machine's disk, and `fleet_capacity` when the record does not fit on the disk; then the machine's
+   * disk stays in place.
    */
   async keep(id: string, diskPath: string, record: VolumeRecord): Promise<void> {
     if (this.has(id)) return this.#confirm(id, diskPath, record);
@@ -73,14 +76,17 @@ export class VolumeStore {
     await this.#syncMove(dir, diskPath);
   }
 
-  /** Undefined when it is not there, or nobody knows what it is. */
+  /** Returns a volume's record. Undefined when there is no such volume or its record cannot be read. */
   find(id: string): VolumeRecord | undefined {
     const record = this.has(id) ? this.#read(id) : undefined;
-    // One of an earlier version knows of no layers.
+    // Records of earlier versions have no `layers` field.
     return record && { ...record, layers: record.layers === undefined ? [] : record.layers };
   }
 
-  /** What every volume stands on. Throws when the record of one cannot be read, or has lost it. */
+  /**
+   * Returns the ids of all layers that volumes use. Throws when a volume's record cannot be read or does not know its
+   * layers.
+   */
   layersInUse(): string[] {
     return readdirSync(this.#dir)
       .filter((id) => this.has(id))
@@ -91,7 +97,10 @@ export class VolumeStore {
       });
   }
 
-  /** The volume becomes the disk of a machine whose record holds on to what it stands on. Does nothing when it is gone. */
+  /**
+   * Moves a volume's disk to a machine, whose record must already name the layers below it. Does nothing when there is
+   * no such volume.
+   */
   take(id: string, diskPath: string): void {
     if (!this.has(id)) return;
     const dir = join(this.#dir, id);
@@ -103,14 +112,17 @@ export class VolumeStore {
     }
   }
 
-  /** Removes a volume; one that is not there is removed already. */
+  /** Removes a volume. Does nothing when there is none. */
   async remove(id: string): Promise<void> {
     const dir = join(this.#dir, id);
     await rm(join(dir, ROOT_DISK), { force: true });
     await rm(dir, { recursive: true, force: true });
   }
 
-  /** The agent that moved the disk may have died before the move was durable. */
+  /**
+   * Checks that an existing volume is this machine's disk, and makes its move durable, because the agent that moved the
+   * disk may have died before that.
+   */
   async #confirm(id: string, diskPath: string, { machine_id }: VolumeRecord): Promise<void> {
     const known = this.#read(id);
     if (known && known.machine_id !== machine_id)
@@ -123,7 +135,7 @@ export class VolumeStore {
     await syncPath(dirname(diskPath));
   }
 
-  /** Undefined when it cannot be read: one damaged record must not hide the other volumes. */
+  /** Returns undefined when the record cannot be read, so that one damaged record does not hide the other volumes. */
   #read(id: string): VolumeRecord | undefined {
     try {
       return readRecord<VolumeRecord>(join(this.#dir, id, RECORD));

@@ -1,5 +1,5 @@
-// A VM that goes on where a template was saved, with a disk of its own: the template's few megabytes are copied, so that a
-// machine never depends on a template.
+// Starts a clone: a VM that continues from a template's saved state with a disk of its own. The disk is a copy of the
+// template's (a few megabytes), so no machine depends on a template afterwards.
 import { constants } from 'node:fs';
 import { copyFile, rename, rm } from 'node:fs/promises';
 import type { Vm } from '../hypervisor/driver.ts';
@@ -9,7 +9,10 @@ import type { Template } from './template-files.ts';
 
 export type ClonePlace = { diskPath: string; runDir: string; privateIp?: string };
 
-/** Throws `fleet_capacity` on a full disk, and like a launch; neither disk nor VM is left then. */
+/**
+ * Copies the disk and starts the VM. Throws `fleet_capacity` on a full disk, and the errors of {@link VmHost.launch};
+ * then neither disk nor VM is left.
+ */
 export async function launchClone(vms: VmHost, template: Template, place: ClonePlace): Promise<Vm> {
   const { vcpus, memoryMb, image, layerPaths } = template.shape;
   try {

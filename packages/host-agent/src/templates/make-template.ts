@@ -1,5 +1,5 @@
-// Makes a template: a cold boot whose memory is a file, some rehearsals, and the state of its devices. The VM never gets
-// an identity, so there is none to forget; nothing passes its NIC, which no address was assigned to.
+// Makes a template: boots a VM cold with its memory in a file, warms it up, and saves its device state. The VM never
+// gets an identity, so clones inherit none. It has no address either, so the firewall drops all traffic of its NIC.
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { ensureOverlay } from '../storage/overlay.ts';
@@ -9,12 +9,18 @@ import type { VmHost } from '../vms/vm-host.ts';
 import type { Shape } from './shape.ts';
 import { finishTemplate, type Template, unfinishedPaths } from './template-files.ts';
 
-/** The page cache then holds what an exec reads, and allocators are past their first steps. */
+/**
+ * Warm-up rounds before the template is saved. They fill the guest's page cache with the files that an exec reads, and
+ * let memory allocators do their first-time work.
+ */
 const REHEARSALS = 10;
-/** Ten times what it takes under emulation. */
+/** Time limit for the boot and the warm-up: ten times what they take under emulation. */
 const BOOT_PATIENCE_MS = 30_000;
 
-/** `name`: of a folder and a run directory that are free. Throws what went wrong; nothing is left then. */
+/**
+ * Makes the template of a shape and loads it. `name` must be unused as a folder of `templatesDir` and as a run
+ * directory. Throws what went wrong; nothing is left then.
+ */
 export async function makeTemplate(
   vms: VmHost,
   place: { templatesDir: string; runDir: string; name: string; patience: number; abort: AbortSignal },
@@ -46,7 +52,7 @@ export async function makeTemplate(
       await rehearse(guest, REHEARSALS, signal);
       guest.close();
       await guest.closed;
-      // A clone's first session then meets one that has nothing under way.
+      // Ensures that a clone's first session meets a guest agent that has no request in progress.
       await vm.connectGuest(signal);
       await vm.saveDevices(paths.state);
     } finally {

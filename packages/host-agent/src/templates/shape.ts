@@ -1,28 +1,34 @@
-// What makes two machines start from the same template, and how a template is named after it. Pure.
+// Defines which machines can start from the same template, and derives the template's name from that. Pure functions.
 import { createHash } from 'node:crypto';
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
 import type { MachineImage } from '../machines/record.ts';
 
-/** Changes with what a template's folder holds. */
+/** Increase this number when the content of a template's folder changes. */
 const FORMAT = 3;
 
 export type Shape = {
   image: MachineImage;
-  /** What lies on the image below the disk, bottom to top; absolute paths, which name their content too. */
+  /** The layers between image and disk, bottom first. Absolute paths; each path stands for one unchanging content. */
   layerPaths: readonly string[];
   vcpus: number;
   memoryMb: number;
-  /** Of the template's disk; a machine's disk may be larger and grows while it runs. */
+  /** Size of the template's disk in GiB. A machine's disk may be larger; it is then grown while the machine runs. */
   diskGb: number;
 };
 
-/** Two sizes of disk are enough: it can only grow, and growing from the usual one costs nothing where it is the size. */
+/**
+ * Returns the size of a template's disk in GiB: the default size, or the image's for smaller machines. Two sizes
+ * suffice, because a clone's disk can be grown, and machines of the default size need no growing.
+ */
 export function templateDiskGb(rootfsSizeGb: number, imageGb: number): number {
-  // An image that was imported may be larger than the usual disk.
+  // An imported image may be larger than the default disk.
   return rootfsSizeGb >= MACHINE_DEFAULTS.rootfs_size_gb ? Math.max(MACHINE_DEFAULTS.rootfs_size_gb, imageGb) : imageGb;
 }
 
-/** 24 hex digits; `fingerprint` is the hypervisor's. The paths of an image's files name their content. */
+/**
+ * Returns the key of a shape's template, 24 hex digits. `fingerprint`: the hypervisor's. File paths stand for content
+ * here, because a build of an image never changes.
+ */
 export function templateKey(shape: Shape, fingerprint: string): string {
   const { image, layerPaths, vcpus, memoryMb, diskGb } = shape;
   const inputs = [

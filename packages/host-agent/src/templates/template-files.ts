@@ -1,5 +1,5 @@
-// A template on disk: the memory, device state and disk of a VM that was saved while it waited for its identity, and a
-// manifest that says what they have to be. A folder without a manifest was never finished.
+// Template files: memory, device state and disk of a VM that was saved while it waited for its identity, and a manifest
+// with their checksums. The manifest is written last, so a folder without one is unfinished.
 import { createHash } from 'node:crypto';
 import { closeSync, existsSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { open, readFile, rename } from 'node:fs/promises';
@@ -20,24 +20,27 @@ type Manifest = {
   sha256: { memory: string; state: string; disk: string };
 };
 
-/** A template that VMs can be restored from now. */
+/** A loaded template, from which VMs can be restored. */
 export type Template = {
   key: string;
   shape: Shape;
   restore: Restore;
   diskPath: string;
-  /** Host memory that it holds, bytes. */
+  /** Host memory that the loaded template occupies, in bytes. */
   usedBytes: number;
 };
 
 export type TemplatePaths = { dir: string; memory: string; state: string; disk: string };
 
-/** Where a new template is made. */
+/** Returns the paths at which a new template is made. */
 export function unfinishedPaths(templatesDir: string, name: string): TemplatePaths {
   return pathsOf(join(templatesDir, `${UNFINISHED}${name}`));
 }
 
-/** Makes what was written a template and loads it. Durable before it can be found by its key. */
+/**
+ * Turns the written files into a template and loads it. All files are durable before the folder gets its final name.
+ * Throws system errors.
+ */
 export async function finishTemplate(
   templatesDir: string,
   paths: TemplatePaths,
@@ -63,8 +66,8 @@ export async function finishTemplate(
 }
 
 /**
- * Loads a template after its parts were checked against its manifest, and the manifest against this host: `keyOf` says
- * what a template of a shape is called here now. Throws what is wrong with it.
+ * Loads a template. First checks its files against the manifest, and the manifest against this host: `keyOf` returns
+ * the key that a template of a shape has on this host now. Throws an error that says what is wrong with the template.
  */
 export async function loadTemplate(
   templatesDir: string,
@@ -86,7 +89,7 @@ export async function loadTemplate(
   return toTemplate(paths, manifest, memory);
 }
 
-/** The finished templates, the last used first: when that was (ms), and what each takes on disk, bytes. */
+/** Lists the finished templates, most recently used first. `usedAt`: ms since 1970. `diskBytes`: space on disk. */
 export function listTemplates(templatesDir: string): { key: string; usedAt: number; diskBytes: number }[] {
   return readdirSync(templatesDir)
     .filter((name) => !name.startsWith('.') && existsSync(join(templatesDir, name, MANIFEST)))
@@ -95,7 +98,10 @@ export function listTemplates(templatesDir: string): { key: string; usedAt: numb
     .map((template) => ({ ...template, diskBytes: diskBytesOf(join(templatesDir, template.key)) }));
 }
 
-/** What the finished templates stand on, by key; one whose manifest cannot be read is left out: it will not be used. */
+/**
+ * Returns the paths of the layers below each finished template, by key. Leaves out templates with an unreadable
+ * manifest, because they will not be used.
+ */
 export function layersOfTemplates(templatesDir: string): Map<string, readonly string[]> {
   const found = new Map<string, readonly string[]>();
   for (const key of existsSync(templatesDir) ? readdirSync(templatesDir) : []) {
@@ -103,18 +109,18 @@ export function layersOfTemplates(templatesDir: string): Map<string, readonly st
       const paths = readRecord<Manifest>(join(templatesDir, key, MANIFEST))?.shape.layerPaths;
       if (paths) found.set(key, paths);
     } catch {
-      // Found broken, and removed, by whoever wants to load it.
+      // The next attempt to load this template finds it broken and removes it.
     }
   }
   return found;
 }
 
-/** Notes a use, for the order in which templates go; `usedAt` in ms. */
+/** Records that a template was used, because the least recently used one is removed first. `usedAt`: ms since 1970. */
 export function touchTemplate(templatesDir: string, key: string, usedAt: number): void {
   try {
     utimesSync(join(templatesDir, key, MANIFEST), usedAt / 1000, usedAt / 1000);
   } catch {
-    // Removed by somebody, or on a disk that takes no change: its memory is still good for what is asked now.
+    // The template was removed or the disk is read-only. The loaded memory remains usable, so the clone can go on.
   }
 }
 
@@ -122,7 +128,7 @@ export function removeTemplate(templatesDir: string, key: string): void {
   rmSync(join(templatesDir, key), { recursive: true, force: true });
 }
 
-/** What an agent that died was making, and folders that lack their manifest. */
+/** Removes templates that a crashed agent had not finished, and folders without a manifest. */
 export function removeUnfinished(templatesDir: string): void {
   for (const name of readdirSync(templatesDir)) {
     if (!existsSync(join(templatesDir, name, MANIFEST)) || name.startsWith(UNFINISHED))

@@ -1,4 +1,4 @@
-// Copies a template's memory file into sealed memory, and finds on the way whether it is what it was: most of it is holes,
+// Copies a template's memory file into sealed memory and computes its checksum on the way. Most of the file is holes,
 // which are neither copied nor hashed.
 import { createHash } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -6,15 +6,18 @@ import { makeSealedMemory } from '../hypervisor/sealed-memory.ts';
 import { BLOCK_BYTES, isZero, nextData, PAGE_BYTES, writeAll } from '../storage/sparse-file.ts';
 
 export type TemplateMemory = {
-  /** Sealed; whoever has it open keeps the memory. */
+  /** Descriptor of the sealed memory, which exists as long as any process has it open. */
   fd: number;
-  /** Bytes of the pages that are not zero: what it costs. */
+  /** Bytes in pages that are not zero, which is the host memory used. */
   usedBytes: number;
-  /** Of the places and contents of these pages, hexadecimal. */
+  /** SHA-256 of the positions and contents of these pages, as hex digits. */
   sha256: string;
 };
 
-/** Reads the file into memory that no clone can write. Throws the system's error. */
+/**
+ * Reads `bytes` bytes of the file into sealed memory, which no clone can change. The caller closes `fd`. Throws system
+ * errors.
+ */
 export async function loadMemory(path: string, bytes: number): Promise<TemplateMemory> {
   const file = await open(path, 'r');
   const hash = createHash('sha256');
@@ -33,7 +36,9 @@ export async function loadMemory(path: string, bytes: number): Promise<TemplateM
   }
 }
 
-/** Runs of pages that are not zero, each within one block; a run's buffer is only valid until the next one. */
+/**
+ * Yields runs of pages that are not zero, each within one block. The buffer of a run is only valid until the next run.
+ */
 async function* usedRuns(file: FileHandle, bytes: number): AsyncGenerator<{ page: Buffer; offset: number }> {
   const block = Buffer.alloc(BLOCK_BYTES);
   for (let data = nextData(file.fd, 0); data !== undefined && data < bytes; ) {

@@ -1,5 +1,5 @@
-// The templates of a host: found by shape, made in the background when a shape was asked for, the least recently used gone
-// first when memory or disk get tight. A cache: without one, a machine boots cold.
+// The templates of a host. They are found by shape, made in the background when a shape is requested, and removed least
+// recently used first when memory or disk get short. Templates are a cache: without one, a machine boots cold.
 import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
@@ -19,23 +19,23 @@ import {
   touchTemplate,
 } from './template-files.ts';
 
-/** After a template could not be made, or was of no use when it was new, nobody tries for this long. */
+/** Delay before a template is tried again that could not be made, or that did not work when it was new. */
 const RETRY_AFTER_MS = 60_000;
-/** Clones in a row that came to nothing after they were restored: by then it is the template. */
+/** When this many restored clones in a row fail, the template is considered broken. */
 const MAX_FAILED_CLONES = 3;
 
 export type TemplatesOptions = {
   vms: VmHost;
-  /** Of the templates, and of the run directories while they are made. */
+  /** `dir`: folder of the templates. `runDir`: folder of the run directories of VMs that become templates. */
   dir: string;
   runDir: string;
-  /** Host memory that templates may hold, and disk that they may take, bytes. */
+  /** Limits in bytes for the host memory that loaded templates occupy, and for their space on disk. */
   memoryBytes: number;
   diskBytes: number;
-  /** Factor on the time a boot may take. */
+  /** Factor on the time limit for the boot of a new template. */
   patience: number;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
-  /** A template can be used from now on. */
+  /** Called when a template becomes usable. */
   onReady: (key: string) => void;
 };
 
@@ -45,7 +45,7 @@ type Loaded = {
   isDropped: boolean;
   failedClones: number;
   loadedAt: number;
-  /** Ms since 1970, as on disk. */
+  /** Ms since 1970, the same time as on disk. */
   usedAt: number;
 };
 
@@ -54,7 +54,10 @@ export class Templates {
   readonly #loaded = new Map<string, Loaded>();
   readonly #wanted = new Map<string, Shape>();
   readonly #failedAt = new Map<string, number>();
-  /** Templates that are read from disk now: half a second, less than a cold boot. */
+  /**
+   * Templates that are being read from disk. This takes half a second, so a create waits for it instead of booting
+   * cold.
+   */
   readonly #loading = new Map<string, Promise<boolean>>();
   readonly #closing = new AbortController();
   #work: Promise<void> | undefined;
@@ -64,8 +67,8 @@ export class Templates {
   }
 
   /**
-   * Takes up what earlier agents left, in the background: the last used first, as long as there is room. What they were
-   * making is removed: their VMs are gone by now.
+   * Loads the templates that earlier agents made, in the background and most recently used first, as far as memory
+   * allows. Removes unfinished ones, because the VMs they came from are gone.
    */
   open(): void {
     const { dir, runDir } = this.#options;
@@ -89,12 +92,15 @@ export class Templates {
     return this.#loaded.has(key);
   }
 
-  /** Keys of the templates on disk: what a VM of an earlier agent may have come from. */
+  /** Returns the keys of all templates on disk. VMs of an earlier agent may have come from any of these. */
   keysOnDisk(): ReadonlySet<string> {
     return new Set(listTemplates(this.#options.dir).map(({ key }) => key));
   }
 
-  /** Runs `work` with the template of a key, which stays as it is meanwhile; undefined when there is none now. */
+  /**
+   * Calls `work` with the template of a key and keeps the template's memory open meanwhile. Returns undefined when
+   * there is no such template.
+   */
   async use<T>(key: string, work: (template: Template) => Promise<T>): Promise<T | undefined> {
     await this.#loading.get(key);
     const loaded = this.#loaded.get(key);
@@ -110,7 +116,10 @@ export class Templates {
     }
   }
 
-  /** Sees to it, in the background, that there will be a template of this shape. */
+  /**
+   * Requests a template of this shape: loads it or makes it in the background. Does nothing when it exists, is
+   * requested already, or failed recently.
+   */
   want(shape: Shape): void {
     const key = this.keyOf(shape);
     const failedAt = this.#failedAt.get(key);
@@ -121,20 +130,20 @@ export class Templates {
   }
 
   /**
-   * Starts a VM from a template that is in use; see {@link launchClone}. A template that no VM can be restored from goes,
-   * and is made anew when it is wanted.
+   * Starts a VM from a template passed to the callback of {@link use}; throws like {@link launchClone}. A template that
+   * no VM can be restored from is removed, and made again on the next request.
    */
   async clone(template: Template, place: ClonePlace): Promise<Vm> {
     try {
       return await launchClone(this.#options.vms, template, place);
     } catch (error) {
-      // A full disk, and a tool of the host that fails, say nothing about the template.
+      // A full disk or a failing host tool says nothing about the template.
       if (!isOutOfRoom(error) && !(error instanceof CommandError)) this.#reject(template);
       throw error;
     }
   }
 
-  /** Whether the guest of a clone did what it was asked. The third in a row that did not takes the template along. */
+  /** Reports whether a clone's guest answered. After three failures in a row the template is removed. */
   judge(template: Template, didWork: boolean): void {
     const loaded = this.#loaded.get(template.key);
     if (loaded?.template !== template) return;
@@ -143,8 +152,8 @@ export class Templates {
   }
 
   /**
-   * Removes the templates that stand on a layer that nobody needs, and returns the paths of the layers that the others, and
-   * those that are being made, stand on.
+   * Removes templates on a layer for which `isNeeded` returns false. Returns the layer paths of all other templates,
+   * including those that are being made.
    */
   dropUnneeded(isNeeded: (layerPath: string) => boolean): string[] {
     const onDisk = layersOfTemplates(this.#options.dir);
@@ -158,7 +167,7 @@ export class Templates {
     return [...onDisk.values(), ...[...this.#wanted.values()].map(({ layerPaths }) => layerPaths)].flat();
   }
 
-  /** Ends what is made; what there is stays on disk. */
+  /** Aborts the template in progress and releases all memory. The templates on disk stay. */
   async close(): Promise<void> {
     this.#closing.abort();
     await this.#work;
@@ -182,7 +191,7 @@ export class Templates {
     }
   }
 
-  /** False when it was broken and is gone. */
+  /** Returns false when the template was broken and has been removed. */
   #load(key: string, usedAt: number): Promise<boolean> {
     const loading = this.#loadNow(key, usedAt).finally(() => this.#loading.delete(key));
     this.#loading.set(key, loading);
@@ -211,7 +220,10 @@ export class Templates {
     if (this.has(key)) this.#options.onReady(key);
   }
 
-  /** The one used last always stays: one that is larger than the bound is better than none. */
+  /**
+   * Removes the least recently used templates until memory and disk are within their limits. The most recently used one
+   * always stays, because a template above the limit is better than none.
+   */
   #makeRoom(): void {
     const byUse = [...this.#loaded].sort(([, a], [, b]) => a.usedAt - b.usedAt).map(([key]) => key);
     for (const key of byUse.slice(0, -1)) {
@@ -230,9 +242,9 @@ export class Templates {
   #reject(template: Template): void {
     const { key } = template;
     const loaded = this.#loaded.get(key);
-    // One that is late must not take the next template of that key along.
+    // The key may belong to a newer template by now, which must not be removed for the failure of an older one.
     if (loaded?.template !== template) return;
-    // Making one that is broken from the start again and again would never end.
+    // Waits before making the template again, because one that is broken from the start would be remade endlessly.
     if (performance.now() - loaded.loadedAt < RETRY_AFTER_MS) this.#failedAt.set(key, performance.now());
     this.#options.log.warn({ template: key }, 'a template is of no use and is removed');
     this.#drop(key);
@@ -247,7 +259,10 @@ export class Templates {
     this.#closeUnused(loaded);
   }
 
-  /** A number that is closed while somebody counts on it would be given to the next file that is opened. */
+  /**
+   * Closes the memory only when nobody uses it. Otherwise the kernel could assign the same descriptor number to another
+   * file, and a user of the template would read that file.
+   */
   #closeUnused(loaded: Loaded): void {
     if (loaded.isDropped && loaded.users === 0) closeSync(loaded.template.restore.memoryFd);
   }
@@ -260,7 +275,7 @@ export class Templates {
     return [...this.#loaded.values()].reduce((sum, { template }) => sum + template.usedBytes, 0);
   }
 
-  /** One after the other. */
+  /** Runs the work after all earlier work has ended. */
   #run(work: () => Promise<void>): void {
     this.#work = (this.#work ?? Promise.resolve()).then(work).catch((err) => {
       this.#options.log.warn({ err }, 'work on templates failed');
@@ -268,7 +283,7 @@ export class Templates {
   }
 }
 
-/** Ms since 1970, with a fraction: two uses of one millisecond have an order too. */
+/** Returns ms since 1970 with fractions, so that two uses in the same millisecond stay in order. */
 function now(): number {
   return performance.timeOrigin + performance.now();
 }

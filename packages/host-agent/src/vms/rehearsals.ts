@@ -1,7 +1,8 @@
-// Rehearsals of a guest that nobody knows yet: one that hangs in them must not hold up whoever waits for it.
+// Warms up a new guest with rehearsals, which exercise the identity step and a job and undo both at once. A guest may
+// hang in one, so there is a way to give up.
 import type { Guest } from '../guest/guest.ts';
 
-/** Goes through the rehearsal some times. Rejects when one fails, and, closing the session, when `giveUp` fires. */
+/** Runs `times` warm-up rounds. Rejects when a round fails. When `giveUp` aborts, closes the session and rejects. */
 export async function rehearse(guest: Guest, times: number, giveUp: AbortSignal): Promise<void> {
   const close = () => guest.close();
   giveUp.addEventListener('abort', close);

@@ -28,7 +28,10 @@ export class VmHost {
     this.#log = log;
   }
 
-  /** Starts a VM; its rules stand before its vCPUs run. Throws like {@link Hypervisor.launch}; nothing is left then. */
+  /**
+   * Starts a VM. Its firewall rules are in force before its vCPUs run. Throws like {@link Hypervisor.launch}; nothing
+   * of the VM is left then.
+   */
   async launch({ privateIp, ...plan }: VmPlan): Promise<Vm> {
     const vmId = newVmId();
     this.#vms.set(vmId, undefined);
@@ -99,7 +102,7 @@ export class VmHost {
     for (const vmId of await this.network.listVmIds()) if (!this.#vms.has(vmId)) await this.#detach(vmId);
   }
 
-  /** Ids of the VMs that may have something on the host now. */
+  /** Returns the ids of all VMs that may have anything on the host now. */
   knownIds(): ReadonlySet<string> {
     return new Set(this.#vms.keys());
   }
