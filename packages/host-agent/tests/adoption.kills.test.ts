@@ -1,5 +1,5 @@
-// The agent dies at any step of making a template, filling the pool and starting machines; another one takes up what there
-// is. On a fake hypervisor whose VMs outlive the agent, with real files.
+// Kills the agent at each step of making a template, filling the pool and starting machines, and checks what the next
+// agent takes over. Uses a fake hypervisor whose VMs outlive the agent, and real files.
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -35,7 +35,7 @@ describe('adoption after kill -9', () => {
     return host;
   };
 
-  /** Every step that an agent takes; ends early when the agent dies. */
+  /** Runs every step of an agent's work. Returns early when the agent dies. */
   const live = async (host: FakeHost, running: Map<string, string>) => {
     const note = (number: number) => void running.set(idOf(number), vmOf(host, number).vmId);
     await host.start();
@@ -98,7 +98,7 @@ describe('adoption after kill -9', () => {
       const template = host.templates?.has(keyOf(host));
 
       await host.start();
-      // A guest that powered off while nobody looked is still to be dealt with.
+      // A guest may have powered off while no agent was watching. Wait until the agent has handled that.
       await until('machines are what they say', () =>
         host.registry.reports().every((one) => one.status !== 'running' || host.hypervisor.running.has(one.machine_id)),
       );
@@ -210,7 +210,10 @@ function poolVm(host: FakeHost) {
   return vm ?? assert.fail('the pool has no clone');
 }
 
-/** What the dead agent had asked of the file system is done by then, as it would have been by the kernel. */
+/**
+ * Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
+ * them.
+ */
 async function landed(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await stat('/');
 }

@@ -1,5 +1,5 @@
-// Templates and clones of a real QEMU in the real jail, and what another agent makes of them and of what only looks like
-// them. As root, with the base image.
+// Tests templates and clones with a real QEMU in the real jail, and how the next agent tells them from processes that
+// only look like them. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash, type Hash } from 'node:crypto';
@@ -68,7 +68,8 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   let pooled: Vm;
   const others: ChildProcess[] = [];
 
-  // What a dead agent held open is closed by the kernel: QEMU's monitor has one client at a time.
+  // Connections of the dead agent, closed here as the kernel would do. QEMU's monitor accepts only one client at a
+  // time.
   const sockets = new Set<Socket>();
   const noteSocket = (message: unknown) => void sockets.add((message as { socket: Socket }).socket);
   const newAgent = async () => {
@@ -215,7 +216,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
       return child;
     };
     const idle = '-nodefaults -no-user-config -display none -machine none -S'.split(' ');
-    // One by its name, one that is QEMU and works elsewhere, one that works in our folder and is no QEMU.
+    // A process with QEMU's name, a QEMU that works in another folder, and a process in our folder that is no QEMU.
     const children = [
       start(decoy, ['1000'], elsewhere),
       start(QEMU, idle, elsewhere),

@@ -1,4 +1,4 @@
-// What the host's audit finds: each kind of stray once, mended alone; and nothing while machines come and go.
+// Tests the host's audit: it finds and removes each kind of leftover, and reports nothing while machines come and go.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,4 +1,5 @@
-// The session on a port that has no connections of its own: bytes of an earlier session never reach a new one.
+// Tests the session handshake on a virtio-serial port, which has no connections of its own: bytes of an earlier session
+// must never reach a new session.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';

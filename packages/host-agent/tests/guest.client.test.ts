@@ -1,4 +1,5 @@
-// The HTTP/2 client against a guest that does not keep to the protocol: whatever it sends or leaves out, a call ends.
+// Tests the HTTP/2 client against a guest that violates the protocol: whatever the guest sends or leaves out, every
+// call ends.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {

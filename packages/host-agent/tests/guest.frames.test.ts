@@ -1,4 +1,5 @@
-// The frames of a job's stream come from a stranger: any cut is read the same, anything out of bounds is refused.
+// Tests the parser of a job's frame stream. The guest is untrusted: frames parse the same however they are cut into
+// chunks, and values out of bounds are refused.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { GuestProtocolError, parseGuestJob, readFrames } from '../src/guest/frames.ts';

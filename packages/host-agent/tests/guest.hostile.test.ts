@@ -1,5 +1,5 @@
-// A hostile guest is one machine among many: whatever it sends, the call to it ends, the host's memory stays bounded and
-// the guests of others are answered.
+// Tests the agent with a hostile guest: whatever that guest sends, the call to it ends, the host's memory stays
+// bounded, and other guests are still answered.
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { GuestClient } from '../src/guest/guest-client.ts';
 import { ATTACKS } from './support/hostile-guest.ts';
 
 const REQUEST_TIMEOUT_MS = 150;
-/** nghttp2 may keep 32 MB a session; the rest is what Node has not collected yet. */
+/** nghttp2 may use 32 MB per session. The rest allows for garbage that Node has not collected yet. */
 const MAX_GROWTH_BYTES = 96 * 1024 * 1024;
 
 describe('hostile guest', { concurrency: false }, () => {
@@ -58,7 +58,8 @@ describe('hostile guest', { concurrency: false }, () => {
         mtu: 1500,
       }),
     'a job': async (guest) => {
-      // A job may be silent for as long as it likes, so its stream has no time-out: it ends when the host ends it.
+      // A job's stream has no timeout, because a job may be silent for any time. It ends when the host closes the
+      // session.
       const giveUp = setTimeout(() => guest.close(), 3 * REQUEST_TIMEOUT_MS);
       const job = guest.startJob('j', { command: 'true', timeout_sec: 1, stdin: 'x'.repeat(1_000_000) }, 1000);
       try {

@@ -1,4 +1,4 @@
-// The host API as the control plane meets it: every path of the contract answers, and every refusal has its code.
+// Tests the host API as the control plane uses it: every path of the contract exists, and every error has its code.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { HOST_PATHS } from '@sandbar/contract/host-api.ts';

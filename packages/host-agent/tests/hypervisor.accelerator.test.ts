@@ -1,4 +1,5 @@
-// KVM or emulation: a device that opens proves nothing, and the answer holds for one boot of the host.
+// Tests the choice between KVM and emulation: an accessible device proves nothing, and an answer is kept until the host
+// reboots.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,7 +13,7 @@ describe('accelerator', () => {
   after(() => rmSync(dir, { recursive: true }));
   let made = 0;
 
-  /** A program in QEMU's place, which says `output` and ends. */
+  /** Makes a program that stands in for QEMU: it runs the shell commands in `output` and ends. Returns its path. */
   function fakeQemu(output: string): string {
     const path = join(dir, `qemu-${made++}`);
     writeFileSync(path, `#!/bin/sh\necho run >> ${path}.runs\n${output}\n`);

@@ -1,4 +1,5 @@
-// A QEMU that a guest has taken over: what it puts into its run directory, and what it says on its monitor.
+// Tests the agent against a compromised QEMU: the files it puts into its run directory and the messages it sends on its
+// monitor.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -40,7 +41,7 @@ describe('hostile QEMU', () => {
     return path;
   };
 
-  /** A monitor that greets, and gives every later command to `onCommand`. */
+  /** Starts a monitor that greets its client and passes every later command to `onCommand`. */
   async function openMonitor(name: string, onCommand: (command: Command, qemu: Socket) => void) {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(join(dir, name), resolve));
@@ -138,7 +139,7 @@ describe('hostile QEMU', () => {
     const marked = new Promise<void>((resolve) => qmp.on('event', (name) => name === 'MARK' && resolve()));
     qemu.write(`${'{"event": "STOP"}\n'.repeat(1000)}{"event": "MARK"}\n`);
     await marked;
-    // It comes after whatever the events made the agent ask.
+    // QEMU gets this command after all queries that the events caused.
     qmp.execute('last').catch(() => {});
     while (asked.at(-1)?.execute !== 'last') await new Promise(setImmediate);
     assert.deepEqual(

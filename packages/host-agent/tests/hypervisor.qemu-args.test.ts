@@ -1,4 +1,4 @@
-// The golden command line: a device, a format or a default that changes must be meant.
+// Compares QEMU's command line with the expected one, so that no device, format or default changes by accident.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { VmSpec } from '../src/hypervisor/driver.ts';

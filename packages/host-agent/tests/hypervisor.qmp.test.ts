@@ -1,4 +1,4 @@
-// The monitor's client against a QEMU that is stuck, or that a guest has taken over.
+// Tests the monitor's client with a QEMU that hangs or is compromised.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';

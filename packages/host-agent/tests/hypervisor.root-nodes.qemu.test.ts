@@ -1,4 +1,4 @@
-// A chain that was copied into the disk of a real QEMU: what is in the file when QEMU is killed right after.
+// Tests, with a real QEMU, that a flattened disk file is complete even when QEMU is killed right after the copy.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -44,7 +44,7 @@ describe('the root disk of a real QEMU', () => {
 
   const at = (name: string) => join(dir, name);
 
-  /** The sum of the disk on these layers. */
+  /** Returns a checksum of the disk's content when it is read through these layers. */
   function contentOf(layers: string[]): string {
     let chain: object = { driver: 'raw', file: { driver: 'file', filename: at('image.raw') } };
     for (const filename of [...layers, at('disk.qcow2')])
@@ -53,7 +53,7 @@ describe('the root disk of a real QEMU', () => {
     return sha256(readFileSync(at('content.raw')));
   }
 
-  /** A machine's QEMU that runs nothing, with its block nodes and its disk. */
+  /** Starts a QEMU without a running guest, with the block nodes and the disk of a machine. */
   async function start(): Promise<{ qmp: QmpClient; kill: () => Promise<void> }> {
     const args = qemuArgs(
       {
@@ -124,7 +124,7 @@ describe('the root disk of a real QEMU', () => {
     const hasJob = async () => ((await qmp.execute('query-block-jobs')) as unknown[]).length > 0;
     while (!(await hasJob()));
     const second = new RootNodes(qmp).flatten(at('disk.qcow2'), MIB);
-    // Answered after what the second has asked.
+    // The limited speed delays the copy's end, so this answer arrives after the second agent has asked about the job.
     assert.ok(await hasJob());
     await qmp.execute('block-job-set-speed', { device: 'flatten', speed: 0 });
     assert.deepEqual(await Promise.all([first, second]), [true, true]);

@@ -1,4 +1,4 @@
-// Flattening against a monitor whose every answer the test gives: a stop that comes between any two of them.
+// Tests flattening against a fake monitor whose answers the test controls, with a stop between any two of them.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -11,7 +11,10 @@ import { RootNodes } from '../src/hypervisor/root-nodes.ts';
 
 type Command = { execute: string; id: number };
 
-/** A QEMU with one disk and one job. `before` runs before a command has its effect; what it rejects with is the answer. */
+/**
+ * A fake QEMU with one disk and at most one job. `before` runs before each command takes effect. If it rejects, QEMU
+ * answers with that error.
+ */
 class FakeMonitor {
   readonly passed: string[] = [];
   before: (command: string) => Promise<void> = async () => {};
@@ -81,7 +84,7 @@ describe('flattening of a root disk', () => {
   });
 
   const flatten = () => nodes.flatten(join(dir, 'disk.qcow2'), 1);
-  /** A stop in the moment in which QEMU gets a command. */
+  /** Requests a stop at the moment when QEMU receives `command`. */
   const stopAt = (command: string) => {
     let stopped: Promise<void> | undefined;
     monitor.before = async (got) => {

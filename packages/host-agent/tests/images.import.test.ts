@@ -1,5 +1,5 @@
-// Imports of images that the test made itself, by the real skopeo and umoci: what a stranger's image may hold, and what
-// it must never do to the host. Nothing is booted here.
+// Imports images made by the test, with the real skopeo and umoci. They contain what a hostile image might contain, and
+// must not harm the host. Nothing is booted here.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -44,7 +44,7 @@ const layoutOf = (...images: LayoutImage[]) => writeLayout(path.join(folder, `la
 const importLayers = async (...layers: (readonly TarItem[] | Buffer)[]) => importLayout(await layoutOf({ layers }));
 
 const look = ({ image }: PublishedImage, command: string) => lookInto(image.rootfs.path, command);
-/** The names in a folder of the image. */
+/** Returns the names in a folder of the image. */
 const list = async (made: PublishedImage, inside: string) =>
   (await look(made, `ls -p ${inside}`)).split('\n').flatMap((line) => line.split('/')[5] ?? []);
 
@@ -54,7 +54,7 @@ const isThere = (file: string) =>
     () => false,
   );
 
-/** Of all processes of the host. */
+/** Returns the command lines of all processes on the host. */
 async function commandLines(): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
   return Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '')));
@@ -62,7 +62,7 @@ async function commandLines(): Promise<string[]> {
 
 describe('an import keeps', { skip: !isRoot }, () => {
   test('modes with setuid, owners, extended attributes, capabilities, devices and links', async () => {
-    // VFS_CAP_REVISION_2, permitted CAP_NET_BIND_SERVICE, as the kernel stores it.
+    // A security.capability attribute as the kernel stores it: VFS_CAP_REVISION_2, permitted CAP_NET_BIND_SERVICE.
     const capability = `\x01\x00\x00\x02\x00\x04${'\x00'.repeat(14)}`;
     const made = await importLayers([
       { name: 'bin', type: '5', mode: 0o755 },

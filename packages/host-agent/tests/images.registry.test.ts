@@ -1,4 +1,4 @@
-// Imports from a real registry on this machine.
+// Imports images from a real registry on this machine.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -62,7 +62,7 @@ describe('an import from a registry', { skip: process.getuid?.() !== 0 }, () => 
       isPlatformNamed: true,
     }));
     await writeLayout(layout, ...images);
-    // A registry has an index of its own behind a tag.
+    // In a registry, a tag can refer to an index, so push the layout's index as such.
     const index = await readFile(path.join(layout, 'index.json'));
     const digest = createHash('sha256').update(index).digest('hex');
     const mediaType = 'application/vnd.oci.image.index.v1+json';

@@ -1,4 +1,4 @@
-// What the agent does with files that a VM may have touched: it follows nothing, and cuts what grows.
+// Tests how the agent handles files that a VM may have tampered with: it follows no links, and limits the size of logs.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

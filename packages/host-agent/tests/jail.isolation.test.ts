@@ -1,4 +1,5 @@
-// What a process in the jail is and sees: asked of the kernel and of the process itself, with the real bubblewrap.
+// Tests what a process in the jail can see and do, with the real bubblewrap. The answers come from the kernel and from
+// the jailed process itself.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -64,7 +65,7 @@ describe('jail', { skip: !isRoot }, () => {
     const image = join(fixture.home, 'image.raw');
     const disk = join(fixture.home, 'disk.raw');
     for (const file of [image, disk]) writeFileSync(file, 'as it was');
-    // Open to everyone, so that only the jail stands in the way.
+    // Everybody may write to this file, so that only the jail prevents it.
     chmodSync(image, 0o666);
     const script = `
       for (@ARGV) { print "sees $_\\n" if -e }
@@ -123,7 +124,8 @@ describe('jail', { skip: !isRoot }, () => {
     assert.deepEqual(lines.slice(4, 7), ['3 /dev/zero', '4 /etc/hostname', jailed.runDir]);
     const pid = fixture.jail.programPid(jailed.vmId, jailed.child.pid ?? 0);
     assert.equal(readFileSync(`/proc/${pid}/environ`, 'utf8'), '');
-    // The monitor outside keeps none of what was given: a sealed memory would live as long as it.
+    // The bubblewrap process outside the jail must not keep these descriptors. Otherwise it would keep a sealed memory
+    // alive.
     const monitor = `/proc/${jailed.child.pid}/fd`;
     const kept = readdirSync(monitor).map((fd) => readlinkSync(`${monitor}/${fd}`));
     assert.ok(!kept.includes('/dev/zero') && !kept.includes('/etc/hostname'), String(kept));
@@ -140,7 +142,8 @@ describe('jail', { skip: !isRoot }, () => {
       ],
     });
     const { command, args } = await fixture.jail.prepare(vm);
-    // memfd_create and F_ADD_SEALS (shrink, grow, write), then the command with the memory as descriptor 3.
+    // A Perl program that creates a memfd (memfd_create), seals it (F_ADD_SEALS: shrink, grow, write), and runs the
+    // command with it as descriptor 3.
     const maker = `
       $^F = 9; my $name = "memory"; my $fd = syscall(${process.arch === 'arm64' ? 279 : 319}, $name, 2); open(M, "+<&=", $fd); syswrite(M, "template");
       chmod(0666, "/proc/self/fd/$fd"); fcntl(M, 1033, 14) or die; use POSIX (); POSIX::dup2($fd, 3);
@@ -200,7 +203,8 @@ describe('jail', { skip: !isRoot }, () => {
     };
     const neighbour = await fixture.perl(connect, { args: ['-e', connect, socket, vm.runDir] });
     assert.equal(await neighbour.ended, 'No such file or directory\nNo such file or directory\n', 'from its own jail');
-    // The home of a test is made with mode 0700, which would answer for the run directory.
+    // The test's data directory has mode 0700, which alone would protect the sockets. Open it, so that only the run
+    // directory's mode is tested.
     const opened = spawnSync('chmod', [
       '0755',
       fixture.home,
@@ -216,7 +220,7 @@ describe('jail', { skip: !isRoot }, () => {
   it('the program ends with nobody but itself: not with who started it, nor with the process that waits for it (CTL-3)', async () => {
     const vm = fixture.newVm({ args: ['-e', '$| = 1; print "runs\\n"; sleep 1000'] });
     const { command, args } = await fixture.jail.prepare(vm);
-    // This shell is the agent: it ends at once, the way an agent that is killed does.
+    // This shell stands for the agent. It ends without waiting, as a killed agent does.
     const agent = spawn('/bin/sh', ['-c', '"$@" & echo $!; wait', 'agent', command, ...args], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });

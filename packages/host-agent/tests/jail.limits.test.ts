@@ -1,5 +1,5 @@
-// What a VM may take of its host, and what is left of it afterwards. Limits are reached for real; version 2 of cgroups,
-// which a kernel has instead of version 1, is shown by the files that are written.
+// Tests the limits of a VM's host resources, and the clean-up after the VM. With the cgroup version of this kernel the
+// limits are really reached. For the other version, the test checks which files are written.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -33,7 +33,7 @@ describe('jail limits', { skip: !isRoot }, () => {
   });
   after(() => fixture.close());
 
-  /** What the kernel says of a VM's group, in the words of either version. */
+  /** Reads a limit of a VM's group. The two names are those of cgroup version 1 and 2. */
   function readLimit(vmId: string, controller: string, [file1, file2]: [string, string]): string {
     const group = join(CGROUP_ROOT, isVersion1 ? controller : '', `sandbar-${homeId(fixture.home)}`, vmId);
     return readFileSync(join(group, isVersion1 ? file1 : file2), 'utf8').trim();
@@ -72,7 +72,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     const vm = await fixture.perl(script);
     await vm.printed(/ends/);
     const [, count] = /refused after (\d+): Resource temporarily unavailable/.exec(vm.output()) ?? [];
-    // The monitor and the script itself are two of the 161.
+    // bubblewrap and the script itself are two of the 161.
     assert.equal(Number(count), 159);
     assert.equal(fixture.jail.processesOf(vm.vmId).length, 161);
     await fixture.jail.release(vm.vmId);
@@ -145,7 +145,7 @@ describe('jail limits', { skip: !isRoot }, () => {
         [],
       );
     }
-    // Their uids are free, at the end of the line.
+    // Their uids are free again and come last in the pool's order.
     assert.doesNotThrow(() => fixture.jail.adopt('0000000000aa', one.uid));
     assert.throws(() => fixture.jail.adopt('0000000000bb', one.uid), /belongs to another VM/);
     await fixture.jail.release('0000000000aa');

@@ -1,4 +1,4 @@
-// Files that are handed to a running VM through its run directory, which a hostile QEMU owns.
+// Tests how files are handed to a running VM through its run directory, which a compromised QEMU controls.
 import assert from 'node:assert/strict';
 import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,10 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import { leftRunLinks, linkIntoRunDirectory, removeRunLinks, takeFileBack } from '../src/jail/run-links.ts';
 import { type Jailed, JailFixture } from './support/jailed.ts';
 
-/** Tries to open `second` for writing each time a file named `ask` comes, and says what it got. */
+/**
+ * A program for the jail: whenever a file named `ask` appears, it tries to open `second` for writing and prints the
+ * result.
+ */
 const TRIES = `
   print "ready\\n";
   while (1) {
@@ -39,7 +42,7 @@ describe('a file for a running VM', () => {
     await vm.printed(/ready/);
     return vm;
   }
-  /** What the jailed process prints when it tries everything once more. */
+  /** Makes the jailed program try again, and returns what it prints. */
   async function ask(vm: Jailed): Promise<string> {
     const already = vm.output().length;
     writeFileSync(join(vm.runDir, 'ask'), '');

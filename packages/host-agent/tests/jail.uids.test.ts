@@ -1,4 +1,4 @@
-// Uids of VMs: whose they are, and that none has two owners.
+// Tests the uids of VMs: their range, and that no two VMs have the same uid.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { UIDS_PER_HOME, UidPool, uidRange } from '../src/jail/uid-pool.ts';

@@ -1,4 +1,4 @@
-// The spool: absolute offsets, no gaps, a limit, and pages that are the exact bytes.
+// Tests the spool: absolute offsets, no gaps, a size limit, and pages with the exact bytes.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,5 @@
-// Flattening as the machine sees it: a copy that does not end holds nobody up for ever, and a host that is full loses nothing.
+// Tests flattening at the level of a machine: a copy that never ends does not block callers forever, and a full host
+// loses no data.
 import assert from 'node:assert/strict';
 import { tmpdir } from 'node:os';
 import { describe, it } from 'node:test';

@@ -1,5 +1,5 @@
-// The link to a guest agent: whatever a session dies of, the next one finds the port free, and no guest can make the host
-// open sessions without end.
+// Tests the link to a guest agent: however a session ends, the next session finds the port free, and no guest can make
+// the host open sessions endlessly.
 import assert from 'node:assert/strict';
 import { tmpdir } from 'node:os';
 import { after, before, describe, it } from 'node:test';

@@ -1,5 +1,5 @@
-// Jobs against what happens to their machine and its sessions at the same moment: none is left running for ever, and an
-// ended one is told as it ended.
+// Tests jobs whose machine or session ends at the same moment: no job is reported as running forever, and an ended job
+// keeps its real result.
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';

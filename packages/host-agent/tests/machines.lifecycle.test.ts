@@ -1,4 +1,4 @@
-// The owner of a machine: order of operations, faults at each step, restarts of the agent.
+// Tests a machine's owner task: the order of operations, faults at each step, restarts of the agent.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,5 @@
-// The agent dies at any step of saving a machine's memory and of making machines from it; another one takes up what there
-// is. On a fake hypervisor whose VMs outlive the agent, with real files.
+// Kills the agent at each step of taking a memory snapshot and of making machines from it, and checks what the next
+// agent makes of that. Uses a fake hypervisor whose VMs outlive the agent, and real files.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -18,7 +18,7 @@ type Pass = { point: FaultPoint; nth: number; when: 'before' | 'after' };
 describe('memory snapshots', () => {
   const used: FakeHost[] = [];
   after(async () => {
-    // What looks for garbage does so soon after a destroy.
+    // A destroy schedules a garbage collection. Let it run before the folder is removed.
     await new Promise((resolve) => setImmediate(resolve));
     for (const host of used) host.remove();
   });
@@ -39,7 +39,7 @@ describe('memory snapshots', () => {
     const dir = join(host.paths.snapshots, id);
     return existsSync(dir) ? readdirSync(dir).sort() : [];
   };
-  /** A machine, and a snapshot of its memory. */
+  /** Makes a machine and a snapshot of its memory. */
   const withSnapshot = async () => {
     const host = newHost();
     await host.start();
@@ -48,7 +48,7 @@ describe('memory snapshots', () => {
     return host;
   };
 
-  /** Every step that an agent takes; ends early when the agent dies. */
+  /** Runs every step of an agent's work. Returns early when the agent dies. */
   const live = async (host: FakeHost) => {
     await host.start();
     await ensure(host, 1, 1);
@@ -363,7 +363,10 @@ describe('memory snapshots', () => {
   });
 });
 
-/** What the dead agent had asked of the file system is done by then, as it would have been by the kernel. */
+/**
+ * Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
+ * them.
+ */
 async function landed(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await stat('/');
 }

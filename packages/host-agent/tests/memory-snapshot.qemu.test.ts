@@ -1,5 +1,5 @@
-// Memory snapshots of real machines: what ran goes on in every machine that is made from one, each of them itself. The agent
-// is a process of its own. As root, with the base image.
+// Tests memory snapshots of real machines: processes continue in every machine made from a snapshot, and each machine
+// has its own identity. The agent runs as a separate process. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -15,14 +15,17 @@ const MEMORY_MB = 256;
 const idOf = (number: number) => `019a0000-0000-7000-8000-0000000000${number.toString(16).padStart(2, '0')}`;
 const snapshotId = (number: number) => `019a0000-0000-7000-8000-0000000001${number.toString(16).padStart(2, '0')}`;
 
-/** Draws random numbers all the time, and says at each as what machine. */
+/** Draws random numbers in a loop, and writes each with the name of the machine. */
 const DRAWER = `
 import os,time
 f=open("/dev/shm/draws","w")
 while True:
   f.write(os.urandom(8).hex()+" "+open("/proc/sys/kernel/hostname").read()); f.flush(); time.sleep(0.001)
 `;
-/** Writes numbered blocks with a sum, each with fsync, to a file that it opened once; says what number it has in memory. */
+/**
+ * Writes numbered blocks with checksums, each with fsync, to a file that it opened once. Prints the number it has in
+ * memory.
+ */
 const WRITER = `
 import os,hashlib,time
 f=os.open("/root/blocks",os.O_WRONLY|os.O_CREAT)
@@ -32,7 +35,7 @@ while True:
   os.write(f,body+b" "+hashlib.sha256(body).hexdigest().encode()+b"\\n"); os.fsync(f); n+=1
   m=open("/dev/shm/n.new","w"); m.write(str(n)); m.close(); os.rename("/dev/shm/n.new","/dev/shm/n")
 `;
-/** Reads the blocks back from the disk: the last number, when all are there, in order and whole. */
+/** Reads the blocks back from disk. Prints the last number if all blocks are complete and in order. */
 const READER = `
 import hashlib,os,subprocess
 os.sync(); open("/proc/sys/vm/drop_caches","w").write("3")
@@ -50,7 +53,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
   let generation = 1000;
   before(() => agent.start());
   after(async () => {
-    // Of a test that failed; its machines have other generations than the agent's own count.
+    // Removes the machines of a failed test. Their generations differ from this test's counter.
     const { machines } = await agent.done<{ machines: MachineReport[] }>('GET', '/v1/machines');
     for (const { machine_id } of machines)
       await agent.done('DELETE', `/v1/machines/${machine_id}?generation=${++generation}`);
@@ -79,7 +82,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
   const destroy = (number: number) => agent.done('DELETE', `/v1/machines/${idOf(number)}?generation=${++generation}`);
   const exec = (number: number, command: string) => agent.exec(idOf(number), command);
   const python = (number: number, program: string) => exec(number, `python3 - <<'END'\n${program}END`);
-  /** Runs on when its job has ended. */
+  /** Starts a program that continues to run after its job has ended. */
   const leave = (number: number, program: string) =>
     exec(
       number,
@@ -285,7 +288,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     for (const number of [1, 2, 3, 4, 5, 9, 10, 11, 12]) await destroy(number);
     for (const name of readdirSync(agent.paths.snapshots)) await agent.done('DELETE', `/v1/snapshots/${name}`);
     await until('no layer is left', async () => {
-      // A template that stood on one may have been made meanwhile.
+      // A template based on a layer may have been made meanwhile.
       await agent.done('DELETE', `/v1/snapshots/${snapshotId(1)}`);
       return readdirSync(agent.paths.layers).length === 0;
     });
@@ -302,7 +305,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
 it('an agent that may not read other processes says so', { skip: process.getuid?.() !== 0 }, () => {
   const script = `
     import { findGuestMemory } from '${join(import.meta.dirname, '../src/hypervisor/guest-memory.ts')}';
-    // Not before its own code is read, which such a user may not be able to reach.
+    // Drop the privileges only after the modules are loaded, because that user may not be able to read them.
     process.setgroups([]);
     process.setgid(65534);
     process.setuid(65534);

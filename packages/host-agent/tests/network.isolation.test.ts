@@ -1,5 +1,6 @@
-// What machines may say and reach, shown on the real packet filter: each machine is a process that holds its tap as QEMU
-// would, with a network stack of its own. "Nothing came" is always shown by something later on the same way that did.
+// Tests which packets machines can send and receive, with the real packet filter. Each machine is a process that holds
+// its tap as QEMU would, with its own network stack. To show that a packet was dropped, a later packet on the same path
+// must arrive.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
@@ -25,7 +26,7 @@ const [A, B] = ['00000000000a', '00000000000b'];
 const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
 const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined };
 
-/** One address of each range that is never the internet; the outside has all of them. */
+/** One address in each range that is not part of the internet. The hosts outside have all of them. */
 const DENIED = [
   '0.1.2.3',
   '10.9.9.9',
@@ -92,10 +93,10 @@ describe('network isolation', { skip: !canIsolate }, () => {
   const toGateway = (ip: string, what: { to: string; text: string; port?: number }) =>
     udpFrame({ from: ip, fromMac: macOfIp(ip), toMac: macOfIp(GATEWAY), ...what });
 
-  /** What the machine at `ip` may rightly say to the gateway. */
+  /** A valid packet to the gateway from the machine at `ip`. */
   const honest = (ip: string, text: string) => toGateway(ip, { to: GATEWAY, text });
 
-  /** Bytes of IP in the long frames that came. */
+  /** Returns the number of IP bytes in the received long frames. */
   const bytesOf = (speaker: Speaker) =>
     speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
 
@@ -186,12 +187,13 @@ describe('network isolation', { skip: !canIsolate }, () => {
       a.send(honest(IP_A, 'old-owner'));
       b.send(honest(IP_A, 'new-owner'));
       await ear.waitForText('new-owner');
-      // The two taps are two ways: the old owner's frame is shown to have been dropped by one more after it.
+      // The two taps are separate paths. So the old owner sends one more frame, whose arrival shows that the earlier
+      // one was dropped.
       await network.assign(A, IP_B);
       a.send(honest(IP_B, 'old-owner-elsewhere'));
       await ear.waitForText('old-owner-elsewhere');
       assert.equal(ear.said.filter((line) => line.includes(Buffer.from('old-owner').toString('hex'))).length, 1);
-      // And another address replaces the first.
+      // A new address replaces the old one.
       a.send(honest(IP_A, 'first-address'));
       a.send(honest(IP_B, 'second-address'));
       await ear.waitForText('second-address');
@@ -237,7 +239,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
     it('what is meant for one machine is not shown to another (NET-1)', async () => {
       await start();
       const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
-      // Nothing has been learnt of A's MAC yet, so the bridge sends this to every port.
+      // The bridge has not learnt A's MAC yet, so it floods this packet to all ports.
       must('ip', ['neigh', 'replace', IP_A, 'lladdr', macOfIp(IP_A), 'dev', bridge]);
       const host = createSocket('udp4');
       host.send('for-a', UDP_PORT, IP_A);
@@ -257,7 +259,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(await a.run(udpScript(GATEWAY, 53)), 'answer');
       assert.equal(await a.run(tcpScript(GATEWAY, 53)), 'welcome');
       a.send(pingFrame({ from: IP_A, fromMac: macOfIp(IP_A), to: GATEWAY, toMac: macOfIp(GATEWAY), text: 'ping' }));
-      // A refusal would bring the text back as well.
+      // An ICMP error would also contain the text, so check that the frame is an echo reply.
       await a.waitFor(
         (line) => line.slice(2 * 34).startsWith('0000') && line.includes(Buffer.from('ping').toString('hex')),
       );
@@ -341,7 +343,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
       const socket = connect(UDP_PORT, IP_A);
       assert.equal(String((await once(socket, 'data'))[0]), 'machine');
-      // The way from outside is open: it is the same that answers take.
+      // The path from outside works, because answers arrive on it.
       assert.equal(await a.run(udpScript(Outside.address, UDP_PORT)), 'answer');
       assert.equal(a.heard('intruder'), false);
       socket.destroy();
@@ -366,7 +368,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       await a.waitForText('host-in-time');
       host.close();
       assert.equal(ear.heard('too-early'), false);
-      // Not a single frame of any kind, so the host's own chatter did not pass either.
+      // No frame of any kind arrived, not even those that the host sends by itself.
       const inTime = Buffer.from('in-time').toString('hex');
       assert.deepEqual(
         a.said.slice(1).filter((line) => !line.includes(inTime)),
@@ -457,7 +459,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(own.length, 1);
       process.kill(Number(own[0]), 'SIGKILL');
       await until('the nft is gone', () => !existsSync(`/proc/${own[0]}`));
-      // Other programs come and go meanwhile, so the session has heard of the end.
+      // Running another program gives the session time to notice that nft ended.
       assert.deepEqual(await network.listVmIds(), [A]);
       const second = additions(table, new Map([[tapOf(B), IP_B]]));
       await session.run(second.command, second.echoes);
@@ -552,7 +554,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       await network.assign(A, IP_A);
       await network.assign(B, IP_B);
       const [bytesPerSec, frames] = [125_000, 3000];
-      // The kernel's bucket holds the bytes of a second and the burst.
+      // The kernel's bucket allows the bytes of one second plus the burst.
       const burst = bytesPerSec + BURST_BYTES;
       const ear = await listen();
       const began = performance.now();
@@ -593,7 +595,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       await Promise.all([...plugIn(network, ids(16)), ...plugIn(other, ids(64))]);
       assert.deepEqual((await network.listVmIds()).sort(), ids(16));
       assert.deepEqual((await other.listVmIds()).sort(), ids(64));
-      // One network's rules do not touch the other's machines.
+      // The rules of one network do not affect machines of the other.
       const machine = await machineWith(A, IP_A);
       assert.equal(await machine.run(udpScript(Outside.address, UDP_PORT)), 'answer');
       await Promise.all([...ids(16).map((vmId) => network.detach(vmId)), ...ids(64).map((vmId) => other.detach(vmId))]);

@@ -1,4 +1,4 @@
-// Addresses, and the relay that gives machines name resolution.
+// Tests addresses, and the relay for machines' name resolution.
 import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';

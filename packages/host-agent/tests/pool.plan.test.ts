@@ -1,4 +1,4 @@
-// How many clones a pool keeps ready, as pure arithmetic.
+// Tests the calculation of how many clones a pool keeps ready.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BURST_MS, type Demand, MEMORY_OF_DEMAND_MS, planPool } from '../src/pool/plan.ts';

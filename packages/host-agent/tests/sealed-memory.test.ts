@@ -1,4 +1,4 @@
-// Memory that no clone can write, asked of the kernel: through the descriptor, through /proc, and as another account.
+// Tests that sealed memory cannot be written: through its descriptor, through /proc, and by another account.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs';
@@ -23,7 +23,7 @@ const contentOf = (fd: number) => {
   readSync(fd, content, 0, content.length, 4096);
   return content;
 };
-/** Whether the kernel maps it so. */
+/** Whether the kernel allows this mapping. */
 const canMap = (fd: number, protection: number, flags: number) => {
   const address = Number(mmap(0, BYTES, protection, flags, fd, 0));
   if (address !== -1) munmap(address, BYTES);

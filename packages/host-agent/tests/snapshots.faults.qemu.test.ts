@@ -1,5 +1,5 @@
-// Snapshots of a real machine whose agent is killed in the middle of one, and on a host whose disk is full at any step. As
-// root, with the base image.
+// Tests snapshots of a real machine when the agent is killed during a snapshot, and when the host's disk is full. Needs
+// root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, existsSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeSync } from 'node:fs';
@@ -43,11 +43,11 @@ describe('snapshots of real machines when things go wrong', {
     try {
       return look();
     } catch {
-      // It is replaced in this very moment.
+      // The file is being replaced at this moment.
       return false;
     }
   };
-  /** Writes a file in the guest, durably, and returns what all of them have to be. */
+  /** Writes a file in the guest, durably, and counts the files written so far. */
   let written = 0;
   const write = async () => {
     written++;
@@ -86,7 +86,7 @@ describe('snapshots of real machines when things go wrong', {
       assert.equal((await take(number)).status, 200, stage);
       assert.deepEqual(await agent.findings(), [], stage);
     }
-    // Its files are where its record says, too.
+    // The machine's files are also where its record says.
     await agent.stop(ID);
     await agent.run(ID);
     await checkFiles();
@@ -111,7 +111,7 @@ describe('snapshots of real machines when things go wrong', {
   });
 });
 
-/** Fills the file system but for so many pages. */
+/** Fills the file system except for the given number of pages. Returns the path of the file that does so. */
 function fill(folder: string, pagesLeft: number): string {
   const path = join(folder, 'filler');
   const fd = openSync(path, 'w');

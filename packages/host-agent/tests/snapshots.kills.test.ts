@@ -1,5 +1,6 @@
-// The agent dies at any step of a snapshot, a restore or the taking of a root volume, of a machine that runs, does not, or
-// dies with it. Another agent ends it in one of the two legal states: nothing that the guest wrote is lost, nothing is left.
+// Kills the agent at each step of a snapshot, a restore, or a machine's claim of a root volume. The machine runs, is
+// stopped, or dies with the agent. The next agent must reach one of the two legal states, without losing the guest's
+// data or leaving files behind.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -14,7 +15,7 @@ const OTHER = '019a0000-0000-7000-8000-00000000000b';
 const SNAPSHOT = '019a0000-0000-7000-8000-0000000000f1';
 const EARLIER = '019a0000-0000-7000-8000-0000000000f0';
 const VOLUME = '019a0000-0000-7000-8000-0000000000ff';
-/** Of an empty overlay; what a fake guest writes comes after it. */
+/** Size of an empty overlay in bytes. The fake guest's data follows it. */
 const EMPTY_BYTES = 256 * 1024;
 
 type Death =
@@ -24,7 +25,10 @@ type Operation = {
   name: string;
   prepare: (host: FakeHost) => Promise<void>;
   act: (host: FakeHost, generation: number) => Promise<unknown>;
-  /** What the disk of the machine may hold afterwards, before `act` is repeated, and when that is done. */
+  /**
+   * Possible contents of the machine's disk after the crash, before `act` is repeated. `finally`: the content after the
+   * repetition.
+   */
   contents: string[];
   finally: string;
   check?: (host: FakeHost) => void;
@@ -123,13 +127,13 @@ const OPERATIONS: Operation[] = [
 describe('disk operations after kill -9', () => {
   let files: MortalFiles;
   before(() => {
-    // Some hundred agents that write everything out: where that takes no time.
+    // This test runs hundreds of agents that sync their files, so it uses a file system where that takes no time.
     if (existsSync('/dev/shm')) process.env.TMPDIR = '/dev/shm';
     files = new MortalFiles();
   });
   after(() => files.close());
 
-  /** The number of changes of files, and of steps of the hypervisor, that an operation has. */
+  /** Counts the file changes and the hypervisor steps of an operation. */
   const lengthOf = async (operation: Operation) => {
     const host = new FakeHost();
     await host.start();
@@ -168,7 +172,8 @@ describe('disk operations after kill -9', () => {
     files.onDeath = die;
     files.begin(death.kind === 'file' ? death : undefined);
     await Promise.race([operation.act(host, 10).catch(() => {}), dead]);
-    // What the dead agent had asked of the file system is done by then, as it would have been by the kernel.
+    // Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
+    // them.
     for (let turn = 0; turn < 50; turn++) await stat('/');
     host.kill();
     files.revive();

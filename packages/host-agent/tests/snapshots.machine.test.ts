@@ -1,5 +1,5 @@
-// Snapshots, restores and layers of machines on a fake hypervisor: what is refused, what fails, what is garbage and what
-// never is. The kills are in snapshots.kills.test.ts, real machines in snapshots.qemu.test.ts.
+// Tests snapshots, restores and layers of machines on a fake hypervisor: refusals, failures, and which layers count as
+// garbage. Kills of the agent are in snapshots.kills.test.ts, real machines in snapshots.qemu.test.ts.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -126,7 +126,7 @@ describe('snapshots on a host', () => {
       vm().stageDisk = async () => Promise.reject(full);
       await assert.rejects(take(1), { code: 'fleet_capacity' });
       vm().stageDisk = stageDisk;
-      // The record cannot be written when all else is done.
+      // Writing the record fails after everything else is done.
       const { switchDisk } = vm();
       vm().switchDisk = async function (layerId: string) {
         await switchDisk.call(this, layerId);
@@ -198,7 +198,7 @@ describe('snapshots on a host', () => {
   });
 
   describe('garbage', () => {
-    /** A machine on two layers, a snapshot of the first, a root volume on another. */
+    /** Makes a machine on two layers, a snapshot of the first layer, and a root volume on another layer. */
     const stock = async () => {
       await ensure(ID, 1);
       vm().write('a');

@@ -1,4 +1,4 @@
-// The files of a memory snapshot: what was never written takes no room, and what is not what was saved is never loaded.
+// Tests the files of a memory snapshot: holes take no space, and changed files are never loaded.
 import assert from 'node:assert/strict';
 import {
   closeSync,
@@ -34,7 +34,7 @@ function pageOf(number: number): Buffer {
   return Buffer.alloc(4096, `page ${number} `);
 }
 
-/** A memory with some pages in it, all the rest holes. */
+/** Makes a snapshot whose memory has some pages with data and holes elsewhere. */
 async function makeSnapshot(name: string) {
   const place = memoryPlace(join(dir, name), BYTES);
   rmSync(join(dir, name), { recursive: true, force: true });
@@ -52,7 +52,7 @@ function writeAt(path: string, ...parts: (readonly [at: number, bytes: Buffer])[
   closeSync(fd);
 }
 
-/** Throws what is wrong with it; it is closed then. */
+/** Loads a snapshot. On failure closes the descriptor and throws the reason. */
 async function load(folder: string, checks: MemoryChecks): Promise<{ fd: number; usedBytes: number }> {
   const { fd, ready } = loadMemoryFiles(folder, checks);
   try {
@@ -96,7 +96,7 @@ describe('files of a memory snapshot', () => {
 
   it('a page in another place, a file that was cut, and one that is gone are noticed', async () => {
     const { place, dir, checks } = await makeSnapshot('moved');
-    // The very block, one block on.
+    // The same block, but one block further.
     writeAt(place.memoryPath, [40 * BLOCK_BYTES, Buffer.alloc(4096)], [41 * BLOCK_BYTES, pageOf(40 * 256)]);
     await assert.rejects(load(dir, checks), /memory is not what was saved/);
     truncateSync(place.memoryPath, BYTES - 2048);

@@ -1,5 +1,5 @@
-// Disk snapshots of real machines: what a guest wrote with fsync is in them, whole, and machines are made from them. The
-// agent is a process of its own. As root, with the base image.
+// Tests disk snapshots of real machines: a snapshot contains all data that the guest wrote with fsync, and machines can
+// be made from it. The agent runs as a separate process. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync } from 'node:fs';
@@ -31,7 +31,7 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
     root_volume_id?: string;
     restore?: string;
   };
-  /** Brings a machine to what is wanted, however it was made. */
+  /** Brings a machine to the wanted state, whether it is new or exists already. */
   const ensure = async (id: string, { desired = 'running', gb = 2, restore, ...from }: Wish = {}) => {
     const subnet = /"subnet":"(\d+\.\d+)\./.exec(readFileSync(agent.paths.hostState, 'utf8'))?.[1];
     const private_ip = `${subnet}.0.${10 + Number.parseInt(id.slice(-2), 16)}`;
@@ -63,7 +63,7 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
       assert.ok(Date.now() < deadline, `${what}\n${agent.log()}`);
   };
 
-  /** The disk that a record names, as one raw file. */
+  /** Writes the disk of a record as one raw file. */
   const flatten = (record: { image: { rootfsPath: string }; layers: string[] }, to: string): void => {
     const node = (file: string, driver: string, below?: object): object => ({
       driver,
@@ -79,7 +79,7 @@ describe('disk snapshots of real machines', { skip: process.getuid?.() !== 0 }, 
 
   it('a machine that writes all the time: each snapshot has a clean file system and all that was acknowledged (CLN-4)', async () => {
     await run(FIRST);
-    // Each round is a file with its own sum in its name, whose number is told only after fsync.
+    // The script writes files with their own checksum in the name, and prints a file's number only after fsync.
     await agent.exec(
       FIRST,
       `mkdir /root/w; cat > /root/writer.sh <<'END'

@@ -1,5 +1,5 @@
-// The ways in which a machine gets its VM, on a fake hypervisor with the real templates, pool and machines; and a fault at
-// every step of every way.
+// Tests all ways in which a machine gets its VM, with a fault at every step of each. Uses a fake hypervisor with the
+// real templates, pool and machines.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -35,7 +35,7 @@ describe('starter', () => {
   };
   const destroyAll = async (host: FakeHost) => {
     for (const { machine_id: id } of host.registry.reports()) {
-      // A step that fails leaves a delete to be repeated.
+      // If a step fails, the delete has to be repeated.
       await host.registry.destroy(id, 9).catch(() => host.registry.destroy(id, 9));
     }
   };
@@ -115,7 +115,8 @@ describe('starter', () => {
 
   it('a larger disk than the template has grows before the guest has its identity', async () => {
     const host = await warmHost(newHost({ size: 1 }));
-    // Shapes with a larger disk share the template of the usual size; this one is 1 GiB like the image.
+    // A shape with a larger disk shares the template of the default disk size; the template here has 1 GiB, like the
+    // image.
     for (const number of [2, 3]) {
       const from = host.hypervisor.passed.length;
       await create(host, number, { rootfs_size_gb: 4 });
@@ -133,7 +134,10 @@ describe('starter', () => {
     assert.equal(wayOf(host, 1), 'boot');
   });
 
-  /** A create while there is nothing, one that finds a ready clone, and another: the steps of all ways. */
+  /**
+   * Creates a machine while there is no template, one that uses a ready clone, and another one. Together they take the
+   * steps of all ways.
+   */
   const live = async (host: FakeHost) => {
     await host.start();
     await create(host, 1).catch(() => create(host, 1));
@@ -172,7 +176,7 @@ describe('starter', () => {
         host.hypervisor.isFaulty = (one) => one === point && ++count === nth;
         const outcome = live(host);
         if (kind === 'a full disk') {
-          // Then no other way would find room: the one that met it may say so, as what it is.
+          // No other way would find disk space, so the create may fail with the real reason.
           await outcome.catch(async (error) => {
             assert.equal(error.code, 'fleet_capacity', `${point} ${nth}: ${error}`);
             await destroyAll(host);
@@ -180,7 +184,7 @@ describe('starter', () => {
           });
         } else await outcome.catch((error) => assert.fail(`${point} ${nth}: ${error.stack}`));
         assert.deepEqual(host.hypervisor.violations, []);
-        // A process that did not end is what the audit is for.
+        // If a process could not be ended, the audit removes it.
         if (point === 'end' || point === 'detach') await host.audit.fix();
         assert.deepEqual(host.left(), NOTHING, `${point} ${nth}`);
       }
@@ -255,14 +259,14 @@ describe('starter', () => {
         const release = host.hypervisor.hold(point);
         const creating = create(host, 2, { rootfs_size_gb: 4 }).catch((error) => error);
         const isThere = () => host.hypervisor.passed.filter((one) => one === point).length > before;
-        // Not every way has every step.
+        // Not every way includes every step.
         let isOver = false;
         void creating.then(() => {
           isOver = true;
         });
         await until(`${point} or the end`, () => isThere() || isOver);
         const destroying = host.registry.destroy(idOf(2), 2);
-        // A guest that hangs is not waited for; a step of the host is.
+        // The agent does not wait for a guest that hangs, but it does wait for a step on the host.
         if (point !== 'connectGuest' && point !== 'setIdentity') release();
         await destroying;
         release();

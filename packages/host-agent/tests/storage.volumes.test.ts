@@ -1,4 +1,5 @@
-// Kept root disks: whatever happens between the steps of a delete that keeps one, it ends as one disk in one place.
+// Tests kept root disks: whatever happens between the steps of a delete that keeps the disk, one disk remains in one
+// place.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,7 +28,7 @@ describe('a delete that keeps the root disk', () => {
   const record = (id = VOLUME) => JSON.parse(readFileSync(join(host.dir, 'volumes', id, 'volume.json'), 'utf8'));
   const LISTED = [{ volume_id: VOLUME, size_gb: 1, kind: 'root' }];
 
-  /** A machine that runs, with a disk that is told from every other. */
+  /** Starts a machine whose disk has unique content, and returns that content. */
   const startWithDisk = async (): Promise<Buffer> => {
     await host.registry.ensure(ID, running(1));
     const bytes = Buffer.concat([readFileSync(disk()), Buffer.from('what the guest wrote')]);
@@ -120,7 +121,7 @@ describe('a delete that keeps the root disk', () => {
       await host.registry.ensure(ID, { ...running(2), desired: 'stopped' });
       return bytes;
     };
-    /** What an agent that died between two steps left; each is finished by the call's repetition. */
+    /** States that a crash between two steps leaves. Repeating the call must complete each of them. */
     const STEPS: Record<string, () => void> = {
       'before anything': () => {},
       'with the folder made': () => mkdirSync(join(host.dir, 'volumes', VOLUME)),
@@ -145,7 +146,7 @@ describe('a delete that keeps the root disk', () => {
       const machine = readFileSync(join(machineDir(), 'machine.json'), 'utf8');
       await host.registry.destroy(ID, 3, VOLUME);
       mkdirSync(machineDir());
-      // The generation was recorded before the disk was moved.
+      // The agent records the generation before it moves the disk.
       writeFileSync(join(machineDir(), 'machine.json'), JSON.stringify({ ...JSON.parse(machine), generation: 3 }));
       await host.start();
       await assert.rejects(host.registry.ensure(ID, running(2)), { code: 'conflict' });

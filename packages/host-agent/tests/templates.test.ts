@@ -1,4 +1,5 @@
-// Templates on disk and in memory: what is checked before one is used, which goes first, and what is never closed too soon.
+// Tests templates on disk and in memory: the checks before use, which template is removed first, and when descriptors
+// are closed.
 import assert from 'node:assert/strict';
 import {
   closeSync,
@@ -18,7 +19,7 @@ import { templateDiskGb, templateKey } from '../src/templates/shape.ts';
 import { checkMachines, create, idOf, imageOf, keyOf, NOTHING, warmHost, wayOf } from './support/clones.ts';
 import { type Cloning, FakeHost, until } from './support/fake-host.ts';
 
-/** Of the fake guest's memory: one page. */
+/** Memory that the fake guest uses: one page. */
 const USED_BYTES = 4096;
 type Size = { vcpus: number };
 const [ONE, TWO, THREE]: [Size, Size, Size] = [{ vcpus: 1 }, { vcpus: 2 }, { vcpus: 3 }];
@@ -40,7 +41,7 @@ describe('templates', () => {
     await create(host, ++next, shape);
     await until('a template', () => has(host, shape));
   };
-  /** A template that is in use until `release` is called. */
+  /** Uses a template until `release` is called. */
   const useOf = async (host: FakeHost, shape: Size) => {
     let release = () => {};
     let fd = -1;
@@ -168,7 +169,7 @@ describe('templates', () => {
       [true, false, true],
     );
     assert.equal(readdirSync(host.paths.templates).length, 3);
-    // Wanted again, it comes from disk.
+    // On the next request it is loaded from disk.
     const launches = host.hypervisor.launched.length;
     await makeOf(host, TWO);
     assert.equal(host.hypervisor.launched.length, launches + 1);
@@ -294,7 +295,7 @@ describe('templates', () => {
       }).length;
     const before = memories();
     host.hypervisor.isFaulty = (point) => {
-      // The state is missing when it is hashed.
+      // The state file is missing when its hash is computed.
       if (point === 'end')
         for (const name of readdirSync(host.paths.templates))
           rmSync(join(host.paths.templates, name, 'state'), { force: true });
@@ -307,7 +308,7 @@ describe('templates', () => {
   });
 });
 
-/** Closed, or another file's by now. */
+/** Whether the descriptor is closed or refers to another file by now. */
 function isClosed(fd: number, ino: number): boolean {
   try {
     return fstatSync(fd).ino !== ino;

@@ -1,4 +1,4 @@
-// Data volumes of a machine that was cloned from a template. As root, with the base image.
+// Tests data volumes of a machine cloned from a template. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,7 +16,7 @@ describe('volumes of a clone', { skip: process.getuid?.() !== 0, timeout: 300_00
   it('come and go like those of a machine that booted, and move between the two', async () => {
     const volumes = [{ volume_id: VOLUME, mount_path: '/data' }];
     await agent.done('PUT', `/v1/volumes/${VOLUME}`, { size_gb: 5 });
-    // The shape that a template is made of at the first start.
+    // The agent makes a template of this shape at its first start.
     const size = { memory_mb: 1024, rootfs_size_gb: 10 };
     while (!agent.hasTemplate()) await delay(50);
     await agent.run(A, volumes, size);

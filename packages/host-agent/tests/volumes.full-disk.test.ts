@@ -1,4 +1,4 @@
-// Data volumes on a host whose disk is full. As root, with the base image.
+// Tests data volumes on a host whose disk is full. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';

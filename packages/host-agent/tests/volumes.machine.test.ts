@@ -1,5 +1,5 @@
-// Data volumes of machines on a fake hypervisor, with real files: every order and every failure of plugging and
-// unplugging, and an agent that dies between any two of its steps.
+// Tests data volumes of machines on a fake hypervisor with real files: all orders and failures of plugging and
+// unplugging, and an agent that dies between any two steps.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -48,7 +48,7 @@ describe('volumes of a machine', () => {
     JSON.parse(readFileSync(join(host.dir, 'machines', id, 'machine.json'), 'utf8')).volumes;
   const isTrue = () => recorded().every((one) => !one.isMounted || mounts()[one.volumeId] === one.path);
   const users = () => [ONE, TWO, THREE].map((id) => host.dataVolumes.userOf(id));
-  /** What is recorded, plugged, mounted and taken is the same, whatever happened before. */
+  /** Checks that the recorded, plugged, mounted and taken volumes are all the same. */
   const check = (wanted: Record<string, string>, id = ID) => {
     assert.deepEqual(mounts(id), wanted);
     assert.deepEqual([...vm(id).plugged.values()].map(({ serial }) => serial).sort(), Object.keys(wanted).sort());

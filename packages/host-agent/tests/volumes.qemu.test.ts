@@ -1,5 +1,5 @@
-// Data volumes in real machines: what is written and synced is there again, whichever machine has the volume next and
-// whatever was killed. As root, with the base image.
+// Tests data volumes in real machines: synced data is kept, whichever machine uses the volume next and whatever was
+// killed. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
@@ -41,7 +41,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
       return facts?.ino === statSync(path).ino && facts.dev === statSync(path).dev;
     });
   const links = (id: string) => readdirSync(agent.runDirOf(id)).filter((name) => name.startsWith('open-'));
-  /** The file system on a volume that no machine has was unmounted and is whole. */
+  /** Checks that the file system of an unused volume was unmounted cleanly and has no errors. */
   const checkClean = (id: string) => {
     const facts = execFileSync('dumpe2fs', ['-h', diskOf(id)], {
       encoding: 'utf8',
@@ -51,7 +51,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
     assert.doesNotMatch(facts, /needs_recovery/);
     execFileSync('e2fsck', ['-fn', diskOf(id)], { stdio: 'pipe' });
   };
-  /** Writes random bytes and syncs them; their hash. */
+  /** Writes random bytes to a file, syncs it, and returns their hash. */
   const write = async (machine: string, path: string) => {
     const text = randomBytes(30_000).toString('base64');
     await agent.exec(machine, `echo ${text} > ${path} && sync ${path}`);
@@ -195,7 +195,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
       await agent.kill();
       await call;
       await agent.start();
-      // Every other time it is undone instead.
+      // In every second round the change is undone instead of completed.
       if (round % 2 === 0) isAttached = !isAttached;
       await agent.run(A, isAttached ? [at(id)] : []);
       assert.equal(hasOpen(agent.pidOf(A), diskOf(id)), isAttached);
@@ -246,7 +246,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
   });
 });
 
-/** What an agent that dies after it has done. */
+/** Sends a device_del to QEMU, as an agent does that dies right afterwards. */
 async function deviceDel(path: string, id: string): Promise<void> {
   const socket = connect(path);
   await once(socket, 'connect');

@@ -1,4 +1,4 @@
-// Data volumes as files of the host: what exists, what a crash leaves, who has one.
+// Tests data volumes as files of the host: which ones exist, what a crash leaves, which machine uses one.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {
@@ -33,7 +33,7 @@ describe('data volumes', () => {
   const log = { error() {} };
   const disk = (id = ID) => join(dir, id, 'data.raw');
   const record = (id = ID) => JSON.parse(readFileSync(join(dir, id, 'volume.json'), 'utf8'));
-  /** As a new agent does at its start. */
+  /** Opens the stores, as a new agent does at its start. */
   const start = () => {
     roots = new VolumeStore(dir, log);
     volumes = new DataVolumes(dir, log);

@@ -42,7 +42,7 @@ export type Restore = {
   memoryReady?: Promise<unknown>;
   /** Aborts the launch while the state is being loaded. */
   abort?: AbortSignal;
-  /** Names the template or memory snapshot that the memory comes from. Recorded with the VM for the next agent. */
+  /** Names the template or memory snapshot that the memory comes from. Recorded so that a restarted agent knows it. */
   templateKey: string;
 };
 

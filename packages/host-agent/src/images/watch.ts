@@ -53,7 +53,7 @@ export async function watchImages(
 }
 
 /**
- * Watches the folder that publish.ts touches. Returns undefined when the host has no watches left; the timer then
+ * Watches the folder that publish.ts touches. Returns undefined when the host has no inotify watches left; the timer then
  * suffices.
  */
 function watchFolder(folder: string, onEvent: () => void): FSWatcher | undefined {

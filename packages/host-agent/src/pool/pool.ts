@@ -160,7 +160,7 @@ export class Pool {
     for (const { vm, diskPath } of clones.slice(target)) this.#track(this.#discard(vm, diskPath));
   }
 
-  /** Discards clones of an earlier agent whose shape nobody has requested until the review. */
+  /** Discards clones of an earlier agent if nobody has requested their shape by the time of this review. */
   #trimUnasked(): void {
     for (const [key, clones] of this.#ready) if (!this.#lines.has(key)) this.#trim(key, clones, 0);
   }

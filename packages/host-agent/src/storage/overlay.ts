@@ -88,8 +88,8 @@ function writeFile(path: string, diskBytes: number, below: { path: string; forma
 }
 
 /**
- * Returns the error for a full disk of the host. It concerns the whole fleet, so paying more for the account does not
- * help.
+ * Returns the error for a full disk of the host. This limit belongs to the whole fleet, so a higher quota of the
+ * account does not help.
  */
 export function diskFull(cause: unknown): ServiceError {
   return new ServiceError(

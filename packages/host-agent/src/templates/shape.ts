@@ -26,8 +26,8 @@ export function templateDiskGb(rootfsSizeGb: number, imageGb: number): number {
 }
 
 /**
- * Returns the key of a shape's template, 24 hex digits. `fingerprint`: the hypervisor's. File paths stand for content
- * here, because a build of an image never changes.
+ * Returns the key of a shape's template, 24 hex digits. `fingerprint`: {@link Hypervisor.fingerprint}. The key contains
+ * file paths instead of hashes, because the files at these paths never change.
  */
 export function templateKey(shape: Shape, fingerprint: string): string {
   const { image, layerPaths, vcpus, memoryMb, diskGb } = shape;

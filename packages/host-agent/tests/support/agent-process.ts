@@ -64,7 +64,7 @@ export class AgentProcess {
     return readFileSync(join(this.home, 'agent.log'), 'utf8').slice(-20_000);
   }
 
-  /** Ends the machines and the agent, and removes everything. */
+  /** Ends the machines and the agent, and removes all files. */
   async close(): Promise<void> {
     if (!this.#child) await this.start();
     const { body } = await this.call<{ machines: MachineReport[] }>('GET', '/v1/machines');
@@ -100,7 +100,7 @@ export class AgentProcess {
     return answer.body;
   }
 
-  /** Asks for a machine that runs or not, with these volumes. */
+  /** Requests a machine with these volumes, running or stopped. */
   ensure(id: string, desired: 'running' | 'stopped', volumes: readonly MachineVolume[], size: MachineSize = {}) {
     const spec = {
       vcpus: 1,
@@ -128,7 +128,10 @@ export class AgentProcess {
     await this.done('DELETE', `/v1/machines/${id}?generation=${++this.#generation}`);
   }
 
-  /** Runs a command in the machine; what it printed, both streams. Fails when it does not end with 0. */
+  /**
+   * Runs a command in the machine and returns its standard output and standard error. Fails the test when the exit code
+   * is not 0.
+   */
   async exec(id: string, command: string): Promise<string> {
     const path = `/v1/machines/${id}/jobs/${randomUUID()}`;
     await this.#startJob(id, path, { command, merge_output: true, timeout_sec: 60 });
@@ -138,7 +141,7 @@ export class AgentProcess {
     return output;
   }
 
-  /** Starts a command and does not wait for its end. */
+  /** Starts a command without waiting for its end. */
   async begin(id: string, command: string): Promise<void> {
     await this.#startJob(id, `/v1/machines/${id}/jobs/${randomUUID()}`, { command, timeout_sec: 600 });
   }
@@ -152,7 +155,7 @@ export class AgentProcess {
     return join(this.paths.runMachines, id);
   }
 
-  /** Of the machine's QEMU; NaN when there is none. */
+  /** Returns the pid of the machine's QEMU; NaN when there is none. */
   pidOf(id: string): number {
     const path = join(this.runDirOf(id), 'qemu.pid');
     return existsSync(path) ? Number(readFileSync(path, 'utf8')) : Number.NaN;
@@ -167,12 +170,12 @@ export class AgentProcess {
     return this.done<MachineReport>('GET', `/v1/machines/${id}`);
   }
 
-  /** The host's own report of what it should not have. */
+  /** Returns the findings of the host's audit. */
   async findings(): Promise<unknown[]> {
     return (await this.done<{ findings: unknown[] }>('GET', '/v1/audit')).findings;
   }
 
-  /** Whether a template was made since the log began. */
+  /** Whether the agent's log reports a new template. */
   hasTemplate(): boolean {
     return this.log().includes('template made');
   }

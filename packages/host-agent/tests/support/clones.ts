@@ -1,4 +1,5 @@
-// Machines of one small shape on a fake host, and what holds of all of them whatever happened.
+// Creates machines of one small shape on a fake host, and checks what must hold for all of them after any sequence of
+// events.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +16,7 @@ export function specOf(number: number, more: Partial<typeof SPEC> = {}) {
   return { ...SMALL, private_ip: `10.200.0.${number + 10}`, ...more };
 }
 
-/** Brings the machine to running. */
+/** Creates the machine and waits until it runs. */
 export function create(host: FakeHost, number: number, more: Partial<typeof SPEC> & { generation?: number } = {}) {
   const { generation = 1, ...spec } = more;
   return host.registry.ensure(idOf(number), { generation, desired: 'running', spec: specOf(number, spec) });
@@ -25,7 +26,7 @@ export function vmOf(host: FakeHost, number: number) {
   return host.hypervisor.running.get(idOf(number)) ?? assert.fail(`machine ${number} has no VM`);
 }
 
-/** How the machine's VM came to be. */
+/** Returns how the machine's VM was started. */
 export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'ready clone' {
   const { vmId } = vmOf(host, number);
   const spec = host.hypervisor.launched.find((one) => one.vmId === vmId) ?? assert.fail('never launched');
@@ -42,7 +43,7 @@ export function imageOf(host: FakeHost) {
   return { kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: join(host.dir, 'rootfs.img') };
 }
 
-/** Waits until the pool has what it should have. */
+/** Waits until the pool is full. */
 export async function filled(host: FakeHost): Promise<void> {
   await until('the pool is full', () => {
     const { ready, target } = host.pool?.status() ?? { ready: 0, target: 0 };
@@ -50,7 +51,7 @@ export async function filled(host: FakeHost): Promise<void> {
   });
 }
 
-/** A host with a template, and a pool that is full. */
+/** Prepares a host with a template and a full pool. */
 export async function warmHost(host: FakeHost): Promise<FakeHost> {
   await host.start();
   await create(host, 1);
@@ -59,7 +60,7 @@ export async function warmHost(host: FakeHost): Promise<FakeHost> {
   return host;
 }
 
-/** Every machine that runs has a VM, a disk and an identity of its own. */
+/** Checks that every running machine has its own VM, disk and identity. */
 export function checkMachines(host: FakeHost): void {
   assert.deepEqual(host.hypervisor.violations, []);
   for (const { machine_id: id, status } of host.registry.reports()) {

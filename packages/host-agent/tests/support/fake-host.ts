@@ -1,4 +1,5 @@
-// A registry on a scratch folder with a fake hypervisor and no network, and a way to make a new agent on the same folder.
+// A host agent's machine registry on a scratch folder, with a fake hypervisor and no network. It can start a new agent
+// on the same folder.
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -33,7 +34,7 @@ export const SPEC = {
 
 const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
 
-/** How machines are cloned. */
+/** The settings of the pool and the templates. */
 export type Cloning = {
   size: number;
   total: number;
@@ -57,9 +58,9 @@ export class FakeHost {
   readonly network = new FakeNetwork(parseSubnet('10.200.0.0/16'), this.hypervisor);
   readonly paths = homePaths(this.dir);
   readonly events: HostEvent[] = [];
-  /** Warnings of all agents. */
+  /** Warnings of all agents that ran on this host. */
   readonly warnings: string[] = [];
-  /** Undefined: every machine boots cold. */
+  /** Undefined: there are no templates, and every machine boots cold. */
   readonly cloning: Cloning | undefined;
   templates: Templates | undefined;
   pool: Pool | undefined;
@@ -78,7 +79,7 @@ export class FakeHost {
     if (cloning) this.hypervisor.addressOf = (vmId) => this.network.attached.get(vmId);
   }
 
-  /** `kill -9` of the agent: its VMs stay. */
+  /** Stops the agent as `kill -9` would. Its VMs continue to run. */
   kill(): void {
     this.#life.isOver = true;
     for (const vm of this.hypervisor.running.values()) vm.session?.close();
@@ -88,9 +89,9 @@ export class FakeHost {
     return this.#life.isOver;
   }
 
-  /** A new agent on the same folder, as after `kill -9`. */
+  /** Starts a new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
-    // The dead agent's sessions would fight with the new one's.
+    // End the old agent's sessions, which would compete with the new agent's.
     if (!this.cloning && !this.isDead) await this.registry?.close();
     this.kill();
     this.#life = new Life();
@@ -148,14 +149,14 @@ export class FakeHost {
     return this.registry;
   }
 
-  /** The agent ends as it is asked to, with all that it makes. */
+  /** Ends the agent in an orderly way. */
   async close(): Promise<void> {
     await this.pool?.close();
     await this.templates?.close();
     await this.registry.close();
   }
 
-  /** Everything that clones, templates and VMs have on the host, to see what is left. */
+  /** Returns everything that clones, templates and VMs still have on the host. */
   left(): { vms: string[]; attached: string[]; files: string[] } {
     const { pool, runPool, runTemplates, runMachines, templates } = this.paths;
     const entries = [pool, runPool, runTemplates, runMachines].flatMap((dir) =>

@@ -1,5 +1,5 @@
-// A hypervisor without machines, for forcing faults: any step can be made to fail or hang. The end-to-end tests show the
-// same behaviour on real ones.
+// A hypervisor without real VMs. Tests use it to make any step fail or hang. The end-to-end tests check the same
+// behaviour with real VMs.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import {
@@ -71,34 +71,34 @@ export type FaultPoint =
   | 'assign'
   | 'detach';
 
-/** What the fake guest has in its memory when a template is made of it, and where. */
+/** The content of the fake guest's memory in a template, and its position. */
 const MARK = Buffer.alloc(4096, 'sandbar');
 const MARK_AT = 3 * 4096;
-/** Above every pid of the kernel. */
+/** Above every pid that the kernel assigns, so no real process is meant. */
 const FIRST_PID = 100_000_000;
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
   fingerprint = 'fake';
   resumeFingerprint = 'fake';
-  /** VMs that run now, by the name of their run directory: a machine's id, or what the pool calls its clone. */
+  /** Running VMs by the name of their run directory, which is the machine's id or the pool's name for a clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
-  /** Each entry fails the next pass through its step once. */
+  /** Steps to fail: each entry makes the next call of that step fail once. */
   readonly faults: FaultPoint[] = [];
-  /** Every pass through a step, in order. */
+  /** Every call of a step, in order. */
   readonly passed: FaultPoint[] = [];
-  /** Steps that must never have been taken, in words. */
+  /** Descriptions of steps that should never have happened. */
   readonly violations: string[] = [];
-  /** Called at each pass, before or after its effect; true: the agent that takes it dies there. */
+  /** Called before and after each step. If it returns true, the agent dies at that point. */
   isFatal: (point: FaultPoint, when: 'before' | 'after') => boolean = () => false;
-  /** Whether this pass fails; for faults that depend on what came before. */
+  /** Whether this call of the step fails. For faults that depend on earlier steps. */
   isFaulty: (point: FaultPoint, isClone: boolean) => boolean = () => false;
-  /** What a step fails with. */
+  /** Returns the error of a failing step. */
   newFault: (point: FaultPoint) => Error = (point) => new Error(`forced fault: ${point}`);
-  /** The address that a VM may speak as. */
+  /** Returns the address that the network has assigned to a VM. */
   addressOf: ((vmId: string) => string | undefined) | undefined;
-  /** Whether the processes of a VM from a memory snapshot are still held when its guest is asked to be another machine. */
+  /** Whether the processes of a VM from a memory snapshot are still held when it gets its new identity. */
   staysHeld = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
@@ -139,13 +139,13 @@ export class FakeHypervisor implements Hypervisor {
     return { processes, cgroups: ids, records: ids };
   }
 
-  /** Like the real one, it ends a VM whose run directory is not where its record says. */
+  /** Like the real hypervisor, ends VMs whose run directory is not where their record says. */
   async adopt(): Promise<Vm[]> {
     for (const [name, vm] of this.running) if (!existsSync(vm.runDir)) this.running.delete(name);
     return [...this.running.values()];
   }
 
-  /** Passes of `point` wait until what is returned is called. */
+  /** Makes calls of `point` wait until the returned function is called. */
   hold(point: FaultPoint): () => void {
     let release = () => {};
     this.#holds.set(
@@ -175,7 +175,10 @@ export class FakeHypervisor implements Hypervisor {
     if (at >= 0 || this.isFaulty(point, isClone)) throw this.newFault(point);
   }
 
-  /** A number that was closed, or belongs to another file by now, would give a guest somebody else's memory. */
+  /**
+   * Checks that a VM is restored from a template's memory. If the descriptor was closed, its number may belong to
+   * another file, and the guest would get the content of that file.
+   */
   #checkTemplate({ memoryFd, statePath }: Restore): void {
     const found = Buffer.alloc(MARK.length);
     try {
@@ -199,14 +202,14 @@ export class FakeVm implements Vm {
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
   readonly jobs = new Map<string, FakeJob>();
-  /** Disks that were plugged in, by slot. */
+  /** The plugged disks, by slot. */
   readonly plugged = new Map<number, PluggedFile>();
-  /** What the guest has mounted, by volume. */
+  /** The volumes mounted in the guest, by id. */
   readonly mounts = new Map<string, VolumeMount>();
-  /** What holds a mounted volume, by volume: its unmount is refused with this. */
+  /** By volume id: what keeps a mounted volume busy. Unmounting is refused with this text. */
   readonly holders = new Map<string, string>();
   isFrozen = false;
-  /** Memory that was saved and neither completed nor abandoned. */
+  /** Number of memory saves that were neither completed nor abandoned. */
   savesUnderWay = 0;
   areProcessesHeld = false;
   runDir: string;
@@ -215,17 +218,17 @@ export class FakeVm implements Vm {
   diskBytes: number | undefined;
   identity: GuestIdentity | undefined;
   session: FakeGuest | undefined;
-  /** Sessions that were opened so far. */
+  /** Number of sessions opened so far. */
   sessions = 0;
-  /** The layer on which the overlay lies that the guest writes to; undefined: the disk that the VM was started with. */
+  /** The layer below the overlay that the guest writes to; undefined while it writes to its original disk. */
   switchedTo: string | undefined;
-  /** Whether it was frozen when its disk was last switched. */
+  /** Whether the guest was frozen when its disk was last switched. */
   wasFrozen = false;
-  /** Ends a copy that was begun: true when it is whole. */
+  /** Ends a running copy. `isFlat`: whether the copy is complete. */
   endFlatten: ((isFlat: boolean) => void) | undefined;
   readonly #hypervisor: FakeHypervisor;
   #exit!: (exit: VmExit) => void;
-  /** Open like QEMU has them, whatever the files are called by now. */
+  /** Stays open like in QEMU, so it refers to the same file after a rename. */
   #diskFd: number | undefined;
   #staged: { layerId: string; fd: number } | undefined;
 
@@ -243,7 +246,7 @@ export class FakeVm implements Vm {
     });
   }
 
-  /** From a memory snapshot. */
+  /** Whether the VM was restored from a memory snapshot. */
   get isResumed(): boolean {
     return this.templateKey?.startsWith('snapshot-') ?? false;
   }
@@ -252,7 +255,7 @@ export class FakeVm implements Vm {
     return basename(this.runDir);
   }
 
-  /** Like QEMU's socket, a second client is not answered while the first is connected. */
+  /** Like QEMU's socket, it serves no second client while the first is connected. */
   async connectGuest(signal?: AbortSignal): Promise<Guest> {
     const connecting = this.step('connectGuest', () => {
       signal?.throwIfAborted();
@@ -271,7 +274,9 @@ export class FakeVm implements Vm {
     return this.#hypervisor.step(point, effect, this.templateKey !== undefined);
   }
 
-  /** A machine's VM does nothing before its rules stand; any other has no address at all. */
+  /**
+   * Records a violation when a machine's VM runs before its firewall rules exist, or when any other VM has an address.
+   */
   checkAddress(step: string): void {
     const { addressOf } = this.#hypervisor;
     const isMachines = basename(dirname(this.runDir)) === 'machines';
@@ -306,7 +311,7 @@ export class FakeVm implements Vm {
     });
   }
 
-  /** The guest writes to its root disk. */
+  /** Writes to the root disk as the guest would. */
   write(text: string): void {
     assert.ok(!this.isFrozen && this.#diskFd !== undefined, 'the guest cannot write');
     writeSync(this.#diskFd, text);
@@ -356,7 +361,7 @@ export class FakeVm implements Vm {
     return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
   }
 
-  /** Like QEMU: what goes wrong while it stands still leaves it running. */
+  /** Like QEMU, continues to run after an error during the pause. */
   saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
     return this.step('saveMemory', async () => {
       writeFileSync(place.memoryPath, '', { flag: 'wx' });
@@ -395,7 +400,7 @@ export class FakeVm implements Vm {
     return new Map([...this.plugged].map(([slot, { serial }]) => [slot, serial]));
   }
 
-  /** An agent that dies here is one whose calls have no effect any more; the failure only ends what it was doing. */
+  /** Once the agent is dead, its calls have no effect. The thrown error only ends the agent's code. */
   moveTo(runDir: string): void {
     const { passed, running, isFatal } = this.#hypervisor;
     passed.push('moveTo');
@@ -423,14 +428,14 @@ export class FakeVm implements Vm {
     this.#exit(exit);
   }
 
-  /** Its process is killed. */
+  /** Simulates a killed QEMU process. */
   crash(): void {
     this.session?.close();
     this.#exit({ cause: 'died', reason: 'killed' });
   }
 }
 
-/** A job whose output and end the test decides. */
+/** A job whose output and end the test controls. */
 export class FakeJob {
   /** What the guest was asked to run. */
   readonly spec: JobSpec;
@@ -527,7 +532,7 @@ export class FakeGuest implements Guest {
     });
   }
 
-  /** It thaws when the test says so, not by itself. */
+  /** Freezes the guest until the test thaws it; there is no timeout. */
   freeze(): Promise<void> {
     return this.#inGuest('freeze', () => {
       if (this.#vm.isFrozen) throw new ServiceError('conflict', 'the root file system is frozen already');
@@ -542,7 +547,7 @@ export class FakeGuest implements Guest {
     });
   }
 
-  /** It goes on when the test says so, not by itself. */
+  /** Holds the processes until the test releases them; there is no timeout. */
   holdProcesses(): Promise<void> {
     return this.#inGuest('holdProcesses', () => {
       if (this.#vm.areProcessesHeld) throw new ServiceError('conflict', 'the processes are held already');
@@ -557,7 +562,10 @@ export class FakeGuest implements Guest {
     });
   }
 
-  /** A step that a guest without session does not take, and whose answer a session that ends does not bring. */
+  /**
+   * Runs a step in the guest. Without an open session the step has no effect. If the session ends first, the answer is
+   * lost.
+   */
   #inGuest(point: FaultPoint, effect: () => void): Promise<void> {
     return this.#whileOpen(
       this.#vm.step(point, () => {

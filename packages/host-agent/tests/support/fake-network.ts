@@ -1,10 +1,10 @@
-// A network without taps that notes what each VM has, so that a test sees what is left, and can make any step fail.
+// A network without taps. It records what each VM has, so that tests can see leftovers, and it can make any step fail.
 import type { Nic } from '../../src/hypervisor/driver.ts';
 import { UserNetwork } from '../../src/network/user-network.ts';
 import type { FakeHypervisor } from './fake-hypervisor.ts';
 
 export class FakeNetwork extends UserNetwork {
-  /** Address by VM id; undefined: nothing passes. */
+  /** Assigned address by VM id; undefined before `assign`. */
   readonly attached = new Map<string, string | undefined>();
   readonly #host: FakeHypervisor;
 

@@ -1,6 +1,6 @@
-// A guest agent that speaks HTTP/2 by hand and breaks every rule it can, in a process of its own so that what it costs
-// the host can be told from what it costs itself. Started with a socket path; a client says which attack it wants in the
-// first bytes, a line, and HTTP/2 follows.
+// A hostile guest agent that speaks HTTP/2 by hand and violates its rules. It runs in its own process, so that the
+// host's memory use can be measured separately. Its argument is a socket path. A client first sends a line with the
+// name of an attack, then HTTP/2.
 import { createServer, type Socket } from 'node:net';
 
 const TYPE = {
@@ -39,7 +39,7 @@ function uint32(value: number): Buffer {
   return bytes;
 }
 
-/** A field without indexing, as of RFC 7541; name and value shorter than 127 bytes. */
+/** Encodes a header field without indexing (RFC 7541). Name and value must be shorter than 127 bytes. */
 function field(name: string, value: string): Buffer {
   return Buffer.concat([
     Buffer.from([0, name.length]),
@@ -56,7 +56,10 @@ const ok = (stream: number) => frame(TYPE.headers, END_HEADERS, stream, STATUS_2
 const fields = (count: number, length: number) =>
   Buffer.concat(Array.from({ length: count }, (_, i) => field(`x-${i}`, 'v'.repeat(length))));
 
-/** The frames of an attack on the request of `stream`; what is returned last is repeated without end. */
+/**
+ * Returns the frames of an attack on the request of `stream`: `first` is sent once, then `forever` is repeated
+ * endlessly.
+ */
 type Attack = (stream: number) => { first?: Buffer; forever?: Buffer };
 
 export const ATTACKS: Record<string, Attack> = {
@@ -166,7 +169,7 @@ export const ATTACKS: Record<string, Attack> = {
   }),
 };
 
-/** A peer that reads what it is sent, or (`deaf`) one that stops reading, so that answers to its frames pile up. */
+/** Serves one client. In the `deaf` attacks it stops reading, so that replies to its frames pile up in the host. */
 function serve(socket: Socket): void {
   let seen: Buffer = Buffer.alloc(0);
   let attack: Attack | undefined;

@@ -1,5 +1,5 @@
-// A cache folder with a base image of a few bytes, for tests that import beside it and boot nothing; and a look into
-// the disks that come out.
+// Makes a cache folder with a tiny fake base image, for import tests that boot nothing, and inspects the resulting
+// disks.
 import { execFile } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import { publishImage } from '../../src/images/publish.ts';
 const execute = promisify(execFile);
 export const KERNEL_VERSION = '6.12.0-test';
 
-/** Makes the folder; nothing in it was ever a kernel. */
+/** Creates the folder with fake files instead of a kernel. */
 export async function writeCache(cacheDir: string): Promise<void> {
   const kernelDir = path.join(cacheDir, 'kernel', 'k1');
   const modules = path.join(kernelDir, 'lib', 'modules', KERNEL_VERSION);
@@ -29,7 +29,7 @@ export async function writeCache(cacheDir: string): Promise<void> {
   await publishImage(cacheDir, { ...base, kernel, initramfs, rootfs }, { wasBuilt: true, log: () => {} });
 }
 
-/** A command of debugfs on a disk: `stat /file`, `cat /file`, `ls -l /folder`, `ea_list /file`. */
+/** Runs a debugfs command on a disk: `stat /file`, `cat /file`, `ls -l /folder`, `ea_list /file`. */
 export async function lookInto(disk: string, command: string): Promise<string> {
   const { stdout, stderr } = await execute('/usr/sbin/debugfs', ['-R', command, disk], { encoding: 'latin1' });
   return stdout + stderr.replace(/^debugfs .*\n/, '');

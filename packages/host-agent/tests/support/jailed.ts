@@ -1,4 +1,5 @@
-// A jail with Perl in it: every Debian has one, and it can make any system call a test wants to see refused.
+// Runs Perl scripts in the jail. Every Debian has Perl, and Perl can make any system call that a test expects to be
+// refused.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -16,15 +17,15 @@ export type Jailed = {
   uid: number;
   runDir: string;
   child: ChildProcess;
-  /** All that it printed so far. */
+  /** Returns everything printed so far. */
   output(): string;
-  /** Resolves when `pattern` was printed; rejects when it ended without. */
+  /** Resolves when the output matches `pattern`. Rejects when the process ends first. */
   printed(pattern: RegExp): Promise<void>;
-  /** Resolves with all that was printed, when the command has ended. */
+  /** Resolves with the whole output when the process has ended. */
   ended: Promise<string>;
 };
 
-/** A data directory with a jail, and processes in it that are all gone after `close`. */
+/** A data directory with a jail. `close` ends all processes in it. */
 export class JailFixture {
   readonly home: string;
   readonly jail: RootJail;
@@ -55,7 +56,7 @@ export class JailFixture {
     };
   }
 
-  /** Runs a Perl script in the jail. `descriptors`: passed on as 3, 4, ... */
+  /** Runs a Perl script in the jail. `descriptors`: passed on as 3, 4, and so on. */
   perl(script: string, spec: Partial<JailedProcess> = {}, descriptors: readonly number[] = []): Promise<Jailed> {
     return this.start(this.newVm({ args: ['-e', `$| = 1; ${script}`], ...spec }), descriptors);
   }

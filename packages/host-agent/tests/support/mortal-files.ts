@@ -1,5 +1,5 @@
-// The file system in the hands of an agent that dies: every change that it makes is counted, and from a chosen one on none
-// happens any more, as after kill -9 at that very place.
+// Simulates `kill -9` of an agent between two file operations: counts all changes to files, and from a chosen change on
+// lets no further one happen.
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 
@@ -16,10 +16,10 @@ const SYNC = [
 ] as const;
 const ASYNC = ['rename', 'rm', 'mkdir'] as const;
 
-/** Changes of files since it was made; restore it with `close`. */
+/** Counts changes to files from its construction on. Call `close` to restore the file system functions. */
 export class MortalFiles {
   passed = 0;
-  /** No change happens from this one on: `before` it, or `after` it. */
+  /** The change at which the agent dies: that change still happens (`after`) or not (`before`), later ones never. */
   deathAt: { pass: number; when: 'before' | 'after' } | undefined;
   onDeath: () => void = () => {};
   readonly #originals = new Map<string, Change>();
@@ -36,20 +36,20 @@ export class MortalFiles {
     return this.#isDead;
   }
 
-  /** Counts from here on. */
+  /** Starts counting from zero. `deathAt`: where the agent dies. */
   begin(deathAt?: { pass: number; when: 'before' | 'after' }): void {
     this.passed = 0;
     this.deathAt = deathAt;
     this.#isCounting = true;
   }
 
-  /** Another agent works on the same files. */
+  /** Lets another agent change files again. */
   revive(): void {
     this.#isCounting = false;
     this.#isDead = false;
   }
 
-  /** The agent dies here, wherever it is. */
+  /** Makes the agent die now. */
   die(): void {
     this.#isDead = true;
   }

@@ -1,5 +1,5 @@
-// An agent's hands in a test: once its life is over, nothing that it still does has an effect and nothing that it waits for
-// ever comes, as after kill -9. What it worked on stays as it is, for the next agent.
+// Simulates `kill -9` of an agent in a test. Once its life is over, the agent's calls have no effect, and its promises
+// never settle. The objects it worked on stay as they are, for the next agent.
 
 export class Life {
   isOver = false;
@@ -8,7 +8,10 @@ export class Life {
 /** Never settles. */
 export const never = new Promise<never>(() => {});
 
-/** `target` in the hands of an agent. `isPart`: what its methods return and the same holds for. */
+/**
+ * Wraps an object so that its calls have no effect once `life` is over. `isPart`: selects returned values that are
+ * wrapped in the same way.
+ */
 export function mortal<T extends object>(target: T, life: Life, isPart: (value: unknown) => value is object): T {
   const wrap = (value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(wrap);

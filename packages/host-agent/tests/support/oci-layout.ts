@@ -1,4 +1,4 @@
-// OCI layouts made by hand, byte for byte: what a hostile image holds no tool would write.
+// Builds OCI layouts by hand, byte by byte, because no tool would write the contents of a hostile image.
 import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -6,7 +6,7 @@ import { gzipSync, zstdCompressSync } from 'node:zlib';
 
 export type TarItem = {
   name: string;
-  /** One character of the header: `0` file, `1` hard link, `2` link, `3` `4` device, `5` folder. */
+  /** Type character of the header: `0` file, `1` hard link, `2` symlink, `3` and `4` devices, `5` folder. */
   type?: string;
   mode?: number;
   uid?: number;
@@ -14,9 +14,9 @@ export type TarItem = {
   linkName?: string;
   device?: readonly [number, number];
   data?: string | Buffer;
-  /** What the header says of the size, when that is not the data's. */
+  /** The size field of the header, if it should differ from the data's size. */
   size?: number;
-  /** Extended header records; values are bytes as Latin-1. */
+  /** Records of the extended header. Values are bytes as Latin-1. */
   extended?: Record<string, string>;
 };
 
@@ -26,19 +26,19 @@ export type LayoutImage = {
   layers: readonly (readonly TarItem[] | Buffer)[];
   config?: object;
   platform?: Platform;
-  /** Of the layers; gzip unless said. */
+  /** Media type of the layers; gzip by default. */
   mediaType?: string;
   tag?: string;
-  /** What the configuration says of the layers, when that is not what they are. */
+  /** Layer digests in the configuration, if they should differ from the real ones. */
   diffIds?: readonly string[];
-  /** Whether the index says the platform, as for one of several. */
+  /** Whether the index entry names the platform, as in an index of several platforms. */
   isPlatformNamed?: boolean;
 };
 
 const LINUX: Platform = { os: 'linux', architecture: 'amd64' };
 const MANIFEST = 'application/vnd.oci.image.manifest.v1+json';
 
-/** Writes a layout with these images in its index. */
+/** Writes a layout with these images in its index. Returns its folder. */
 export async function writeLayout(folder: string, ...images: readonly LayoutImage[]): Promise<string> {
   await mkdir(path.join(folder, 'blobs', 'sha256'), { recursive: true });
   const manifests = [];
@@ -101,7 +101,7 @@ function tarItem(item: TarItem): Buffer[] {
   return [header({ name: 'pax', type: 'x' }, body.length), body, padding(body.length), ...own];
 }
 
-/** `<length of this line> <key>=<value>\n` */
+/** Encodes `<length of this line> <key>=<value>\n`. */
 function record(key: string, value: string): string {
   const rest = ` ${key}=${value}\n`;
   const length = [1, 2, 3, 4, 5].map((digits) => rest.length + digits).find((sum, at) => String(sum).length === at + 1);

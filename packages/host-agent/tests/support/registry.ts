@@ -1,4 +1,4 @@
-// A registry of the test's own on this machine: Debian's docker-registry, without a certificate.
+// Runs a registry on this machine for tests: Debian's docker-registry, without a certificate.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -12,12 +12,15 @@ const execute = promisify(execFile);
 export type Registry = {
   /** Host and port. */
   address: string;
-  /** Puts an image of a layout there; `tag` is the layout's and the registry's. With `all`, those of every platform. */
+  /**
+   * Pushes an image of a layout. `tag` is its tag in the layout and in the registry. `all`: pushes the images of all
+   * platforms.
+   */
   push(layout: string, tag: string, name: string, options?: { all?: boolean }): Promise<void>;
   stop(): Promise<void>;
 };
 
-/** Keeps what it is given in `folder`. */
+/** Starts a registry that stores its data in `folder`. */
 export async function startRegistry(folder: string): Promise<Registry> {
   await mkdir(folder, { recursive: true });
   const address = `127.0.0.1:${await freePort()}`;

@@ -1,5 +1,5 @@
-// The other side of taps and bridges: a "machine" that holds a tap as QEMU would and has a network stack of its own in a
-// namespace, an "outside" of hosts behind a router, and an ear on the bridge. Frames carry their name as text.
+// Test peers for taps and bridges: a "machine" that holds a tap as QEMU would and has its own network stack in a
+// namespace, "outside" hosts behind a router, and a listener on the bridge. Frames contain their names as text.
 import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -9,7 +9,7 @@ import { UDP_PORT } from './frames.ts';
 
 const TAP_IOCTL = `ioctl($_[0], 0x400454ca, pack('Z16 S x22', $_[1], 0x1002)) or die "tap $_[1]: $!";`;
 
-/** Opens the host's tap, goes into a namespace of its own, and joins the tap to an eth0 there. */
+/** Opens a tap of the host, enters its own network namespace, and connects the tap to an eth0 there. */
 const MACHINE = `
   use strict; sub tap { ${TAP_IOCTL} }
   my ($name, $fd) = @ARGV; my $host;
@@ -31,14 +31,16 @@ const MACHINE = `
     }
   }`;
 
-/** Prints what an interface of the host receives. */
+/** Prints the frames that an interface of the host receives. */
 const EAR = `
   use strict; socket(my $ear, 17, 3, unpack('S', pack('n', 3))) or die; setsockopt($ear, 1, 8, pack('l', 8 << 20));
   open(my $index, '<', "/sys/class/net/$ARGV[0]/ifindex") or die;
   bind($ear, pack('S n l S C C a8', 17, 3, <$index>, 0, 0, 0, '')) or die; $| = 1; print "ready\\n";
   while (my $from = recv($ear, my $frame, 65536, 0)) { print unpack('H*', $frame), "\\n" if unpack('x10 C', $from) != 4; }`;
 
-/** Answers on every address it has: UDP and TCP, on the port of the tests and on DNS's. Prints what it was told. */
+/**
+ * Answers over UDP and TCP on all its addresses, on the test port and on the DNS port. Prints the messages it receives.
+ */
 const OUTSIDE = `
   const { createSocket } = require('node:dgram'); const { createServer } = require('node:net');
   let open = [];
@@ -57,7 +59,7 @@ export type Script = ChildProcessByStdio<Writable, Readable, null>;
 
 const CLOSED = '(closed)';
 
-/** A process that says lines, the first of them `ready`. */
+/** A child process that prints lines; the first line is `ready`. */
 export class Speaker {
   readonly said: string[] = [];
   readonly pid: number;
@@ -82,7 +84,7 @@ export class Speaker {
     this.#child.stdin.write(text);
   }
 
-  /** Resolves when a line for which `isIt` holds has been said; rejects when none can come. */
+  /** Resolves when the process prints a line that satisfies `isIt`. Rejects when the process ends first. */
   async waitFor(isIt: (line: string) => boolean): Promise<void> {
     for (let at = 0; ; at++) {
       const line = this.said[at];
@@ -108,7 +110,7 @@ export class Speaker {
   }
 }
 
-/** Frames heard, by the text in them. */
+/** A process that prints received frames. `heard` searches them for a text. */
 class FrameSpeaker extends Speaker {
   heard(text: string): boolean {
     const hex = Buffer.from(text).toString('hex');
@@ -130,7 +132,7 @@ export class Ear extends FrameSpeaker {
 }
 
 export class TapMachine extends FrameSpeaker {
-  /** Takes a tap. It has no address until `configure`, but can `send`. */
+  /** Opens a tap. It has no address until `configure`, but can `send`. */
   static async open(tapName: string): Promise<TapMachine> {
     const machine = new TapMachine('perl', ['-e', MACHINE, tapName], { ...process.env, MACHINE });
     await machine.waitFor((line) => line === 'ready');
@@ -151,7 +153,7 @@ export class TapMachine extends FrameSpeaker {
     this.tell(`${frame.toString('hex')}\n`);
   }
 
-  /** Runs a script of Node in the machine's network and returns what it printed. */
+  /** Runs a Node script in the machine's network namespace and returns its output. */
   run(script: string): Promise<string> {
     return outputOf(this.start(script));
   }
@@ -161,12 +163,12 @@ export class TapMachine extends FrameSpeaker {
   }
 }
 
-/** Hosts behind a router: the host under test has a public address on the way to them. */
+/** Hosts behind a router. The host under test has a public address on the network that leads to them. */
 export class Outside extends Speaker {
   static readonly hostAddress = '203.0.113.1';
   static readonly address = '203.0.113.10';
 
-  /** `addresses`: more of them, which the host routes here. */
+  /** `addresses`: additional addresses, which the host routes to these hosts. */
   static async behind(device: string, addresses: readonly string[]): Promise<Outside> {
     const outside = new Outside('unshare', ['--net', '--', process.execPath, '-e', OUTSIDE]);
     await outside.waitFor((line) => line === 'ready');
@@ -206,14 +208,14 @@ async function outputOf(script: Script): Promise<string> {
   return text.trim();
 }
 
-/** A script that says `welcome`, what else the TCP peer says first, or the error's code. */
+/** Returns a script that sends `text` over TCP and prints the answer, or the error's code. */
 export function tcpScript(host: string, port: number, text = 'hello'): string {
   return `const s = require('node:net').connect(${port}, '${host}');
     s.write('${text}'); s.on('data', (d) => { console.log(String(d)); s.end(); s.destroy(); });
     s.on('error', (e) => console.log(e.code));`;
 }
 
-/** A script that says what the UDP peer answers, or the error's code. */
+/** Returns a script that sends `text` over UDP and prints the answer, or the error's code. */
 export function udpScript(host: string, port: number, text = 'hello'): string {
   return `const s = require('node:dgram').createSocket('udp4');
     s.on('message', (m) => { console.log(String(m)); s.close(); });
@@ -221,7 +223,7 @@ export function udpScript(host: string, port: number, text = 'hello'): string {
     s.connect(${port}, '${host}', () => s.send('${text}'));`;
 }
 
-/** Tries a tap as another user. Returns the error, or nothing when it could be opened. */
+/** Tries to open a tap as another user. Returns the error, or an empty string on success. */
 export function openTapAs(uid: number, tapName: string, tunFd: number): string {
   const script = `sub tap { ${TAP_IOCTL} } tap(*STDIN, $ARGV[0]);`;
   const identity = [
@@ -244,7 +246,7 @@ function inNetOf(pid: number): string[] {
   return [`--net=/proc/${pid}/ns/net`];
 }
 
-/** Runs a program to its end and returns what it printed. */
+/** Runs a program to its end and returns its output. Throws when it fails. */
 export function must(program: string, args: readonly string[], input = ''): string {
   const { status, stdout, stderr } = spawnSync(program, args, { input, encoding: 'utf8' });
   if (status !== 0) throw new Error(`${program} ${args.join(' ')}: ${stderr}`);
