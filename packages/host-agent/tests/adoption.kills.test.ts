@@ -126,7 +126,7 @@ describe('adoption after kill -9', () => {
     }
   });
 
-  it('clones that were ready are ready again, in the same VMs, and serve the next machines', async () => {
+  it('ready clones stay ready in the same VMs and serve the next machines', async () => {
     const host = await warmHost(newHost({ size: 2, baseline: 2 }));
     await Promise.all([create(host, 2), create(host, 3)]);
     await filled(host);
@@ -159,7 +159,7 @@ describe('adoption after kill -9', () => {
     ],
     ['is not wanted any more', (host: FakeHost) => void Object.assign(host.cloning ?? {}, { size: 0 })],
   ] as const) {
-    it(`a clone that ${what} is of no use to the next agent: it ends, with its files`, async () => {
+    it(`the next agent ends a clone that ${what} and removes its files`, async () => {
       const host = await warmHost(newHost({ size: 1 }));
       const { vmId } = poolVm(host);
       host.kill();
@@ -182,7 +182,7 @@ describe('adoption after kill -9', () => {
     });
   }
 
-  it('files of clones and templates that no VM has are removed, machines and finished templates are not', async () => {
+  it('files of clones and templates without a VM are removed, machines and finished templates are kept', async () => {
     const host = await warmHost(newHost({ size: 0 }));
     const disk = join(host.paths.machines, idOf(1), 'disk.qcow2');
     host.kill();

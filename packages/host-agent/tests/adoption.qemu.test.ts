@@ -120,7 +120,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     rmSync(home, { recursive: true });
   });
 
-  it('a template leaves nothing but itself', () => {
+  it('making a template leaves nothing but the template', () => {
     assert.deepEqual(readdirSync(paths.templates), [template.key]);
     for (const dir of [paths.runTemplates, paths.runVms]) assert.deepEqual(readdirSync(dir), []);
     assert.deepEqual([jail.listVmIds(), vms.knownIds().size], [[], 0]);
@@ -278,11 +278,11 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     machine = found.get(machine.vmId) ?? assert.fail();
   });
 
-  it('the state of devices that cannot be saved is a failure with a reason', async () => {
+  it('a device state that cannot be saved is an error with a reason', async () => {
     await assert.rejects(machine.saveDevices(join(home, 'no-such-folder', 'state')), /ENOENT/);
   });
 
-  it('a clone whose guest reboots ends as rebooted: it is booted cold, never restored again', async () => {
+  it('a clone whose guest reboots ends as rebooted, so it is booted cold and not restored again', async () => {
     const { vm, guest } = await clone(join(paths.runPool, newVmId()));
     await guest.setIdentity({ ...IDENTITY, address: '10.200.0.10/16', mac: '02:5b:0a:c8:00:0a' });
     guest.startJob('reboot', { command: 'echo b > /proc/sysrq-trigger', timeout_sec: 60 }, 1024).catch(() => {});

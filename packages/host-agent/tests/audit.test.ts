@@ -114,7 +114,7 @@ describe('host audit', () => {
     await destroying;
   });
 
-  it('what cannot be mended stays a finding and keeps nothing else from being mended', async () => {
+  it('a finding that cannot be mended is reported again and does not block the others', async () => {
     host.network.attached.set('cccccccccccc', undefined);
     host.hypervisor.faults.push('detach');
     file(join(host.paths.pool, 'dddddddddddd.qcow2'));
@@ -126,7 +126,7 @@ describe('host audit', () => {
     assert.deepEqual((await host.audit.fix()).findings, []);
   });
 
-  it("a machine's folder that nobody can read is found and left to a person", async () => {
+  it("a machine's folder without a readable record is reported and not removed", async () => {
     const folder = join(host.paths.machines, idOf(98));
     file(join(folder, 'disk.qcow2'));
     const { findings } = await host.audit.fix();
@@ -139,7 +139,7 @@ describe('host audit', () => {
     assert.deepEqual(await host.audit.look(), []);
   });
 
-  it('nothing is found while a template is made, at any of its steps', async () => {
+  it('nothing is reported at any step of making a template', async () => {
     const one = new FakeHost({ size: 0 });
     await one.start();
     for (const point of ['attach', 'launch', 'connectGuest', 'rehearse', 'saveDevices', 'end', 'detach'] as const) {
@@ -163,7 +163,7 @@ describe('host audit', () => {
     one.remove();
   });
 
-  it('nothing is found, and nothing removed, while machines come and go', async () => {
+  it('nothing is reported or removed while machines come and go', async () => {
     let isOver = false;
     const looks = (async () => {
       let count = 0;

@@ -20,7 +20,7 @@ describe('guest channel', () => {
     return { host, guest };
   }
 
-  it('throws away what comes before the echo and keeps what follows it, however the bytes are cut', async () => {
+  it('discards everything before the echo and keeps everything after it, however the bytes are split', async () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(5000));
     const [hello] = (await once(guest, 'data')) as [Buffer];
@@ -34,7 +34,7 @@ describe('guest channel', () => {
     assert.equal(Buffer.concat(rest).toString(), 'new session');
   });
 
-  it('the echo of another epoch opens nothing', async () => {
+  it('an echo with another epoch does not open a session', async () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(300));
     const [hello] = (await once(guest, 'data')) as [Buffer];
@@ -43,7 +43,7 @@ describe('guest channel', () => {
     guest.destroy();
   });
 
-  it('a port that closes first is an error', async () => {
+  it('a port that closes before the echo is an error', async () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(5000));
     await once(guest, 'data');

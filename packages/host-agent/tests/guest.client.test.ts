@@ -40,7 +40,7 @@ describe('guest client', () => {
     return client;
   };
 
-  it('a body that never ends is given up', async () => {
+  it('a body that never ends is aborted', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });
       stream.write('{"jobs": [');
@@ -61,12 +61,12 @@ describe('guest client', () => {
     await assert.rejects((await open()).listJobs(), /too large/);
   });
 
-  it('an answer that never comes is given up', async () => {
+  it('a request without an answer is aborted', async () => {
     respond = () => {};
     await assert.rejects((await open(100)).cancelJob('x'), /did not answer POST \/jobs\/x\/cancel in time/);
   });
 
-  it('a job may be silent for longer than a request', async () => {
+  it('a job may be silent for longer than a request may take may take', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });
       setTimeout(() => stream.end(Buffer.from('01000000000000020000000000000000' + '6869', 'hex')), 300);
@@ -78,7 +78,7 @@ describe('guest client', () => {
     }
   });
 
-  it('a command that the machine has no means to start is refused with the reason, and the session goes on', async () => {
+  it('a command that the machine cannot start is refused with a reason, and the session stays open', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 500 });
       stream.end('{"code": "internal_error", "detail": "start: fork: cannot allocate memory"}');
@@ -90,7 +90,7 @@ describe('guest client', () => {
     }
   });
 
-  it('a guest that says goodbye and stays is left, so that a new session can begin', async () => {
+  it('a session is closed when the guest sends GOAWAY without closing it, so that a new session can begin', async () => {
     respond = (stream) => {
       stream.respond({ ':status': 200 });
       (stream.session as ServerHttp2Session).goaway();
@@ -182,7 +182,7 @@ describe('guest client', () => {
     }
   });
 
-  it('a rehearsal is an identity step and a job, and leaves no job', async () => {
+  it('a warm-up round is an identity step and a job, and leaves no job', async () => {
     const seen: string[] = [];
     const job = { status: 'exited', exit_code: 0, signal: null, stdout_bytes: 0, stderr_bytes: 0, truncated: false };
     const payload = Buffer.from(JSON.stringify({ ...job, id: 'rehearsal' }));
@@ -210,7 +210,7 @@ describe('guest client', () => {
     await assert.rejects(client.rehearse(), /left with a job/);
   });
 
-  it('what writes to a disk may take longer than other requests, and is given up at its own limit', async () => {
+  it('requests that write to a disk have a longer time limit of their own', async () => {
     const client = await open(50, 10_000);
     const answerLate = async (call: Promise<void>) => {
       await assert.rejects(client.listJobs(), /GET \/jobs in time/);
@@ -230,7 +230,7 @@ describe('guest client', () => {
     await assert.rejects((await open(10_000, 50)).freeze(100), /did not answer POST \/freeze in time/);
   });
 
-  it('the calls of volumes and of the freeze are what the guest expects', async () => {
+  it('the calls for volumes and the freeze have the form that the guest expects', async () => {
     const seen: string[] = [];
     respond = (stream, headers) => {
       let body = '';

@@ -47,7 +47,7 @@ async function read(chunks: Buffer[]): Promise<{ stdout: string; stderr: string;
 }
 
 describe('frames of a job', () => {
-  it('are the same at every cut', async () => {
+  it('are the same however the bytes are split', async () => {
     for (let size = 1; size <= stream.length; size++) {
       const chunks = [];
       for (let at = 0; at < stream.length; at += size) chunks.push(stream.subarray(at, at + size));
@@ -55,7 +55,7 @@ describe('frames of a job', () => {
     }
   });
 
-  it('a stream without its end is broken off', async () => {
+  it('a stream without an end frame counts as interrupted', async () => {
     for (const length of [0, 10, 17, stream.length - 1]) {
       await assert.rejects(read([stream.subarray(0, length)]), /broke off/);
     }
@@ -72,12 +72,12 @@ describe('frames of a job', () => {
     }
   });
 
-  it('an end that cannot be read is refused, not taken for a broken session', async () => {
+  it('a malformed end frame is a protocol error, not an interrupted session', async () => {
     for (const text of ['{', '', 'null'])
       await assert.rejects(read([frame(3, 0n, Buffer.from(text))]), GuestProtocolError);
   });
 
-  it('a status that is not one is refused', () => {
+  it('an unknown status is refused', () => {
     for (const change of [
       { status: 'lost' },
       { exit_code: 'zero' },

@@ -27,7 +27,7 @@ describe('host API', () => {
     host.remove();
   });
 
-  it('reports one machine, and says not_found of an unknown one', async () => {
+  it('reports one machine, and answers not_found for an unknown one', async () => {
     const known = await server.inject({ url: `/v1/machines/${ID}` });
     assert.deepEqual([known.statusCode, known.json().status], [200, 'running']);
     const unknown = await server.inject({ url: `/v1/machines/${JOB}` });

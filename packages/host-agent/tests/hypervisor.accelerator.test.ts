@@ -34,12 +34,12 @@ describe('accelerator', () => {
     assert.match(answer.reason, /opens, but no guest boots on it \(kvm: unhandled exit\)/);
   });
 
-  it('a guest whose init speaks means KVM', async () => {
+  it("output of the guest's init means KVM", async () => {
     const answer = await chooseAccelerator(ask(fakeQemu('echo "sandbar-agent: no root disk"')));
     assert.equal(answer.isolation, 'kvm');
   });
 
-  it('a guest that says nothing is not waited for, one that has spoken is', async () => {
+  it('a silent guest is given up early, a guest that printed something is not', async () => {
     const patience = 0.2;
     const mute = await chooseAccelerator(ask(fakeQemu('exec sleep 600'), { patience }));
     assert.equal(mute.isolation, 'emulated');
@@ -55,7 +55,7 @@ describe('accelerator', () => {
     assert.match(answer.reason, /ENOENT/);
   });
 
-  it('is asked once a boot of the host and a version of QEMU', async () => {
+  it('is determined once per boot of the host and version of QEMU', async () => {
     const question = ask(fakeQemu('echo sandbar-agent'));
     await chooseAccelerator(question);
     const broken = { ...question, probe: { ...question.probe, qemuPath: fakeQemu('exit 1') } };
@@ -64,19 +64,19 @@ describe('accelerator', () => {
     assert.equal((await chooseAccelerator({ ...broken, bootId: 'b2', qemuVersion: '9' })).isolation, 'emulated');
   });
 
-  it('KVM that was asked for and does not work is an error, emulation that was asked for is not probed', async () => {
+  it('required KVM that does not work is an error, and requested emulation needs no test boot', async () => {
     await assert.rejects(chooseAccelerator(ask(fakeQemu('exit 1'), { choice: 'kvm' })), /SANDBAR_ACCELERATOR=kvm, but/);
     assert.equal((await chooseAccelerator(ask('/nonexistent/qemu', { choice: 'tcg' }))).isolation, 'emulated');
   });
 
-  it('the build for microvm machines is preferred where it is there', () => {
+  it('the microvm build of QEMU is preferred if it exists', () => {
     const plain = fakeQemu('exit 0');
     assert.equal(preferMicrovmBuild(plain), plain);
     writeFileSync(`${plain}-microvm`, '', { mode: 0o755 });
     assert.equal(preferMicrovmBuild(plain), `${plain}-microvm`);
   });
 
-  it('a QEMU that is missing, broken, old or something else is said so', async () => {
+  it('a missing, broken, old or foreign QEMU gives an error that says so', async () => {
     assert.throws(() => findExecutable('qemu-system-none'), /was not found; install it/);
     await assert.rejects(
       checkQemu(fakeQemu('echo "cannot open libfoo.so" >&2; exit 127')),

@@ -190,7 +190,7 @@ describe('hostile QEMU', () => {
     assert.deepEqual(readdirSync(path), ['aaaaaaaaaaaa.json']);
   });
 
-  it("a processor is told by its model, flags and microcode, and not by its clock's rate of the moment", () => {
+  it('a processor is identified by its model, flags and microcode, not by its current clock rate', () => {
     const first = 'model name\t: A\nmicrocode\t: 0x1\ncpu MHz\t\t: 1.5\nflags\t\t: fpu vme\nvmx flags\t: x\n';
     assert.deepEqual(describeProcessor(`${first}\n${first.replace('A', 'B')}`), [
       'model name\t: A',

@@ -91,7 +91,7 @@ describe('QEMU command line', () => {
     assert.deepEqual(valuesOf(clone, '-device'), valuesOf(args, '-device'));
   });
 
-  it('a machine from a memory snapshot differs from a clone only by what its list of devices lacks of a migration', () => {
+  it('a machine from a memory snapshot differs from a clone only by the options for its state format', () => {
     const host = { isolation: 'emulated', tscKhz: 1 } as const;
     const clone = qemuArgs({ ...SPEC, start: RESTORE }, '', host);
     const resumed = qemuArgs({ ...SPEC, start: { ...RESTORE, stateFormat: 'devices' } }, '', host);
@@ -109,7 +109,7 @@ describe('QEMU command line', () => {
     assert.doesNotMatch(args.join(' '), /tcp:|host=0\.0\.0\.0|vnc|-gdb/);
   });
 
-  it('tells an emulated guest the counter rate, and a KVM guest nothing', () => {
+  it("tells an emulated guest the counter's rate, but not a KVM guest", () => {
     assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 tsc=reliable highres=off norandmaps /);
     const kvm = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'kvm', tscKhz: 1 });
     assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc|norandmaps/);

@@ -31,7 +31,7 @@ describe('QMP client', () => {
     return { client: await opening, host, qemu };
   }
 
-  it('gives answers, refusals and events to whom they belong, however the bytes are cut', async () => {
+  it('delivers answers, errors and events to the right receivers, however the bytes are split', async () => {
     const { client, qemu } = await openClient();
     const answers = Promise.allSettled([client.execute('one'), client.execute('two')]);
     const event = once(client, 'event');
@@ -43,13 +43,13 @@ describe('QMP client', () => {
     assert.deepEqual(await event, ['STOP', {}]);
   });
 
-  it('a monitor that never answers is given up, and let go', async () => {
+  it('a monitor that never answers is given up and closed', async () => {
     const { host } = await connectPair();
     await assert.rejects(QmpClient.open(host, 50), /did not answer qmp_capabilities/);
     assert.ok(host.destroyed);
   });
 
-  it('a line without end is not kept', async () => {
+  it('a line without an end closes the connection', async () => {
     const { client, host, qemu } = await openClient();
     const closed = once(client, 'close');
     const waiting = assert.rejects(client.execute('query-status'), /monitor closed/);

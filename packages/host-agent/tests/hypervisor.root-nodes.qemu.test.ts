@@ -99,14 +99,14 @@ describe('the root disk of a real QEMU', () => {
     return { qmp, kill };
   }
 
-  it('what was copied is in the file when QEMU is killed right after', async () => {
+  it('the copied data is in the file when QEMU is killed right after the copy', async () => {
     const { qmp, kill } = await start();
     assert.equal(await new RootNodes(qmp).flatten(at('disk.qcow2'), FAST), true);
     await kill();
     assert.equal(contentOf([]), content);
   });
 
-  it('the same of an overlay that was put on top meanwhile', async () => {
+  it('the same for an overlay that was added meanwhile', async () => {
     const { qmp, kill } = await start();
     const nodes = new RootNodes(qmp);
     execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', at('next.qcow2'), '8M']);
@@ -118,7 +118,7 @@ describe('the root disk of a real QEMU', () => {
     assert.equal(contentOf([]), content);
   });
 
-  it('an agent that finds a chain flat, or being copied, makes it durable too', async () => {
+  it('an agent that finds a flat chain, or a running copy, makes the result durable too', async () => {
     const { qmp, kill } = await start();
     const first = new RootNodes(qmp).flatten(at('disk.qcow2'), MIB);
     const hasJob = async () => ((await qmp.execute('query-block-jobs')) as unknown[]).length > 0;
@@ -133,7 +133,7 @@ describe('the root disk of a real QEMU', () => {
     assert.equal(contentOf([]), content);
   });
 
-  it('a copy that is stopped as it begins, and in its middle, has done no harm, and begins again', async () => {
+  it('a copy stopped at its start or in the middle does no harm and can begin again', async () => {
     const { qmp, kill } = await start();
     const nodes = new RootNodes(qmp);
     const atOnce = nodes.flatten(at('disk.qcow2'), MIB);

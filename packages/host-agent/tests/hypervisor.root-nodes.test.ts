@@ -95,7 +95,7 @@ describe('flattening of a root disk', () => {
   const listeners = () => qmp.listenerCount('event') + qmp.listenerCount('close');
 
   for (const command of ['query-block-jobs', 'query-block'])
-    it(`told to stop at its ${command}, it copies nothing`, async () => {
+    it(`a stop during its ${command} prevents the copy`, async () => {
       const stopped = stopAt(command);
       assert.equal(await flatten(), false);
       await stopped();
@@ -103,14 +103,14 @@ describe('flattening of a root disk', () => {
       assert.equal(listeners(), 0);
     });
 
-  it('told to stop as the copy begins, it ends it', async () => {
+  it('a stop while the copy begins cancels the copy', async () => {
     const stopped = stopAt('block-stream');
     assert.equal(await flatten(), false);
     await stopped();
     assert.deepEqual([monitor.hasJob, listeners()], [false, 0]);
   });
 
-  it('a stop that cannot ask for the job ends it all the same', async () => {
+  it('a stop whose query for the job fails still ends the copy', async () => {
     let isAsked = false;
     monitor.before = async (command) => {
       if (command === 'query-block-jobs' && isAsked) throw new Error('no');
@@ -122,7 +122,7 @@ describe('flattening of a root disk', () => {
     assert.deepEqual([monitor.hasJob, listeners()], [false, 0]);
   });
 
-  it('a copy that is complete before its cancel is a copy', async () => {
+  it('a copy that completes before the cancel counts as complete', async () => {
     const isFlat = flatten();
     while (!monitor.hasJob) await qmp.execute('query-block-jobs');
     monitor.before = async (command) => {
@@ -134,7 +134,7 @@ describe('flattening of a root disk', () => {
     assert.equal(listeners(), 0);
   });
 
-  it('a copy that QEMU cannot write out is none', async () => {
+  it('a copy that QEMU cannot flush counts as failed', async () => {
     monitor.before = async (command) => {
       if (command === 'blockdev-reopen') throw new Error('Error flushing drive: No space left on device');
       if (command === 'query-block-jobs' && monitor.hasJob) monitor.endJob('BLOCK_JOB_COMPLETED');
@@ -146,7 +146,7 @@ describe('flattening of a root disk', () => {
     assert.equal(listeners(), 0);
   });
 
-  it('a copy that cannot begin, and a monitor that closes, leave nobody waiting', async () => {
+  it('a copy that cannot begin, and a closed monitor, are errors instead of hanging calls', async () => {
     monitor.before = async (command) => {
       if (command === 'block-stream') throw new Error('busy');
     };

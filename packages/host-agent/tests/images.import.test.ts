@@ -85,7 +85,7 @@ describe('an import keeps', { skip: !isRoot }, () => {
     assert.match(await look(made, 'stat /'), /Mode: +0755[\s\S]*User: +0 +Group: +0/);
   });
 
-  test("the last layer's word: whiteouts, opaque folders, a file for a folder and the other way, the same name twice", async () => {
+  test('the result of all layers: whiteouts, opaque folders, a file replaced by a folder and vice versa, a name used twice', async () => {
     const folderItem = (name: string): TarItem => ({ name, type: '5', mode: 0o755 });
     const made = await importLayers(
       [
@@ -118,7 +118,7 @@ describe('an import keeps', { skip: !isRoot }, () => {
     assert.ok(!(await list(made, '/')).includes('gone'));
   });
 
-  test('layers of every kind of compression that registries have', async () => {
+  test('layers in every compression format that registries use', async () => {
     const kinds = ['tar', 'tar+gzip', 'tar+zstd'].map((kind) => `application/vnd.oci.image.layer.v1.${kind}`);
     for (const mediaType of kinds) {
       const made = await importLayout(await layoutOf({ layers: [[{ name: 'kind', data: mediaType }]], mediaType }));
@@ -126,7 +126,7 @@ describe('an import keeps', { skip: !isRoot }, () => {
     }
   });
 
-  test('names of 255 bytes, and bytes that are no text', async () => {
+  test('names of 255 bytes, and names that are not valid text', async () => {
     const long = 'x'.repeat(255);
     const made = await importLayers([
       { name: `${long}/${long}`, data: 'long' },
@@ -136,7 +136,7 @@ describe('an import keeps', { skip: !isRoot }, () => {
     assert.ok((await list(made, '/')).includes('caf\xe9'));
   });
 
-  test('what its configuration says of jobs, with the working directory made where it is missing', async () => {
+  test('the configuration for jobs, and creates a missing working directory', async () => {
     const config = { Env: ['A=1=2', 'EMPTY='], User: 'app:staff', WorkingDir: '/link/work', Entrypoint: ['/bin/run'] };
     const layers = [[{ name: 'link', type: '2', linkName: '/srv' }]];
     const made = await importLayout(await layoutOf({ layers, config }));
@@ -171,7 +171,7 @@ describe('an import refuses … (ISO-8)', { skip: !isRoot }, () => {
     });
   }
 
-  test('a layer that is no tar archive, and one that is not what the manifest says', async () => {
+  test('a layer that is no tar archive, and a layer that differs from the manifest', async () => {
     await assert.rejects(importLayers(Buffer.alloc(4096, 'x')), /is not a tar archive/);
     const layers = [[{ name: 'a', data: 'a' }]];
     const mediaType = 'application/vnd.oci.image.layer.v1.tar+other';
@@ -204,7 +204,7 @@ describe('an import refuses … (ISO-8)', { skip: !isRoot }, () => {
     await importLayout(layout, { maxFiles: 6 });
   });
 
-  test('a layout that skopeo should not have let through: each digest is computed again', async () => {
+  test('a layout that skopeo should have refused, because each digest is computed again', async () => {
     const scratch = await mkdtemp(path.join(folder, 'judged-'));
     const layout = path.join(scratch, 'layout');
     const limits = { bytes: 2 ** 30, files: 100 };
@@ -233,7 +233,7 @@ describe('an import refuses … (ISO-8)', { skip: !isRoot }, () => {
     await refused(/does not name one image/);
   });
 
-  test('another architecture, alone or among others, and a layout that does not say which image is meant', async () => {
+  test('another architecture, alone or among others, and a layout with an ambiguous image', async () => {
     const layers = [[{ name: 'a', data: 'a' }]];
     const arm = { os: 'linux', architecture: 'arm64' };
     await assert.rejects(importLayout(await layoutOf({ layers, platform: arm })), /for linux\/arm64, and this host/);
@@ -246,7 +246,7 @@ describe('an import refuses … (ISO-8)', { skip: !isRoot }, () => {
     await importLayout(`${two}:two`);
   });
 
-  test('names that are no names, and "base"', async () => {
+  test('invalid names, and "base"', async () => {
     for (const name of ['base', 'Upper', '../x', 'a/b', '', '.', 'a..b', 'x'.repeat(65)]) {
       await assert.rejects(async () => importLayout('/nowhere', { name }), { name: 'ImageError' }, name);
     }
@@ -277,7 +277,7 @@ describe('an import never leaves its folder (ISO-8)', { skip: !isRoot }, () => {
     assert.ok(!(await isThere('/slash')));
   });
 
-  test('what is where the modules go is replaced, not written through', async () => {
+  test('anything at the path of the modules is replaced, not followed', async () => {
     const outside = path.join(folder, 'outside-modules');
     await mkdir(outside);
     await writeFile(path.join(outside, 'modules.order'), 'mine');
@@ -287,7 +287,7 @@ describe('an import never leaves its folder (ISO-8)', { skip: !isRoot }, () => {
     assert.match(await look(made, `stat /lib/modules/${KERNEL_VERSION}`), /Type: directory/);
   });
 
-  test('a layout whose blobs are links to files of the host shows none of them', async () => {
+  test('a layout with blobs that are links to files of the host reveals none of these files', async () => {
     const secret = path.join(folder, 'secret');
     await writeFile(secret, tar([{ name: 'a', data: 'secret' }]));
     const mediaType = 'application/vnd.oci.image.layer.v1.tar';
@@ -299,7 +299,7 @@ describe('an import never leaves its folder (ISO-8)', { skip: !isRoot }, () => {
     await assert.rejects(importLayout(layout), { name: 'ImageError', message: /no such file/ });
   });
 
-  test('while its setuid programs and devices lie on the host, nobody else can reach them', async () => {
+  test('no other account can reach its setuid programs and devices while they are on the host', async () => {
     const modes: number[] = [];
     const log = async (line: string) => {
       if (!line.startsWith('making a disk')) return;
@@ -317,7 +317,7 @@ describe('an import never leaves its folder (ISO-8)', { skip: !isRoot }, () => {
 });
 
 describe('an import', { skip: !isRoot }, () => {
-  test('that fails leaves the stack as it was, and nothing behind', async () => {
+  test('that fails leaves the stack unchanged and no files behind', async () => {
     const good = await importLayout(await layoutOf({ layers: [[{ name: 'good', data: '1' }]] }), { name: 'kept' });
     const bad = await layoutOf({ layers: [[{ name: '../bad', data: '1' }]] });
     await assert.rejects(importLayout(bad, { name: 'kept' }));
@@ -325,7 +325,7 @@ describe('an import', { skip: !isRoot }, () => {
     assert.deepEqual(await readdir(path.join(cacheDir, 'import')), []);
   });
 
-  test('of the same content again unpacks nothing, under another name too', async () => {
+  test('of known content unpacks nothing, also under another name', async () => {
     const layout = await layoutOf({ layers: [[{ name: 'same', data: 'content' }]] });
     const first = await importLayout(layout, { name: 'first' });
     const lines: string[] = [];
@@ -335,7 +335,7 @@ describe('an import', { skip: !isRoot }, () => {
     assert.equal((await importLayout(layout, { name: 'first' })).wasBuilt, false);
   });
 
-  test('beside another of the same name leaves one of the two whole', async () => {
+  test('parallel to another import of the same name leaves one complete result', async () => {
     const layouts = await Promise.all(['one', 'two'].map((data) => layoutOf({ layers: [[{ name: 'which', data }]] })));
     const made = await Promise.all(layouts.map((layout) => importLayout(layout, { name: 'raced' })));
     const current = await loadImage(cacheDir, 'raced');
@@ -343,7 +343,7 @@ describe('an import', { skip: !isRoot }, () => {
     assert.deepEqual(await Promise.all(made.map((one) => look(one, 'cat /which'))), ['one', 'two']);
   });
 
-  test('that is killed leaves the stack as it was, no process, and what the next one clears away', async () => {
+  test('that is killed leaves the stack unchanged and no process; the next import removes its files', async () => {
     const { image } = await importLayout(await layoutOf({ layers: [[{ name: 'before', data: '1' }]] }), {
       name: 'killed',
     });
@@ -362,7 +362,7 @@ describe('an import', { skip: !isRoot }, () => {
     assert.deepEqual(await readdir(path.join(cacheDir, 'import')), []);
   });
 
-  test('on a full disk says so and leaves nothing', async () => {
+  test('on a full disk reports that and leaves nothing', async () => {
     const small = path.join(folder, 'small');
     await mkdir(small);
     await execute('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', small]);
@@ -382,7 +382,7 @@ describe('an import', { skip: !isRoot }, () => {
     }
   });
 
-  test('of an archive that docker saves', async () => {
+  test('of an archive written by docker save', async () => {
     const layout = await layoutOf({ layers: [[{ name: 'saved', data: 'by docker' }]], tag: 'latest' });
     const archive = path.join(folder, 'saved.tar');
     await execute('skopeo', ['--insecure-policy', 'copy', `oci:${layout}:latest`, `docker-archive:${archive}:a/b:c`]);

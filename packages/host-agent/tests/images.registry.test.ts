@@ -36,7 +36,7 @@ describe('an import from a registry', { skip: process.getuid?.() !== 0 }, () => 
     return writeLayout(path.join(folder, name), { layers: [[{ name: 'which', data }]], tag: 'v1', platform });
   };
 
-  test('is what the tag means now, without a certificate on this machine, and quick when it has not changed', async () => {
+  test('gets the image that the tag currently names, needs no certificate for a local registry, and is quick when nothing changed', async () => {
     await registry.push(await layoutOf('one', 'one'), 'v1', 'group/moving');
     const reference = `docker://${registry.address}/group/moving:v1`;
     const one = await importFrom(reference);
@@ -54,7 +54,7 @@ describe('an import from a registry', { skip: process.getuid?.() !== 0 }, () => 
     assert.equal(before.image.rootfs.path, one.image.rootfs.path);
   });
 
-  test('takes the platform of this host out of an index of several', async () => {
+  test("selects the host's platform from an index of several", async () => {
     const layout = await layoutOf('amd64', 'amd64');
     const images = ['arm64', 'amd64'].map((architecture) => ({
       layers: [[{ name: 'which', data: architecture }]],
@@ -75,7 +75,7 @@ describe('an import from a registry', { skip: process.getuid?.() !== 0 }, () => 
     assert.equal(await lookInto(image.rootfs.path, 'cat /which'), 'amd64');
   });
 
-  test('of what is not there, or where nobody is, says which, and leaves nothing', async () => {
+  test('of a missing image, or from an unreachable registry, reports which it is and leaves nothing', async () => {
     const absent = importFrom(`docker://${registry.address}/nothing:v1`);
     await assert.rejects(absent, { name: 'ImageError', message: /^The registry has no such image/ });
     const gone = importFrom('docker://127.0.0.1:1/nothing:v1');
@@ -83,7 +83,7 @@ describe('an import from a registry', { skip: process.getuid?.() !== 0 }, () => 
     assert.deepEqual(await readdir(path.join(cacheDir, 'import')), []);
   });
 
-  test('that sends other bytes than its digests promise is refused', async () => {
+  test('from a registry that sends wrong bytes for a digest is refused', async () => {
     const layout = await layoutOf('lying', 'honest');
     await registry.push(layout, 'v1', 'lying');
     const server = createServer(async (request, response) => {

@@ -127,7 +127,7 @@ describe('files of a jailed VM', () => {
     closeInheritedDescriptors();
   });
 
-  it('without root there is a run directory and no jail, and it says what that means', async () => {
+  it('without root there is a run directory but no jail, and the missing protection is listed', async () => {
     const jail = new NoJail(dir);
     assert.equal(jail.lacks.length, 2);
     const runDir = join(dir, 'run/machines/m');

@@ -266,7 +266,7 @@ describe('jail', { skip: !isRoot }, () => {
     await assert.rejects(fixture.jail.prepare(fixture.newVm({ devices: ['/etc/hostname'] })), /not a character device/);
   });
 
-  it('a host on which nothing runs in a jail is refused at the start, with the reason', async () => {
+  it('a host on which the jail does not work is refused at the start, with the reason', async () => {
     await assert.rejects(RootJail.open({ home: fixture.home, programs: ['/bin/false'] }), /does not let Sandbar jail/);
     assert.ok(!existsSync(join(fixture.home, 'run/jail-check')), 'the trial leaves nothing behind');
     assert.throws(() => findTool('no-such-bwrap', 'bubblewrap'), /apt-get install bubblewrap/);

@@ -129,7 +129,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     await ended;
   });
 
-  it('release leaves no group and no uid behind, also of a VM that ended by itself or never began', async () => {
+  it('release frees group and uid, also of a VM that ended by itself or never started', async () => {
     const one = await fixture.perl('print "ends\\n"');
     await one.ended;
     const two = fixture.newVm();

@@ -54,7 +54,7 @@ describe('a file for a running VM', () => {
     await vm.ended;
   }
 
-  it('is opened by its name there, which goes again, and is nobody’s but its own', async () => {
+  it('is opened through a temporary name, and only the VM can open it', async () => {
     const vm = await running();
     const link = linkIntoRunDirectory(vm.runDir, disk, ownerOf(vm));
     assert.match(await ask(vm), new RegExp(`${link.name}: data`));
@@ -120,7 +120,7 @@ describe('a file for a running VM', () => {
     await end(vm);
   });
 
-  it('links that an agent that died left are found and removed, the file stays', async () => {
+  it('links that a crashed agent left are found and removed, and the file stays', async () => {
     const vm = await running();
     const { name } = linkIntoRunDirectory(vm.runDir, disk, ownerOf(vm));
     linkSync(disk, join(vm.runDir, 'not one of ours'));

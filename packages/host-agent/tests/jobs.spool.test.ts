@@ -11,7 +11,7 @@ describe('job spool', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-spool-'));
   after(() => rmSync(dir, { recursive: true }));
 
-  it('a byte that comes twice lands where it was, a gap and too much are refused', async () => {
+  it('a byte that comes twice is stored once, and gaps and excess data are refused', async () => {
     const spool = await JobSpool.open(dir, 16);
     await spool.write('stdout', 0, Buffer.from('hello '));
     await spool.write('stdout', 2, Buffer.from('llo world'));

@@ -42,7 +42,7 @@ describe('flattening of a machine', () => {
     return { flattening, end, said, stops: () => stops, settled };
   }
 
-  it('whoever waits for a copy that does not end is told so, each time, until it does', async () => {
+  it('each caller that waits for a copy that does not end gets an error, until the copy ends', async () => {
     const { flattening, end, stops } = make({ stopMs: 1 });
     for (const expected of [1, 2]) {
       await assert.rejects(flattening.stop(), { code: 'host_unavailable' });
@@ -52,7 +52,7 @@ describe('flattening of a machine', () => {
     await flattening.stop();
   });
 
-  it('a copy that ends is waited for', async () => {
+  it('a caller waits for a copy that ends', async () => {
     const { flattening, end, said } = make();
     const stopped = flattening.stop();
     end(true);
@@ -60,7 +60,7 @@ describe('flattening of a machine', () => {
     assert.deepEqual(said, ['flat']);
   });
 
-  it('a copy that ends after its stop was given up is recorded all the same', async () => {
+  it('a copy that ends after callers gave up waiting is still recorded', async () => {
     const { flattening, end, said, settled } = make({ stopMs: 1 });
     await assert.rejects(flattening.stop(), { code: 'host_unavailable' });
     end(true);
@@ -68,7 +68,7 @@ describe('flattening of a machine', () => {
     assert.deepEqual(said, ['flat']);
   });
 
-  it('on a full host the layers stay in the record, by itself and at a stop', async () => {
+  it('on a full host the layers stay in the record, after a failed copy and after a stop', async () => {
     const full = {
       noteFlat: () => {
         throw new Error('no room');

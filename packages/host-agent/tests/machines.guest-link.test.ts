@@ -38,7 +38,7 @@ describe('guest link', () => {
     return link;
   };
 
-  it('a session that fails before it is of use is closed, and the next one takes the port', async () => {
+  it('a session that fails during its set-up is closed, and the next session gets the port', async () => {
     hypervisor.faults.push('listJobs');
     const link = open(async (guest) => void (await guest.listJobs()));
     assert.equal(await link.guest(), vm.session);
@@ -47,7 +47,7 @@ describe('guest link', () => {
     await until('closed', () => vm.session?.isOpen === false);
   });
 
-  it('a guest that ends every session at once is asked ever more rarely', async () => {
+  it('retries get rarer when a guest ends every session at once', async () => {
     const before = vm.sessions;
     open(async (guest) => guest.close());
     await delay(500);

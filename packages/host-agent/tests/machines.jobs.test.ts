@@ -30,7 +30,7 @@ describe('host agent jobs', () => {
   });
   const statusOf = async (jobId: string) => (await machine.job(jobId)).report().status;
 
-  it('a job that starts while its VM dies is lost, or was refused', async () => {
+  it('a job that starts while its VM dies is lost or refused', async () => {
     const started = machine.startJob('job-1', JOB).catch((error: ServiceError) => error);
     vm.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
     await until('failed', () => host.registry.reports()[0]?.status === 'failed');
@@ -48,7 +48,7 @@ describe('host agent jobs', () => {
     assert.deepEqual(machine.runningJobs(), []);
   });
 
-  it('a job whose session broke before it was asked for is lost, not running for ever', async () => {
+  it('a job whose session broke before the request reached the guest is lost, not running forever', async () => {
     const started = machine.startJob('job-1', JOB);
     vm.session?.close();
     assert.equal((await started).status, 'running');
@@ -56,7 +56,7 @@ describe('host agent jobs', () => {
     assert.equal(await statusOf('job-1'), 'lost');
   });
 
-  it('a guest that never answers an acknowledgement is not sent another; one that does hears of every byte', async () => {
+  it('a guest that never answers an acknowledgement gets no further one; otherwise every byte is acknowledged', async () => {
     await machine.startJob('job-1', JOB);
     const told: number[] = [];
     let answer = () => {};

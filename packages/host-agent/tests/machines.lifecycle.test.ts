@@ -57,13 +57,13 @@ describe('host agent machines', () => {
     });
   }
 
-  it('a boot that hangs once is tried a second time', async () => {
+  it('a boot that hangs is retried once', async () => {
     host.hypervisor.faults.push('connectGuest');
     assert.equal((await host.registry.ensure(ID, running(1))).status, 'running');
     assert.equal(host.hypervisor.launched.length, 2);
   });
 
-  it('an older generation is refused, also after the machine was destroyed', async () => {
+  it('an older generation is refused, also after a destroy', async () => {
     await host.registry.ensure(ID, running(3));
     await assert.rejects(host.registry.ensure(ID, stopped(2)), { code: 'conflict' });
     await host.registry.destroy(ID, 4);
@@ -72,13 +72,13 @@ describe('host agent machines', () => {
     assert.deepEqual(readdirSync(join(host.dir, 'machines')), []);
   });
 
-  it('destroy may be repeated, and comes before a create that is late', async () => {
+  it('destroy may be repeated, and refuses a create that arrives late', async () => {
     await host.registry.destroy(ID, 2);
     await host.registry.destroy(ID, 2);
     await assert.rejects(host.registry.ensure(ID, running(1)), { code: 'conflict' });
   });
 
-  it('a VM that dies becomes failed with its reason, and its jobs are lost', async () => {
+  it('a machine whose VM dies is failed with a reason, and its jobs are lost', async () => {
     await host.registry.ensure(ID, running(1));
     await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     host.hypervisor.running.get(ID)?.exitByItself({ cause: 'died', reason: 'QEMU crashed' });
@@ -89,7 +89,7 @@ describe('host agent machines', () => {
     assert.ok(existsSync(join(host.dir, 'machines', ID, 'disk.qcow2')), 'the disk stays');
   });
 
-  it('a guest that powers off becomes stopped, one that reboots is running again', async () => {
+  it('a machine is stopped when its guest powers off, and runs again after a reboot', async () => {
     await host.registry.ensure(ID, running(1));
     host.hypervisor.running.get(ID)?.exitByItself({ cause: 'rebooted', reason: 'rebooted' });
     await until('second VM', () => host.hypervisor.launched.length === 2 && status() === 'running');
@@ -97,7 +97,7 @@ describe('host agent machines', () => {
     await until('stopped', () => status() === 'stopped');
   });
 
-  it('a new agent takes up a running VM and goes on with its jobs where the spool ends', async () => {
+  it('a new agent takes over a running VM and continues its jobs at the end of the spool', async () => {
     await host.registry.ensure(ID, running(1));
     await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     const vm = host.hypervisor.running.get(ID);
@@ -118,7 +118,7 @@ describe('host agent machines', () => {
     await until('forgotten in the guest', () => vm?.jobs.size === 0);
   });
 
-  it('a new agent finds a VM gone: failed in the same boot of the host, stopped after a reboot', async () => {
+  it('a machine whose VM is gone is failed when the host did not reboot, and stopped when the host did', async () => {
     await host.registry.ensure(ID, running(1));
     host.hypervisor.running.clear();
     await host.start('boot-1');
@@ -129,7 +129,7 @@ describe('host agent machines', () => {
     assert.deepEqual([status(), host.registry.reports()[0]?.reason], ['stopped', 'the host was restarted']);
   });
 
-  it('a session that breaks is opened anew and no byte is lost or doubled', async () => {
+  it('a broken session is replaced, and no byte is lost or duplicated', async () => {
     await host.registry.ensure(ID, running(1));
     await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
     const vm = host.hypervisor.running.get(ID);
@@ -145,7 +145,7 @@ describe('host agent machines', () => {
     assert.equal(page.data.toString(), 'round 0;round 1;round 2;round 3;round 4;');
   });
 
-  it('a start that is never answered is cleared up by a new session: the job runs, and is followed', async () => {
+  it('a job start without an answer is resolved by a new session, which follows the running job', async () => {
     await host.registry.ensure(ID, running(1));
     host.hypervisor.faults.push('startJob');
     const report = await host.registry.get(ID).startJob('job-1', { command: 'x', timeout_sec: 10, generation: 1 });
@@ -155,7 +155,7 @@ describe('host agent machines', () => {
     await until('followed', () => job.offsets.stdout === 4);
   });
 
-  it('a network that cannot be taken down hides no end of a VM, and is removed later', async () => {
+  it('a failure to remove the network does not hide the end of a VM, and the network is removed later', async () => {
     await host.registry.ensure(ID, running(1));
     const { detach } = host.network;
     host.network.detach = () => Promise.reject(new Error('ip failed'));
@@ -174,7 +174,7 @@ describe('host agent machines', () => {
     assert.deepEqual(detached, new Set(host.hypervisor.launched.map(({ vmId }) => vmId)));
   });
 
-  it('a destroy does not wait for a guest that was asked to power off', { timeout: 5000 }, async () => {
+  it('a destroy does not wait for a guest that is powering off', { timeout: 5000 }, async () => {
     await host.registry.ensure(ID, running(1));
     const guest = host.hypervisor.running.get(ID)?.session;
     assert.ok(guest);
@@ -188,7 +188,7 @@ describe('host agent machines', () => {
     assert.equal(host.hypervisor.running.size, 0);
   });
 
-  it('a record that cannot be read costs that machine, not the agent, and its disk is kept', async () => {
+  it('an unreadable record makes its machine unavailable but not the agent, and the disk is kept', async () => {
     const other = '019a0000-0000-7000-8000-00000000000c';
     await host.registry.ensure(ID, running(1));
     await host.registry.ensure(other, { ...running(1), spec: { ...SPEC, private_ip: '10.200.0.10' } });

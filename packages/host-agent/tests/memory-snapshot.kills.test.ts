@@ -167,7 +167,7 @@ describe('memory snapshots', () => {
     }
   });
 
-  it('a full disk is told as that, and leaves nothing', async () => {
+  it('a full disk is reported as such and leaves nothing', async () => {
     const host = newHost();
     await host.start();
     await ensure(host, 1, 1);
@@ -179,7 +179,7 @@ describe('memory snapshots', () => {
     }
   });
 
-  it('is refused for a machine that does not run, and for one that has volumes', async () => {
+  it('is refused for a machine that does not run or has volumes', async () => {
     const host = newHost();
     await host.start();
     const volume = '019a0000-0000-7000-8000-0000000002aa';
@@ -193,7 +193,7 @@ describe('memory snapshots', () => {
     assert.equal((await take(host, 3)).kind, 'memory');
   });
 
-  it('a repeated call answers what was taken, and another machine cannot have its id', async () => {
+  it('a repeated call returns the existing snapshot, and another machine cannot use its id', async () => {
     const host = await withSnapshot();
     const layers = readdirSync(host.paths.layers);
     assert.equal((await take(host, 1)).snapshot_id, SNAPSHOT);
@@ -204,7 +204,7 @@ describe('memory snapshots', () => {
     });
   });
 
-  it('its machines have the identity and the size they were asked for; the first start goes on, later ones boot the disk', async () => {
+  it('its machines have the requested identity and size; the first start resumes, later starts boot the disk', async () => {
     const host = await withSnapshot();
     await ensure(host, 2, 1, { snapshot_id: SNAPSHOT, rootfs_size_gb: 3 });
     const vm = vmOf(host, 2);
@@ -217,7 +217,7 @@ describe('memory snapshots', () => {
     checkMachines(host);
   });
 
-  it('a restore goes back to its disk, not to its memory', async () => {
+  it("a restore returns to the snapshot's disk, not to its memory", async () => {
     const host = await withSnapshot();
     await host.registry.ensure(idOf(1), {
       generation: 2,
@@ -230,7 +230,7 @@ describe('memory snapshots', () => {
     checkMachines(host);
   });
 
-  it('a machine that never went on from it can be restored to its disk', async () => {
+  it('a machine that never resumed from it can be restored to its disk', async () => {
     const host = await withSnapshot();
     host.hypervisor.resumeFingerprint = 'an update';
     await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT }), { code: 'conflict' });
@@ -244,7 +244,7 @@ describe('memory snapshots', () => {
     checkMachines(host);
   });
 
-  it('when a machine does not go on, that is an error and no cold boot', async () => {
+  it('a machine that cannot resume is an error, without a fallback to a cold boot', async () => {
     for (const step of ['launch', 'connectGuest', 'setIdentity', 'growDisk'] as const) {
       const host = await withSnapshot();
       host.hypervisor.isFaulty = (point, isClone) => point === step && (isClone || step === 'growDisk');
@@ -270,7 +270,7 @@ describe('memory snapshots', () => {
     assert.deepEqual([startOf(host, 2), host.hypervisor.violations], ['restore', []]);
   });
 
-  it('one that is deleted while it is taken does not come back without its files', async () => {
+  it('a snapshot deleted while it is taken does not come back without its files', async () => {
     const host = await withSnapshot();
     const { add } = host.snapshots;
     host.snapshots.add = (id, record) => {
@@ -283,7 +283,7 @@ describe('memory snapshots', () => {
     assert.equal((await take(host, 1, OTHER)).kind, 'memory');
   });
 
-  it('one that cannot be recorded leaves no files, and the next try succeeds', async () => {
+  it('a snapshot that cannot be recorded leaves no files, and the next attempt succeeds', async () => {
     const host = await withSnapshot();
     const { add } = host.snapshots;
     host.snapshots.add = (id, record) => {
@@ -333,7 +333,7 @@ describe('memory snapshots', () => {
     });
   }
 
-  it('a machine of another size than the one it was taken of is refused', async () => {
+  it('a machine with another size than the original is refused', async () => {
     const host = await withSnapshot();
     await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT, memory_mb: 16 }), {
       code: 'conflict',
@@ -341,14 +341,14 @@ describe('memory snapshots', () => {
     });
   });
 
-  it('one whose files are missing is no snapshot of this host any more, and the audit says why', async () => {
+  it('a snapshot with missing files is no longer listed, and the audit says why', async () => {
     const host = await withSnapshot();
     rmSync(join(host.paths.snapshots, SNAPSHOT, 'state'));
     assert.deepEqual(host.snapshots.list(), []);
     assert.match((await host.audit.look())[0]?.detail ?? '', /state of its devices is missing/);
   });
 
-  it('a machine that is destroyed while it goes on leaves nothing', async () => {
+  it('a machine destroyed while it resumes leaves nothing', async () => {
     const host = await withSnapshot();
     const release = host.hypervisor.hold('setIdentity');
     const going = ensure(host, 2, 1, { snapshot_id: SNAPSHOT });

@@ -204,7 +204,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     for (const number of [6, 7, 8]) await destroy(number);
   });
 
-  it('a clone of a template, and a machine from a snapshot, can be saved as well; stopped, such a machine boots its disk', async () => {
+  it('a clone and a machine from a snapshot can be saved too, and boot from their disk after a stop', async () => {
     await until('a template', () => readdirSync(agent.paths.templates).some((name) => !name.startsWith('.')));
     await until('a clone', async () => {
       await destroy(9);
@@ -231,7 +231,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     assert.equal((await exec(11, 'cat /root/kept; pgrep python3 || echo none')).trim(), 'kept\nnone');
   });
 
-  it('a restore goes back to its disk, and what ran is gone', async () => {
+  it('a restore returns to the disk, and the processes are gone', async () => {
     await exec(1, 'echo later > /root/later');
     await run(1, { restore: snapshotId(2) });
     assert.equal(
@@ -240,7 +240,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     );
   });
 
-  it('a machine has what it needs when the snapshot is deleted', async () => {
+  it('a machine keeps what it needs when its snapshot is deleted', async () => {
     await agent.done('DELETE', `/v1/snapshots/${snapshotId(2)}`);
     assert.match(await exec(4, 'pgrep -a sleep; sha256sum /bin/* | wc -l'), /sleep 1000/);
   });
@@ -283,7 +283,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
     await python(12, READER);
   });
 
-  it('leaves nothing that the host should not have', async () => {
+  it('leaves nothing on the host', async () => {
     assert.deepEqual(await agent.findings(), []);
     for (const number of [1, 2, 3, 4, 5, 9, 10, 11, 12]) await destroy(number);
     for (const name of readdirSync(agent.paths.snapshots)) await agent.done('DELETE', `/v1/snapshots/${name}`);
@@ -302,7 +302,7 @@ describe('memory snapshots of real machines', { skip: process.getuid?.() !== 0 }
   };
 });
 
-it('an agent that may not read other processes says so', { skip: process.getuid?.() !== 0 }, () => {
+it('an agent that may not read other processes reports that', { skip: process.getuid?.() !== 0 }, () => {
   const script = `
     import { findGuestMemory } from '${join(import.meta.dirname, '../src/hypervisor/guest-memory.ts')}';
     // Drop the privileges only after the modules are loaded, because that user may not be able to read them.

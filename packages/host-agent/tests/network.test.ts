@@ -14,7 +14,7 @@ import {
 import { chooseSubnet, macOfIp, parseRanges, parseSubnet } from '../src/network/subnet.ts';
 
 describe('network', () => {
-  it('a subnet is chosen beside the ones in use, the same for the same data directory', () => {
+  it('the chosen subnet avoids those in use and is always the same for a data directory', () => {
     const first = chooseSubnet('/var/lib/sandbar', []);
     assert.equal(chooseSubnet('/var/lib/sandbar', []), first);
     const base = first.replace('0.0/16', '7.7');
@@ -23,14 +23,14 @@ describe('network', () => {
     assert.throws(() => chooseSubnet('/var/lib/sandbar', all), /set SANDBAR_SUBNET/);
   });
 
-  it('a subnet that is none is refused', () => {
+  it('an invalid subnet is refused', () => {
     assert.deepEqual(parseSubnet('10.200.0.0/16').gateway, '10.200.0.1');
     for (const bad of ['10.200.0.0', '10.200.0.1/16', '300.1.0.0/16', '10.0.0.0/30', 'fd00::/8', '']) {
       assert.throws(() => parseSubnet(bad), /SANDBAR_SUBNET/, bad);
     }
   });
 
-  it('a MAC follows from the address', () => {
+  it('the MAC address is derived from the IP address', () => {
     assert.equal(macOfIp('10.200.1.255'), '02:5b:0a:c8:01:ff');
   });
 
@@ -39,7 +39,7 @@ describe('network', () => {
     assert.deepEqual(hostNameServers(''), ['127.0.0.1']);
   });
 
-  it('the relay passes queries on as they are and survives garbage and silence', {
+  it('the relay passes queries on unchanged and survives garbage and silence', {
     skip: process.getuid?.() !== 0,
   }, async () => {
     const upstream = createSocket('udp4');
@@ -61,7 +61,7 @@ describe('network', () => {
     upstream.close();
   });
 
-  it('a machine that asks without end keeps no other from resolving names', {
+  it('a machine that sends endless queries does not stop others from resolving names', {
     skip: process.getuid?.() !== 0,
   }, async () => {
     const asked: string[] = [];
@@ -87,7 +87,7 @@ describe('network', () => {
     upstream.close();
   });
 
-  it('a machine that connects without end keeps no other from resolving names over TCP', {
+  it('a machine that opens endless connections does not stop others from resolving names over TCP', {
     skip: process.getuid?.() !== 0,
   }, async () => {
     const upstream = createServer((socket) => socket.pipe(socket));
@@ -114,7 +114,7 @@ describe('network', () => {
     upstream.close();
   });
 
-  it('ranges that may be reached are IPv4 ranges', () => {
+  it('allowed ranges must be IPv4 ranges', () => {
     assert.deepEqual(parseRanges(''), []);
     assert.deepEqual(parseRanges('10.1.0.0/16, 192.168.7.9'), ['10.1.0.0/16', '192.168.7.9/32']);
     for (const bad of ['10.1.0.0/33', '10.1.0.1/16', 'fd00::/8', 'intranet', '10.1.0.0/16/8', '10.1/16', '10.1.0.0/']) {
@@ -122,7 +122,7 @@ describe('network', () => {
     }
   });
 
-  it('an answer that cannot be sent is dropped: to port 0, which any machine can ask from, or a refused address', async () => {
+  it('an answer to port 0 or to a refused address is dropped', async () => {
     const udp = createSocket('udp4');
     udp.bind(0, '127.0.0.1');
     await once(udp, 'listening');

@@ -14,7 +14,7 @@ const demand = (createdAt: number[], more: Partial<Demand> = {}): Demand => ({
 const planned = (one: Demand, bounds = limits) => planPool([one], NOW, bounds).get('a');
 
 describe('pool plan', () => {
-  it('keeps as many as were created in the largest burst of late', () => {
+  it('keeps as many clones as the largest recent burst created', () => {
     assert.equal(planned(demand([])), 0);
     assert.equal(planned(demand([NOW])), 1);
     assert.equal(planned(demand([NOW - 60_000, NOW - 60_000, NOW - 60_000, NOW])), 3);
@@ -27,24 +27,24 @@ describe('pool plan', () => {
     assert.equal(planned(demand([from, from + BURST_MS / 2, from + BURST_MS, from + 1.5 * BURST_MS])), 3);
   });
 
-  it('forgets demand after its time', () => {
+  it('forgets old demand', () => {
     assert.equal(planned(demand([NOW - MEMORY_OF_DEMAND_MS])), 1);
     assert.equal(planned(demand([NOW - MEMORY_OF_DEMAND_MS - 1])), 0);
   });
 
-  it('keeps the baseline though nobody asked, and no more for being asked for less', () => {
+  it('keeps the baseline without requests, and not more for smaller requests', () => {
     assert.equal(planned(demand([], { baseline: 2 })), 2);
     assert.equal(planned(demand([NOW], { baseline: 2 })), 2);
     assert.equal(planned(demand([NOW, NOW, NOW], { baseline: 2 })), 3);
   });
 
-  it('keeps no more of a shape than the size, and none with size 0', () => {
+  it('keeps at most `size` clones of a shape, and none with size 0', () => {
     const many = demand(new Array(50).fill(NOW), { baseline: 2 });
     assert.equal(planned(many), 8);
     assert.equal(planned(many, { size: 0, total: 100 }), 0);
   });
 
-  it('shares the total out to the shapes that were asked for most, and never spends more', () => {
+  it('gives the total to the shapes requested most, and never exceeds it', () => {
     const shapes = [1, 5, 3].map((count, index) => demand(new Array(count).fill(NOW), { key: `shape ${index}` }));
     const plan = planPool(shapes, NOW, { size: 8, total: 7 });
     assert.deepEqual(Object.fromEntries(plan), { 'shape 1': 5, 'shape 2': 2, 'shape 0': 0 });

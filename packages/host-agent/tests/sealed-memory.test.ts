@@ -101,14 +101,14 @@ describe('sealed memory', () => {
     closeSync(fd);
   });
 
-  it('what was not written takes no memory', async () => {
+  it('unwritten parts take no memory', async () => {
     const fd = await makeSealedMemory('test', 1024 ** 3, fill);
     const { size, blocks } = fstatSync(fd);
     assert.deepEqual([size, blocks * 512], [1024 ** 3, 4096]);
     closeSync(fd);
   });
 
-  it('a failure while it is written leaves no descriptor', async () => {
+  it('a failure while filling it leaves no descriptor', async () => {
     let given = -1;
     const failing = makeSealedMemory('test', BYTES, async (fd) => {
       given = fd;

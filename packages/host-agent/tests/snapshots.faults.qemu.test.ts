@@ -92,7 +92,7 @@ describe('snapshots of real machines when things go wrong', {
     await checkFiles();
   });
 
-  it('a disk that is full, or nearly so: 503 at once, the machine runs on, and all works when there is room', async () => {
+  it('a full or nearly full disk gives 503 at once, the machine keeps running, and everything works once there is space', async () => {
     for (const [number, pages] of [0, 8, 500].entries()) {
       await write();
       const filler = fill(folder, pages);

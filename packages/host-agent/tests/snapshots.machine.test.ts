@@ -105,14 +105,14 @@ describe('snapshots on a host', () => {
       assert.deepEqual([diskText(), host.snapshots.list()], ['ab', []]);
     });
 
-    it('a guest that an agent which died left frozen is thawed first', async () => {
+    it('a guest that a crashed agent left frozen is thawed first', async () => {
       await ensure(ID, 1);
       vm().isFrozen = true;
       await take(1);
       assert.equal(vm().isFrozen, false);
     });
 
-    it('a full disk before, at and after the switch: fleet_capacity, the machine writes on, and what was begun is ended later', async () => {
+    it('a full disk before, at and after the switch is fleet_capacity, the machine keeps writing, and the freeze is settled later', async () => {
       await ensure(ID, 1);
       vm().write('a');
       const full = new ServiceError('fleet_capacity', 'no room');
@@ -171,7 +171,7 @@ describe('snapshots on a host', () => {
   });
 
   describe('restored', () => {
-    it('an unknown snapshot, or one larger than the disk, is refused before anything ends', async () => {
+    it('an unknown snapshot, or a snapshot larger than the disk, is refused before anything is stopped', async () => {
       await ensure(ID, 1);
       const before = vm();
       await assert.rejects(ensure(ID, 2, { restore: snapshotId(9) }), { code: 'conflict' });
@@ -182,7 +182,7 @@ describe('snapshots on a host', () => {
       assert.equal(vm(), before);
     });
 
-    it('a restore leaves what it replaced to the garbage, and the snapshot as it was', async () => {
+    it('a restore leaves the replaced layers to the garbage collection and does not change the snapshot', async () => {
       await ensure(ID, 1);
       vm().write('a');
       await take(1);
@@ -215,7 +215,7 @@ describe('snapshots on a host', () => {
     const needed = () =>
       [...record().layers, ...(host.volumes.find(VOLUME)?.layers ?? [])].map((id) => `${id}.qcow2`).sort();
 
-    it('what nobody names goes, what a machine, a snapshot, a volume or a freeze under way names stays', async () => {
+    it('layers that nothing names are removed, layers of machines, snapshots, volumes and running freezes stay', async () => {
       await stock();
       const findings = (await host.audit.look()).map(({ subject }) => subject).sort();
       assert.deepEqual(
@@ -232,7 +232,7 @@ describe('snapshots on a host', () => {
     });
 
     for (const what of ['machine', 'snapshot', 'volume'] as const) {
-      it(`nothing goes while the record of a ${what} cannot be read, and the audit says so`, async () => {
+      it(`no layer is removed while the record of a ${what} cannot be read, and the audit says so`, async () => {
         await stock();
         const path = {
           machine: recordPath(),
@@ -253,7 +253,7 @@ describe('snapshots on a host', () => {
       });
     }
 
-    it('a machine whose layer, disk or volume is missing is failed with a reason, gets no empty disk, and works when it is back', async () => {
+    it('a machine whose layer, disk or volume is missing is failed with a reason, gets no empty disk, and works once the file is back', async () => {
       await ensure(ID, 1);
       vm().write('a');
       await take(1);
@@ -276,7 +276,7 @@ describe('snapshots on a host', () => {
       assert.equal(diskText(), 'a');
     });
 
-    it('a snapshot whose layer is missing is not listed, and found by the audit', async () => {
+    it('a snapshot whose layer is missing is not listed and reported by the audit', async () => {
       await ensure(ID, 1);
       await take(1);
       rmSync(host.layers.pathOf(record().layers[0]));
@@ -289,7 +289,7 @@ describe('snapshots on a host', () => {
     });
   });
 
-  it('a record that a crash destroyed: a disk on its image alone is used, one on layers is not', async () => {
+  it('after a crash destroyed a record, a disk directly on its image is used, a disk on layers is not', async () => {
     await ensure(ID, 1);
     writeFileSync(recordPath(), '');
     host.hypervisor.running.clear();
@@ -304,7 +304,7 @@ describe('snapshots on a host', () => {
     assert.ok(existsSync(diskPath()));
   });
 
-  it('a root volume that cannot be taken is as it was, and the machine is not there', async () => {
+  it('a root volume that cannot be claimed stays unchanged, and no machine is made', async () => {
     await ensure(ID, 1);
     vm().write('a');
     await host.registry.destroy(ID, 2, VOLUME);
@@ -321,7 +321,7 @@ describe('snapshots on a host', () => {
     assert.equal(tailOf(join(host.paths.volumes, VOLUME, 'disk.qcow2')), 'a');
   });
 
-  it('a root volume that is given back before it ran has the size that it had', async () => {
+  it('a root volume given back before its machine ran keeps its size', async () => {
     await ensure(ID, 1);
     await host.registry.destroy(ID, 2, VOLUME);
     const [before] = host.volumes.list();
@@ -338,7 +338,7 @@ describe('snapshots on a host', () => {
       await until('it is being copied', () => vm().endFlatten !== undefined);
     };
 
-    it('is copied into the disk, and forgotten when that is done', async () => {
+    it('is copied into the disk and then no longer recorded', async () => {
       await longChain();
       for (let number = 1; number <= 9; number++) host.snapshots.remove(snapshotId(number));
       host.garbage.collect();
@@ -348,7 +348,7 @@ describe('snapshots on a host', () => {
       await until('its layers are gone', () => layers().length === 0);
     });
 
-    it('gives way to a snapshot, a stop and a new agent, and begins again', async () => {
+    it('stops its copy for a snapshot, a stop and a new agent, and restarts it', async () => {
       await longChain();
       await take(10);
       assert.equal(record().layers.length, 10);
@@ -364,7 +364,7 @@ describe('snapshots on a host', () => {
       await until('it is flat', () => record().layers.length === 0);
     });
 
-    it('that is flat in the moment of a snapshot stays what it is', async () => {
+    it('whose copy completes during a snapshot keeps its content', async () => {
       await longChain();
       vm().stopFlatten = async function () {
         this.endFlatten?.(true);
@@ -376,7 +376,7 @@ describe('snapshots on a host', () => {
 });
 
 describe('templates of snapshots', () => {
-  it('the second machine from a snapshot is a clone, and the template goes with the snapshot', async () => {
+  it('the second machine from a snapshot is a clone, and the template is removed with the snapshot', async () => {
     const host = new FakeHost({ size: 0 });
     try {
       await host.start();

@@ -69,7 +69,7 @@ function openDescriptors(): number {
 }
 
 describe('files of a memory snapshot', () => {
-  it('are loaded as they were, sealed, and take what is in them and no more', async () => {
+  it('are loaded unchanged and sealed, and take only the memory of their data', async () => {
     const snapshot = await makeSnapshot('whole');
     const { fd, usedBytes } = await load(snapshot.dir, snapshot.checks);
     const loaded = Buffer.alloc(BYTES);
@@ -94,7 +94,7 @@ describe('files of a memory snapshot', () => {
     await assert.rejects(load(dir, checks), /state is not what was saved/);
   });
 
-  it('a page in another place, a file that was cut, and one that is gone are noticed', async () => {
+  it('a moved page, a truncated file and a missing file are noticed', async () => {
     const { place, dir, checks } = await makeSnapshot('moved');
     // The same block, but one block further.
     writeAt(place.memoryPath, [40 * BLOCK_BYTES, Buffer.alloc(4096)], [41 * BLOCK_BYTES, pageOf(40 * 256)]);
@@ -105,7 +105,7 @@ describe('files of a memory snapshot', () => {
     await assert.rejects(load(dir, checks), { code: 'ENOENT' });
   });
 
-  it('a failed load leaves no descriptor but the one that was given', async () => {
+  it('a failed load leaves only the descriptor that it returned', async () => {
     const { place, dir, checks } = await makeSnapshot('leak');
     writeAt(place.memoryPath, [0, Buffer.from('X')]);
     const before = openDescriptors();
@@ -115,13 +115,13 @@ describe('files of a memory snapshot', () => {
 });
 
 describe('a sparse file', () => {
-  it('has one sum, whether its zeros are holes or were written', async () => {
+  it('has the same checksum whether its zeros are holes or written', async () => {
     const { place, checks } = await makeSnapshot('zeros');
     writeAt(place.memoryPath, [4096, Buffer.alloc(4 * 4096)], [30 * BLOCK_BYTES, Buffer.alloc(2 * BLOCK_BYTES)]);
     assert.equal(await sumOfSparseFile(place.memoryPath, BYTES), checks.memory_sum);
   });
 
-  it('is read where it has data only', async () => {
+  it('is read only where it has data', async () => {
     const { place } = await makeSnapshot('holes');
     const file = await open(place.memoryPath);
     const seen: [offset: number, length: number][] = [];
@@ -134,7 +134,7 @@ describe('a sparse file', () => {
     );
   });
 
-  it('gets no zeros but those between pages that are next to each other', async () => {
+  it('gets no zeros except short runs between pages of data', async () => {
     const path = join(dir, 'written');
     const file = await open(path, 'w+');
     const bytes = Buffer.alloc(BLOCK_BYTES);
@@ -144,7 +144,7 @@ describe('a sparse file', () => {
     assert.equal(statSync(path).blocks * 512, 4 * 4096);
   });
 
-  it('a failure of the work is told when nothing is under way any more', async () => {
+  it('an error is thrown only after all running work has ended', async () => {
     const { place } = await makeSnapshot('failing');
     const file = await open(place.memoryPath);
     let underWay = 0;
@@ -167,7 +167,7 @@ describe('memory of snapshots that machines are made from', () => {
   };
   let loads = 0;
 
-  it('is loaded once for all that start meanwhile, and closed when none is left', async () => {
+  it('is loaded once for all machines that start meanwhile, and closed after the last', async () => {
     const memories = new SnapshotMemories(0);
     loads = 0;
     const fds = new Set<number>();
@@ -184,7 +184,7 @@ describe('memory of snapshots that machines are made from', () => {
     for (const fd of fds) assert.throws(() => fstatSync(fd), { code: 'EBADF' });
   });
 
-  it('stays for those that come later as far as the bound allows, the last used longest', async () => {
+  it('stays loaded within the limit, the most recently used longest', async () => {
     const memories = new SnapshotMemories(25);
     loads = 0;
     const use = (id: string) => memories.use(id, load(10), async () => {});
@@ -197,7 +197,7 @@ describe('memory of snapshots that machines are made from', () => {
     memories.close();
   });
 
-  it('is not closed while it is still loaded, whoever gives up', async () => {
+  it('is not closed while it is being loaded, even if its users give up', async () => {
     const memories = new SnapshotMemories(0);
     let loaded = (_: number) => {};
     const ready = new Promise<number>((resolve) => {
@@ -217,7 +217,7 @@ describe('memory of snapshots that machines are made from', () => {
     assert.throws(() => fstatSync(fd), { code: 'EBADF' });
   });
 
-  it('one that is dropped is closed by its last user, and loaded anew for the next', async () => {
+  it('a dropped memory is closed by its last user, and loaded again for the next', async () => {
     const memories = new SnapshotMemories(100);
     loads = 0;
     let fd = -1;
@@ -232,7 +232,7 @@ describe('memory of snapshots that machines are made from', () => {
     memories.close();
   });
 
-  it('a load that fails is told to all who wait for it, and tried again by the next', async () => {
+  it('a failed load is reported to all waiting users, and retried by the next', async () => {
     const memories = new SnapshotMemories(100);
     let fd = -1;
     const fail = () => {

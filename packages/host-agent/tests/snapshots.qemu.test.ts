@@ -125,14 +125,14 @@ END
     assert.equal(recordOf(FIRST).layers.length, 3);
   });
 
-  it('a snapshot that is repeated is left alone, and another machine cannot have it', async () => {
+  it('a repeated snapshot call changes nothing, and another machine cannot use the id', async () => {
     const before = snapshotRecord(1);
     await snapshot(FIRST, 1);
     assert.deepEqual(snapshotRecord(1), before);
     assert.equal(recordOf(FIRST).layers.length, 3);
   });
 
-  it('machines are made from a snapshot, larger too, see its files, and their writes are their own', async () => {
+  it('machines made from a snapshot, also larger ones, see its files and write only to their own disks', async () => {
     await agent.exec(FIRST, 'pkill -f /root/writer.s[h]; rm -rf /root/w; echo one > /root/file; sync');
     await snapshot(FIRST, 4);
     await agent.exec(FIRST, 'echo changed > /root/file');
@@ -151,7 +151,7 @@ END
     assert.deepEqual([small.status, small.body.code], [409, 'conflict']);
   });
 
-  it('deleting snapshots frees what nobody stands on, and what is left works', async () => {
+  it('deleting snapshots frees unused layers, and the others keep working', async () => {
     for (const number of [1, 2, 3]) await forget(number);
     await destroy(THIRD);
     assert.deepEqual(await listed(), [snapshotId(4)]);
@@ -167,7 +167,7 @@ END
     assert.deepEqual(await agent.findings(), []);
   });
 
-  it('a stopped machine has snapshots too; a restore goes back, once a generation, to a machine that runs or does not', async () => {
+  it('a stopped machine can be snapshotted; a restore happens once per generation, for a running or stopped machine', async () => {
     await run(FIRST);
     await agent.exec(FIRST, 'echo then > /root/file');
     await run(FIRST, { desired: 'stopped' });
@@ -185,7 +185,7 @@ END
     assert.equal(await agent.exec(FIRST, 'cat /root/file'), 'then\n');
   });
 
-  it('a kept root disk has its layers with it, and a machine made from it, a larger one, takes it', async () => {
+  it('a kept root disk keeps its layers, and a larger machine made from it claims the disk', async () => {
     await agent.exec(FIRST, 'echo kept > /root/file');
     await destroy(FIRST, volumeId(1));
     await forget(10);
@@ -200,7 +200,7 @@ END
     await until('its layer is gone', () => layers() === 0);
   });
 
-  it('a long chain is flattened under the running machine, keeps its content, and snapshots of it stay', async () => {
+  it('a long chain is flattened under the running machine with its content unchanged, and its snapshots stay', async () => {
     await run(FIRST);
     for (let number = 20; number < 29; number++) {
       await agent.exec(

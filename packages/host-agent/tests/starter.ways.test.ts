@@ -88,7 +88,7 @@ describe('starter', () => {
     assert.deepEqual(host.left(), NOTHING);
   });
 
-  it('a pool of size 0 and one without a budget make nothing ready', async () => {
+  it('a pool of size 0 or without a memory budget prepares no clones', async () => {
     for (const limits of [{ size: 0 }, { total: 0 }]) {
       const host = newHost({ ...limits, baseline: 2 });
       await host.start();
@@ -101,7 +101,7 @@ describe('starter', () => {
     }
   });
 
-  it('a burst of creates leaves as many ready, within the budget of all shapes', async () => {
+  it('a burst of creates makes the pool keep as many clones, within the total limit', async () => {
     const host = newHost({ size: 3, total: 4, window: 2 });
     await host.start();
     const shapes = [{ vcpus: 1 }, { vcpus: 2 }];
@@ -113,7 +113,7 @@ describe('starter', () => {
     checkMachines(host);
   });
 
-  it('a larger disk than the template has grows before the guest has its identity', async () => {
+  it("a disk larger than the template's is grown before the guest gets its identity", async () => {
     const host = await warmHost(newHost({ size: 1 }));
     // A shape with a larger disk shares the template of the default disk size; the template here has 1 GiB, like the
     // image.
@@ -192,7 +192,7 @@ describe('starter', () => {
   }
 
   for (const point of ['launch', 'connectGuest', 'setIdentity', 'rehearse', 'pause'] as const) {
-    it(`when ${point} fails for every clone, machines run all the same, and nothing goes round in a loop`, async () => {
+    it(`when ${point} fails for every clone, machines still run, and nothing is retried endlessly`, async () => {
       const host = await warmHost(newHost({ size: 2, baseline: 2 }));
       host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
       await filled(host);
@@ -212,7 +212,7 @@ describe('starter', () => {
     });
   }
 
-  it('a host that cannot make taps is not asked for them in a loop', async () => {
+  it('taps are not retried endlessly on a host that cannot make them', async () => {
     const host = await warmHost(newHost({ size: 2, baseline: 2 }));
     let faults = 0;
     host.hypervisor.newFault = () => new CommandError('ip failed');
@@ -240,7 +240,7 @@ describe('starter', () => {
     assert.deepEqual(readdirSync(host.paths.templates), []);
   });
 
-  it('what the host lacks for a moment does not cost the template', async () => {
+  it('a temporary failure of the host does not remove the template', async () => {
     const host = await warmHost(newHost({ size: 0 }));
     for (const error of [new CommandError('ip failed'), diskFull(new Error('forced'))]) {
       host.hypervisor.newFault = () => error;
@@ -309,7 +309,7 @@ describe('starter', () => {
     assert.deepEqual(host.left(), NOTHING);
   });
 
-  it('a clone that dies while a machine takes it is not the machine', async () => {
+  it('a clone that dies while a machine claims it does not become the machine', async () => {
     const host = await warmHost(newHost({ size: 1 }));
     const release = host.hypervisor.hold('setIdentity');
     const creating = create(host, 2);

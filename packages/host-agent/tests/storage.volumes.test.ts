@@ -42,7 +42,7 @@ describe('a delete that keeps the root disk', () => {
     assert.deepEqual(readdirSync(join(host.dir, 'volumes')), [VOLUME]);
   };
 
-  it('moves the disk and records what a later boot needs', async () => {
+  it('moves the disk and records the facts that a later boot needs', async () => {
     const bytes = await startWithDisk();
     await host.registry.destroy(ID, 2, VOLUME);
     assertKept(bytes);
@@ -60,7 +60,7 @@ describe('a delete that keeps the root disk', () => {
     assertKept(bytes);
   });
 
-  it('may be repeated, at once and later, by the same agent and the next', async () => {
+  it('may be repeated, in parallel and later, by the same agent and the next', async () => {
     const bytes = await startWithDisk();
     await Promise.all([host.registry.destroy(ID, 2, VOLUME), host.registry.destroy(ID, 2, VOLUME)]);
     await host.registry.destroy(ID, 2, VOLUME);
@@ -70,7 +70,7 @@ describe('a delete that keeps the root disk', () => {
     assertKept(bytes);
   });
 
-  it('lets the guest power off before it takes the disk', { timeout: 5000 }, async () => {
+  it('lets the guest power off before it moves the disk', { timeout: 5000 }, async () => {
     await startWithDisk();
     const vm = host.hypervisor.running.get(ID);
     assert.ok(vm?.session);
@@ -84,7 +84,7 @@ describe('a delete that keeps the root disk', () => {
     assert.ok(existsSync(kept()));
   });
 
-  it('waits for a graceful stop under way instead of cutting it short', { timeout: 5000 }, async () => {
+  it('waits for a running graceful stop instead of interrupting it', { timeout: 5000 }, async () => {
     await startWithDisk();
     const vm = host.hypervisor.running.get(ID);
     assert.ok(vm?.session);
@@ -106,7 +106,7 @@ describe('a delete that keeps the root disk', () => {
     assert.deepEqual(host.volumes.list(), LISTED);
   });
 
-  it('of a machine that is gone says so, and a delete without it keeps nothing', async () => {
+  it('of a missing machine reports that, and a plain delete keeps nothing', async () => {
     await assert.rejects(host.registry.destroy(ID, 2, VOLUME), { code: 'not_found' });
     await startWithDiskOf(OTHER);
     await host.registry.destroy(OTHER, 2);
@@ -141,7 +141,7 @@ describe('a delete that keeps the root disk', () => {
       });
     }
 
-    it('with the disk moved and the machine not removed: no second disk is made, and the repetition ends it', async () => {
+    it('with the disk moved and the machine not removed: no second disk is made, and a repeated call completes the delete', async () => {
       const bytes = await prepared();
       const machine = readFileSync(join(machineDir(), 'machine.json'), 'utf8');
       await host.registry.destroy(ID, 3, VOLUME);
@@ -154,7 +154,7 @@ describe('a delete that keeps the root disk', () => {
       assertKept(bytes);
     });
 
-    it('that cost the record of the machine: the disk is kept all the same', async () => {
+    it("that destroyed the machine's record: the disk is kept anyway", async () => {
       const bytes = await prepared();
       writeFileSync(join(machineDir(), 'machine.json'), '');
       await host.start();
@@ -177,7 +177,7 @@ describe('a delete that keeps the root disk', () => {
     assert.equal(generation, 2);
   });
 
-  it('that cannot be done leaves the disk where it was, for the next call', async () => {
+  it('that fails leaves the disk in place for the next call', async () => {
     const bytes = await startWithDisk();
     const { volumes } = host;
     const { keep } = volumes;
@@ -189,7 +189,7 @@ describe('a delete that keeps the root disk', () => {
     assertKept(bytes);
   });
 
-  it('never takes the place of another machine’s disk', async () => {
+  it('never replaces another machine’s disk', async () => {
     const bytes = await startWithDisk();
     await host.registry.destroy(ID, 2, VOLUME);
     await startWithDiskOf(OTHER);
@@ -198,7 +198,7 @@ describe('a delete that keeps the root disk', () => {
     assertKept(bytes);
   });
 
-  it('a volume is deleted for good, also twice, and one damaged record hides no other', async () => {
+  it('a volume is deleted, also on a repeated call, and a damaged record hides no other volume', async () => {
     await startWithDisk();
     await host.registry.destroy(ID, 2, VOLUME);
     const damaged = OTHER;

@@ -150,7 +150,7 @@ describe('templates', () => {
     assert.equal(templateKey({ ...shape }, 'f'), keys[0]);
   });
 
-  it('disks are of two sizes only, and never larger than what was asked for', () => {
+  it('disks have only two sizes, and are never larger than requested', () => {
     assert.deepEqual(
       [1, 2, 50, 1000].map((gb) => templateDiskGb(gb, 1)).map((gb, index) => gb <= ([1, 2, 50, 1000][index] ?? 0)),
       [true, true, true, true],
@@ -158,7 +158,7 @@ describe('templates', () => {
     assert.equal(templateDiskGb(50, 1), templateDiskGb(1000, 2));
   });
 
-  it('when memory gets tight, the one that was used longest ago goes from memory, and stays on disk', async () => {
+  it('when memory is short, the least recently used template is unloaded and stays on disk', async () => {
     const host = newHost({ memoryBytes: 2 * USED_BYTES });
     await host.start();
     for (const shape of SHAPES.slice(0, 2)) await makeOf(host, shape);
@@ -179,7 +179,7 @@ describe('templates', () => {
     );
   });
 
-  it('the next agent loads those used last, as many as there is room for', async () => {
+  it('the next agent loads the most recently used templates, as many as fit into memory', async () => {
     const host = newHost();
     await host.start();
     for (const shape of SHAPES) await makeOf(host, shape);
@@ -195,7 +195,7 @@ describe('templates', () => {
     }
   });
 
-  it('when disk gets tight, the one that was used longest ago goes altogether', async () => {
+  it('when disk space is short, the least recently used template is removed', async () => {
     const host = newHost();
     await host.start();
     await makeOf(host, ONE);
@@ -211,7 +211,7 @@ describe('templates', () => {
     assert.equal(has(host, TWO), false);
   });
 
-  it('one that is larger than the bound is kept all the same', async () => {
+  it('a template larger than the limit is kept anyway', async () => {
     const host = newHost({ memoryBytes: 1, diskBytes: 1 });
     await host.start();
     await makeOf(host, ONE);
@@ -256,7 +256,7 @@ describe('templates', () => {
   });
 
   for (const part of ['state', 'disk.qcow2'] as const) {
-    it(`one whose ${part} somebody removed while the agent runs costs a cold boot`, async () => {
+    it(`a template whose ${part} somebody removed causes a cold boot`, async () => {
       const host = await warmHost(newHost());
       rmSync(join(host.paths.templates, keyOf(host), part));
       await create(host, 2);
@@ -269,7 +269,7 @@ describe('templates', () => {
     });
   }
 
-  it('an agent that ends does not wait for the boot of a template', { timeout: 20_000 }, async () => {
+  it("an agent that ends does not wait for a template's boot", { timeout: 20_000 }, async () => {
     const host = newHost();
     await host.start();
     await create(host, 1);
@@ -282,7 +282,7 @@ describe('templates', () => {
     assert.ok(!host.warnings.some((warning) => warning.includes('could not be made')));
   });
 
-  it('no descriptor is left of a template that could not be finished', async () => {
+  it('an unfinished template leaves no descriptor', async () => {
     const host = newHost();
     await host.start();
     const memories = () =>

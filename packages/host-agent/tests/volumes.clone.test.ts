@@ -13,7 +13,7 @@ describe('volumes of a clone', { skip: process.getuid?.() !== 0, timeout: 300_00
   before(() => agent.start());
   after(() => agent.close());
 
-  it('come and go like those of a machine that booted, and move between the two', async () => {
+  it('can be attached and detached as in a machine that booted cold, and move between the two', async () => {
     const volumes = [{ volume_id: VOLUME, mount_path: '/data' }];
     await agent.done('PUT', `/v1/volumes/${VOLUME}`, { size_gb: 5 });
     // The agent makes a template of this shape at its first start.

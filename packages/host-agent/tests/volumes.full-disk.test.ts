@@ -26,7 +26,7 @@ describe('volumes on a full disk', { skip: process.getuid?.() !== 0, timeout: 30
     rmSync(disk, { recursive: true });
   });
 
-  it('pause the machine, which goes on when there is room, with nothing lost', async () => {
+  it('pause the machine, which continues without data loss when there is space', async () => {
     await agent.done('PUT', `/v1/volumes/${VOLUME}`, { size_gb: 5 });
     await agent.run(A, [{ volume_id: VOLUME, mount_path: '/data' }]);
     const content = 'yes 0123456789abcdef | head -c 100M';

@@ -59,7 +59,7 @@ describe('volumes of a machine', () => {
     assert.deepEqual(host.hypervisor.violations, []);
   };
 
-  it('come and go while it runs, what has to go first', async () => {
+  it('are attached and detached while it runs, detached ones first', async () => {
     await run([]);
     await run([at(ONE, '/data')]);
     check({ [ONE]: '/data' });
@@ -76,7 +76,7 @@ describe('volumes of a machine', () => {
     check({});
   });
 
-  it('are mounted from the outside in and unmounted from the inside out, at every start, too', async () => {
+  it('are mounted parents first and unmounted children first, also at every start', async () => {
     await run([]);
     const nested = [at(ONE, '/data/inner/most'), at(TWO, '/data'), at(THREE, '/data/inner')];
     const order: string[] = [];
@@ -114,7 +114,7 @@ describe('volumes of a machine', () => {
     );
   });
 
-  it('are there again before a start is reported, after a stop, a reboot and a new agent', async () => {
+  it('are mounted again before a start is reported, after a stop, a reboot and a new agent', async () => {
     await run([]);
     await run([at(ONE, '/data'), at(TWO, '/more')]);
     await stop([at(ONE, '/data'), at(TWO, '/more')]);
@@ -132,7 +132,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data', [TWO]: '/more' });
   });
 
-  it('are changed while it is stopped', async () => {
+  it('can be changed while it is stopped', async () => {
     await run([at(ONE, '/data')]);
     await stop([at(ONE, '/data')]);
     await stop([at(TWO, '/data')]);
@@ -141,7 +141,7 @@ describe('volumes of a machine', () => {
     check({ [TWO]: '/data', [THREE]: '/x' });
   });
 
-  it('that are busy stay, and the conflict names what holds them', async () => {
+  it('that are busy stay attached, and the conflict names what keeps them busy', async () => {
     await run([at(ONE, '/data'), at(TWO, '/more')]);
     vm().holders.set(ONE, 'sleep (12)');
     await assert.rejects(run([at(TWO, '/more')]), refusal('conflict', /sleep \(12\)/));
@@ -151,7 +151,7 @@ describe('volumes of a machine', () => {
     check({ [TWO]: '/more' });
   });
 
-  it('of another machine that runs, not of this host or named twice are refused, and nothing changes', async () => {
+  it('of another running machine, of another host or named twice are refused, and nothing changes', async () => {
     await run([at(ONE, '/data')]);
     await run([], OTHER);
     await assert.rejects(run([at(ONE, '/data')], OTHER), refusal('conflict', new RegExp(`in use by machine ${ID}`)));
@@ -167,7 +167,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data' }, OTHER);
   });
 
-  it('that cannot be mounted fail the start with the reason, and leave it stopped', async () => {
+  it('that cannot be mounted make the start fail with a reason, and the machine stays stopped', async () => {
     await run([]);
     await stop([]);
     host.hypervisor.newFault = () => new ServiceError('validation_error', 'the path is a file');
@@ -184,7 +184,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data' });
   });
 
-  it('that another machine uses, or that are gone, fail a start', async () => {
+  it('that another machine uses, or that are gone, make the start fail', async () => {
     await run([at(ONE, '/data')]);
     await assert.rejects(run([at(ONE, '/data')], OTHER), refusal('conflict', /cannot be mounted at \/data: .*in use/));
     await host.dataVolumes.remove(TWO);
@@ -193,7 +193,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data' });
   });
 
-  it('outlive a machine that is destroyed, which powers off first', async () => {
+  it('survive the destroy of their machine, which powers off first', async () => {
     await run([at(ONE, '/data')]);
     const { session } = vm();
     assert.ok(session);
@@ -211,7 +211,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data' }, OTHER);
   });
 
-  it('of a machine whose VM died are nobody’s, and there at its next start', async () => {
+  it('of a machine whose VM died are free, and attached at its next start', async () => {
     await run([at(ONE, '/data')]);
     vm().crash();
     await until('it failed', () => host.registry.get(ID).report().status === 'failed');
@@ -220,7 +220,7 @@ describe('volumes of a machine', () => {
     check({ [ONE]: '/data' });
   });
 
-  it('that a record names and another machine has stay that machine’s, and both go on', async () => {
+  it('that a record names but another machine uses stay with that machine, and both machines run', async () => {
     for (const [owner, other] of [
       [ID, OTHER],
       [OTHER, ID],
@@ -239,7 +239,7 @@ describe('volumes of a machine', () => {
     }
   });
 
-  it('of a VM that does not answer another agent are taken to be there', async () => {
+  it('of a VM that does not answer the next agent are assumed to be plugged', async () => {
     await run([at(ONE, '/data')]);
     host.kill();
     vm().pluggedDisks = async () => assert.fail('no answer');

@@ -240,7 +240,7 @@ describe('volumes in real machines', { skip: process.getuid?.() !== 0, timeout: 
     await agent.done('DELETE', `/v1/volumes/${id}`);
   });
 
-  it('leave nothing behind', async () => {
+  it('leave nothing on the host', async () => {
     assert.deepEqual(readdirSync(agent.paths.volumes), []);
     assert.deepEqual(await agent.findings(), []);
   });

@@ -47,7 +47,7 @@ describe('data volumes', () => {
   });
   afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
-  it('are made whole and sparse, and only once however often they are asked for', async () => {
+  it('are created complete and sparse, and only once for repeated calls', async () => {
     await Promise.all([volumes.ensure(ID, 5), volumes.ensure(ID, 5)]);
     const { ino } = statSync(disk());
     await volumes.ensure(ID, 5);
@@ -59,7 +59,7 @@ describe('data volumes', () => {
     assert.deepEqual(record(), { kind: 'data', size_gb: 5, formatted: false });
   });
 
-  it('are refused in another size, and where a root disk was kept', async () => {
+  it('are refused with another size, and with the id of a kept root disk', async () => {
     await volumes.ensure(ID, 5);
     await assert.rejects(volumes.ensure(ID, 6), conflict(/has 5 GB, not 6/));
     const machineDisk = join(dir, '..', `${OTHER}.qcow2`);
@@ -82,7 +82,7 @@ describe('data volumes', () => {
     assert.ok(roots.has(OTHER), 'a kept root disk is not a data volume to remove');
   });
 
-  it('outlive the agent, and what a crash left half-made or half-removed does not', async () => {
+  it('survive the agent, but half-made and half-removed volumes do not', async () => {
     await volumes.ensure(ID, 5);
     mkdirSync(join(dir, OTHER));
     writeFileSync(join(dir, OTHER, 'volume.json'), '{"kind":"data","size_gb":5,"formatted":true}');
@@ -129,7 +129,7 @@ describe('data volumes', () => {
     assert.equal(record().formatted, true);
   });
 
-  it('are formatted for an account whose PATH lacks the tools of an administrator, and say when there are none', async () => {
+  it('are formatted also when PATH lacks the sbin folders, and a missing mkfs is reported', async () => {
     const { PATH } = process.env;
     await volumes.ensure(ID, 5);
     await volumes.ensure(OTHER, 5);
@@ -150,7 +150,7 @@ describe('data volumes', () => {
     assert.equal(record(OTHER).formatted, false);
   });
 
-  it('are formatted once: a second machine finds what the first one wrote', async () => {
+  it('are formatted once: a second machine finds the data of the first', async () => {
     await volumes.ensure(ID, 5);
     await volumes.take(ID, MACHINE);
     const file = await open(disk(), 'r+');
@@ -164,7 +164,7 @@ describe('data volumes', () => {
     assert.equal(buffer.toString(), 'what the machine wrote');
   });
 
-  it('are formatted again, over nothing, when a crash came before that was recorded', async () => {
+  it('are formatted again, without losing data, after a crash before that was recorded', async () => {
     await volumes.ensure(ID, 5);
     const file = await open(disk(), 'r+');
     await file.write(
@@ -183,7 +183,7 @@ describe('data volumes', () => {
     assert.ok(!buffer.includes('left by'), 'nothing of it shows through');
   });
 
-  it('belong to one machine at a time, and cannot be removed then', async () => {
+  it('belong to one machine at a time and cannot be removed meanwhile', async () => {
     await volumes.ensure(ID, 5);
     await volumes.take(ID, MACHINE);
     await volumes.take(ID, MACHINE);
@@ -199,14 +199,14 @@ describe('data volumes', () => {
     assert.equal(volumes.userOf(ID), undefined);
   });
 
-  it('that are taken and removed at once end with one of the two', async () => {
+  it('that are taken and removed in parallel end up in one of the two states', async () => {
     await volumes.ensure(ID, 5);
     const results = await Promise.allSettled([volumes.remove(ID), volumes.take(ID, MACHINE)]);
     assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
     assert.equal(volumes.userOf(ID) !== undefined, existsSync(disk()));
   });
 
-  it('whose record cannot be read are not given out, and hide no others', async () => {
+  it('with an unreadable record cannot be used, and hide no others', async () => {
     await volumes.ensure(ID, 5);
     await volumes.ensure(OTHER, 5);
     writeFileSync(join(dir, ID, 'volume.json'), '');
@@ -220,7 +220,7 @@ describe('data volumes', () => {
     );
   });
 
-  it('on a full disk: nothing is left of one that was not made, nor is one half-formatted', {
+  it('on a full disk: a failed create leaves nothing, and no volume is half formatted', {
     skip: process.getuid?.() !== 0,
   }, async () => {
     const full = (error: { code?: string }) => error.code === 'fleet_capacity';
@@ -241,7 +241,7 @@ describe('data volumes', () => {
     }
   });
 
-  it('that were being opened when an agent died are found by their link, and not those that are being opened now', async () => {
+  it('that were being opened when an agent died are found by their links, volumes being opened now are not', async () => {
     await volumes.ensure(ID, 5);
     const runDir = mkdtempSync(join(tmpdir(), 'sandbar-run-'));
     const { name } = linkIntoRunDirectory(runDir, disk(), undefined);
@@ -255,7 +255,7 @@ describe('data volumes', () => {
     rmSync(runDir, { recursive: true });
   });
 
-  it('that a VM’s uid was left with are found and taken back', { skip: process.getuid?.() !== 0 }, async () => {
+  it('that a VM’s uid still owns are found and taken back', { skip: process.getuid?.() !== 0 }, async () => {
     await volumes.ensure(ID, 5);
     await volumes.ensure(OTHER, 5);
     await volumes.take(OTHER, MACHINE);
