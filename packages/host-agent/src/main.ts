@@ -166,7 +166,7 @@ async function main(log: Log): Promise<void> {
   const end = async (why: string) => {
     if (ending) return;
     ending = true;
-    log.info({ why }, 'host agent ends; its machines go on');
+    log.info({ why }, 'host agent ends; its machines continue to run');
     images.close();
     clearInterval(logTrim);
     clearInterval(garbageRun);

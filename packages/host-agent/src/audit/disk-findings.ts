@@ -10,11 +10,11 @@ export function diskFindings({ snapshots, garbage }: DiskStores): DiskFinding[] 
   const damaged = snapshots.damaged().map(({ path, reason }) => finding(path, reason, false));
   try {
     const collect = async () => garbage.collect();
-    const strays = garbage.strays().map(({ path }) => finding(path, 'Nothing stands on it.', true, collect));
+    const strays = garbage.strays().map(({ path }) => finding(path, 'Nothing uses it.', true, collect));
     return [...damaged, ...strays];
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    return [...damaged, finding('layers', `No layer is removed, because what is needed is not known: ${why}`, false)];
+    return [...damaged, finding('layers', `No layer is removed, because a record cannot be read: ${why}`, false)];
   }
 }
 

@@ -84,7 +84,7 @@ export class HostAuditor {
       .map((info) => ({
         kind: 'process',
         subject: `QEMU process ${info.pid}`,
-        detail: `It works in ${info.cwd}, and no machine, clone or template is its.`,
+        detail: `It works in ${info.cwd}, and belongs to no machine, clone or template.`,
         fixable: true,
         mend: () => killProcess(info),
       }));

@@ -104,8 +104,8 @@ export interface Vm {
   /** Makes the guest write to the overlay that was staged for `layerId`. From then on its old disk is only read. */
   switchDisk(layerId: string): Promise<void>;
   /**
-   * Whether the guest writes to the overlay staged for `layerId`. The next agent asks this when an agent died during a
-   * switch.
+   * Whether the guest writes to the overlay staged for `layerId`. If an agent dies during a switch, the next agent asks
+   * this.
    */
   isDiskSwitched(layerId: string): Promise<boolean>;
   /** Closes an overlay that was staged but is not in use. Does nothing when there is none. */

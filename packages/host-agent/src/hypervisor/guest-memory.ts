@@ -119,7 +119,7 @@ class Lane {
     const { base } = this.#memory;
     if (!isWhole && !base) bytes.fill(0);
     if (!isWhole && base && (await base.read(bytes, 0, length, offset)).bytesRead < length)
-      throw new Error('the memory below that of a clone is too short');
+      throw new Error('the memory file that a clone started from is too short');
     this.#readRuns(this.#memory.address + offset, runs);
     return bytes;
   }
@@ -151,7 +151,7 @@ async function* ownBlocks(map: FileHandle, { address, bytes }: GuestMemory): Asy
     const length = (windowBytes / PAGE_BYTES) * MAP_ENTRY_BYTES;
     const at = ((address + window) / PAGE_BYTES) * MAP_ENTRY_BYTES;
     const { bytesRead } = await map.read(entries, 0, length, at);
-    if (bytesRead < length) throw new Error('the kernel does not tell which pages QEMU has');
+    if (bytesRead < length) throw new Error('the kernel does not report the pages of QEMU');
     for (let from = 0; from < windowBytes; from += BLOCK_BYTES) {
       const blockBytes = Math.min(BLOCK_BYTES, windowBytes - from);
       const runs = ownRuns(entries, from, blockBytes);
@@ -186,7 +186,7 @@ async function openBase(pid: number, bytes: number): Promise<FileHandle> {
   const facts = fstatSync(base.fd);
   if (facts.isFile() && facts.size === bytes && isSealed(base.fd)) return base;
   await base.close();
-  throw new Error('QEMU does not have the memory any more that it was started with');
+  throw new Error('QEMU no longer has the memory file that it was started with');
 }
 
 /**

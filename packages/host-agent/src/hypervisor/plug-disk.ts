@@ -105,7 +105,7 @@ function deviceGone(qmp: QmpClient, name: string): { happened: Promise<void>; fo
     const onEvent = (event: string, data: Record<string, unknown>) =>
       event === 'DEVICE_DELETED' && data.device === name && resolve();
     const onClose = () => reject(new Error("QEMU's monitor closed"));
-    const timer = setTimeout(() => reject(new Error(`QEMU does not let go of ${name}`)), GONE_TIMEOUT_MS);
+    const timer = setTimeout(() => reject(new Error(`QEMU does not remove the device ${name}`)), GONE_TIMEOUT_MS);
     qmp.on('event', onEvent);
     qmp.on('close', onClose);
     forget = () => {

@@ -21,7 +21,7 @@ export function trimLogs(runDir: string, log: TrimLog): void {
     try {
       act();
     } catch (err) {
-      log.warn({ err, path }, "a VM's log could not be cut");
+      log.warn({ err, path }, "a VM's log could not be shortened");
     }
   };
   for (const kind of ['machines', 'pool', 'templates']) {

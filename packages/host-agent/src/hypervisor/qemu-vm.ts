@@ -174,7 +174,10 @@ export class QemuVm implements Vm {
     await this.#owner.ended();
   }
 
-  /** Resolves when the guest powers off or reboots, or when the process dies. */
+  /**
+   * Resolves when the guest powers off or reboots, or when the process dies. A reboot after a kernel panic counts as
+   * died.
+   */
   async #watch(): Promise<VmExit> {
     const end = await this.#nextEnd();
     if (end.cause === 'rebooted') {

@@ -34,7 +34,7 @@ export type BegunMemory = { fd: number; sealed: Promise<void> };
  */
 export function beginSealedMemory(name: string, bytes: number, fill: (fd: number) => Promise<void>): BegunMemory {
   const fd: number = memfdCreate(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) throw new Error('the kernel gives no memory file (memfd_create)');
+  if (fd < 0) throw new Error('the kernel cannot create a memory file (memfd_create)');
   const write = async () => {
     ftruncateSync(fd, bytes);
     fchmodSync(fd, 0o666);

@@ -1,4 +1,4 @@
-// The interface of the network of machines. With root it is a bridge of our own with NAT; without root it is QEMU's
+// The interface to the machines' network. With root it is a bridge of our own with NAT; without root it is QEMU's
 // user networking. A VM is attached before its machine is known, because a pooled clone has no address yet. `assign`
 // later gives it the address.
 import type { HostInfo } from '@sandbar/contract/host-api.ts';

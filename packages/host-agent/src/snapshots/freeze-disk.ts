@@ -34,7 +34,7 @@ export async function freezeRunningDisk(
   await settleRunningDisk(disk, vm);
   for (let tries = 1; tries <= TRIES; tries++) {
     if (await freezeOnce(disk, machine, log, switchDisk)) return;
-    log.warn({ vm_id: vm.vmId }, 'a guest was not frozen any more when its disk was switched');
+    log.warn({ vm_id: vm.vmId }, 'a guest thawed before its disk was switched');
   }
   throw unavailable('the file systems of the machine could not be kept still; try again later');
 }
@@ -82,7 +82,7 @@ async function freezeOnce(
     const wasStill = await guest.thaw().then(
       () => true,
       (err) => {
-        log.warn({ vm_id: vm.vmId, err }, 'a guest did not say that it was thawed');
+        log.warn({ vm_id: vm.vmId, err }, 'a guest did not confirm that it thawed');
         return false;
       },
     );

@@ -49,9 +49,9 @@ export class Garbage {
       const strays = this.strays();
       for (const { path } of strays) rmSync(path, { recursive: true, force: true });
       if (strays.length > 0)
-        log.info({ layers: strays.map(({ id }) => id) }, 'layers that nobody stands on were removed');
+        log.info({ layers: strays.map(({ id }) => id) }, 'unused layers were removed');
     } catch (err) {
-      log.error({ err }, 'no layer is removed: what is needed cannot be found out');
+      log.error({ err }, 'no layer is removed, because a record cannot be read');
     }
   }
 

@@ -92,7 +92,7 @@ export class VolumeStore {
       .filter((id) => this.has(id))
       .flatMap((id) => {
         const layers = this.find(id)?.layers;
-        if (!layers) throw new Error(`what volume ${id} stands on is not known`);
+        if (!layers) throw new Error(`the layers of volume ${id} are not known`);
         return layers;
       });
   }
@@ -108,7 +108,7 @@ export class VolumeStore {
     try {
       rmSync(dir, { recursive: true, force: true });
     } catch (err) {
-      this.#log.error({ volume_id: id, err }, 'the folder of a volume that a machine took was not removed');
+      this.#log.error({ volume_id: id, err }, 'the folder of a volume that a machine claimed was not removed');
     }
   }
 

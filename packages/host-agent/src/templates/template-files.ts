@@ -76,8 +76,8 @@ export async function loadTemplate(
 ): Promise<Template> {
   const paths = pathsOf(join(templatesDir, key));
   const manifest = readRecord<Manifest>(join(paths.dir, MANIFEST));
-  if (manifest?.key !== key) throw new Error('its manifest is missing or another one');
-  if (keyOf(manifest.shape) !== key) throw new Error('this host is no longer what it was made on');
+  if (manifest?.key !== key) throw new Error('its manifest is missing or belongs to another template');
+  if (keyOf(manifest.shape) !== key) throw new Error('this host has changed since the template was made');
   for (const part of ['state', 'disk'] as const) {
     if ((await hashOf(paths[part])) !== manifest.sha256[part]) throw new Error(`its ${part} is not what was saved`);
   }

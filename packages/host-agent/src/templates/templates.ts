@@ -246,7 +246,7 @@ export class Templates {
     if (loaded?.template !== template) return;
     // Waits before making the template again, because one that is broken from the start would be remade endlessly.
     if (performance.now() - loaded.loadedAt < RETRY_AFTER_MS) this.#failedAt.set(key, performance.now());
-    this.#options.log.warn({ template: key }, 'a template is of no use and is removed');
+    this.#options.log.warn({ template: key }, 'a template does not work and is removed');
     this.#drop(key);
     removeTemplate(this.#options.dir, key);
   }
