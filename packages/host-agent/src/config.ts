@@ -5,7 +5,7 @@ import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
 import { parseRanges } from './network/subnet.ts';
 
-/** A boot takes 1.5 to 3 s under emulation. */
+/** Default for the longest silence of a cold boot. Under emulation a boot takes 1.5 to 3 s. */
 export const BOOT_PATIENCE_MS = 8_000;
 
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';

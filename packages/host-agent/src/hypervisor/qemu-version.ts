@@ -4,8 +4,8 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import { CommandError, runCommand } from '../run-command.ts';
 
 /**
- * The version of Debian 12, whose updates fix CVE-2023-6693 and CVE-2024-3446. Older versions lack fixes against
- * hostile guests.
+ * The oldest version accepted, which is that of Debian 12. Debian's updates fix CVE-2023-6693 and CVE-2024-3446 in it;
+ * older versions lack fixes against hostile guests.
  */
 const OLDEST: readonly [number, number] = [7, 2];
 

@@ -1,5 +1,6 @@
 /**
- * The guest agent's binary: static, because it is the only program of the initramfs and knows nothing of the image.
+ * Builds the guest agent. The binary is static, because the initramfs contains no libraries and the agent must work
+ * with every image.
  */
 import { copyFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -66,7 +66,7 @@ export interface Jail {
   memoryKillsOf(vmId: string): number;
   /** Kills all processes in the VM's cgroup, removes the cgroup and frees the uid. Does nothing when there are none. */
   release(vmId: string): Promise<void>;
-  /** VM ids that have a cgroup here. */
+  /** Returns the VM ids that have a cgroup in this data directory's group. */
   listVmIds(): string[];
   /** Removes the data directory's own cgroup and device nodes from the host. Call it only when no VM is left. */
   remove(): Promise<void>;

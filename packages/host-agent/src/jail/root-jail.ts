@@ -123,8 +123,8 @@ export class RootJail implements Jail {
   }
 
   /**
-   * Runs the program once in a jail. A host can forbid namespaces or cgroups in many ways, and only a trial tells
-   * before the first machine.
+   * Runs the program once in a jail. A host can forbid namespaces or cgroups in many ways, and a trial at start shows
+   * that before the first machine needs the jail.
    */
   async #check(program: string): Promise<void> {
     const vmId = '000000000000';

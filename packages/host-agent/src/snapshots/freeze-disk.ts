@@ -91,7 +91,7 @@ async function freezeOnce(
     return wasStill;
   } catch (error) {
     // Asks QEMU which file it writes to and settles the freeze accordingly. If QEMU does not answer, the record still
-    // mentions the freeze, and the next owner of the machine settles it.
+    // mentions the freeze, and a later operation or agent settles it.
     await settleRunningDisk(disk, vm).catch((err) =>
       log.warn({ vm_id: vm.vmId, err }, 'a freeze of a disk is not settled yet'),
     );

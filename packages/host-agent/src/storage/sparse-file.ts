@@ -15,7 +15,7 @@ const MIN_HOLE_BYTES = 4 * PAGE_BYTES;
 const ZERO = Buffer.alloc(BLOCK_BYTES);
 /** How many blocks are processed in parallel. */
 export const LANES = 2;
-/** From linux/fs.h. */
+/** Constant from linux/fs.h, which Node does not export. */
 const SEEK_DATA = 3;
 
 const write = promisify(writeCallback);

@@ -244,7 +244,7 @@ export class Templates {
     const loaded = this.#loaded.get(key);
     // The key may belong to a newer template by now, which must not be removed for the failure of an older one.
     if (loaded?.template !== template) return;
-    // Waits before making the template again, because one that is broken from the start would be remade endlessly.
+    // Delays the next attempt, because a template that is broken from the start would be remade endlessly.
     if (performance.now() - loaded.loadedAt < RETRY_AFTER_MS) this.#failedAt.set(key, performance.now());
     this.#options.log.warn({ template: key }, 'a template does not work and is removed');
     this.#drop(key);

@@ -400,7 +400,10 @@ export class FakeVm implements Vm {
     return new Map([...this.plugged].map(([slot, { serial }]) => [slot, serial]));
   }
 
-  /** Once the agent is dead, its calls have no effect. The thrown error only ends the agent's code. */
+  /**
+   * Throws to simulate the agent's death here, because a synchronous call cannot wait forever. Whatever the dead agent
+   * does with the error has no effect.
+   */
   moveTo(runDir: string): void {
     const { passed, running, isFatal } = this.#hypervisor;
     passed.push('moveTo');

@@ -5,7 +5,7 @@ export class Life {
   isOver = false;
 }
 
-/** Never settles. */
+/** A promise that never settles. */
 export const never = new Promise<never>(() => {});
 
 /**

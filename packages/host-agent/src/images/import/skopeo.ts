@@ -58,7 +58,7 @@ function runSkopeo(source: ImportSource, args: string[], scratch: string, fileBy
     args: [...PLATFORM, '--insecure-policy', ...args],
     readOnly: isRegistry ? networkFiles() : localFiles(source, scratch),
     writable: [[scratch, '/work']],
-    // A file that root imports may belong to another account.
+    // Lets root read an image file that belongs to another account.
     capabilities: ['DAC_READ_SEARCH'],
     fileBytes: Math.max(fileBytes, MANIFEST_BYTES_MAX),
     hasNetwork: isRegistry,
