@@ -54,7 +54,8 @@ export async function freezeWithMemory(
     await whileHeld(guest, (heldAt) =>
       freezeRunningDisk(disk, machine, log, async (layerId) => {
         await forget();
-        if (performance.now() - heldAt > MAX_HELD_MS) throw new Error('the guest took too long to freeze its file systems');
+        if (performance.now() - heldAt > MAX_HELD_MS)
+          throw new Error('the guest took too long to freeze its file systems');
         saved = await vm.saveMemory(place, () => vm.switchDisk(layerId));
       }),
     );

@@ -48,8 +48,7 @@ export class Garbage {
     try {
       const strays = this.strays();
       for (const { path } of strays) rmSync(path, { recursive: true, force: true });
-      if (strays.length > 0)
-        log.info({ layers: strays.map(({ id }) => id) }, 'unused layers were removed');
+      if (strays.length > 0) log.info({ layers: strays.map(({ id }) => id) }, 'unused layers were removed');
     } catch (err) {
       log.error({ err }, 'no layer is removed, because a record cannot be read');
     }
