@@ -1,4 +1,5 @@
-"""What schemathesis loads beside its configuration: the exclusions, and a source address for every connection."""
+"""Extensions of schemathesis: they drop the findings of exclusions.py and give each connection a source address of its
+own."""
 
 import itertools
 import os
@@ -17,8 +18,8 @@ def filter_failure(context, failure, case, response):
     return not is_excluded(failure, case, response)
 
 
-# The brake on guesses at passwords counts by client address. So that it neither hides the operations behind it nor
-# stops the tests that come after, each connection is made by another client of 127.0.0.0/8.
+# The service limits password guesses per client address. Connect from a different address of 127.0.0.0/8 each time, so
+# that schemathesis, and the tests after it, get the real answers and not refusals of that limit.
 _clients = itertools.count(2)
 _connect = urllib3.connection.connection.create_connection
 

@@ -1,6 +1,6 @@
-// The service does what its OpenAPI document says: schemathesis makes requests of every operation from the document alone,
-// valid ones, invalid ones and sequences of them, and judges each answer. An account of its own with room for a few small
-// machines, so that the machines it makes are real and no other test's are in reach.
+// Checks that the service does what its OpenAPI document says. schemathesis generates valid requests, invalid requests
+// and sequences of requests for every operation from the document, and checks each answer against it. The test uses an
+// account of its own, so that the generated requests cannot touch machines of other tests.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,9 +15,9 @@ import { postAdmin } from '@sandbar/service/admin-client.ts';
 import { BASE_URL, HOME } from '../e2e/support/service.ts';
 
 const FOLDER = import.meta.dirname;
-/** A Python with schemathesis in it; `npm test` makes it. */
+/** Path of a Python interpreter with schemathesis. `npm test` installs it and sets the variable. */
 const PYTHON = process.env.SANDBAR_TEST_SCHEMATHESIS;
-/** Enough for a create to succeed, and few enough that most creates are refused instead of booted. */
+/** Limits of the test's account: a create can succeed, but most creates are refused, because each boot takes long. */
 const LIMITS = { machines: 3, vcpus: 4, memory_mb: 3072, storage_gb: 60, rate_mutating: 10_000, rate_exec: 10_000 };
 
 const account = await admin<NewAccount>('/admin/accounts', {
@@ -28,28 +28,28 @@ await admin(`/admin/accounts/${account.account_id}/limits`, LIMITS);
 
 after(destroyMachines);
 
-describe('schemathesis finds no answer that the OpenAPI document does not promise', () => {
+describe('schemathesis finds no answer that contradicts the OpenAPI document', () => {
   const asProgram = [`Authorization: Bearer ${account.api_key}`];
 
-  it('in each operation by itself', (t) => run(t, asProgram, ['--phases', 'examples,coverage,fuzzing']));
+  it('in single requests', (t) => run(t, asProgram, ['--phases', 'examples,coverage,fuzzing']));
 
-  it('in sequences of operations', async (t) => {
+  it('in sequences of requests', async (t) => {
     await destroyMachines();
     await run(t, asProgram, ['--phases', 'stateful']);
   });
 
-  it('in the operations of the dashboard, signed in', async (t) => {
+  it('in the operations of the dashboard, with the cookie of a session', async (t) => {
     const asPerson = [`Cookie: ${await signIn()}`, `Origin: ${BASE_URL}`];
     const sessionOnly = '^/v1/(api-keys|account|auth/change-password)';
-    // A cookie that it took away would come back by the header.
+    // schemathesis cannot test requests without the cookie, because the --header option adds it to every request.
     const asGiven = ['--generation-with-security-parameters', 'false'];
     await run(t, asPerson, [...asGiven, '--include-path-regex', sessionOnly]);
-    // By itself: it ends the session of all that come after.
+    // signOut runs last and alone, because it ends the session that the other operations need.
     await run(t, asPerson, [...asGiven, '--include-operation-id', 'signOut']);
   });
 });
 
-/** Runs it with every check and fails with what it says. */
+/** Runs schemathesis with all checks and the given headers. Fails with its output when it has findings. */
 async function run(t: TestContext, headers: readonly string[], options: readonly string[]): Promise<void> {
   assert(PYTHON, 'SANDBAR_TEST_SCHEMATHESIS is not set: run this test through npm test');
   const args = [
@@ -59,7 +59,7 @@ async function run(t: TestContext, headers: readonly string[], options: readonly
     ...options,
   ];
   const env = { ...process.env, SCHEMATHESIS_HOOKS: path.join(FOLDER, 'hooks.py'), PYTHONDONTWRITEBYTECODE: '1' };
-  // It leaves notes where it runs; the data directory goes away after the tests.
+  // schemathesis writes files to its working directory. The data directory is removed after the tests.
   const child = spawn(PYTHON, args, { cwd: HOME, env, signal: t.signal, stdio: ['ignore', 'pipe', 'pipe'] });
   const [output, [code]] = await Promise.all([
     Promise.all([text(child.stdout), text(child.stderr)]).then((parts) => parts.join('')),
@@ -71,7 +71,7 @@ async function run(t: TestContext, headers: readonly string[], options: readonly
   t.diagnostic(`${cases} cases`);
 }
 
-/** With a key of its own: those of the account may have been revoked. */
+/** Destroys all machines and volumes of the account. Uses a new API key: schemathesis may have revoked the others. */
 async function destroyMachines(): Promise<void> {
   const body = { account_id: account.account_id, scope: 'full', name: 'clean-up' };
   const { api_key: key } = await admin<{ api_key: string }>('/admin/api-keys', body);
@@ -81,7 +81,7 @@ async function destroyMachines(): Promise<void> {
   for (const { id } of volumes) await callAs(key, 'DELETE', `/v1/volumes/${id}`);
 }
 
-/** The cookie of a new dashboard session. */
+/** Signs in to the dashboard and returns the session cookie. */
 async function signIn(): Promise<string> {
   const response = await fetch(`${BASE_URL}/v1/auth/sign-in`, {
     method: 'POST',

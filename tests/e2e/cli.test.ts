@@ -1,4 +1,4 @@
-// The command line against the real service.
+// Tests the `sandbar` command against the running service.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
@@ -38,7 +38,7 @@ describe('sandbar', () => {
     assert.match(stderr, /oops/);
   });
 
-  it('an unknown option is one line and exit code 2 or 1', async () => {
+  it('an unknown option is named in one line, and the exit code is 1 or 2', async () => {
     const { code, stderr } = await sandbar(['run', '--no-such-option']);
     assert.ok(code === 1 || code === 2);
     assert.match(stderr, /no-such-option/);

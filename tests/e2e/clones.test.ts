@@ -1,5 +1,6 @@
-// Machines are cloned from one saved VM. What must differ between them differs, nothing of the template or of a neighbour
-// shows, and a clone can do whatever a machine that was booted can.
+// Many machines are cloned from one saved VM, the template. These tests check that clones differ in identity and
+// randomness, that a clone contains nothing of its template or of other clones, and that a clone can do everything that
+// a cold-booted machine can do.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,11 +22,13 @@ import {
 } from './support/service.ts';
 
 const COUNT = 20;
-/** Enough to keep the host busy, few enough for a small one. */
+/** Clones created in parallel: enough to keep the host busy, few enough for a small host. */
 const AT_ONCE = 4;
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
 
-/** Each line is `name=value`; the clock is read before anything else. */
+/**
+ * Shell script that prints `name=value` lines. It prints the clock first, so that the other commands do not delay it.
+ */
 const FACTS = `
 echo clock=$(date +%s%3N)
 echo machine-id=$(cat /etc/machine-id)
@@ -39,26 +42,27 @@ echo getrandom=$(python3 -SEc 'import os; print(os.getrandom(16).hex())')
 echo ssh-keys=$(cat /etc/ssh/ssh_host_*_key 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)
 echo random-seed=$(cat /var/lib/systemd/random-seed 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)`;
 
-/** Facts that no two machines may share. */
+/** Names of the facts that must be different on every machine. */
 const UNIQUE = ['machine-id', 'hostname', 'boot-id', 'ip', 'mac', 'urandom', 'getrandom'];
-/** Secrets that an image may leave to its first boot: absent, or different. */
+/** Names of secrets that some images create at the first boot. Each is either absent or different on every machine. */
 const UNIQUE_OR_ABSENT = ['ssh-keys', 'random-seed'];
 
 /**
- * All that looks like the name, address, MAC or id of a machine, wherever identity or memory of one could be left. The
- * folders left out hold the distribution's packages. The token in /proc/cmdline is the template's, known and accepted:
- * it opens nothing but the channel, whose host side only the host can reach.
+ * Shell script that prints every name, address, MAC address or id of a machine that it finds in the guest's files and
+ * kernel tables. Its argument is a regular expression for them. It skips the folders of the distribution's packages. It
+ * also skips the channel token in /proc/cmdline: clones share it with their template, which is safe, because only the
+ * host can reach the host side of that channel.
  */
 const TRACES = `
 { grep -rhaoE "$0" /etc /var /run /root /home /tmp /srv /opt /dev/shm --exclude-dir=dpkg --exclude-dir=apt --exclude-dir=python3;
   { ip address; ip neigh; ip route; dmesg; cat /proc/cmdline; tr '\\0' '\\n' < /proc/1/environ; ls -a /root /tmp; } |
     sed 's/permaddr .*//; s/sandbar.channel=[0-9a-f]*//' | grep -oE "$0"; } | sort -u`;
 
-/** Programs that run beside the kernel's own threads and this shell. */
+/** Shell script that lists all processes except kernel threads, as `PID COMMAND`. */
 const PROCESSES = `for p in /proc/[0-9]*; do [ -s $p/cmdline ] || head -c 1 $p/cmdline 2>/dev/null | grep -q . || continue
   echo "\${p#/proc/} $(tr '\\0' ' ' < $p/cmdline | head -1 | cut -c1-40)"; done`;
 
-describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone from a cold boot' }, () => {
+describe('clones', { skip: !IS_ROOT && 'only root can see whether a machine is a clone' }, () => {
   const clones: Machine[] = [];
   after(() => Promise.all(clones.map(({ id }) => destroyMachine(id))));
 
@@ -93,7 +97,7 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
         'm-[0-9a-f]{12}',
         '02:5b(:[0-9a-f]{2}){4}',
         `\\b${network}\\.[0-9]+\\.[0-9]+`,
-        // Version 7, as ours are; the kernel's own are version 4.
+        // Machine ids are UUIDs of version 7. The kernel makes UUIDs of version 4, which are no trace of a machine.
         '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}',
       ].join('|');
       const { stdout } = await sh(id, `${PROCESSES}; echo --; set -- ; sh -c ${quote(TRACES)} ${quote(like)}`);
@@ -113,9 +117,9 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
           .split('\n')
           .filter((trace) => !own.includes(trace)),
         [],
-        `${id} knows of others`,
+        `${id} has traces of other machines`,
       );
-      // A positive control: what is its own was found, so others' would have been.
+      // Check that the search works: it must find the machine's own name, address, MAC address and id.
       for (const mine of own.slice(0, 4)) assert.ok(traces.includes(mine), `${mine} in ${traces}`);
       const others = processes
         .trim()
@@ -129,14 +133,14 @@ describe('clones', { skip: !IS_ROOT && 'without root nobody can tell a clone fro
     }
   });
 
-  it('what one clone writes, in memory or on disk, no other sees', async () => {
+  it('no clone sees what another clone writes to memory or disk', async () => {
     const [writer, ...others] = clones.slice(0, 4);
     assert.ok(writer);
     const secret = `secret-${writer.id}`;
     await sh(writer.id, `echo ${secret} > /root/secret; echo ${secret} > /dev/shm/secret; sync`);
     const isOnDiskOf = (id: string) =>
       run('grep', ['-qa', secret, join(HOME, 'machines', id, 'disk.qcow2')]).status === 0;
-    assert.equal(isOnDiskOf(writer.id), true, 'on its own disk it is found this way');
+    assert.equal(isOnDiskOf(writer.id), true, 'grep finds the secret on the disk of the clone that wrote it');
     for (const { id } of others) {
       assert.equal((await sh(id, 'ls /root/secret /dev/shm/secret 2>/dev/null')).stdout, '');
       await sh(id, 'echo 3 > /proc/sys/vm/drop_caches; find / -xdev > /dev/null; sync');
@@ -169,7 +173,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
     [{ vcpus: 2, memory_mb: 512, rootfs_size_gb: 2 }, 2, 430, 512],
     [{ memory_mb: 1024, rootfs_size_gb: 12 }, 1, 900, 1024],
   ] as const) {
-    it(`${JSON.stringify(shape)}: the guest has it at once`, async () => {
+    it(`${JSON.stringify(shape)}: a clone has this size from its first command on`, async () => {
       const clone = await createClone(shape);
       try {
         const ask = `nproc; awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo; df -BM --output=size / | tail -1`;
@@ -187,7 +191,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
     });
   }
 
-  it('a clone keeps its files over stop and start, and over a reboot of its own', async () => {
+  it('a clone keeps its files when it is stopped and started, and when the guest reboots itself', async () => {
     const clone = await createClone(SMALL);
     try {
       await sh(clone.id, 'echo stop > /root/kept');
@@ -198,7 +202,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
         'cat /root/kept /proc/sys/kernel/random/boot_id; echo reboot > /root/kept; sync',
       );
       assert.match(again.stdout, /^stop\n/);
-      assert.equal(isClone(clone.id), false, 'no saved memory fits a disk that has seen a boot');
+      assert.equal(isClone(clone.id), false, 'a used disk does not match the memory of a template, so it boots cold');
     } finally {
       await destroyMachine(clone.id);
     }
@@ -211,7 +215,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
         argv: ['python3', '-c', 'import ctypes; ctypes.CDLL(None).reboot(0x1234567)'],
       });
       await until('a new VM', () => qemuPidOf(rebooted.id) !== vm);
-      // It is running all the time to who asks for its state; jobs are refused until the new VM has its identity.
+      // The API reports `running` during the whole reboot. Jobs are refused until the new VM has its identity.
       await until('it takes jobs', async () => {
         return (await call('POST', `/v1/machines/${rebooted.id}/execs`, { command: 'true' })).status === 201;
       });
@@ -223,7 +227,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
     }
   });
 
-  it('machines of one shape may have disks of different sizes, from the first command on', async () => {
+  it('machines of equal vCPUs and memory can have different disk sizes, right from their first command', async () => {
     const sizes = await Promise.all(
       [2, 3, 4, 5, 6, 7].map((rootfs_size_gb) => createMachine({ ...SMALL, rootfs_size_gb })),
     );
@@ -239,7 +243,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
   });
 });
 
-/** What the guest says of itself; its clock is within two seconds of the host's. */
+/** Runs `FACTS` in the machine, returns the values by name, and checks that its clock is within 2 s of the host's. */
 async function factsOf(id: string): Promise<Map<string, string>> {
   const before = Date.now();
   const { stdout, stderr } = await sh(id, FACTS);

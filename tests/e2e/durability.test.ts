@@ -1,5 +1,5 @@
-// What a guest has synced is there after anything was killed, in the root disk and in a volume. `npm run bench -- durability`
-// does a hundred rounds of the same.
+// Data that a guest has synced, to its root disk or to a volume, survives a kill of QEMU, the host agent or the control
+// plane. `npm run bench -- durability` runs a hundred rounds of the same test.
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { Sandbar } from '@sandbar/sdk/client.ts';
@@ -8,7 +8,7 @@ import { API_KEY, BASE_URL, pidOf, qemuPidOf } from './support/service.ts';
 
 const ROUNDS: readonly Victim[] = ['qemu', 'host-agent', 'control-plane', 'qemu', 'host-agent'];
 
-describe('what was synced', () => {
+describe('synced data', () => {
   let rounds: DurabilityRounds;
   before(async () => {
     rounds = await DurabilityRounds.begin({
@@ -18,12 +18,12 @@ describe('what was synced', () => {
   });
 
   for (const [index, victim] of ROUNDS.entries()) {
-    it(`is there after a kill -9 of ${victim} (round ${index + 1})`, async () => {
+    it(`survives a kill -9 of ${victim} (round ${index + 1})`, async () => {
       assert.equal(await rounds.round(victim), undefined);
     });
   }
 
-  it('is there after all of them', async () => {
+  it('of all rounds is still complete at the end', async () => {
     assert.equal(await rounds.end(), undefined);
   });
 });

@@ -1,4 +1,5 @@
-// Jobs on a real microVM: exact bytes, exact ends, and no way to slip out of a cancel.
+// Jobs on a real microVM: their output is exact to the byte, their exit codes and signals are right, and no process of
+// a job escapes a cancel.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
@@ -28,7 +29,7 @@ describe('execs', () => {
   });
   after(() => destroyMachine(machine.id));
 
-  it('a job says what became of its command', async () => {
+  it('a job reports the exit code, the output sizes and the time limit of its command', async () => {
     const started = await startExec(machine.id, { command: 'echo out; echo err >&2; exit 7', timeout_sec: 60 });
     assert.equal(started.timeout_sec, 60);
     const ended = await waitForExec(machine.id, started.id);
@@ -61,7 +62,7 @@ describe('execs', () => {
     assert.equal((await readAll(machine.id, job.id)).toString(), 'x y|/tmp|nobody|zero "quoted"\n 00 ff 0a 0d 80\n');
   });
 
-  it('a program that is missing ends with 127 and says so; a missing user or directory is a 400', async () => {
+  it('a missing program exits with 127 and a message; a missing user or directory is a 400', async () => {
     const job = await startExec(machine.id, { argv: ['no-such-program'] });
     assert.equal((await waitForExec(machine.id, job.id)).exit_code, 127);
     assert.match((await readAll(machine.id, job.id, 'stderr')).toString(), /no-such-program: not found/);
@@ -72,13 +73,13 @@ describe('execs', () => {
     }
   });
 
-  it('a signal that ends the command is named', async () => {
+  it('a job that a signal ended reports the name of the signal', async () => {
     const job = await startExec(machine.id, { command: 'kill -KILL $$' });
     const ended = await waitForExec(machine.id, job.id);
     assert.deepEqual([ended.status, ended.exit_code, ended.signal], ['exited', null, 'SIGKILL']);
   });
 
-  it('10 MB of random bytes come back exact, by pages and from any offset', async () => {
+  it('10 MB of random output are read back exactly, page by page and from any offset', async () => {
     const job = await startExec(machine.id, { command: 'head -c 10000000 /dev/urandom | tee /tmp/random' });
     const ended = await waitForExec(machine.id, job.id);
     assert.equal(ended.stdout_bytes, 10_000_000);
@@ -94,7 +95,7 @@ describe('execs', () => {
     assert.deepEqual([past.data, past.eof], ['', true]);
   });
 
-  it('output is live as events, and Last-Event-ID goes on where it was', async () => {
+  it('output arrives as live events, and Last-Event-ID resumes after the last event', async () => {
     const job = await startExec(machine.id, { command: 'for i in 1 2 3; do echo line $i; sleep 0.3; done' });
     const first = await readEvents(job.id, 1);
     assert.equal(first.text, 'line 1\n');
@@ -143,7 +144,7 @@ describe('execs', () => {
     'ignored TERM': 'trap "" TERM; sleep 4321; sleep 4322',
   };
   for (const [name, command] of Object.entries(ESCAPES)) {
-    it(`cancel reaches a job that forks away: ${name}`, async () => {
+    it(`cancel ends processes that try to escape: ${name}`, async () => {
       const job = await startExec(machine.id, { command });
       await until('it runs', async () => (await sleepers()) > 0);
       await expectStatus(200, 'POST', `/v1/machines/${machine.id}/execs/${job.id}/cancel`);
@@ -155,7 +156,7 @@ describe('execs', () => {
     });
   }
 
-  it('time-out reaches a job that forks away', async () => {
+  it('a time-out ends processes that try to escape with setsid', async () => {
     const job = await startExec(machine.id, { command: ESCAPES.setsid, timeout_sec: 1 });
     const ended = await waitForExec(machine.id, job.id, 15_000);
     assert.equal(ended.status, 'timed_out');
@@ -166,14 +167,14 @@ describe('execs', () => {
     return Number((await sh(machine.id, 'ps -eo args | grep -c "^sleep 43[0-9]*$" || true')).stdout);
   }
 
-  it('what a job leaves in the background goes on, and the job has ended', async () => {
+  it('a job ends with its command, and a process that it left in the background goes on', async () => {
     const job = await startExec(machine.id, { command: 'sleep 1000 & echo started' });
     const ended = await waitForExec(machine.id, job.id, 10_000);
     assert.equal(ended.status, 'exited');
     assert.equal((await sh(machine.id, 'pgrep -cx sleep; pkill -x sleep')).stdout, '1\n');
   });
 
-  it('16 jobs run at once, the 17th is a 409, and one that ends frees its place', async () => {
+  it('16 jobs run at once, the 17th is a 409, and a job that ends makes room for another', async () => {
     const jobs = await Promise.all(Array.from({ length: 16 }, () => startExec(machine.id, { command: 'sleep 600' })));
     const refused = await call('POST', `/v1/machines/${machine.id}/execs`, { command: 'true' });
     assert.deepEqual([refused.status, refused.body.code], [409, 'conflict']);
@@ -187,14 +188,14 @@ describe('execs', () => {
     for (const { id } of jobs.slice(1)) assert.equal((await waitForExec(machine.id, id, 15_000)).status, 'canceled');
   });
 
-  it('an exec_id is used once', async () => {
+  it('an exec_id can be used only once', async () => {
     const exec_id = '6d5e2b3c-9a51-4d0e-8f57-0123456789ab';
     assert.equal((await startExec(machine.id, { command: 'true', exec_id })).id, exec_id);
     const { status, body } = await call('POST', `/v1/machines/${machine.id}/execs`, { command: 'true', exec_id });
     assert.deepEqual([status, body.code], [409, 'conflict']);
   });
 
-  it('2 GB of output neither blocks nor grows a process: cut at 256 MiB and flagged', async () => {
+  it('2 GB of output are cut at 256 MiB and marked as truncated; the command is not blocked, our memory does not grow', async () => {
     const pids = [pidOf('host-agent'), pidOf('control-plane')];
     const job = await startExec(machine.id, {
       command: 'head -c 2000000000 /dev/zero; echo done >&2',
@@ -211,7 +212,7 @@ describe('execs', () => {
     for (const peak of peaks) assert.ok(peak < 200, `a process grew to ${peak} MB`);
   });
 
-  it('output stays readable after a stop, and a job under a stop is lost', async () => {
+  it('output stays readable after a stop of the machine, and a job that was running is lost', async () => {
     const done = await startExec(machine.id, { command: 'echo before' });
     await waitForExec(machine.id, done.id);
     const running = await startExec(machine.id, { command: 'trap "" TERM; echo begun; while :; do sleep 1; done' });
@@ -222,7 +223,7 @@ describe('execs', () => {
     assert.equal((await readAll(machine.id, done.id)).toString(), 'before\n');
   });
 
-  it('the retired path is a 410 that points to its replacement', async () => {
+  it('the retired path /exec is a 410 with a link to /execs', async () => {
     const { status, headers, body } = await call('POST', `/v1/machines/${machine.id}/exec`, { command: 'true' });
     assert.deepEqual([status, body.code], [410, 'endpoint_retired']);
     assert.match(headers.get('link') ?? '', new RegExp(`/v1/machines/${machine.id}/execs`));

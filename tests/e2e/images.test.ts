@@ -1,5 +1,5 @@
-// Images that are made while the service runs: built from a recipe and imported from a registry, by the command, then
-// booted, cloned and worked in.
+// Tests `sandbar image build` and `sandbar image import` while the service runs, then boots and clones machines of the
+// new images and runs jobs in them.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -29,14 +29,14 @@ import {
 const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 const CACHE = defaultCache(process.env, IS_ROOT);
 const NAME = `test-${randomBytes(4).toString('hex')}`;
-/** Memory that no other test asks for: the template of this shape is one of these images. */
+/** The memory size is unique to this test, so that every template of this size belongs to the image of this test. */
 const TINY = { stack: NAME, memory_mb: 168, rootfs_size_gb: 1 };
 const PYTHON = { stack: 'python', memory_mb: 248, rootfs_size_gb: 2 };
 const NODE = { stack: 'node', memory_mb: 232, rootfs_size_gb: 2 };
 
 const sandbar = (...args: string[]) => run(process.execPath, [CLI, ...args]);
 
-/** A small image with all that a job can take from one; `greeting` tells one build from another. */
+/** The layer of a small image: busybox, two users and an entrypoint. `greeting` identifies the build of the image. */
 async function tinyLayers(greeting: string): Promise<TarItem[]> {
   const busybox = ['/bin/busybox', '/usr/bin/busybox'].find((file) => existsSync(file)) ?? 'busybox';
   const folder = (name: string): TarItem => ({ name, type: '5', mode: 0o755 });
@@ -84,7 +84,7 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
   const machines: string[] = [];
   const disks: string[] = [];
 
-  /** Imports what the registry has now, and remembers what to remove. */
+  /** Imports the image that the registry has now, and notes its disk file for removal after the tests. */
   const importTiny = async () => {
     const { status, stderr } = sandbar('image', 'import', NAME, reference);
     assert.equal(status, 0, stderr);
@@ -112,7 +112,7 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
     await until('its name is free again', async () => !(await isListed(NAME)));
   });
 
-  it('is listed without a restart, boots, and gives its jobs what it says', async () => {
+  it('is listed without a restart, boots, and gives jobs its environment, user, folder and entrypoint', async () => {
     assert.equal((await call('POST', '/v1/machines', TINY)).status, 400);
     await push(registry, folder, 'one');
     await importTiny();
@@ -127,13 +127,13 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
     assert.equal(await output(id, { argv: ['cat', 'greeting'], ...own }), 'entry of mine: cat greeting\none');
   });
 
-  it('is cloned, and its clones have the same', async () => {
+  it('can be cloned, and clones have the same entrypoint and working directory', async () => {
     const id = await created(createClone(TINY));
     assert.ok(isClone(id));
     assert.equal(await output(id, { argv: ['pwd'] }), 'entry of one: pwd\n/srv/app\n');
   });
 
-  it('that is imported anew changes no machine that is there, running or started again', async () => {
+  it('does not change existing machines when it is imported again, not even after their next start', async () => {
     const id = await created(createMachine(TINY));
     await push(registry, folder, 'two');
     await importTiny();
@@ -145,7 +145,7 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
     assert.equal(await output(id, mine), 'oneone\n');
   });
 
-  it('that cannot be had is one line of the command, and the stack stays', async () => {
+  it('that cannot be fetched is a one-line error of the command, and the earlier import stays', async () => {
     const gone = sandbar('image', 'import', NAME, `docker://${registry.address}/gone:v1`);
     assert.equal(gone.status, 1);
     assert.match(gone.stderr, /^sandbar: The registry has no such image/m);
@@ -156,7 +156,7 @@ describe('an imported image', { skip: !IS_ROOT }, () => {
   });
 });
 
-describe('the image of a recipe', { skip: !IS_ROOT }, () => {
+describe('an image built from a recipe', { skip: !IS_ROOT }, () => {
   it('node is built by the command, boots, and has node and npm', async () => {
     const { status, stderr: log } = sandbar('image', 'build', 'node');
     assert.equal(status, 0, log);

@@ -1,5 +1,6 @@
-// What a guest that took over its QEMU would find: a process of nobody, in a room of its own, with bounds on all it can
-// use up. Asked of the kernel about machines of the running service.
+// A guest that breaks out into its QEMU process must gain nothing: the process has a uid of its own and no
+// capabilities, sees only its own files, and its CPU, memory and process count are limited. These tests read /proc and
+// the control groups of running machines.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
@@ -87,7 +88,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     const file = `/proc/${pid}/fd/${memories[0]?.[0]}`;
     const hash = hashOf(file);
     for (const [number] of memories) {
-      // As root, who could write any file that is not sealed.
+      // The test runs as root, which may write to any file, so only the seal can make the write fail.
       const fd = openSync(`/proc/${pid}/fd/${number}`, 'r+');
       try {
         assert.throws(() => writeSync(fd, 'x', 0), { code: 'EPERM' });
@@ -98,7 +99,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     for (const { id } of [machine, other])
       assert.equal((await sh(id, 'head -c 60000000 /dev/urandom > /dev/shm/mine && rm /dev/shm/mine')).code, 0);
     assert.equal(hashOf(file), hash);
-    assert.equal(vmOf(machine.id).templateKey, vmOf(other.id).templateKey, 'both came from it');
+    assert.equal(vmOf(machine.id).templateKey, vmOf(other.id).templateKey, 'both are clones of the same template');
   });
 
   it('its root is its own, with its own files and no others (ISO-5)', async () => {
@@ -135,14 +136,16 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     ];
     for (const path of [...hidden, ...ofService.map((name) => join(HOME, name))])
       assert.equal(existsSync(root + path), false, path);
-    // Its disk may have been made in its own folder; there is nothing else in it, and no other folder.
+    // A clone made for this request has its disk in the machine's folder. A pooled clone has it in the pool. In either
+    // case no other file below machines/ may be visible.
     const disks = join(root, HOME, 'machines');
     const shown = existsSync(disks) ? readdirSync(disks, { recursive: true }).map(String) : [];
     assert.ok(
       shown.every((path) => path === machine.id || /^[^/]+\/disk\.qcow2(\.clone)?$/.test(path)),
       shown.join(' '),
     );
-    // The pool gave its run directory under the name that it had then.
+    // QEMU may still see its own run directory under the name that it had in the pool. So check that it sees no name
+    // with the id of another machine.
     const seen = readdirSync(join(root, HOME, 'run'), { recursive: true }).map(String);
     const others = readdirSync(join(HOME, 'run/machines')).filter((id) => id !== machine.id);
     assert.ok(others.includes(other.id));
@@ -151,7 +154,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       false,
       seen.join(' '),
     );
-    assert.equal(seen.filter((path) => path.endsWith('qmp.sock')).length, 1, 'it sees one machine, its own');
+    assert.equal(seen.filter((path) => path.endsWith('qmp.sock')).length, 1, 'QEMU sees only its own machine');
     const mounts = readFileSync(`/proc/${pid}/mountinfo`, 'utf8')
       .trim()
       .split('\n')
@@ -190,7 +193,8 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       'use Socket; socket(S, AF_UNIX, SOCK_STREAM, 0); print connect(S, sockaddr_un($ARGV[0])) ? "open" : "$!"';
     const asUid = (uid: number, socket: string) => {
       const ids = ['--reuid', String(uid), '--regid', String(uid), '--clear-groups'];
-      // The folder is entered before the uid changes, so that no folder above it answers in its place.
+      // `run` enters the folder as root, before setpriv changes the uid. So the socket's own mode must refuse the
+      // connection, not the mode of a folder above it.
       return run('setpriv', [...ids, 'perl', '-e', connect, socket], { cwd: folder }).stdout;
     };
     for (const socket of ['qmp.sock', 'guest.sock']) {
@@ -198,7 +202,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       assert.equal(asUid(vmOf(other.id).uid, socket), 'Permission denied');
       assert.equal(asUid(65534, socket), 'Permission denied');
     }
-    assert.equal(asUid(vmOf(machine.id).uid, 'qmp.sock'), 'open', 'and its own uid does');
+    assert.equal(asUid(vmOf(machine.id).uid, 'qmp.sock'), 'open', 'the uid of the machine itself can open it');
   });
 
   it('CPU, memory and processes are limited by its own control group (ISO-6)', () => {
@@ -231,7 +235,7 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
         readFileSync(cgroupFile(doomed.id, 'memory', 'memory.usage_in_bytes', 'memory.current'), 'utf8'),
       );
       writeFileSync(cgroupFile(doomed.id, 'memory', 'memory.limit_in_bytes', 'memory.max'), String(used + 16 * MIB));
-      // Not at once: its start is answered by a machine that still lives.
+      // The job sleeps first, so that the machine is still alive to answer the request that starts the job.
       const eater = await startExec(doomed.id, { command: 'sleep 1; head -c 150000000 /dev/urandom > /dev/shm/much' });
       await until('error', async () => (await getMachine(doomed.id)).state === 'error');
       assert.match((await getMachine(doomed.id)).error ?? '', /memory limit/);
@@ -246,8 +250,9 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     ['garbage without end', 'noise = os.urandom(65536)\nwhile True: os.write(fd, noise)'],
     [
       "the channel's greeting and frames without end",
-      // What the host says is read by the agent or by us, whoever comes first; each greeting that we get is answered. The
-      // port takes 32 KiB at once: these are whole frames, pings.
+      // The guest agent reads the port too, so this program gets only some of the host's greetings; it echoes each one
+      // that it gets. Then it sends HTTP/2 ping frames without end. One write carries whole frames, because 1900 frames
+      // of 17 bytes are below the 32 KiB that the port takes in one write.
       `import threading
 token = bytes.fromhex(open("/proc/cmdline").read().split("sandbar.channel=")[1].split()[0])
 def answer():
@@ -265,8 +270,10 @@ while True: os.write(fd, frames)`,
       const agent = pidOf('host-agent');
       try {
         const residentBefore = residentMb(agent);
-        // The port can be opened once, and the agent has it: a copy of its descriptor is as good. The agent's other
-        // descriptors come and go; the pause lets the start of this job be answered.
+        // The port can be opened only once, and the guest agent has it open, so the program copies the agent's
+        // descriptor with pidfd_getfd(2). Other descriptors of the agent may close during the search, so target()
+        // ignores missing ones. The program sleeps first, so that the agent can answer the request that starts this
+        // job.
         const take = `import ctypes, os, time
 time.sleep(1)
 libc = ctypes.CDLL(None)
@@ -279,15 +286,15 @@ os.set_blocking(fd, True)
 ${script}`;
         await startExec(hostile.id, { argv: ['python3', '-c', take] });
         let resident = 0;
-        // The agent ends such a session, and tries again after longer and longer pauses.
-        await until('the agent has met it several times', () => {
+        // The host agent ends each such session and opens a new one, after longer and longer pauses.
+        await until('the host agent has ended several such sessions', () => {
           resident = Math.max(resident, residentMb(agent));
           return brokenSessionsOf(hostile.id) >= 4;
         });
         assert.equal((await sh(other.id, 'echo well')).stdout, 'well\n');
         assert.equal(pidOf('host-agent'), agent, 'the same agent all the time');
         assert.ok(resident < residentBefore + 128, `${residentBefore} MB, then ${resident} MB`);
-        // It does not answer any more, or it does: whatever it says is its own affair.
+        // The hostile machine may answer or refuse; only the host and the other machines matter here.
         const { status } = await call('POST', `/v1/machines/${hostile.id}/execs`, { command: 'true' });
         assert.ok([201, 409, 503].includes(status), `a job: ${status}`);
         assert.equal((await getMachine(other.id)).state, 'running');
@@ -299,8 +306,8 @@ ${script}`;
 });
 
 /**
- * How many sessions with the guest agent of a machine that has one job were broken off, by the host agent's log: before
- * they were of use, or while the job was followed.
+ * Counts in the host agent's log how many sessions with the machine's guest agent failed: at the greeting, or later
+ * while the host agent read the output of the machine's only job.
  */
 function brokenSessionsOf(machineId: string): number {
   const lines = readFileSync(join(HOME, 'logs/host-agent.log'), 'utf8').split('\n');
@@ -309,7 +316,7 @@ function brokenSessionsOf(machineId: string): number {
   ).length;
 }
 
-/** Of a whole file, also of one that is only a descriptor. */
+/** The SHA-256 of a whole file. It may be a file without a name, given as /proc/PID/fd/N. */
 function hashOf(file: string): string {
   const hash = createHash('sha256');
   const chunk = Buffer.alloc(4 * MIB);

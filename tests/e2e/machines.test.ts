@@ -1,4 +1,4 @@
-// A machine's life on a real microVM, through the public API alone.
+// The life of a machine, from create to destroy, on a real microVM and through the public API alone.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
@@ -17,7 +17,7 @@ describe('machines', () => {
   });
   after(() => destroyMachine(machine.id));
 
-  it('create answers a running machine with what was asked for', async () => {
+  it('create returns a running machine with the requested name, size and metadata', async () => {
     assert.equal(machine.state, 'running');
     assert.deepEqual(
       [machine.name, machine.vcpus, machine.memory_mb, machine.rootfs_size_gb, machine.stack, machine.metadata],
@@ -28,7 +28,7 @@ describe('machines', () => {
     assert.deepEqual(await getMachine(machine.id), machine);
   });
 
-  it('the guest is what the API says: cores, memory, disk, address, name, clock', async () => {
+  it('the guest has the cores, memory, disk, address, machine id and clock that the API reports', async () => {
     const { stdout } = await sh(
       machine.id,
       `nproc; awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo; df -BM --output=size / | tail -1;
@@ -59,7 +59,7 @@ describe('machines', () => {
     }
   });
 
-  it('stop keeps the disk and the address, start brings both back, and both may be repeated', async () => {
+  it('stop keeps the disk and the address, start runs the machine with both, and either can be repeated', async () => {
     await sh(machine.id, 'echo kept > /root/file');
     const stopped = await expectStatus<Machine>(200, 'POST', `/v1/machines/${machine.id}/stop`);
     assert.equal(stopped.state, 'stopped');
@@ -78,7 +78,7 @@ describe('machines', () => {
     assert.equal((await sh(machine.id, 'cat /root/file')).stdout, 'kept\n');
   });
 
-  it('a guest that powers itself off is stopped, and starts again', async () => {
+  it('a machine whose guest powers off is stopped, and can be started again', async () => {
     await call('POST', `/v1/machines/${machine.id}/execs`, {
       argv: ['python3', '-c', 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'],
     });
@@ -86,7 +86,7 @@ describe('machines', () => {
     assert.equal((await expectStatus<Machine>(200, 'POST', `/v1/machines/${machine.id}/start`)).state, 'running');
   });
 
-  it('lists filter by state, name and metadata', async () => {
+  it('the list of machines can be filtered by state, name and metadata', async () => {
     const list = async (query: string) =>
       (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines${query}`)).machines.map(({ id }) => id);
     assert.ok((await list('')).includes(machine.id));
@@ -94,7 +94,7 @@ describe('machines', () => {
     assert.deepEqual(await list('?metadata.purpose=other'), []);
   });
 
-  it('destroy answers destroyed, and the machine is a 404 to a second destroy but can still be read', async () => {
+  it('destroy returns the state destroyed; a second destroy is a 404, but the machine can still be read', async () => {
     const doomed = await createMachine();
     const gone = await expectStatus<Machine>(200, 'DELETE', `/v1/machines/${doomed.id}`);
     assert.equal(gone.state, 'destroyed');
@@ -115,7 +115,7 @@ describe('machines', () => {
     }
   });
 
-  it('images list the stack it came from', async () => {
+  it('the list of images has exactly one default, the base stack', async () => {
     const { images } = await expectStatus<{ images: { stack: string; default: boolean }[] }>(200, 'GET', '/v1/images');
     assert.deepEqual(
       images.filter((image) => image.default).map((image) => image.stack),

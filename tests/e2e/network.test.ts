@@ -1,5 +1,5 @@
-// What machines reach and what reaches them, tried by root inside of real ones. Frames that no kernel would send are tried
-// in packages/host-agent/tests/network.isolation.test.ts.
+// Root in a real machine tries to reach other machines, the host and the internet, and to use foreign addresses. Frames
+// that no kernel would send are tested in packages/host-agent/tests/network.isolation.test.ts.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
@@ -13,14 +13,14 @@ import { createMachine, destroyMachine, sh, startExec, until } from './support/s
 
 const PORT = 7000;
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
-/** Says hello to whoever connects, and prints what it hears. */
+/** Python program that sends `hello` to every client and prints the client's address. */
 const LISTENER = `import socket
 s = socket.create_server(("", ${PORT}))
 while True:
   c, peer = s.accept()
   c.sendall(b"hello\\n")
   print("from", peer[0], flush=True)`;
-/** How long a probe waits for an answer that must not come; those that may come take milliseconds. */
+/** How long a probe waits for an answer before it counts as silence. Allowed answers arrive within milliseconds. */
 const SILENCE_SEC = 1;
 
 describe('network of machines', { skip: !IS_ROOT && 'without root machines have QEMU user networking' }, () => {
@@ -53,7 +53,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
         assert.match(stdout, /tcp .*\nicmp /s);
       }
       await sh(from.id, `ip route del ${target}/32 via ${gateway}`);
-      assert.equal(await greetingOf(to), 'hello\n', 'the host reaches both all the time');
+      assert.equal(await greetingOf(to), 'hello\n', 'the host can still reach the machine');
     }
   });
 
@@ -93,7 +93,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
         .filter(({ family }) => family === 'IPv4')
         .map(({ address }) => address);
       assert.ok(addresses.includes(gateway) && addresses.includes('127.0.0.1'));
-      // Loopback leaves the machine too once its own routes for it are gone.
+      // Without these local routes the guest sends packets for 127.0.0.1 to the host, which must drop them too.
       const trick = `sysctl -qw net.ipv4.conf.all.route_localnet=1; ip route del table local local 127.0.0.0/8 dev lo;
         ip route del table local local 127.0.0.1 dev lo; ip route add 127.0.0.0/8 via ${gateway} dev eth0 src ${addressOf(machine)}`;
       const { stdout } = await sh(
@@ -101,13 +101,13 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
         `${trick}; ip route get 127.0.0.1; ${probe([...addresses.map((address) => `tcp ${address} ${port}`), 'tcp 169.254.169.254 80', `dns ${gateway}`])};
          ip route del 127.0.0.0/8 via ${gateway}; ip link set lo down; ip link set lo up`,
       );
-      assert.match(stdout, new RegExp(`^127\\.0\\.0\\.1 .*via ${gateway}`), 'the trick works');
+      assert.match(stdout, new RegExp(`^127\\.0\\.0\\.1 .*via ${gateway}`), 'the guest routes 127.0.0.1 to the host');
       assert.doesNotMatch(stdout, /open/);
       assert.match(stdout, new RegExp(`dns ${gateway}: answer`));
       assert.equal(heard, 0);
-      // A positive control: the host itself reaches it.
+      // Check that the server does listen on each address: the host itself can connect.
       for (const address of addresses) await once(connect(port, address), 'connect');
-      await until('all are heard', () => heard === addresses.length);
+      await until('the server has accepted all connections of the host', () => heard === addresses.length);
     } finally {
       server.close();
     }
@@ -158,7 +158,7 @@ function addressOf({ private_ip }: Machine): string {
   return private_ip;
 }
 
-/** What the machine's listener says to the host; empty when it does not. */
+/** Connects from the host to the machine's listener and returns its greeting, or an empty string without an answer. */
 function greetingOf(machine: Machine): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ port: PORT, host: addressOf(machine), timeout: 2000 });
@@ -171,7 +171,7 @@ function greetingOf(machine: Machine): Promise<string> {
   });
 }
 
-/** Why a connection ended: the code of its error, else `closed`. */
+/** Resolves when the connection ends: with the code of its error, or with `closed` when there was no error. */
 function endOf(socket: Socket): Promise<string> {
   return new Promise((resolve) => {
     socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));

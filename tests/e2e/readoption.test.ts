@@ -1,5 +1,5 @@
-// Machines outlive the processes that made them: an agent that is killed or replaced finds all of them again, as they were,
-// and leaves nothing that is nobody's.
+// Machines outlive the host agent. A new agent after a kill or an upgrade takes over all running machines unchanged,
+// and leaves no process, tap, rule or file that belongs to no machine.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -37,11 +37,13 @@ import {
 
 const CHECKOUT = resolve(import.meta.dirname, '..', '..');
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
-/** Prints numbers, first fast and then for as long as it takes, until it is told that it may end. */
+/** Shell script that prints 3000 numbers fast, then one every 10 ms until the file /root/end exists, then `end`. */
 const COUNTER = `rm -f /root/end; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo $i; done
 while [ ! -e /root/end ]; do i=$((i+1)); echo $i; sleep 0.01; done; echo end`;
 
-describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there with root' }, () => {
+describe('re-adoption', {
+  skip: !IS_ROOT && 'only a service with root has taps, rules and uids for each machine',
+}, () => {
   const machines: Machine[] = [];
   before(async () => {
     machines.push(...(await Promise.all([1, 2, 3].map(() => createMachine(SMALL)))));
@@ -69,7 +71,7 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
         assert.equal(
           new Set([...machines, next].map(({ id }) => vmOf(id).uid)).size,
           machines.length + 1,
-          'no uid is given twice',
+          'every machine has a uid of its own',
         );
       } finally {
         await destroyMachine(next.id);
@@ -77,7 +79,7 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
     });
   }
 
-  it('clones that wait in the pool outlive agent after agent, and then become machines', async () => {
+  it('clones in the pool outlive two kills of the host agent, and can still become machines', async () => {
     await until('the pool is full', async () => {
       const { pool } = await hostInfo();
       return pool !== undefined && pool.ready > 0 && pool.ready >= pool.target;
@@ -86,13 +88,14 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
       vmRecords().flatMap(({ runDir, vmId }) => (runDir.startsWith(`${HOME}/run/pool/`) ? [vmId] : []));
     const before = pooled();
     for (let killed = 0; killed < 2; killed++) await restart(['host-agent'], 'SIGKILL');
-    // A new agent knows no demand, so it keeps the usual shape and lets others go.
+    // A new agent does not know which shapes were in demand. It keeps clones of the default shape and discards the
+    // others.
     const kept = pooled().filter((vmId) => before.includes(vmId));
     assert.ok(kept.length > 0, `${before} became ${pooled()}`);
     await assertNothingStray();
     const machine = await createMachine({ memory_mb: 1024, rootfs_size_gb: 10 });
     try {
-      assert.ok(before.includes(vmOf(machine.id).vmId), 'it waited in the pool all the time');
+      assert.ok(before.includes(vmOf(machine.id).vmId), 'the machine is a clone that was in the pool before the kills');
       assert.equal((await sh(machine.id, 'hostname')).stdout.trim(), `m-${machine.id.slice(-12)}`);
     } finally {
       await destroyMachine(machine.id);
@@ -124,14 +127,16 @@ describe('re-adoption', { skip: !IS_ROOT && 'taps, rules and uids are only there
   });
 });
 
-/** What must not change of a running machine. */
+/** Properties of a running machine that a restart of the host agent must not change. */
 function factsOf({ id }: Machine) {
   const { vmId, uid } = vmOf(id);
   const tap = tapOf(id);
   return { id, vmId, uid, qemu: qemuPidOf(id), isPlugged: taps().includes(tap), rules: pinnedTaps().get(tap) };
 }
 
-/** Every number once and in order, then the end. */
+/**
+ * Checks that `COUNTER` exited with 0 and that its output has every number once, in order, and `end` as its last line.
+ */
 async function assertCounted(machineId: string, job: Exec | undefined): Promise<void> {
   assert.ok(job);
   const ended = await waitForExec(machineId, job.id);
@@ -142,7 +147,10 @@ async function assertCounted(machineId: string, job: Exec | undefined): Promise<
   assert.deepEqual(lines, [...Array.from({ length: count }, (_, at) => String(at + 1)), 'end', '']);
 }
 
-/** Nothing is on the host that nobody knows, by its own audit, the operator's, and the processes that are there. */
+/**
+ * Checks that nothing on the host is without an owner: by the host's audit, by `sandbar doctor`, and for QEMU
+ * processes.
+ */
 async function assertNothingStray(): Promise<void> {
   let found: unknown;
   await until('the audit of the host finds nothing', async () => {

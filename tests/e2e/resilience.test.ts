@@ -1,4 +1,5 @@
-// Our processes are killed at any moment; machines and jobs do not notice, and nothing is left half made.
+// The host agent or the control plane is killed at different moments. Machines and jobs go on undisturbed, and a create
+// that was interrupted is either finished or undone.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -32,7 +33,7 @@ describe('resilience', () => {
   after(() => destroyMachine(machine.id));
 
   for (const name of ['host-agent', 'control-plane'] as const) {
-    it(`kill -9 of the ${name} under a running job: the VM stays, no byte is lost or doubled`, async () => {
+    it(`kill -9 of the ${name} during a job: the VM keeps running, and no byte of output is lost or repeated`, async () => {
       const vm = qemuPidOf(machine.id);
       const job = await startExec(machine.id, { command: COUNT });
       await restart([name], 'SIGKILL');
@@ -46,7 +47,7 @@ describe('resilience', () => {
   }
 
   for (const name of ['host-agent', 'control-plane'] as const) {
-    it(`kill -9 of the ${name} during a create: it is finished or leaves nothing`, async () => {
+    it(`kill -9 of the ${name} during a create: the create is finished or leaves nothing`, async () => {
       const before = readdirSync(join(HOME, 'machines')).join();
       for (const delayMs of [20, 300, 1200]) {
         const label = `killed-${name}-${delayMs}`;
@@ -75,7 +76,7 @@ describe('resilience', () => {
     });
   }
 
-  it('a VM that dies by itself becomes error with a reason, its job is lost, and it can be destroyed', async () => {
+  it('a machine whose VM dies gets the state error with a reason, its job is lost, and it can be destroyed', async () => {
     const doomed = await createMachine({ memory_mb: 128 });
     const job = await startExec(doomed.id, { command: 'sleep 1000' });
     process.kill(qemuPidOf(doomed.id), 'SIGKILL');

@@ -1,4 +1,4 @@
-// Snapshots of real machines, through the public API.
+// Disk and memory snapshots of real machines, through the public API.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
@@ -63,7 +63,7 @@ describe('snapshots', () => {
     await expectStatus(204, 'DELETE', `/v1/volumes/${volume.id}`);
   });
 
-  it('machines made from a snapshot begin with its disk, each for itself, and live on when it is deleted', async () => {
+  it('machines made from a snapshot each begin with a copy of its disk, and keep it when the snapshot is deleted', async () => {
     await sh(machine.id, 'echo shared > /root/file');
     const snapshot = await take(machine);
     await sh(machine.id, 'echo own > /root/file');
@@ -80,7 +80,7 @@ describe('snapshots', () => {
     assert.equal(new Set(names.map(({ stdout }) => stdout)).size, 3);
   });
 
-  it('a machine with snapshots is destroyed only together with them', async () => {
+  it('a machine with snapshots can be destroyed only together with its snapshots', async () => {
     const doomed = await newMachine();
     const snapshot = await take(doomed);
     const refused = await call('DELETE', `/v1/machines/${doomed.id}`);
@@ -94,7 +94,7 @@ describe('snapshots', () => {
     assert.deepEqual(destroyed?.metadata, { preserve_storage: false, snapshots_deleted: 1 });
   });
 
-  it('a long chain becomes short under a machine that goes on, and nothing on it changes', async () => {
+  it('a long chain of disk layers is shortened while its machine runs, and the content of the disk does not change', async () => {
     const long = await newMachine();
     const pid = qemuPidOf(long.id);
     for (let layer = 0; layer < 10; layer++) {
@@ -150,7 +150,7 @@ describe('snapshots', () => {
     assert.equal((await call('POST', '/v1/machines', other)).status, 400);
   });
 
-  it('refuses what cannot be', async () => {
+  it('invalid creates, restores and snapshots are refused', async () => {
     const snapshot = await take(machine);
     const post = (body: object) => call('POST', '/v1/machines', body);
     assert.equal((await post({ snapshot_id: snapshot.id, rootfs_size_gb: 1 })).status, 400);
@@ -165,7 +165,7 @@ describe('snapshots', () => {
   });
 });
 
-/** How many layers the machine's record names. */
+/** The number of disk layers in the host agent's record of the machine. */
 function layersOf(machineId: string): number {
   const record = JSON.parse(readFileSync(`${HOME}/machines/${machineId}/machine.json`, 'utf8')) as { layers: string[] };
   return record.layers.length;

@@ -1,4 +1,4 @@
-// Data volumes and kept root disks in real machines, through the public API.
+// Data volumes, and root disks that outlive their machine, in real machines and through the public API.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
@@ -46,7 +46,7 @@ describe('volumes', () => {
     });
   const detach = (volume: Volume) => expectStatus<Volume>(200, 'POST', `/v1/volumes/${volume.id}/detach`);
 
-  it('a volume is a disk of its size at its path, and its data goes through stop, start and another machine', async () => {
+  it('a volume is mounted at its path with its size, and keeps its data over stop, start and a move to another machine', async () => {
     const volume = await newVolume();
     const attached = await attach(volume, machine);
     assert.deepEqual(
@@ -74,7 +74,7 @@ describe('volumes', () => {
     assert.equal((await sh(other.id, 'cat /srv/data/file')).stdout, 'kept\n');
   });
 
-  it('a stopped machine gets a volume at its next start', async () => {
+  it('a volume that is attached to a stopped machine is mounted at its next start', async () => {
     const volume = await newVolume();
     const stopped = await newMachine({ memory_mb: 256 });
     await expectStatus(200, 'POST', `/v1/machines/${stopped.id}/stop`);
@@ -87,7 +87,7 @@ describe('volumes', () => {
     assert.notEqual((await sh(stopped.id, 'findmnt /data')).code, 0);
   });
 
-  it('a reboot inside the machine brings it back with its volumes', async () => {
+  it('a machine that reboots itself has its volumes again', async () => {
     const volume = await newVolume();
     const rebooted = await newMachine({ memory_mb: 256 });
     await attach(volume, rebooted, '/data');
@@ -101,7 +101,7 @@ describe('volumes', () => {
     assert.equal((await sh(rebooted.id, 'cat /data/file')).stdout, 'kept\n');
   });
 
-  it('a busy volume is not detached, and the refusal names who holds it', async () => {
+  it('a busy volume is not detached, and the error names the process that uses it', async () => {
     const volume = await newVolume();
     await attach(volume, machine, '/busy');
     const job = await startExec(machine.id, { argv: ['sleep', '1000'], cwd: '/busy' });
@@ -114,7 +114,7 @@ describe('volumes', () => {
     await until('free', async () => (await call('POST', `/v1/volumes/${volume.id}/detach`)).status === 200);
   });
 
-  it('eight volumes fit a machine, the ninth is a 409', async () => {
+  it('a machine can have eight volumes; the ninth attach is a 409', async () => {
     const full = await newMachine({ memory_mb: 256 });
     const nine = await Promise.all(Array.from({ length: 9 }, () => newVolume()));
     for (const volume of nine.slice(0, 8)) await attach(volume, full);
@@ -126,7 +126,7 @@ describe('volumes', () => {
     assert.equal((await expectStatus<Volume>(200, 'GET', `/v1/volumes/${first?.id}`)).state, 'available');
   });
 
-  it('refuses what cannot be: sizes, paths, states, an attached one', async () => {
+  it('invalid sizes and paths, a detach of a free volume and a delete of an attached one are refused', async () => {
     const volume = await newVolume();
     assert.equal((await call('POST', '/v1/volumes', { size_gb: 4 })).status, 400);
     for (const path of ['relative', '/', '/proc/x', '/dev', '/a/../b', '/a//b', '/a/']) {
@@ -142,7 +142,7 @@ describe('volumes', () => {
     await detach(volume);
   });
 
-  it('a kept root disk boots again with all that was on it, as large as asked for', async () => {
+  it('a machine made from a kept root disk has its files, and a larger disk when asked for', async () => {
     const first = await newMachine({ memory_mb: 256, rootfs_size_gb: 3 });
     await sh(first.id, 'echo kept > /root/file');
     const { root_volume_id: volumeId } = await expectStatus<Machine>(
@@ -166,7 +166,7 @@ describe('volumes', () => {
     assert.equal((await getMachine(made.body.id)).rootfs_size_gb, 5);
   });
 
-  it('every operation is in the feed, with ids only', async () => {
+  it('the activity feed has every operation, with ids and sizes but no names', async () => {
     const volume = await newVolume();
     await attach(volume, machine);
     await detach(volume);

@@ -1,11 +1,11 @@
-// Files of an image that are gone before a start.
+// Starts the service with files of an image missing.
 import assert from 'node:assert/strict';
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { imageFiles, start } from './support/service-process.ts';
 
-describe('an image that is gone', () => {
-  it('the set-up makes what can be made again, and says what to do about a disk', async () => {
+describe('a start with missing image files', () => {
+  it('builds a missing initramfs again, and says how to recover from a missing disk', async () => {
     const files = imageFiles();
     rmSync(files.initramfs);
     const mended = await start('image', {}, [], ['--setup-only']).ended;

@@ -1,4 +1,4 @@
-// The service of an account without root, on a host where nothing was prepared for it.
+// Runs the service without root on a host that was not prepared for it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { apiOf, endOf, SMALL, startJob } from './support/api.ts';
 import { AS_NOBODY, homeOf, IS_ROOT, start } from './support/service-process.ts';
 
 describe('without root', () => {
-  it('machines work with user networking, and Ctrl-C leaves nothing', { skip: !IS_ROOT }, async () => {
+  it('machines work with user networking, and Ctrl-C leaves nothing behind', { skip: !IS_ROOT }, async () => {
     const home = homeOf('rootless');
     mkdirSync(home, { mode: 0o700 });
     execFileSync('chown', ['65534:65534', home]);

@@ -1,5 +1,6 @@
-// A host that goes wrong under a running service: a QEMU that no longer starts, an image that is deleted, a disk that fills.
-// What cannot be is refused in a sentence, what runs goes on, and no byte is lost.
+// Breaks the host under a running service: QEMU no longer starts, an image is deleted, the disk fills up. The service
+// must refuse requests that it cannot fulfil with a clear sentence, running machines must go on, and no output may be
+// lost.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -14,10 +15,10 @@ import { assertNothingLeft, remains } from './support/leftovers.ts';
 import { folder, homeOf, IS_ROOT, imageFiles, mountDisk, type Start, start } from './support/service-process.ts';
 import { read, until } from './support/until.ts';
 
-/** PostgreSQL takes 60 MB of it, a machine 10 to 20; what is left is filled. */
+/** Size of the data directory's disk. PostgreSQL takes 60 MB of it and a machine 10 to 20; the test fills the rest. */
 const SMALL_DISK = '256m';
 
-describe('a host that goes wrong under a running service', () => {
+describe('a host that breaks under a running service', () => {
   const qemu = path.join(folder, 'qemu');
   let real: string;
   let home: string;
@@ -28,20 +29,21 @@ describe('a host that goes wrong under a running service', () => {
     real = execFileSync('sh', ['-c', 'command -v qemu-system-x86_64'], { encoding: 'utf8' }).trim();
     symlinkSync(real, qemu);
     home = IS_ROOT ? mountDisk('home', `size=${SMALL_DISK}`) : homeOf('home');
-    // Without clones, which come and go by themselves and would take part of the small disk.
+    // No templates and so no clones: the service makes clones in the background, which would take space on the small
+    // disk.
     service = start('home', { SANDBAR_QEMU: qemu, SANDBAR_TEMPLATES: '0' });
     await service.ready;
     api = apiOf(home);
   });
 
-  it('a second start on the same data directory: already running, and the first goes on', async () => {
+  it('a second start on the same data directory fails with "already running", and the first service goes on', async () => {
     const { code, sentence } = await start('home').ended;
     assert.equal(code, 1);
     assert.match(sentence, new RegExp(`already running on ${home} \\(pid \\d+\\)`));
     assert.equal((await api('GET', '/v1/machines')).status, 200);
   });
 
-  it('a QEMU that no longer starts: 503 says so, nothing is left, and a mended one works', async () => {
+  it('a create with a broken QEMU is a 503 that says so and leaves nothing; a repaired QEMU works again', async () => {
     const before = remains(home);
     pointTo('/bin/false');
     const refused = await api('POST', '/v1/machines', SMALL);
@@ -54,7 +56,7 @@ describe('a host that goes wrong under a running service', () => {
     assert.equal((await api('DELETE', `/v1/machines/${machine.body.id}`)).status, 200);
   });
 
-  it('an image that was deleted: 503 says what to do, nothing is left, and a restored one works', async () => {
+  it('a create with a deleted image is a 503 that says what to do and leaves nothing; a restored image works again', async () => {
     const before = remains(home);
     const { manifest } = imageFiles();
     for (const file of [manifest, imageFiles().rootfs]) {
@@ -70,7 +72,7 @@ describe('a host that goes wrong under a running service', () => {
     assert.equal((await api('DELETE', `/v1/machines/${machine.body.id}`)).status, 200);
   });
 
-  it('a full disk: what needs room is refused, what runs goes on, and no byte is lost', {
+  it('on a full disk creates and jobs are refused, running jobs go on, and no byte is lost', {
     skip: !IS_ROOT,
   }, async () => {
     const machine = (await api<Machine>('POST', '/v1/machines', SMALL)).body;
@@ -93,7 +95,7 @@ describe('a host that goes wrong under a running service', () => {
     assert.equal((await api<Machine>('GET', `/v1/machines/${machine.id}`)).body.state, 'running');
     assert.equal((await api<Exec>('GET', `/v1/machines/${machine.id}/execs/${job}`)).body.status, 'running');
 
-    // What gives room back is possible all the same.
+    // A destroy, which frees space, works on the full disk.
     assert.equal((await api('DELETE', `/v1/machines/${doomed.id}`)).status, 200);
     assert.equal(existsSync(`${home}/machines/${doomed.id}`), false);
 
@@ -102,9 +104,9 @@ describe('a host that goes wrong under a running service', () => {
     const expected = createHash('sha256');
     for (let line = 1; line <= 2_800_000; line++) expected.update(`${line}\n`);
     assert.equal(await hashOutput(api, machine.id, job), expected.digest('hex'));
-    assert.equal(read(`${home}/run/machines/${machine.id}/qemu.pid`), vm, 'the same VM all the time');
+    assert.equal(read(`${home}/run/machines/${machine.id}/qemu.pid`), vm, 'the machine still has the same VM');
 
-    // The machine's own disk: its writes wait too, and it sees no error.
+    // Now the machine's own disk fills the host's disk. Its writes must wait until there is space, and must not fail.
     const again = fill(home, 4 * 2 ** 20);
     const write = 'head -c 16000000 /dev/urandom > /root/x && sync && sha256sum </root/x && rm /root/x';
     const writing = await startJob(api, machine.id, write);
@@ -117,13 +119,13 @@ describe('a host that goes wrong under a running service', () => {
     for (const { id } of [machine, next.body]) assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
   });
 
-  it('Ctrl-C ends it all the same', async () => {
+  it('Ctrl-C ends the service', async () => {
     service.child.kill('SIGINT');
     assert.equal((await service.ended).code, 0);
   });
 });
 
-/** A QEMU in the place of the one that the service was started with. */
+/** Replaces the QEMU of the running service by another program. */
 function pointTo(program: string): void {
   const link = path.join(folder, 'qemu');
   rmSync(link);

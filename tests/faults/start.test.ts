@@ -1,4 +1,4 @@
-// A start that cannot be: one sentence says why and what to do, and nothing half made is left.
+// Starts that must fail. The service must say in one sentence why and what to do, and must leave nothing half made.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
@@ -8,8 +8,8 @@ import { describe, it } from 'node:test';
 import { fill } from './support/disk.ts';
 import { AS_NOBODY, homeOf, IS_ROOT, mountDisk, program, start } from './support/service-process.ts';
 
-describe('a start that cannot be', () => {
-  it('a port in use: the variable and the holder are named', async () => {
+describe('a start that fails', () => {
+  it('with a port in use names the address and the variable to set', async () => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as { port: number };
@@ -25,7 +25,7 @@ describe('a start that cannot be', () => {
     );
   });
 
-  it('a damaged credentials.json: said before anything is made, and the file is left alone', async () => {
+  it('with a damaged credentials.json says so before it creates anything, and does not touch the file', async () => {
     const home = homeOf('credentials');
     mkdirSync(home);
     writeFileSync(path.join(home, 'credentials.json'), '{"base_url":');
@@ -39,7 +39,7 @@ describe('a start that cannot be', () => {
     ['that fails', 'echo no such library >&2; exit 1', /QEMU does not work: .*no such library.*SANDBAR_QEMU/],
     ['that is something else', 'echo hello', /is not QEMU: it says "hello".*SANDBAR_QEMU/],
   ] as const) {
-    it(`a QEMU ${what}: one sentence at the start`, async () => {
+    it(`with a QEMU ${what} says so in one sentence`, async () => {
       const { code, sentence, output } = await start('qemu', { SANDBAR_QEMU: program('bad-qemu', script) }).ended;
       assert.equal(code, 1);
       assert.match(sentence, says, output);
@@ -47,13 +47,13 @@ describe('a start that cannot be', () => {
     });
   }
 
-  it('a QEMU that is not there: one sentence at the start', async () => {
+  it('with a missing QEMU says so in one sentence', async () => {
     const { code, sentence } = await start('qemu', { SANDBAR_QEMU: '/nowhere/qemu' }).ended;
     assert.equal(code, 1);
     assert.match(sentence, /\/nowhere\/qemu was not found; install it .*SANDBAR_QEMU/);
   });
 
-  it('a data directory that is a file, or on a read-only disk', async () => {
+  it('with a data directory that is a file, or on a read-only disk, says so in one sentence', async () => {
     writeFileSync(homeOf('file'), '');
     const file = await start('file').ended;
     assert.equal(file.code, 1);
@@ -65,7 +65,9 @@ describe('a start that cannot be', () => {
     assert.match(readOnly.sentence, /Cannot write to the data directory .*EROFS.*SANDBAR_HOME/);
   });
 
-  it('a disk that is full, and one that fills during the first start', { skip: !IS_ROOT }, async () => {
+  it('with a disk that is full, or fills during the first start, says so and leaves no half-made database', {
+    skip: !IS_ROOT,
+  }, async () => {
     const full = mountDisk('full', 'size=1m');
     fill(full, 0);
     const atOnce = await start('full').ended;
@@ -83,7 +85,9 @@ describe('a start that cannot be', () => {
     );
   });
 
-  it('without root a data directory of another account', { skip: !IS_ROOT }, async () => {
+  it('without root and with the data directory of another account says so in one sentence', {
+    skip: !IS_ROOT,
+  }, async () => {
     mkdirSync(homeOf('other'), { mode: 0o755 });
     const { code, sentence } = await start('other', {}, AS_NOBODY).ended;
     assert.equal(code, 1);

@@ -1,18 +1,18 @@
-// The second disk of the test's host: the checkout as it is now, its node modules, and the built images, so that the
-// host builds and downloads nothing.
+// Makes the second disk of the VM in which the KVM test runs ("the host"). It has the checkout with its node modules
+// and the built images, so that the host needs to build and download nothing.
 import { copyFile, cp, mkdir, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { runBuildCommand } from '@sandbar/host-agent/images/build-command.ts';
 import { type LoadedImage, loadImage } from '@sandbar/host-agent/images/store.ts';
 
-/** Sparse: the service's data directory is on it as well. */
+/** Large, because the data directory of the service is on this disk too. The file is sparse. */
 const DISK_BYTES = 8 * 2 ** 30;
-/** Tools that check the sources; a service does without. */
+/** Files that the service does not need to run: the repository and the tools that check the sources. */
 const LEFT_OUT = ['.git', 'node_modules/@biomejs', 'node_modules/@typescript', 'node_modules/typescript'];
 
 export type DataDiskSource = { checkout: string; cacheDir: string; goPath: string };
 
-/** Makes the disk in `folder` and returns its path. Throws ImageError. */
+/** Makes the disk in `folder` and returns its path. Throws `ImageError`. */
 export async function makeDataDisk(folder: string, source: DataDiskSource): Promise<string> {
   const stage = path.join(folder, 'data');
   const checkout = path.join(stage, 'checkout');
@@ -34,7 +34,9 @@ export async function makeDataDisk(folder: string, source: DataDiskSource): Prom
   return disk;
 }
 
-/** The parts of the base image's build, under the names by which another build would find them. */
+/**
+ * Copies the build of the base image into another cache folder, with the same names, so that nothing is built again.
+ */
 async function copyImages(cacheDir: string, target: string, image: LoadedImage): Promise<void> {
   const files = [image.manifestPath, image.kernel.path, image.initramfs.path, image.rootfs.path];
   const folders = [...files.map((file) => path.dirname(file)), path.join(cacheDir, 'agent')];

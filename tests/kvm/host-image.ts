@@ -1,5 +1,6 @@
-// The disk and the kernel of a Debian host that can run KVM itself, made by the builder of machine images: it is the
-// base image with the programs that a host of Sandbar needs, and it is cached by content beside it.
+// Builds the disk and the kernel of the VM in which the KVM test runs: a Debian that can run KVM guests itself. It is
+// the base image of machines plus the programs that a host of Sandbar needs, built and cached by the same image
+// builder.
 import path from 'node:path';
 import { type AgentSource, ensureAgent } from '@sandbar/host-agent/images/agent.ts';
 import { ensureInitramfs } from '@sandbar/host-agent/images/initramfs.ts';
@@ -10,7 +11,7 @@ import { ensureRootfs } from '@sandbar/host-agent/images/rootfs.ts';
 const RECIPES = path.join(import.meta.dirname, '..', '..', 'images');
 const INIT_SOURCES = path.join(import.meta.dirname, 'init');
 
-/** What the set-up of the service would ask apt for, and what its Node needs. */
+/** The packages that `npm start` would install with apt, and the libraries that Node needs. */
 const PACKAGES = [
   'bubblewrap',
   'conntrack',
@@ -29,12 +30,12 @@ const PACKAGES = [
   'zstd',
 ];
 
-/** Sparse: room for the logs and disks of a few machines. */
+/** Room for the logs and disks of a few machines. The file is sparse. */
 const DISK_GB = 8;
 
 export type HostImage = { kernelPath: string; initramfsPath: string; diskPath: string };
 
-/** Builds what is missing. Throws ImageError. */
+/** Builds the parts of the image that are not in the cache. Throws `ImageError`. */
 export async function ensureHostImage(
   cacheDir: string,
   goPath: string,
@@ -44,7 +45,7 @@ export async function ensureHostImage(
   const initSource: AgentSource = { sourceDir: INIT_SOURCES, goPath };
   const [init, kernel] = await Promise.all([
     ensureAgent(cacheDir, initSource, log),
-    // Debian's kernel for clouds, which machines boot, has KVM's modules too.
+    // Machines boot Debian's kernel for clouds. It has the KVM modules too, so the host uses the same kernel.
     ensureKernel(cacheDir, kernelRecipe, '', process.env, log),
   ]);
   const recipe = {

@@ -1,5 +1,5 @@
-// The host of the test as a virtual machine: QEMU's own emulation, whose processor `max` has AMD's SVM with nested
-// paging, so that KVM in it is real and only slow.
+// Runs the host of the KVM test as an emulated VM. QEMU's emulated processor `max` has AMD's SVM with nested paging, so
+// the real KVM runs in this VM, only slowly.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -8,19 +8,28 @@ import type { HostImage } from './host-image.ts';
 
 const CPUS = 2;
 const MEMORY_MB = 4096;
-/** Without protection keys: V8 guards its code with them where they are, and a machine's kernel doubts its XSAVE area. */
+/**
+ * Without memory protection keys (pku): with them, V8 protects its code by them, and the kernel of a machine reports an
+ * inconsistent XSAVE area.
+ */
 const PROCESSOR = 'max,-pku';
-/** How long the console may stay silent; longer than any step inside may take, so that the step says what failed. */
+/**
+ * How long the console may stay silent. This is longer than the time limit of any step inside the host, so that a step
+ * that hangs reports its own failure first.
+ */
 const SILENCE_MS = 900_000;
 
-/** Boots the host and resolves when it is off. An abort, or a console that stays silent, ends it and rejects. */
+/**
+ * Boots the host, passes each line of its console to `onLine`, and resolves when it has powered off. Kills it and
+ * rejects when `abort` fires or the console is silent for too long.
+ */
 export async function runHost(
   image: HostImage,
   dataDisk: string,
   onLine: (line: string) => void,
   abort: AbortSignal,
 ): Promise<void> {
-  // With this process the host dies, even by SIGKILL.
+  // setpriv makes the kernel kill QEMU when this process ends, even when it ends by SIGKILL.
   const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...hostArgs(image, dataDisk)], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -54,7 +63,7 @@ function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: 
     ['-accel', 'tcg,thread=multi,tb-size=512', '-cpu', PROCESSOR, '-smp', String(CPUS), '-m', `${MEMORY_MB}M`],
     ['-kernel', kernelPath, '-initrd', initramfsPath, '-append', kernelCommandLine()],
     ['-serial', 'stdio'],
-    // What the host writes to its disks goes to temporary files: they stay as they were made, for another boot.
+    // snapshot=on keeps the writes of the host in temporary files, so that the next boot finds the disks unchanged.
     ['-drive', `file=${diskPath},format=raw,if=none,id=root,snapshot=on`, '-device', 'virtio-blk-device,drive=root'],
     ['-drive', `file=${dataDisk},format=raw,if=none,id=data,snapshot=on`, '-device', 'virtio-blk-device,drive=data'],
     ['-object', 'rng-random,id=rng0,filename=/dev/urandom', '-device', 'virtio-rng-device,rng=rng0'],
@@ -64,7 +73,7 @@ function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: 
 function kernelCommandLine(): string {
   return [
     'console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests audit=0 8250.nr_uarts=1 nowatchdog random.trust_cpu=on',
-    // An emulated counter runs evenly, but a busy computer makes the kernel doubt it and fall back to a slow clock.
+    // On a busy computer the kernel would take the emulated TSC for unstable and switch to a slower clock source.
     `initcall_blacklist=jent_mod_init tsc=reliable tsc_early_khz=${readTscKhz()}`,
   ].join(' ');
 }

@@ -1,5 +1,6 @@
-// `npm run test:kvm`: boots a Debian host with an emulated processor that can virtualise, and runs the service in it on
-// KVM (inside/main.ts). Slow and self-contained: nothing of it stays but the host's image in the cache.
+// `npm run test:kvm` tests the service on KVM on a computer without KVM. It boots a Debian VM ("the host") whose
+// emulated processor supports virtualisation, and runs the test in it (inside/main.ts). The test is slow. It leaves
+// only the image of the host in the cache.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,9 +14,9 @@ import { runHost } from './host-vm.ts';
 import { verdictOf } from './inside/verdict.ts';
 
 /**
- * Seen in three of five boots with a pool, on QEMU 7.2: its emulated SVM let an interrupt in right after a guest's exit,
- * before the host had its own registers back, and the host's kernel died. That says nothing of the service, so the host
- * is booted again.
+ * Matches a crash of the host's kernel that QEMU causes. QEMU 7.2's emulated SVM delivers an interrupt right after a
+ * guest exits, before the host's registers are restored. It happened in three of five boots with a clone pool. It is no
+ * fault of the service, so the test boots the host again.
  */
 const PANIC = /Kernel panic - not syncing: (?!Attempted to kill init)/;
 const CRASHED = `the host's own kernel crashed`;
@@ -49,7 +50,7 @@ async function main(stop: AbortSignal): Promise<void> {
   }
 }
 
-/** Boots the host once, shows its console, and returns what the test in it said of itself. */
+/** Boots the host once and shows its console. Returns `passed`, the reason of a failure, or `CRASHED`. */
 async function runTest(image: HostImage, disk: string, stop: AbortSignal, progress: Progress): Promise<string> {
   progress.say('Booting the host; what follows is its console');
   const began = performance.now();

@@ -1,14 +1,14 @@
-// Makes the next machine get an address that was used before: addresses come round again as late as possible, which no
-// test can wait for.
+// Makes the next machine get an address that was used before. The control plane reuses an address only after all others
+// of the subnet, so a test cannot wait for that.
 import { homePaths } from '@sandbar/contract/home.ts';
 import { databaseUrlOf } from '@sandbar/service/supervise/definitions.ts';
 import pg from 'pg';
 import { HOME } from './service.ts';
 
-/** The first four addresses of a subnet are nobody's (control-plane/src/hosts/addresses.ts). */
+/** The first four addresses of a subnet are never given to a machine (control-plane/src/hosts/addresses.ts). */
 const FIRST = 4;
 
-/** `address` is of the service's only host, a /16, and free. */
+/** Sets the host's address counter so that the next machine gets `address`. It must be free and in the host's /16. */
 export async function takeAddressNext(address: string): Promise<void> {
   const [, , third = 0, fourth = 0] = address.split('.').map(Number);
   const counter = third * 256 + fourth - FIRST - 1;

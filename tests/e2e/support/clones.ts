@@ -1,15 +1,19 @@
-// Machines that are clones for certain: a shape that was never asked for boots cold, and its template is made afterwards.
+// Creates machines that are certainly clones. The first machine of a size boots cold, and the service makes the
+// template of that size only afterwards, so a clone may need a second create.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MACHINE_DEFAULTS, type Machine, type MachineCreate } from '@sandbar/contract/machine.ts';
 import { isClone } from './host.ts';
 import { createMachine, destroyMachine, HOME, until } from './service.ts';
 
-/** A shape's first boot and its template, under emulation and beside other tests. */
+/** How long a first boot and the making of a template may take, under emulation and in parallel with other tests. */
 const TEMPLATE_TIMEOUT_MS = 120_000;
 const TRIES = 3;
 
-/** A machine that was cloned. Waits for the template of its shape when there is none yet. */
+/**
+ * Creates a machine that is a clone. Without a template for its size, waits until there is one and tries again. Throws
+ * when three creates all booted cold.
+ */
 export async function createClone(wanted: MachineCreate): Promise<Machine> {
   for (let tried = 1; ; tried++) {
     const machine = await createMachine(wanted);
@@ -20,7 +24,7 @@ export async function createClone(wanted: MachineCreate): Promise<Machine> {
   }
 }
 
-/** `count` of them, as many at once as `atOnce`. */
+/** Creates `count` machines that are clones, at most `atOnce` of them in parallel. */
 export async function createClones(count: number, atOnce: number, wanted: MachineCreate): Promise<Machine[]> {
   const first = await createClone(wanted);
   const machines = [first];

@@ -1,5 +1,5 @@
-// Rounds of writing while something is killed: a machine whose writer runs, a kill at a moment of chance, and the question
-// whether every block that was said to be synced is there afterwards.
+// Tests durability in rounds. In each round a program in a machine writes and syncs blocks, a process (QEMU, the host
+// agent or the control plane) is killed at a random moment, and every block that was reported as synced is read back.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { countSynced, findLoss, startWriter, type Writer } from './durable-writer.ts';
@@ -7,10 +7,10 @@ import { countSynced, findLoss, startWriter, type Writer } from './durable-write
 export const VICTIMS = ['qemu', 'host-agent', 'control-plane'] as const;
 export type Victim = (typeof VICTIMS)[number];
 
-/** What the rounds know of the service beside its API. */
+/** Access to the service under test. */
 export type Surroundings = {
   sandbar: Sandbar;
-  /** The process to kill. */
+  /** Returns the process id to kill. */
   pidOf(victim: Victim, machineId: string): number;
 };
 
@@ -18,7 +18,7 @@ const MOUNT = '/data';
 const PATHS = ['/root/ledger', `${MOUNT}/ledger`];
 const GIVE_UP_MS = 60_000;
 const RETRY_MS = 20;
-/** A round's kill comes after this many blocks and up to `LONGEST_MS` more. */
+/** The kill comes after this many blocks were synced, plus a random delay of up to `LONGEST_MS`. */
 const FIRST_BLOCKS = 5;
 const LONGEST_MS = 400;
 
@@ -34,7 +34,7 @@ export class DurabilityRounds {
     this.#volumeId = volumeId;
   }
 
-  /** A machine with a volume that nothing is written to yet. */
+  /** Creates a machine with an empty volume. */
   static async begin(around: Surroundings): Promise<DurabilityRounds> {
     const { sandbar } = around;
     const machine = await sandbar.machines.create();
@@ -43,7 +43,10 @@ export class DurabilityRounds {
     return new DurabilityRounds(around, machine.id, volume.id);
   }
 
-  /** Writes, kills, brings the machine back, reads what was written. What was lost, in words; undefined when nothing was. */
+  /**
+   * Runs one round: writes blocks, kills `victim`, starts the machine again and reads the blocks back. Returns a
+   * sentence about the first lost block, or undefined when none was lost.
+   */
   async round(victim: Victim): Promise<string | undefined> {
     const { sandbar, pidOf } = this.#around;
     const first = this.#synced;
@@ -58,7 +61,10 @@ export class DurabilityRounds {
     return findLoss(sandbar, this.#machineId, { first, end: this.#synced }, PATHS);
   }
 
-  /** Reads all that was ever written, then removes machine and volume. What was lost, in words. */
+  /**
+   * Reads back the blocks of all rounds, then removes the machine and the volume. Returns a sentence about the first
+   * lost block, or undefined when none was lost.
+   */
   async end(): Promise<string | undefined> {
     const { sandbar } = this.#around;
     const loss = await findLoss(sandbar, this.#machineId, { first: 0, end: this.#synced }, PATHS);
@@ -67,7 +73,7 @@ export class DurabilityRounds {
     return loss;
   }
 
-  /** A machine whose QEMU died never runs again: its root disk and its volume go to a new one. */
+  /** A machine in state error cannot be started again, so moves its root disk and its volume to a new machine. */
   async #moveOn(writer: Writer): Promise<void> {
     const { sandbar } = this.#around;
     await retry(async () => {
@@ -81,7 +87,10 @@ export class DurabilityRounds {
     await sandbar.volumes.attach(this.#volumeId, { machine_id: next.id, mount_path: MOUNT });
   }
 
-  /** The machine runs on under a service that comes back; then it is stopped and started. */
+  /**
+   * Waits until the restarted service can cancel the writer, then stops and starts the machine, which runs on
+   * meanwhile.
+   */
   async #restart(writer: Writer): Promise<void> {
     const { sandbar } = this.#around;
     await retry(() => sandbar.execs.cancel(writer.machineId, writer.jobId));
@@ -92,7 +101,7 @@ export class DurabilityRounds {
   }
 }
 
-/** Tries again until it works, for a minute. */
+/** Repeats `work` until it succeeds, for at most `GIVE_UP_MS`. */
 async function retry<T>(work: () => Promise<T>): Promise<T> {
   for (const until = performance.now() + GIVE_UP_MS; ; await delay(RETRY_MS)) {
     try {

@@ -1,8 +1,9 @@
-// A program in a machine that writes numbered, checksummed blocks to its root disk and to a volume, and says a number only
-// when both are synced; and one that reads them back. What was said must be there, whatever died meanwhile.
+// Two programs that run in a machine. The writer writes numbered blocks with checksums to the root disk and to a
+// volume, and prints the number of a block only after both copies are synced. The reader checks that all printed blocks
+// exist.
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 
-/** Bytes of a block: number, filling, SHA-256 of both. */
+/** Bytes of a block: its number (8), random data, and the SHA-256 of both (32). */
 const BLOCK = 4096;
 
 const WRITER = `
@@ -22,7 +23,10 @@ while True:
     number += 1
 `;
 
-/** Prints the first number that is missing or damaged, of those from the first to before the second given one, or "all". */
+/**
+ * Arguments: FIRST END PATH... Checks the blocks FIRST to END - 1 of each file. Prints the path and the number of the
+ * first block that is missing or damaged, or `all` when none is.
+ */
 const READER = `
 import hashlib, struct, sys
 first, end = int(sys.argv[1]), int(sys.argv[2])
@@ -39,7 +43,7 @@ print('all')
 
 export type Writer = { machineId: string; jobId: string; from: number };
 
-/** Begins to write blocks from number `from` on, each to all `paths`. */
+/** Starts the writer in a machine. It writes each block, from number `from` on, to all `paths`. */
 export async function startWriter(
   sandbar: Sandbar,
   machineId: string,
@@ -50,7 +54,7 @@ export async function startWriter(
   return { machineId, jobId: (await sandbar.execs.start(machineId, { argv })).id, from };
 }
 
-/** How many blocks are known to be synced: the number after the last one that was said. */
+/** Returns the number after the last block that the writer printed, so all blocks below are synced. */
 export async function countSynced(sandbar: Sandbar, { machineId, jobId, from }: Writer): Promise<number> {
   let text = '';
   for (let offset = 0, eof = false; !eof; ) {
@@ -63,7 +67,9 @@ export async function countSynced(sandbar: Sandbar, { machineId, jobId, from }: 
   return from + said.split('\n').length - 1;
 }
 
-/** What is wrong with the blocks of `paths`, from number `first` to before `end`; undefined when they are as they were written. */
+/**
+ * Reads the blocks `first` to `end - 1` of `paths`. Returns a sentence about the first bad one, or undefined for none.
+ */
 export async function findLoss(
   sandbar: Sandbar,
   machineId: string,

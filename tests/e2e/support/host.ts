@@ -1,5 +1,5 @@
-// What root on the service's host sees of a machine: its QEMU, its control groups, its tap, its rules. For tests of what
-// the public API cannot show; they are skipped where the service runs without root.
+// Lets tests look at a machine from the host: its QEMU process, control groups, tap and firewall rules, which the
+// public API does not show. This needs root, so tests that use it are skipped where the service runs without root.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
@@ -24,14 +24,14 @@ type VmRecord = {
   process: { pid: number } | null;
 };
 
-/** What the host agent keeps of the VM of a machine. */
+/** The host agent's record of the VM of a running machine. Throws when there is not exactly one. */
 export function vmOf(machineId: string): VmRecord {
   const records = vmRecords().filter(({ runDir }) => runDir === runDirOf(machineId));
   assert.equal(records.length, 1, `records of the VM of ${machineId}`);
   return records[0] as VmRecord;
 }
 
-/** Of all VMs of the service: machines', pooled clones' and those that become templates. */
+/** The records of all VMs of the service: of machines, of clones in the pool, and of templates being made. */
 export function vmRecords(): VmRecord[] {
   const dir = join(HOME, 'run/vms');
   return readdirSync(dir).map((name) => JSON.parse(readFileSync(join(dir, name), 'utf8')) as VmRecord);
@@ -45,14 +45,14 @@ export function tapOf(machineId: string): string {
   return `sbt${vmOf(machineId).vmId}`;
 }
 
-/** Whether the machine began as a clone and not as a cold boot. */
+/** Whether the machine's current VM began as a clone, not with a cold boot. */
 export function isClone(machineId: string): boolean {
   return readFileSync(`/proc/${qemuPidOf(machineId)}/cmdline`, 'utf8')
     .split('\0')
     .includes('-incoming');
 }
 
-/** A field of `/proc/PID/task/TID/status`, for each thread. */
+/** The value of a field of `/proc/PID/task/TID/status`, one for each thread of the process. */
 export function threadStatus(pid: number, field: string): string[] {
   return readdirSync(`/proc/${pid}/task`).map((thread) => {
     const status = readFileSync(`/proc/${pid}/task/${thread}/status`, 'utf8');
@@ -60,13 +60,13 @@ export function threadStatus(pid: number, field: string): string[] {
   });
 }
 
-/** What the descriptors of a process are, by number. */
+/** The open descriptors of a process: what each number refers to, as in `/proc/PID/fd`. */
 export function descriptorsOf(pid: number): Map<number, string> {
   const dir = `/proc/${pid}/fd`;
   return new Map(readdirSync(dir).map((fd) => [Number(fd), readlinkSync(join(dir, fd))]));
 }
 
-/** The file of a VM's control group: `v1` in the hierarchy of that controller, else `v2`. */
+/** The path of a file in a VM's control group. The file is named `v1` in cgroup version 1 and `v2` in version 2. */
 export function cgroupFile(machineId: string, controller: 'cpu' | 'memory' | 'pids', v1: string, v2: string): string {
   const group = `sandbar-${homeId(HOME)}/${vmOf(machineId).vmId}`;
   return existsSync(join(CGROUP_ROOT, 'cgroup.controllers'))
@@ -74,7 +74,7 @@ export function cgroupFile(machineId: string, controller: 'cpu' | 'memory' | 'pi
     : join(CGROUP_ROOT, controller, group, v1);
 }
 
-/** Pids of every QEMU that works below the run directories of the service. */
+/** Process ids of every QEMU whose working directory is in the data directory of the service. */
 export function qemuPids(): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
@@ -84,45 +84,45 @@ export function qemuPids(): number[] {
     );
 }
 
-/** Taps that may speak and as whom, as the kernel's rules have it: address by tap. */
+/** The `MAC IP` that each tap may send from, by name of the tap, read from the nftables rules. */
 export function pinnedTaps(): Map<string, string> {
   const { stdout } = run('nft', ['list', 'set', 'bridge', NETWORK.table, 'pins']);
   const pins = stdout.matchAll(/"(\w+)" \. ([0-9a-f:]+) \. ([0-9.]+)/g);
   return new Map([...pins].map(([, tap = '', mac, ip]) => [tap, `${mac} ${ip}`]));
 }
 
-/** Those that are on the bridge. */
+/** Names of all taps that are ports of the service's bridge, sorted. */
 export function taps(): string[] {
   return readdirSync(`/sys/class/net/${NETWORK.bridge}/brif`).sort();
 }
 
-/** A command of the host to its end. */
+/** Runs a command on the host and returns its exit code and output. Throws when it cannot be started. */
 export function run(program: string, args: readonly string[], options: { cwd?: string } = {}) {
   const { status, stdout, stderr, error } = spawnSync(program, args, { ...options, encoding: 'utf8' });
   if (error) throw error;
   return { status, stdout, stderr };
 }
 
-/** Bytes of all files below a folder. */
+/** The sum of the sizes of all files below a folder, in bytes. */
 export function bytesBelow(folder: string): number {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .reduce((sum, entry) => sum + statSync(join(entry.parentPath, entry.name)).size, 0);
 }
 
-/** The host agent's own comparison of what the host has with what it knows. */
+/** Asks the host agent for its audit, which compares what is on the host with its records. */
 export function auditHost(): Promise<HostAudit> {
   return getUnixJson<HostAudit>(PATHS.hostAgentSocket, HOST_PATHS.audit);
 }
 
-/** What the host agent says of itself. */
+/** Asks the host agent for its host report. */
 export function hostInfo(): Promise<HostInfo> {
   return getUnixJson<HostInfo>(PATHS.hostAgentSocket, HOST_PATHS.host);
 }
 
 /**
- * Ends processes of ours, all at the same moment, and waits until the supervisor has put others in their place and they
- * are connected.
+ * Sends `signal` to processes of the service, all at once. Resolves when the supervisor has restarted them, the API
+ * answers, and the control plane is connected to the host agent.
  */
 export async function restart(
   names: readonly ('host-agent' | 'control-plane')[],
@@ -138,7 +138,7 @@ export async function restart(
   });
 }
 
-/** What a link points to; empty when it, or its process, is gone. */
+/** The target of a symbolic link in /proc, or an empty string when the process has ended. */
 function linkOf(path: string): string {
   try {
     return readlinkSync(path);

@@ -1,4 +1,5 @@
-// The running service as a stranger sees it: HTTP, and for the fault tests the pid files of its data directory.
+// Requests to the running service over its public API. For tests that kill processes, also reads the pid files in the
+// data directory of the service.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,7 +18,7 @@ function required(name: string): string {
 
 export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; body: T };
 
-/** One request with the owner's key; a JSON body when there is one. */
+/** Sends one request with the API key of the first account, and `body` as JSON when it is given. */
 export async function call<T = Record<string, unknown>>(
   method: string,
   path: string,
@@ -39,14 +40,14 @@ export async function call<T = Record<string, unknown>>(
   };
 }
 
-/** The same, failing with the service's own words when the status is another. */
+/** Sends a request like {@link call} and returns the body. Fails with the answer when its status is not `status`. */
 export async function expectStatus<T>(status: number, method: string, path: string, body?: unknown): Promise<T> {
   const answer = await call<T>(method, path, body);
   assert.equal(answer.status, status, `${method} ${path}: ${JSON.stringify(answer.body)}`);
   return answer.body;
 }
 
-/** A machine of 256 MB, small so that many fit. */
+/** Creates a machine, by default with 256 MB of memory and a disk of 2 GB, so that many fit on the host. */
 export function createMachine(wanted: MachineCreate = {}): Promise<Machine> {
   return expectStatus(201, 'POST', '/v1/machines', { memory_mb: 256, rootfs_size_gb: 2, ...wanted });
 }
@@ -64,7 +65,7 @@ export function startExec(machineId: string, job: ExecCreate): Promise<Exec> {
   return expectStatus(201, 'POST', `/v1/machines/${machineId}/execs`, job);
 }
 
-/** Waits until the job has ended, at most `timeoutMs`. */
+/** Resolves with the job when it has ended. Throws when it still runs after `timeoutMs`. */
 export async function waitForExec(machineId: string, execId: string, timeoutMs = 120_000): Promise<Exec> {
   const deadline = Date.now() + timeoutMs;
   for (;;) {
@@ -84,7 +85,7 @@ export function readPage(
   return expectStatus(200, 'GET', `/v1/machines/${machineId}/execs/${execId}/output?${search}`);
 }
 
-/** The whole stream of an ended job, page by page. */
+/** Reads all output of an ended job on one stream, page by page. */
 export async function readAll(
   machineId: string,
   execId: string,
@@ -99,7 +100,7 @@ export async function readAll(
   }
 }
 
-/** Runs a shell command to its end. */
+/** Runs a shell command in the machine, waits for its end and returns its exit code and output. */
 export async function sh(
   machineId: string,
   command: string,
@@ -113,22 +114,22 @@ export async function sh(
   };
 }
 
-/** The pid of one of our processes, from its pid file. */
+/** The pid of a process of the service, from its pid file. */
 export function pidOf(process: 'postgres' | 'control-plane' | 'host-agent'): number {
   return Number(readFileSync(join(HOME, 'run', `${process}.pid`), 'utf8').split('\n')[0]);
 }
 
-/** The pid of a machine's QEMU. */
+/** The pid of the QEMU process of a running machine. */
 export function qemuPidOf(machineId: string): number {
   return Number(readFileSync(join(HOME, 'run/machines', machineId, 'qemu.pid'), 'utf8').trim());
 }
 
-/** Resident memory of a process, MiB. */
+/** The resident memory of a process, in MiB. */
 export function residentMb(pid: number): number {
   return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 }
 
-/** Waits until `isTrue` resolves to true; a call that fails counts as not yet. */
+/** Waits until `isTrue` returns or resolves to true. A call that throws counts as false. Throws after `timeoutMs`. */
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>, timeoutMs = 30_000): Promise<void> {
   const deadline = Date.now() + timeoutMs;
   for (;;) {

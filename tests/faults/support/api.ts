@@ -1,4 +1,4 @@
-// The API of a service that a test started, and the jobs on its machines.
+// Requests to a service that a test has started, and jobs on its machines.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import type { Exec, ExecOutput } from '@sandbar/contract/exec.ts';
@@ -9,7 +9,7 @@ export const SMALL = { memory_mb: 128, rootfs_size_gb: 2 };
 type Refusal = { code: string; detail: string };
 export type Api = <T = Refusal>(method: string, path: string, body?: object) => Promise<{ status: number; body: T }>;
 
-/** The API of a service by what its data directory says, as the clients find it. */
+/** Returns a function that sends requests to the service of a data directory, with the key in its credentials.json. */
 export function apiOf(home: string): Api {
   const { base_url, api_key } = JSON.parse(read(`${home}/credentials.json`)) as Record<string, string>;
   return async <T>(method: string, at: string, body?: object) => {
@@ -28,7 +28,7 @@ export async function startJob(api: Api, machineId: string, command: string): Pr
   return body.id;
 }
 
-/** Its exit code; null when it had none. */
+/** Waits until the job has ended and returns its exit code, or null when a signal ended it. */
 export async function endOf(api: Api, machineId: string, jobId: string): Promise<number | null> {
   let job: Exec | undefined;
   await until(`job ${jobId} ends`, async () => {

@@ -1,9 +1,9 @@
-// A disk that is full, made by one file that takes what is left.
+// Fills a disk with one large file, for tests of a full disk.
 import assert from 'node:assert/strict';
 import { appendFileSync, readFileSync, statfsSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** Fills the disk to `leave` free bytes with one file, and returns it. */
+/** Fills the disk with one file until `leave` bytes are free. Returns the path of the file. */
 export function fill(disk: string, leave: number): string {
   const filler = path.join(disk, 'filler');
   writeFileSync(filler, '');

@@ -1,4 +1,4 @@
-// What a service leaves on its host: folders, taps, bridges, tables.
+// Finds what machines and services leave on their host: folders, taps, bridges and nftables tables.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { networkNames } from '@sandbar/host-agent/network/names.ts';
 import type { Api } from './api.ts';
 import { until } from './until.ts';
 
-/** What a machine leaves on its host while it is there. */
+/** Lists the folders and taps of all machines of a service, as one text to compare. */
 export function remains(home: string): string {
   const folders = ['machines', 'run/machines'].map((name) => readdirSync(path.join(home, name)).sort().join());
   return [...folders, tapsOf(home)].join(' / ');
@@ -29,7 +29,7 @@ function tapsOf(home: string): string {
   return existsSync(ports) ? readdirSync(ports).sort().join() : '';
 }
 
-/** Bridges and tables of services on these data directories that are there now. */
+/** Lists the existing bridges and nftables tables of services on these data directories. */
 export function networksOf(homes: readonly string[]): string[] {
   const tables =
     process.getuid?.() === 0 ? execFileSync('nft', ['list', 'tables'], { encoding: 'utf8' }).split('\n') : [];

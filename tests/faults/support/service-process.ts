@@ -1,5 +1,5 @@
-// Services as a user starts them, on free ports and fresh data directories in a folder of this test file. When the file is
-// through, they are ended, and nothing of them may be left on the host.
+// Starts services as a user does, on free ports and on new data directories in a temporary folder. After the tests of a
+// file it ends them all and checks that they left no process, mount, interface or nftables table on the host.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import {
@@ -21,12 +21,12 @@ import { read, until } from './until.ts';
 
 const CHECKOUT = path.resolve(import.meta.dirname, '..', '..', '..');
 export const IS_ROOT = process.getuid?.() === 0;
-/** Runs a command as nobody. */
+/** Command prefix that runs a program as the user `nobody`. */
 export const AS_NOBODY = ['setpriv', '--reuid', '65534', '--regid', '65534', '--clear-groups'];
-/** Each test file has this many ports of its own. */
+/** How many ports each test process has for itself. */
 const PORTS = 40;
 
-// Short: the path of a data directory may have 76 bytes.
+// The name is short, because the path of a data directory may have at most 76 bytes.
 export const folder = mkdtempSync('/tmp/sbf-');
 chmodSync(folder, 0o755);
 const cache = path.join(folder, 'cache');
@@ -52,7 +52,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-// A run that is called off ends its services as well; `after` does not run then.
+// `after` does not run when the test run is aborted by SIGTERM, so end the services and remove the files here too.
 process.once('SIGTERM', async () => {
   await Promise.all(started.map((start) => start.end()));
   for (const mount of mounts) execFileSync('umount', [mount]);
@@ -62,14 +62,18 @@ process.once('SIGTERM', async () => {
 
 export type Start = {
   child: ChildProcess;
-  /** Resolves when it says that it is ready; rejects with its output when it ends first. */
+  /** Resolves when the service prints that it is ready. Rejects with its output when it ends before that. */
   ready: Promise<void>;
-  /** `sentence`: the first line that it wrote to standard error. */
+  /** Resolves when the process has ended. `sentence`: the first line that it wrote to standard error. */
   ended: Promise<{ code: number | null; sentence: string; output: string }>;
   end(): Promise<void>;
 };
 
-/** `npm start` on a data directory of that name, on ports that are free unless `env` names some. */
+/**
+ * Runs `npm start` with the data directory `homeOf(name)`. `env` adds or overrides variables, such as the ports, which
+ * are free ones by default. `prefix` is a command that runs the service, such as {@link AS_NOBODY}; `args` go to `npm
+ * start`.
+ */
 export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[] = [], args: string[] = []): Start {
   const checkout = prefix.length > 0 ? checkoutForOthers() : CHECKOUT;
   const node = path.join(checkout, path.relative(CHECKOUT, process.execPath));
@@ -119,7 +123,9 @@ export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[
 }
 
 let lastPort = 20_000 + (process.pid % 300) * PORTS;
-/** Below the range that the kernel hands out, so that nobody gets them by chance. */
+/**
+ * Two unused ports. They are below the kernel's range of ephemeral ports, so that no other process gets them by chance.
+ */
 function nextPorts(): [number, number] {
   lastPort += 2;
   return [lastPort, lastPort + 1];
@@ -135,7 +141,10 @@ export function program(name: string, script: string): string {
   return file;
 }
 
-/** The checkout where another account sees it, whoever may enter the folders above it. Read-only: it is not a copy. */
+/**
+ * Mounts the checkout read-only in the folder of the test, because another user may not have access to the folders
+ * above the real one. Returns the path of the mount.
+ */
 function checkoutForOthers(): string {
   const at = homeOf('checkout');
   if (existsSync(at)) return at;
@@ -153,7 +162,7 @@ export function mountDisk(name: string, options: string): string {
   return at;
 }
 
-/** A cache of our own by hard links: files can be deleted from it, and the real one does not notice. */
+/** Copies the service's cache with hard links, so that tests can delete files without harm to the real cache. */
 function copyCache(): void {
   const real = defaultCache(process.env, IS_ROOT);
   mkdirSync(cache);

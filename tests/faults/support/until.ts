@@ -1,7 +1,7 @@
-// Waiting for a condition, and files that may not be there.
+// Waits for conditions, and reads files that may not exist.
 import { readFileSync } from 'node:fs';
 
-/** A check that fails counts as not yet. */
+/** Waits until `isTrue` returns or resolves to true. A call that throws counts as false. Throws after `withinMs`. */
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>, withinMs = 40_000): Promise<void> {
   for (const deadline = Date.now() + withinMs; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
     if (await (async () => isTrue())().catch(() => false)) return;

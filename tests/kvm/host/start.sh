@@ -1,5 +1,5 @@
-# The life of the test's host, as its first process: what an init system would mount, then the test. Switched off at
-# the end whatever happens.
+# Runs as the first process of the host of the KVM test. It mounts what an init system would mount, runs the test, and
+# powers the host off in any case.
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -9,18 +9,18 @@ mount -t tmpfs -o mode=1777 shm /dev/shm
 mount -t tmpfs -o mode=755 run /run
 mount -t tmpfs -o mode=1777 tmp /tmp
 ln -s /proc/self/fd /dev/fd
-# Its device node comes with the module.
+# Loading the module creates /dev/net/tun.
 modprobe tun
 hostname kvm-test-host
 ip link set lo up
-# A Go to be found: with every image built, it compiles nothing.
+# The set-up of the service checks that Go is installed. All images are built already, so Go never has to compile.
 mkdir -p /data/go/pkg/tool
 ln -s /data/go /usr/local/go
 cd /data/checkout
-# tini takes in the processes whose parents end, as the service's VMs do when it is restarted.
+# tini reaps orphaned processes, such as VMs whose host agent has ended.
 tini -s -g -- node_modules/node/bin/node --disable-warning=ExperimentalWarning tests/kvm/inside/main.ts
 echo "kvm-test-host: the test ended with $?"
 sync
 echo o > /proc/sysrq-trigger
-# The power goes off a moment later, after the disks; a first process that ends before that is a panic.
+# The kernel panics when its first process ends, so wait here until the power is off.
 while :; do :; done

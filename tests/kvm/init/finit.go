@@ -2,12 +2,12 @@ package main
 
 import "unsafe"
 
-// sysFinitModule is finit_module(2) on x86-64, which package syscall does not name.
+// sysFinitModule is the number of finit_module(2) on x86-64. Package syscall has no constant for it.
 const sysFinitModule = 313
 
 var noParameters = [1]byte{0}
 
-// emptyText is the address of a C string without characters: a module's parameters.
+// emptyText returns the address of an empty C string, for a module without parameters.
 func emptyText() uintptr {
 	return uintptr(unsafe.Pointer(&noParameters[0]))
 }

@@ -1,6 +1,6 @@
-// The first process of the KVM test's host: loads the modules that its kernel needs to find the disk, goes there and
-// becomes the shell script that is the host's life. The script is on the data disk, with the rest of the test, so that
-// the host's own disk is made of packages alone and is seldom built again.
+// This is the first process of the VM in which the KVM test runs ("the host"). It loads the kernel modules for the
+// disks, mounts the disks, and replaces itself with the shell script host/start.sh. The script is on the data disk and
+// not on the root disk, so that the root disk has only packages and is rarely rebuilt.
 package main
 
 import (
@@ -18,7 +18,7 @@ const (
 	dataFolder = "/data"
 	shell      = "/bin/sh"
 	script     = dataFolder + "/checkout/tests/kvm/host/start.sh"
-	// A disk appears within milliseconds of its driver; past this it never comes.
+	// How long to wait for a disk. It appears within milliseconds after its driver is loaded.
 	diskPatience = 10 * time.Second
 )
 

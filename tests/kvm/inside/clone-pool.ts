@@ -4,11 +4,13 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import { HOST_PATHS, type HostInfo } from '@sandbar/contract/host-api.ts';
 import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
-/** A template is a boot and a copy of its memory, a clone a restore; all of it at a tenth of the usual pace. */
+/**
+ * To fill the pool takes a cold boot, a copy of the memory, and one restore for each clone, all ten times slower here.
+ */
 const READY_WITHIN_MS = 600_000;
 const POLL_MS = 500;
 
-/** Resolves when as many clones wait as the host wants. Throws when it never comes to that. */
+/** Resolves when the pool has reached its target size. Throws when it has not after `READY_WITHIN_MS`. */
 export async function clonesReady(home: string): Promise<void> {
   for (const until = performance.now() + READY_WITHIN_MS; ; await delay(POLL_MS)) {
     const { pool } = await getUnixJson<HostInfo>(homePaths(home).hostAgentSocket, HOST_PATHS.host);

@@ -1,10 +1,11 @@
-// Volumes and snapshots on KVM: what is plugged into running guests, frozen and saved under them, and resumed.
+// Tests volumes and snapshots on KVM: attaches a volume to running machines, and makes new machines from disk and
+// memory snapshots.
 import assert from 'node:assert/strict';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { outputOf, step } from './steps.ts';
 
-/** Two running machines; `clone` began as a clone. Leaves both as they are, and nothing else. */
+/** Takes two running machines: `booted` booted cold, `clone` is a clone. Removes everything else that it creates. */
 export async function disksAndSnapshots(sandbar: Sandbar, booted: Machine, clone: Machine): Promise<void> {
   const run = ({ id }: Machine, command: string) => outputOf(sandbar, id, command);
   await carryVolume(sandbar, booted, clone, run);
@@ -39,7 +40,7 @@ async function fromDiskSnapshot(sandbar: Sandbar, machine: Machine, run: Run): P
   await sandbar.snapshots.delete(snapshot.id);
 }
 
-/** A process of the snapshot lives on in the machine made from it, which is another machine. */
+/** Checks that a process of the snapshot goes on in the new machine, and that the new machine has another identity. */
 async function fromMemorySnapshot(sandbar: Sandbar, machine: Machine, run: Run): Promise<void> {
   await run(
     machine,

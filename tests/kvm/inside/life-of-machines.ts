@@ -1,5 +1,5 @@
-// What a user does with machines, through the SDK, with a look at the processes that they are: the API may say `kvm`
-// only where the kernel agrees.
+// Does through the SDK what a user does with machines. It also inspects their QEMU processes, to check that a machine
+// that the API reports as isolated by `kvm` really uses KVM.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -12,7 +12,7 @@ import { outputOf, step } from './steps.ts';
 
 const SHAPE = { memory_mb: 256, rootfs_size_gb: 2 };
 
-/** Throws at the first thing that is not as it should be. */
+/** Runs all steps against the service of a data directory. Throws at the first failure. */
 export async function lifeOfMachines(home: string): Promise<void> {
   const credentials = readCredentials(`${home}/credentials.json`);
   if (credentials === undefined) throw new Error(`${home}/credentials.json is missing`);
@@ -28,7 +28,7 @@ export async function lifeOfMachines(home: string): Promise<void> {
     assert.match(executable, /\/qemu-system-x86_64-microvm$/);
     assert.ok(descriptors.includes('anon_inode:kvm-vm'), `a virtual machine of KVM among ${descriptors.join(' ')}`);
     assert.notEqual(uid, '0');
-    assert.ok(args.includes('-kernel'), 'the first of its shape boots');
+    assert.ok(args.includes('-kernel'), 'the first machine of its size boots cold');
   });
   await step('exec', async () => {
     const text = await run(
@@ -45,7 +45,7 @@ export async function lifeOfMachines(home: string): Promise<void> {
     assert.ok(args.includes('-incoming'), args.join(' '));
     assert.ok(descriptors.includes('anon_inode:kvm-vm'), descriptors.join(' '));
   });
-  await step('the two share nothing that names them', async () => {
+  await step('the two differ in machine id, boot id, host name and randomness', async () => {
     const identity =
       'cat /etc/machine-id /proc/sys/kernel/random/boot_id; hostname; head -c 16 /dev/urandom | od -An -tx1';
     const [a, b] = [await run(first, identity), await run(second, identity)];
@@ -66,7 +66,7 @@ export async function lifeOfMachines(home: string): Promise<void> {
   await step('no machine is left', async () => assert.deepEqual(await sandbar.machines.list(), []));
 }
 
-/** What the kernel says of the QEMU of a running machine. */
+/** Reads from /proc the executable, open descriptors, uid and arguments of a running machine's QEMU. */
 function processOf(home: string, machine: Machine) {
   const pid = readFileSync(`${homePaths(home).runMachines}/${machine.id}/qemu.pid`, 'utf8').trim();
   const openOnes = readdirSync(`/proc/${pid}/fd`);

@@ -1,4 +1,5 @@
-// The test, inside the host that has KVM: the service as `npm start` runs it, and the life of machines through the SDK.
+// The KVM test itself. It runs in the VM that has KVM, starts the service with `npm start`, and uses machines through
+// the SDK.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';
@@ -34,5 +35,5 @@ try {
   console.log(verdictLine(error instanceof Error ? error.message : String(error)));
   process.exitCode = 1;
 }
-// A service that could not be stopped must not keep the host up.
+// Exit even when the service could not be stopped, so that the host powers off.
 process.exit();

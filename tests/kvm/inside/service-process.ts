@@ -1,4 +1,4 @@
-// `npm start` as a child process: its output goes to the console of the host, its end must be a clean one.
+// Runs `npm start` as a child process. Its output goes to the console of the host, and it must exit with 0.
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, globSync } from 'node:fs';
@@ -6,18 +6,18 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 
 const CHECKOUT = path.join(import.meta.dirname, '..', '..', '..');
-/** Emulated virtualisation: a cold boot takes 10 times as long as one under plain emulation, more on a busy computer. */
+/** KVM on an emulated processor is slow: a cold boot takes 10 times as long as under plain emulation, or longer. */
 const BOOT_PATIENCE_MS = 180_000;
-/** The service itself runs at a tenth of its pace. */
+/** The service itself runs about ten times slower than usual in the emulated host. */
 const START_PATIENCE_MS = 300_000;
 const SHOWN_LINES = '60';
 
 export type ServiceProcess = {
-  /** Ends it as Ctrl-C does. Throws when that is not a clean end. */
+  /** Ends the service as Ctrl-C does. Throws when its exit code is not 0. */
   stop(): Promise<void>;
 };
 
-/** Resolves when it is ready, its self-check included. Throws when it ends before. */
+/** Starts the service. Resolves when it is ready and has passed its self-check. Throws when it ends before that. */
 export async function startService(home: string, cacheDir: string): Promise<ServiceProcess> {
   const child = spawn(process.execPath, [path.join(CHECKOUT, 'scripts', 'start.mjs')], {
     cwd: CHECKOUT,
@@ -48,7 +48,7 @@ export async function startService(home: string, cacheDir: string): Promise<Serv
   };
 }
 
-/** The ends of all logs, on the console: the disk they are on does not outlive the host. */
+/** Prints the last lines of all logs on the console, because the disk with the logs is discarded with the host. */
 export function showLogs(home: string): void {
   const logs = globSync(['logs/*.log', 'run/**/*.log'], { cwd: home }).map((name) => path.join(home, name));
   const kept = logs.filter((file) => existsSync(file));

@@ -1,8 +1,8 @@
-// What the tests in the host are made of: steps that say how long they took, and jobs that must succeed.
+// Helpers of the KVM test: steps that print their duration, and jobs that must succeed.
 import assert from 'node:assert/strict';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 
-/** Runs a step and says on the console how long it took. */
+/** Runs a step and prints how long it took. Adds the name of the step to its error. */
 export async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
   const began = performance.now();
   const result = await work().catch((error: unknown) => {
@@ -12,7 +12,7 @@ export async function step<T>(name: string, work: () => Promise<T>): Promise<T> 
   return result;
 }
 
-/** What a command prints. Throws when it does not exit with 0. */
+/** Runs a command in a machine and returns its standard output. Throws when its exit code is not 0. */
 export async function outputOf(sandbar: Sandbar, machineId: string, command: string): Promise<string> {
   const job = await sandbar.execs.start(machineId, { command });
   const ended = await sandbar.execs.wait(machineId, job.id);
