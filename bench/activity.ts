@@ -1,7 +1,8 @@
-// Reading five million entries of one account: pages near and deep, filtered and searched, as time in the database
-// (planning and execution, as PostgreSQL reports them for the very statement that the API sends).
+// Measures how long PostgreSQL takes to read the activity feed of an account with five million entries: the first page,
+// a late page, filtered pages and searches. The times are the planning and execution times that PostgreSQL reports for
+// the statement of the API.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/activity.ts      (BENCH_ENTRIES, default 5000000)
-// The URL names the server: a database `sandbar_bench_activity` is made on it, and kept for the next run.
+// Creates the database `sandbar_bench_activity` on the server of the URL and keeps it for the next run.
 import { randomUUID } from 'node:crypto';
 import { type FeedFilter, selectFeed } from '@sandbar/control-plane/activity/list.ts';
 import { createMonth, monthOf } from '@sandbar/control-plane/activity/partitions.ts';
@@ -38,7 +39,7 @@ async function withClient<T>(
   }
 }
 
-/** Makes the database and its months, as the service does. */
+/** Creates the database, its tables and the monthly partitions of the feed, as the service does. */
 async function prepare(): Promise<void> {
   await withClient(serverUrl, async (client) => {
     const { rowCount } = await client.query('select from pg_database where datname = $1', [DATABASE]);
@@ -55,7 +56,10 @@ async function prepare(): Promise<void> {
   });
 }
 
-/** One account with ENTRIES entries over a year: 50 000 machines, one entry in 20 a machine's, one in 1000 a volume's. */
+/**
+ * Fills the feed with ENTRIES entries of one account, spread over a year and 50 000 machines: 1 in 20 about a machine,
+ * 1 in 1000 about a volume, the rest about jobs. Does nothing when they exist. Returns the id of the account.
+ */
 async function generate(client: pg.Client): Promise<string> {
   const known = await client.query(`select account_id from activity limit 1`);
   const { rows } = await client.query('select count(*) from activity');
@@ -81,7 +85,7 @@ async function generate(client: pg.Client): Promise<string> {
   return accountId;
 }
 
-/** The position after `share` of the entries, newest first. */
+/** The cursor position after `share` (0 to 1) of the feed, counted by time from the newest entry. */
 async function positionAt(client: pg.Client, share: number): Promise<{ createdAt: Date; id: string }> {
   const { rows } = await client.query(
     `with span as (select min(created_at) as a, max(created_at) as b from activity)

@@ -1,8 +1,10 @@
-// What the control plane adds to a create and to a job: a host that answers at once, real PostgreSQL, one client that
-// waits for each answer. Prints medians, and what each request asked of the database.
+// Measures the time that the control plane alone adds to requests. It uses a fake host that answers at once, a real
+// PostgreSQL, and one client that sends one request after the other. Prints the median and 95th percentile of each kind
+// of request, and how many statements, commits and log syncs each request needs in the database.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/control-plane.ts
-// The URL names the server: a database `sandbar_bench_control` is made on it and dropped at the end. BENCH_ROUNDS: 300.
-// BENCH_ONLY: a part of the name of what to measure. BENCH_STATEMENTS=1 prints the statements of one request as well.
+// Creates the database `sandbar_bench_control` on the server of the URL and drops it at the end. Optional variables:
+// BENCH_ROUNDS (requests of each kind, default 300), BENCH_ONLY (measures only kinds whose name contains this text),
+// BENCH_STATEMENTS=1 (prints the statements of one request as well).
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -39,7 +41,7 @@ async function counts(child: ChildProcess): Promise<Counts> {
   return said;
 }
 
-/** One kind of request: `prepare` is not timed, `work` is. */
+/** Measures one kind of request and prints the result. Times only `work`; `prepare` makes its argument before. */
 async function bench<T>(
   child: ChildProcess,
   what: string,
@@ -71,7 +73,7 @@ async function bench<T>(
 
 const home = mkdtempSync(join(tmpdir(), 'sandbar-bench-'));
 const socket = join(home, 'host.sock');
-// Room for every machine: nothing is destroyed in between.
+// The host needs memory for all machines of the run, because the benchmark destroys none.
 const host = new FakeHost(socket, { subnet: '10.0.0.0/8', memory_mb: 2 ** 30, isolation: 'kvm' });
 await host.listen();
 await onServer(`drop database if exists ${DATABASE} with (force)`);

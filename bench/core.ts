@@ -1,4 +1,5 @@
-// Figures of the core against a running service: create, start, exec, output, idle. Prints one line a figure.
+// Measures a service that is already running: create, start, jobs, output, and idle machines. Prints one line per
+// figure.
 //   node_modules/node/bin/node bench/core.ts        (after `npm start` in another terminal; SANDBAR_HOME as there)
 import { createHash, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -52,7 +53,9 @@ async function main(): Promise<void> {
   }
 }
 
-/** A measure of this machine's speed at this moment, to compare figures of different machines by. */
+/**
+ * Takes a time that depends only on the speed of this computer, so that results of different computers can be compared.
+ */
 async function hash256Mb(): Promise<void> {
   const block = randomBytes(1024 * 1024);
   const hash = createHash('sha256');
@@ -75,7 +78,7 @@ async function runJob(machine: Machine, command: string): Promise<void> {
   if (ended.exit_code !== 0) throw new Error(`${command} ended with ${ended.exit_code}`);
 }
 
-/** The bytes are made before the clock starts: what counts is reading them through the paged API. */
+/** Measures how fast the paged API returns 100 MB of output. The job has ended before the measurement starts. */
 async function benchOutput(machine: Machine): Promise<void> {
   const job = await sandbar.execs.start(machine.id, {
     command: `head -c ${OUTPUT_BYTES} /dev/urandom > /tmp/random; sha256sum < /tmp/random >&2; cat /tmp/random`,

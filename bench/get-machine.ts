@@ -1,7 +1,7 @@
-// GET /v1/machines/{id} through authentication, beside a bare Fastify route that does one `pg` select by primary key: the
-// same PostgreSQL, the same load, alternating runs.
+// Compares GET /v1/machines/{id}, with authentication, to a minimal Fastify route that does one select by primary key.
+// Both use the same PostgreSQL and get the same load in alternating runs.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/get-machine.ts
-// The URL names the server: a database `sandbar_bench_get` is made on it and dropped at the end.
+// Creates the database `sandbar_bench_get` on the server of the URL and drops it at the end.
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
@@ -41,11 +41,14 @@ async function load({ url, headers }: Target): Promise<Result> {
   return result;
 }
 
-/** Another account's id beside one that is not there, in turns: how long each takes to be refused. */
+/**
+ * Compares how long a 404 takes for the machine of another account and for a machine that does not exist. Equal times
+ * mean that a client cannot find out by timing which ids exist.
+ */
 async function compareRefusals({ foreignUrl = '', absentUrl = '', headers }: Target): Promise<void> {
   const times = { foreign: [] as number[], absent: [] as number[] };
   for (let round = 0; round < REFUSALS; round++) {
-    // Each goes first as often as the other.
+    // Alternate the order, so that it favours neither.
     const order = round % 2 ? (['foreign', 'absent'] as const) : (['absent', 'foreign'] as const);
     for (const name of order) {
       const began = performance.now();

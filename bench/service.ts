@@ -1,6 +1,7 @@
-// `npm run bench`: a service of its own, measured from outside, and the results page. README.md says what is measured.
-//   npm run bench -- --quick            everything in small, in a few minutes
-//   npm run bench -- create exec        some sections only
+// `npm run bench`: starts a service of its own, measures it from outside and writes the results page. README.md
+// explains each measurement.
+//   npm run bench -- --quick            all sections with few repetitions, in a few minutes
+//   npm run bench -- create exec        only these sections
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
@@ -38,7 +39,7 @@ async function main(given: BenchArguments): Promise<number> {
     await measure(service, given, gvisor);
   } finally {
     await service.stop(hurry);
-    // Printed at once as well: a run that was stopped has no results page.
+    // Print leaks at once too, because a run that was stopped writes no results page.
     for (const leak of await service.remove()) {
       results.problems.push(`left behind: ${leak}`);
       progress.say(`  ! left behind: ${leak}`);
@@ -89,7 +90,7 @@ function report(figure: Results['figures'][number]): void {
   progress.say(renderFigure(figure));
 }
 
-/** A step waits for many things; none of them holds up somebody who has had enough. */
+/** Rejects at once when the user stops the run, whatever `work` is waiting for. Else settles like `work`. */
 function unlessStopped<T>(work: Promise<T>): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(stop.reason);

@@ -1,5 +1,5 @@
-// What is measured: the control plane as it runs in the service, which counts what it asks of the database. `report` as a
-// message answers with the counts since the last one.
+// Runs the control plane that bench/control-plane.ts measures, and counts its database statements. On each message from
+// the parent process it sends back the counts since the last message.
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -33,9 +33,10 @@ config.metricsListen.port = 0;
 config.hostAgentSocket = process.env.BENCH_HOST_SOCKET ?? '';
 const fast = { perSec: 100_000, burst: 100_000 };
 config.rates = { ...config.rates, mutating: fast, exec: fast };
-// The reconciler's own statements would be counted too; the host of the benchmark has no heartbeat.
+// Effectively turn off the timers of the reconciler, because its statements would be counted too, and the time limit
+// for events of the host, because the fake host sends no heartbeat.
 config.timing = { ...config.timing, reconcileMs: 3_600_000, eventSilenceMs: 3_600_000 };
-// The log goes to a file in the service; here to nowhere, but it is written.
+// Format the log as the service does, because that takes time too, but discard the lines.
 const plane = await startControlPlane(config, createLog('info', { write: () => undefined }));
 const { db } = plane.app;
 while (plane.app.hosts.connectedIds().length === 0) await delay(20);
@@ -46,7 +47,7 @@ await sql`update accounts set limit_machines = ${most}, limit_vcpus = ${most}, l
   limit_storage_gb = ${most} where id = ${accountId}`.execute(db);
 const apiKey = await insertKey(db, accountId, 'full', 'bench');
 
-/** Syncs of the log that all of PostgreSQL did so far. */
+/** How often PostgreSQL has synced its write-ahead log so far, by all processes. */
 async function countSyncs(): Promise<number> {
   const { rows } = await sql<{ syncs: number }>`
     select coalesce(sum(fsyncs), 0)::bigint as syncs from pg_stat_io where object = 'wal'`.execute(db);
@@ -56,7 +57,7 @@ async function countSyncs(): Promise<number> {
 let syncs = await countSyncs();
 process.on('message', async () => {
   const said = texts;
-  // A backend hands its counts over when it is idle for a second.
+  // A PostgreSQL process publishes its statistics only after it was idle for a second.
   await delay(1_500);
   const now = await countSyncs();
   const { user, system } = process.cpuUsage();

@@ -1,4 +1,4 @@
-// The yardstick: a bare Fastify route with one select by primary key, and nothing else.
+// The reference of bench/get-machine.ts: a Fastify route with one select by primary key, and nothing else.
 import { createRequire } from 'node:module';
 import pg from 'pg';
 

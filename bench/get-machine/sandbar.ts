@@ -1,5 +1,5 @@
-// What is measured: the control plane as it runs in the service, without a host; two accounts with a machine each, and
-// the key of one.
+// Runs the control plane that bench/get-machine.ts measures, without a host. The database has two accounts with a
+// machine each. Sends the parent process the API key of one account and the URLs to request.
 import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ const env = { SANDBAR_HOME: home, SANDBAR_SECRET: randomBytes(32).toString('hex'
 const config = readConfig({ ...process.env, ...env }, false);
 config.listen.port = 0;
 config.metricsListen.port = 0;
-// The log goes to a file in the service; here to nowhere, but it is written.
+// Format the log as the service does, because that takes time too, but discard the lines.
 const log = createLog('info', { write: () => undefined });
 const plane = await startControlPlane(config, log);
 const { db } = plane.app;

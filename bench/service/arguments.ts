@@ -1,4 +1,5 @@
-// What one run measures and how often. A quick run shows that everything works; its figures mean little.
+// Reads the command line of `npm run bench`: which sections run, and how many repetitions. A quick run only shows that
+// everything works; it has too few repetitions for reliable figures.
 import { parseArgs } from 'node:util';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 
@@ -21,24 +22,25 @@ export const SECTIONS = [
 export type SectionName = (typeof SECTIONS)[number];
 
 export type Sizes = {
-  /** Rounds of what is timed one after the other. */
+  /** Repetitions of each measurement that does one request at a time. */
   samples: number;
-  /** Rounds of each burst. */
+  /** Repetitions of each burst. */
   bursts: number;
-  /** Machines created at once, one burst each: with the pool of `pool` clones. */
+  /** Machines created at once in the small and in the large burst, both with a pool of `pool` clones. */
   burst: readonly [small: number, large: number];
-  /** Stopped clones that the service keeps (`SANDBAR_POOL_SIZE`). */
+  /** Clones that the service keeps ready in its pool (`SANDBAR_POOL_SIZE`). */
   pool: number;
-  /** Cold boots in a row. */
+  /** Cold boots, one after the other. */
   boots: number;
-  /** Seconds for which idle machines are watched. */
+  /** How long the CPU use of idle machines is measured, in seconds. */
   idleSec: number;
-  /** Machines of 128 MB that exist at once. */
+  /** Machines of 128 MB that run at the same time. */
   machines: number;
-  /** Machines with a running job when the processes are killed, and how often that is done. */
+  /** Machines that run a job while the host agent and the control plane are killed. */
   killed: number;
+  /** How often both processes are killed. */
   kills: number;
-  /** Kills under a guest that writes and syncs. */
+  /** Rounds of the durability section: kills of a process while a guest writes and syncs. */
   rounds: number;
 };
 
@@ -74,7 +76,7 @@ export type BenchArguments = {
   out: string | undefined;
 };
 
-/** Options that change one size. */
+/** Command line options that set one size, with the name of the size. */
 const OPTIONS = {
   samples: 'samples',
   bursts: 'bursts',
@@ -95,7 +97,7 @@ export const USAGE = `npm run bench -- [SECTION ...] [OPTIONS]
     .join(' ')}
   --out FILE      writes the results there. A whole run writes bench/RESULTS.md, any other only prints`;
 
-/** Reads the command line. Throws Problem. */
+/** Reads the command line. Throws `Problem` with the usage when it is wrong. */
 export function readBenchArguments(args: readonly string[]): BenchArguments {
   const { values, positionals } = parse(args);
   const given = Object.entries(OPTIONS).flatMap(([option, size]) => {

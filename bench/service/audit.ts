@@ -1,5 +1,5 @@
-// Whether a service without machines holds nothing of any: the operator's own audit where there is one, else a look at
-// processes, taps and folders.
+// Checks that a service without machines has nothing left of machines. Uses `sandbar doctor`; a revision without that
+// command is checked by a simple search for processes, taps and folders.
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import { qemuPids } from './processes.ts';
 
 export type Audit = {
   by: 'sandbar doctor' | 'a look at processes, taps and folders';
-  /** A line for each thing that should not be there. */
+  /** One line for each process, tap or folder that should not be there. */
   findings: readonly string[];
 };
 

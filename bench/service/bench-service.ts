@@ -1,5 +1,5 @@
-// The service under measurement: of its own, in a data directory that is empty at first and gone afterwards, started again
-// with other settings where a section needs them.
+// Runs the service that the benchmark measures, in a new data directory that is removed at the end. Restarts it with
+// other settings when a section needs another mode.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,17 +13,20 @@ import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
 import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';
 import { waitForFullPool } from './host-info.ts';
 
-/** `pool`: clones wait. `template`: each create restores one. `cold`: each create boots. */
+/** How the service starts machines. `pool`: takes a waiting clone. `template`: restores a clone. `cold`: boots. */
 export const MODES = ['pool', 'template', 'cold'] as const;
 export type Mode = (typeof MODES)[number];
 
-/** The caller's own settings that a benchmark must not take over. */
+/** Environment variables that the service of the benchmark must not inherit from the caller. */
 const NOT_INHERITED = ['BASE_URL', 'API_KEY', 'LISTEN', 'METRICS_LISTEN', 'DATABASE_URL', 'SECRET', 'POOL_SIZE'].map(
   (name) => `SANDBAR_${name}`,
 );
-/** The limits stay in force, which costs what it costs, but refuse nothing. */
+/** Rate limits so high that they refuse nothing. They stay on, because checking them is part of the measured time. */
 const RATE = '1000/1000';
-/** A template makes creates at least this much faster; after so many creates that are alike it is there, or never comes. */
+/**
+ * A create from a template is at least this many times faster than a cold boot. If none of `ALIKE_CREATES` creates is,
+ * the template existed from the start or will never exist.
+ */
 const TEMPLATE_SPEEDUP = 2;
 const ALIKE_CREATES = 8;
 
@@ -37,7 +40,7 @@ export class BenchService {
   readonly #tapsBefore = listTaps();
   #user: Awaited<ReturnType<typeof setUp>>['user'];
   #running: { service: RunningService; of: ModeService } | undefined;
-  /** Set when the templates of this data directory were waited for. */
+  /** True after the first wait for the template: the data directory keeps it over restarts of the service. */
   #hasWaitedForTemplate = false;
 
   private constructor(config: ServiceConfig, poolSize: number, progress: Progress, signal: AbortSignal) {
@@ -47,7 +50,7 @@ export class BenchService {
     this.#signal = signal;
   }
 
-  /** Makes the data directory and what the machine lacks; starts nothing yet. */
+  /** Makes the data directory and installs what this computer lacks. Does not start the service yet. */
   static async prepare(poolSize: number, progress: Progress, signal: AbortSignal): Promise<BenchService> {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !NOT_INHERITED.includes(name)));
     const home = await mkdtemp(path.join(tmpdir(), 'sandbar-bench-service-'));
@@ -67,20 +70,20 @@ export class BenchService {
     }
   }
 
-  /** The service in this mode, ready for the first figure: its pool is full, or its template there. */
+  /** Starts the service in this mode, if needed. Resolves when its pool is full, or its template exists. */
   async in(mode: Mode): Promise<ModeService> {
     if (this.#running?.of.mode === mode) return this.#running.of;
     await this.stop();
     try {
       return await this.#start(mode);
     } catch (error) {
-      // The next section that wants it tries again.
+      // Stop it, so that the next section in this mode can start it again.
       await this.stop();
       throw error;
     }
   }
 
-  /** Ends machines and processes; the data directory stays for the next mode. */
+  /** Destroys all machines and stops the service. The data directory stays for the next mode. */
   async stop(hurry?: AbortSignal): Promise<void> {
     const running = this.#running;
     this.#running = undefined;
@@ -89,13 +92,16 @@ export class BenchService {
     await running.service.stop(hurry);
   }
 
-  /** Destroys the machines that a section left when it broke off; a service that cannot do it is started anew. */
+  /**
+   * Destroys the machines that a failed section has left. If that fails, stops the service, so that the next section
+   * starts it again.
+   */
   async clear(): Promise<void> {
     const running = this.#running;
     if (running !== undefined) await destroyAll(running.of.sandbar).catch(() => this.stop());
   }
 
-  /** Removes the data directory. Returns a line for each thing that the service left on this machine. */
+  /** Removes the data directory. Returns one line for each thing that the service has left on this computer. */
   async remove(): Promise<string[]> {
     const leaks = describeLeaks(this.config.home, this.#tapsBefore);
     await rm(this.config.home, { recursive: true, force: true });
@@ -123,14 +129,17 @@ export class BenchService {
     const paths = homePaths(config.home);
     const of = { mode, sandbar, paths };
     this.#running = { service, of };
-    // What is loaded with the first request of each kind is not what a figure is about.
+    // The first request of each kind is slower, because code and caches are loaded, so make it before the measurement.
     await warmUp(sandbar);
     if (mode === 'pool') await this.#progress.step('pool', () => waitForFullPool(paths.hostAgentSocket));
     if (mode === 'template') await this.#progress.step('template', () => this.#waitForTemplate(sandbar));
     return of;
   }
 
-  /** A template is there when creates have become much faster than the slowest one; without templates they never do. */
+  /**
+   * Creates machines until a create is much faster than the slowest one, which means that the template exists. Gives up
+   * after `ALIKE_CREATES` creates.
+   */
   async #waitForTemplate(sandbar: Sandbar): Promise<void> {
     if (this.#hasWaitedForTemplate) return;
     this.#hasWaitedForTemplate = true;
@@ -148,7 +157,7 @@ export class BenchService {
   }
 }
 
-/** One machine, one job, its output: every path of the code once. */
+/** Creates a machine, runs a job, reads its output and destroys the machine, to warm up all code paths. */
 async function warmUp(sandbar: Sandbar): Promise<void> {
   const { id } = await sandbar.machines.create();
   const job = await sandbar.execs.start(id, { command: 'echo hi' });
@@ -157,7 +166,7 @@ async function warmUp(sandbar: Sandbar): Promise<void> {
   await sandbar.machines.destroy(id);
 }
 
-/** Destroys every machine of the account; a step that broke may have left some. */
+/** Destroys every machine of the account, because a failed step may have left some. */
 async function destroyAll(sandbar: Sandbar): Promise<void> {
   const machines = await sandbar.machines.list();
   await Promise.all(machines.map(({ id }) => sandbar.machines.destroy(id)));

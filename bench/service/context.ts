@@ -1,4 +1,4 @@
-// What a section is given, and what it gives back.
+// The interface between the benchmark and its sections, and helpers that most sections use.
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { Sizes } from './arguments.ts';
 import type { ModeService } from './bench-service.ts';
@@ -8,17 +8,17 @@ import type { References } from './references.ts';
 export type Context = {
   sizes: Sizes;
   references: References;
-  /** Stops the run: loops look at it between two rounds. */
+  /** Aborted when the user stops the run. Loops check it between two rounds. */
   signal: AbortSignal;
-  /** Takes a figure as soon as it is known. */
+  /** Records a result as soon as it is known. */
   report: (figure: Figure) => void;
-  /** Takes a sentence for the notes under the table. */
+  /** Adds a sentence to the notes under the results table. */
   note: (sentence: string) => void;
 };
 
 export type Step = (service: ModeService, context: Context) => Promise<void>;
 
-/** Repeats `round`, unless the run is stopped. */
+/** Runs `round` `rounds` times, one after the other. Throws as soon as the user stops the run. */
 export async function repeat(
   { signal }: Context,
   rounds: number,
@@ -30,12 +30,14 @@ export async function repeat(
   }
 }
 
-/** Opens a connection where the last one was closed by silence: what is timed next is not about TCP. */
+/**
+ * Opens the connection to the API again if it was closed while idle, so that the next measurement has no TCP handshake.
+ */
 export async function keepConnected(sandbar: Sandbar): Promise<void> {
   await sandbar.account.get();
 }
 
-/** Milliseconds that `work` takes, with what it returned. */
+/** Runs `work`. Returns its result and the milliseconds that it took. */
 export async function timed<T>(work: () => Promise<T>): Promise<{ ms: number; result: T }> {
   const began = performance.now();
   const result = await work();

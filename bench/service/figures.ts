@@ -1,25 +1,27 @@
-// What a run found, and whether it keeps its bounds. Bounds are compared with the exact values, and what is printed is
-// rounded away from the bound, so that a miss never looks like a hit.
+// The measured results ("figures") and the comparison with their bounds. Bounds are compared with exact values. Printed
+// values are rounded up, so that a value just over its bound never looks as if it met the bound.
 import { percentile } from '../statistics.ts';
 
 export type Statistic = 'median' | 'p95' | 'max';
 
-/** `of` at most `atMost`: in the figure's unit, or in medians of the gVisor starts that were run in between. */
+/**
+ * The statistic `of` must be at most `atMost`, in the unit of the figure or as a multiple of the median gVisor start.
+ */
 export type Bound = { of: Statistic; atMost: number; in?: 'gVisor starts' };
 
-/** Milliseconds of the references that were run in turns with what is measured. */
+/** Times of the reference programs, in milliseconds. They ran alternately with the measured operation. */
 export type ReferenceTimes = { gvisor: number[]; restore: number[] };
 
 export type Figure = {
   what: string;
-  /** Empty: a count, the one value. */
+  /** An empty string means that the figure is a count with one value. */
   unit: 'ms' | '%' | 'MB' | '';
   values: readonly number[];
   bounds?: readonly Bound[];
   references?: ReferenceTimes;
 };
 
-/** Whether a figure keeps a bound; `unknown` when there is nothing to compare. */
+/** Whether a figure meets a bound; `unknown` when it has no values or no reference to compare with. */
 export type Verdict = 'met' | 'missed' | 'unknown';
 
 export function statisticOf(values: readonly number[], statistic: Statistic): number {
@@ -28,14 +30,14 @@ export function statisticOf(values: readonly number[], statistic: Statistic): nu
   return statistic === 'median' ? medianOf(values) : percentile(values, 0.95);
 }
 
-/** Between the two in the middle where there are two, not the better one of them. */
+/** The median. For an even number of values it is the mean of the two in the middle. */
 function medianOf(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const [low = 0, high = 0] = [sorted[Math.ceil(sorted.length / 2) - 1], sorted[Math.floor(sorted.length / 2)]];
   return (low + high) / 2;
 }
 
-/** How many reference medians the figure's statistic is; NaN without a reference. */
+/** The figure's statistic divided by the median of the reference; NaN without reference times. */
 export function ratioTo(figure: Figure, reference: keyof ReferenceTimes, statistic: Statistic = 'median'): number {
   const times = figure.unit === 'ms' ? (figure.references?.[reference] ?? []) : [];
   return statisticOf(figure.values, statistic) / statisticOf(times, 'median');
@@ -47,7 +49,7 @@ export function verdictOf(figure: Figure, bound: Bound): Verdict {
   return value <= bound.atMost ? 'met' : 'missed';
 }
 
-/** Rounded up to `digits` decimals: 15.01 is never shown as 15.0. A dash for what is not known. */
+/** Formats a value rounded up to `digits` decimals, so 15.01 becomes 15.1. A dash for NaN and infinity. */
 export function roundUp(value: number, digits: number): string {
   if (!Number.isFinite(value)) return '—';
   const text = value.toFixed(digits);

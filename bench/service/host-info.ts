@@ -5,12 +5,12 @@ import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 export type HostInfo = {
   isolation: Isolation;
-  /** Stopped clones that wait for a create; undefined: this service has no pool. */
+  /** Clones that wait for a create, and how many there should be. Undefined when the service has no pool. */
   pool: { ready: number; target: number } | undefined;
 };
 
 const POLL_MS = 50;
-/** A clone takes a second to restore and warm under emulation; a first template needs a cold boot before that. */
+/** Under emulation each clone takes about a second to restore and warm up, and the first template needs a cold boot. */
 const FULL_WITHIN_MS = 120_000;
 
 export async function readHostInfo(socketPath: string): Promise<HostInfo> {
@@ -22,7 +22,9 @@ export async function readHostInfo(socketPath: string): Promise<HostInfo> {
   };
 }
 
-/** Resolves when the pool is full; false: there is none. Throws when it does not fill. */
+/**
+ * Resolves with true when the pool is full, or with false when there is no pool. Throws when it does not fill in time.
+ */
 export async function waitForFullPool(socketPath: string): Promise<boolean> {
   for (const until = performance.now() + FULL_WITHIN_MS; ; await delay(POLL_MS)) {
     const { pool } = await readHostInfo(socketPath);

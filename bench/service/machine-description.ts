@@ -1,4 +1,4 @@
-// The lines at the head of the results: without them a figure means nothing.
+// Describes the computer, the software versions and the settings of the run, for the top of the results page.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { cpus, loadavg, release, totalmem } from 'node:os';
@@ -19,7 +19,7 @@ export function describeMachine(options: { gvisor: string | undefined; qemuPath:
   ];
 }
 
-/** Settings of the run, where they are not the usual ones. */
+/** The sections and sizes of the run, unless it is a whole run with the default sizes. */
 export function describeRun({ sections, sizes, isWhole }: BenchArguments): string {
   if (isWhole) return 'Run: whole, usual sizes';
   const given = Object.entries(sizes).map(([name, value]) => `${name} ${value}`);
@@ -30,7 +30,7 @@ function distribution(): string {
   return /^PRETTY_NAME="?([^"\n]*)/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1] ?? UNKNOWN;
 }
 
-/** With a mark when the checkout differs from it. */
+/** The short hash of the commit, followed by `with changes` when the checkout has uncommitted changes. */
 function revision(checkout: string): string {
   const git = (...args: string[]) => firstLine('git', ['-C', checkout, ...args]);
   const revision = git('rev-parse', '--short', 'HEAD');

@@ -1,4 +1,4 @@
-// Which sections run in which mode of the service, in an order that starts the service once a mode.
+// Plans which sections run in which mode of the service. Orders them by mode, so that the service starts once per mode.
 import type { SectionName } from './arguments.ts';
 import { MODES, type Mode } from './bench-service.ts';
 import type { Step } from './context.ts';
@@ -17,7 +17,7 @@ import { benchVolumes } from './sections/volumes.ts';
 
 export type PlannedStep = { section: SectionName; mode: Mode; run: Step };
 
-/** Sections that run the bare restore, by itself or in turns with what they measure. */
+/** Sections that time the bare QEMU restore, alone or alternately with what they measure. */
 const WITH_RESTORE: readonly SectionName[] = [
   'restore',
   'create',

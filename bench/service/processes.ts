@@ -1,11 +1,11 @@
-// The QEMU processes of a service, and what the kernel says of each: CPU time, memory of its own.
+// Finds the QEMU processes of a service and reads their CPU time and memory from /proc.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** Linux reports process times in ticks of 10 ms. */
 const TICKS_PER_SECOND = 100;
 
-/** Process ids of the QEMUs whose run directories are in `folder`, by the name of the directory. */
+/** Process ids of the running QEMUs whose run directories are in `folder`, by the name of the run directory. */
 export function qemuPids(folder: string): Map<string, number> {
   const names = readIfThere(() => readdirSync(folder)) ?? [];
   return new Map(
@@ -17,25 +17,28 @@ export function qemuPids(folder: string): Map<string, number> {
   );
 }
 
-/** User and system time since the process began, seconds. */
+/** The CPU time that the process has used so far, user and system, in seconds. */
 export function cpuSeconds(pid: number): number {
   const fields = statFields(pid) ?? [];
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 }
 
-/** Memory that is the process's own, not a file's: MB of 2^20 bytes. */
+/** Anonymous memory of the process, which no file backs, in MB of 2^20 bytes. */
 export function anonymousMb(pid: number): number {
   const kilobytes = /^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
   return Number(kilobytes) / 1024;
 }
 
-/** Names a process for good, since ids are used again: its start, in ticks since the boot. Undefined: it is gone. */
+/**
+ * When the process started, in ticks since the boot. Together with the process id it identifies a process uniquely,
+ * because the kernel reuses ids. Undefined when the process has ended.
+ */
 export function startOf(pid: number): string | undefined {
   const fields = statFields(pid);
   return fields === undefined || fields[0] === 'Z' ? undefined : fields[19];
 }
 
-/** The id on the first line of a pid file; undefined while there is none. */
+/** The process id on the first line of a pid file; undefined when there is no such file. */
 export function readPid(file: string): number | undefined {
   const pid = Number.parseInt(readIfThere(() => readFileSync(file, 'utf8')) ?? '', 10);
   return pid > 0 ? pid : undefined;

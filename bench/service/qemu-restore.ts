@@ -1,5 +1,6 @@
-// The floor of a create without a pool: a bare QEMU that maps a template's memory copy-on-write and loads its device
-// state. Made by hand from the base image, without jail, network or disk set-up, so that what our service adds shows.
+// Times a bare QEMU restore: QEMU maps the memory of a template copy-on-write and loads its device state, with no jail,
+// network or disk set-up. A create without a pool cannot be faster than this, so the difference is what the service
+// adds.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, copyFileSync, mkdirSync, openSync, rmSync } from 'node:fs';
@@ -11,18 +12,18 @@ import { readTscKhz } from '@sandbar/host-agent/hypervisor/tsc.ts';
 import { loadImage } from '@sandbar/host-agent/images/store.ts';
 import { runCommand } from '@sandbar/host-agent/run-command.ts';
 
-/** The shape that a create makes when it is told nothing. */
+/** The default size of a machine. */
 const MEMORY_MB = 1024;
 const DISK_GB = 10;
 const BOOT_WITHIN_MS = 60_000;
 const RESTORE_WITHIN_MS = 20_000;
-/** Descriptors of the child, after its three standard ones. */
+/** Numbers of the descriptors that QEMU inherits, after its three standard ones. */
 const FD = { qmp: 3, guest: 4, state: 5 } as const;
 
 export type RestoreTimes = {
-  /** From the start of the process until QEMU's monitor says that the guest runs, ms. */
+  /** Milliseconds from the start of QEMU until its monitor reports that the guest runs. */
   running: number;
-  /** Until the guest's agent has answered, ms. */
+  /** Milliseconds from the start of QEMU until the guest agent has answered. */
   answered: number;
 };
 
@@ -49,7 +50,7 @@ export class QemuRestore {
     this.#qemuPath = qemuPath;
   }
 
-  /** Boots the base image once and keeps it as a template in memory, until `remove`. */
+  /** Boots the base image once and keeps it as a template in /dev/shm. Call `remove` to free that memory. */
   static async prepare(cacheDir: string, isolation: Isolation, qemuPath: string): Promise<QemuRestore> {
     const restore = new QemuRestore(`/dev/shm/sandbar-bench-${process.pid}`, isolation, qemuPath);
     mkdirSync(restore.#folder, { mode: 0o700 });
@@ -66,7 +67,7 @@ export class QemuRestore {
     rmSync(this.#folder, { recursive: true, force: true });
   }
 
-  /** One restore, ended again before it resolves. */
+  /** Restores the template once and returns the times. QEMU has ended when this resolves. */
   async time(): Promise<RestoreTimes> {
     copyFileSync(this.#files.disk, this.#files.cloneDisk);
     const state = openSync(this.#files.state, 'r');
@@ -100,7 +101,7 @@ export class QemuRestore {
       const guest = socketOf(vm, FD.guest);
       await openSession(guest, this.#token, AbortSignal.timeout(BOOT_WITHIN_MS));
       monitor.send('migrate-set-capabilities', ignoreShared);
-      // It runs on meanwhile, so that what is restored from it runs by itself.
+      // Save the guest while it runs: QEMU saves that state too, so a restored guest runs without a further command.
       monitor.send('migrate', { uri: `exec:cat > ${state}` });
       await monitor.event('STOP');
       for (;;) {
@@ -115,7 +116,7 @@ export class QemuRestore {
     }
   }
 
-  /** As the host agent boots, so that the guest is the same; the devices too, except that the network leads nowhere. */
+  /** The same arguments as those of the host agent, so that the guest is the same, but its network is not connected. */
   #args({ disk, share }: { disk: string; share: 'on' | 'off' }, more: readonly string[]): string[] {
     const isEmulated = this.#isolation === 'emulated';
     const memory = `memory-backend-file,id=memory,size=${MEMORY_MB}M,mem-path=${this.#files.memory},share=${share}`;
@@ -151,7 +152,10 @@ export class QemuRestore {
     ].join(' ');
   }
 
-  /** The monitor and the guest's channel are socket pairs that the process is born with: nothing to connect to. */
+  /**
+   * Starts QEMU. It inherits one end of a socket pair for its monitor and for the guest channel, so nothing must
+   * connect.
+   */
   #spawn(args: readonly string[], state?: number): ChildProcess {
     const log = openSync(this.#files.log, 'a', 0o600);
     const child = spawn(this.#qemuPath, args, {
@@ -166,7 +170,9 @@ export class QemuRestore {
 
 const ignoreShared = { capabilities: [{ capability: 'x-ignore-shared', state: true }] };
 
-/** Just enough of QEMU's monitor to send a command without waiting for the greeting, and to wait for an event. */
+/**
+ * A minimal client of QEMU's monitor (QMP). It sends commands without waiting for the greeting, and waits for events.
+ */
 class Monitor {
   readonly #socket: Socket;
   readonly #lines: Record<string, unknown>[] = [];
@@ -194,7 +200,7 @@ class Monitor {
     this.#socket.write(`${JSON.stringify({ execute: command, ...(args === undefined ? {} : { arguments: args }) })}\n`);
   }
 
-  /** The answer to one command; what came before it is forgotten. */
+  /** Sends one command and returns its answer. Discards everything received before. */
   async ask(command: string): Promise<unknown> {
     this.#lines.length = 0;
     this.send(command);
@@ -205,7 +211,7 @@ class Monitor {
     await this.#first((line) => line.event === name);
   }
 
-  /** Throws QEMU's own refusal of any command. */
+  /** Waits for the first line that `isWanted` accepts. Throws when QEMU has refused a command, ends or says nothing. */
   async #first(isWanted: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>> {
     for (;;) {
       const refused = this.#lines.find((line) => 'error' in line);

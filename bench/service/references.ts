@@ -1,4 +1,5 @@
-// The two yardsticks, run in turns with what is measured, so that noise of this machine hits all alike.
+// Runs the two reference measurements, a gVisor start and a bare QEMU restore. Sections run them between their own
+// measurements, so that other load on this computer affects all of them alike.
 import type { ReferenceTimes } from './figures.ts';
 import { timeGvisor } from './gvisor.ts';
 import type { QemuRestore } from './qemu-restore.ts';
@@ -12,7 +13,7 @@ export class References {
     this.#restore = restore;
   }
 
-  /** Runs each once and adds what it took; a yardstick that is missing adds nothing. */
+  /** Runs each reference once and adds its time to `into`. Skips a reference that is not available. */
   async sample(into: ReferenceTimes): Promise<void> {
     if (this.hasGvisor) into.gvisor.push(await timeGvisor());
     if (this.#restore) into.restore.push((await this.#restore.time()).running);

@@ -1,4 +1,4 @@
-// The results page: which machine, which settings, one table, and what the reader must know to repeat it.
+// Renders the results page: the computer, the settings of the run, and a table of all figures.
 import {
   type Bound,
   type Figure,
@@ -11,18 +11,18 @@ import {
 } from './figures.ts';
 
 export type Results = {
-  /** Lines that describe the machine and the run. */
+  /** Lines that describe the computer and the run. */
   facts: string[];
   figures: Figure[];
-  /** Steps that broke, and things left behind. */
+  /** Sections that failed, and what the service left on the computer. */
   problems: string[];
-  /** Said in full sentences under the table. */
+  /** Sentences for the reader, printed under the table. */
   notes: string[];
 };
 
 const HEAD = ['what', 'n', 'median', 'p95', 'max', '÷ gVisor', '÷ restore', 'bound', 'met'];
 
-/** The whole page in Markdown. */
+/** Returns the results page in Markdown. */
 export function renderResults({ facts, figures, problems, notes }: Results): string {
   const rows = figures.map(rowOf);
   const lines = [
@@ -42,7 +42,7 @@ export function renderResults({ facts, figures, problems, notes }: Results): str
   return `${lines.join('\n')}\n`;
 }
 
-/** One line for the terminal while the run goes on. */
+/** Returns one line about a figure, for the terminal during the run. */
 export function renderFigure(figure: Figure): string {
   const [what, n, median, p95, max, gvisor, restore, bound, met] = rowOf(figure);
   if (figure.unit === '') return `  ${what}: ${median}${bound === '' ? '' : `  [${bound}: ${met}]`}`;
@@ -92,7 +92,7 @@ function boundText({ of, atMost, in: reference }: Bound): string {
   return `${of} ≤ ${atMost}${reference === undefined ? '' : ` ${reference}`}`;
 }
 
-/** `yes`, or what is missed or not known: never silent about one of several bounds. */
+/** `yes` when all bounds are met, else the names of the statistics that missed a bound or cannot be compared. */
 function metText(verdicts: readonly (readonly [Bound, Verdict])[]): string {
   if (verdicts.length === 0) return '';
   if (verdicts.every(([, verdict]) => verdict === 'met')) return 'yes';

@@ -1,11 +1,11 @@
-// Cold boots in a row: how long, and whether every one of them works. Under emulation a boot can hang; the host agent
-// then ends it and tries again, which a client sees as a slow create.
+// Times cold boots, one after the other, and counts failures. Under emulation a boot can hang. The host agent then ends
+// it and boots again, which a client sees as a slow create.
 import { readFileSync } from 'node:fs';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';
 
-/** How long the host agent waits for a silent boot before it ends it and tries again. */
+/** How long the host agent waits for a silent boot before it ends that boot and boots again. */
 const HUNG_MS = 8000;
 
 export async function benchBoots({ sandbar, paths }: ModeService, context: Context): Promise<void> {
@@ -37,7 +37,7 @@ export async function benchBoots({ sandbar, paths }: ModeService, context: Conte
   for (const failure of new Set(failures)) note(`A cold boot failed: ${failure}`);
 }
 
-/** Boots that the host agent gave up, by its log. */
+/** Counts the failed boots in the log of the host agent. */
 function failedBoots(log: string): number {
   return readFileSync(log, 'utf8').split('a boot failed').length - 1;
 }

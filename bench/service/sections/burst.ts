@@ -1,10 +1,10 @@
-// Many creates at once, more than the pool holds: until the last machine runs.
+// Times many creates at once, more than the pool has clones, until the last machine runs.
 import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { waitForFullPool } from '../host-info.ts';
 import { noTimes } from '../references.ts';
 
-/** All running in at most this many ms, for the smaller burst and the larger. */
+/** Bounds in ms until all machines run, for the small and for the large burst. */
 const BOUNDS_MS = [1500, 5000] as const;
 
 export async function benchBurst(service: ModeService, context: Context): Promise<void> {

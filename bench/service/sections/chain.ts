@@ -1,4 +1,4 @@
-// Random reads in a guest whose file lies in one layer, and in eight.
+// Compares random reads in two guests: the blocks of the file lie in one disk layer, or spread over eight layers.
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, repeat } from '../context.ts';
@@ -8,7 +8,7 @@ const LAYERS = 8;
 const FILE_BLOCKS = 16_384;
 const READS = 2000;
 
-/** Writes every block of the file whose number has the given rest. */
+/** Arguments: LAYERS LAYER BLOCKS. Writes each block whose number modulo LAYERS is LAYER. */
 const WRITE = `
 import os, sys
 of, rest, blocks = map(int, sys.argv[1:])
@@ -17,7 +17,9 @@ for block in range(rest, blocks, of):
     os.pwrite(file, os.urandom(4096), block * 4096)
 os.fsync(file)
 `;
-/** Reads blocks at random past the guest's cache, and says how many seconds that took. */
+/**
+ * Arguments: READS BLOCKS. Reads random blocks with O_DIRECT, past the guest's cache, and prints the seconds it took.
+ */
 const READ = `
 import mmap, os, random, sys, time
 reads, blocks = map(int, sys.argv[1:])
@@ -42,12 +44,15 @@ export async function benchChain({ sandbar }: ModeService, context: Context): Pr
   for (const id of [one, eight]) await sandbar.machines.destroy(id, { deleteSnapshots: true });
   report({ what: `${READS} random reads of 4k in a guest, 1 layer`, unit: 'ms', values: times.one });
   report({ what: `the same, ${LAYERS} layers`, unit: 'ms', values: times.eight });
-  // At least 0.8 of the rate is at most 1.25 of the time.
+  // The read rate must stay at 80 % or more, so the time may be at most 100 / 0.8 = 125 %.
   const bounds = [{ of: 'median' as const, atMost: 125 }];
   report({ what: 'time of the second to the first of these two', unit: '%', values: times.ratio, bounds });
 }
 
-/** A machine whose file lies in `layers` layers, a part of it in each. */
+/**
+ * Creates a machine and writes its file in `layers` parts, with a snapshot after each, so that each part has its own
+ * layer.
+ */
 async function machineOf(sandbar: Sandbar, layers: number): Promise<string> {
   const { id } = await sandbar.machines.create();
   for (let layer = 0; layer < layers; layer++) {

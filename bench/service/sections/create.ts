@@ -1,4 +1,4 @@
-// What a client waits for: a machine, its first job, its first output, one client after the other.
+// Times what a single client waits for: the create of a machine, its first job, and its first output.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { Mode, ModeService } from '../bench-service.ts';
@@ -33,7 +33,7 @@ export async function benchCreate({ mode, sandbar, paths }: ModeService, context
   const references = noTimes();
   const times = { create: [] as number[], output: [] as number[], exec: [] as number[] };
 
-  /** Every round begins alike: a full pool, the yardsticks run, a connection open. */
+  /** Begins each round in the same state: the references have run, the pool is full, and a connection is open. */
   const prepare = async () => {
     await yardsticks.sample(references);
     if (mode === 'pool') await waitForFullPool(paths.hostAgentSocket);
@@ -61,7 +61,10 @@ export async function benchCreate({ mode, sandbar, paths }: ModeService, context
   report({ what: `first exec after create, ${name}`, unit, values: times.exec, bounds: bounds.exec, references });
 }
 
-/** Create, `echo`, read what it said: what a gVisor start does, through the public API. */
+/**
+ * Creates a machine, runs `echo` and reads its output, which corresponds to the gVisor reference. Adds the create time
+ * to `creates`.
+ */
 async function firstOutput(sandbar: Sandbar, creates: number[]): Promise<Machine> {
   const { ms, result: machine } = await timed(() => sandbar.machines.create());
   creates.push(ms);
@@ -72,7 +75,7 @@ async function firstOutput(sandbar: Sandbar, creates: number[]): Promise<Machine
   return machine;
 }
 
-/** From the POST until the job is known to have ended. */
+/** Runs `echo hi` and waits until the API reports its end. Throws when it fails. */
 export async function runEcho(sandbar: Sandbar, machineId: string): Promise<void> {
   const job = await sandbar.execs.start(machineId, { command: 'echo hi' });
   const ended = await sandbar.execs.wait(machineId, job.id);

@@ -1,4 +1,5 @@
-// Kills at moments of chance under a guest that writes and syncs: no block that it said was synced may be lost.
+// Kills QEMU, the host agent or the control plane at random moments while a guest writes and syncs. No block that the
+// guest has reported as synced may be lost.
 import { DurabilityRounds, VICTIMS } from '../../../tests/e2e/support/durability.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, repeat } from '../context.ts';

@@ -1,4 +1,4 @@
-// Jobs in a machine that has run some already.
+// Times jobs in a machine that has already run some jobs.
 import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';

@@ -1,4 +1,4 @@
-// What a machine costs that does nothing: CPU of its QEMU, and memory that is not shared with a file.
+// Measures the CPU time and the anonymous memory of the QEMU processes of idle machines.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Mode, ModeService } from '../bench-service.ts';
 import type { Context } from '../context.ts';
@@ -6,9 +6,9 @@ import { waitForFullPool } from '../host-info.ts';
 import { anonymousMb, cpuSeconds, qemuPids } from '../processes.ts';
 import { runEcho } from './create.ts';
 
-/** Watched at once; each counts by itself. */
+/** How many machines are measured at the same time. Each one gives a value of its own. */
 const MACHINES = 3;
-/** After the last thing that was asked of them, and after the pool was filled again. */
+/** Pause between the last activity (jobs, filling the pool) and the measurement. */
 const SETTLE_MS = 5000;
 const CPU_PERCENT = 1;
 const ANONYMOUS_MB = 28;
@@ -23,7 +23,7 @@ export async function benchIdle({ mode, sandbar, paths }: ModeService, context: 
   const { sizes, signal, note } = context;
   const hasPool = mode === 'pool' && (await waitForFullPool(paths.hostAgentSocket));
   const ids = await Promise.all(Array.from({ length: MACHINES }, async () => (await sandbar.machines.create()).id));
-  // A machine that was never used is not what people leave running.
+  // Run a job first, because an idle machine in practice is one that was used before.
   for (const id of ids) await runEcho(sandbar, id);
   if (hasPool) await waitForFullPool(paths.hostAgentSocket);
   await delay(SETTLE_MS, undefined, { signal });

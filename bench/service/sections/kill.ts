@@ -1,18 +1,20 @@
-// Our processes are killed under running jobs. Machines must run on, every byte of output must come exactly once, and
-// the service must be back soon.
+// Kills the host agent and the control plane while jobs run. Machines must go on, every byte of output must arrive
+// exactly once, and the service must answer again within seconds.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, repeat } from '../context.ts';
 import { qemuPids, readPid, startOf } from '../processes.ts';
 
-/** A job prints this many lines, a batch a second, for long enough to be killed under twice. */
+/**
+ * Each job prints `BATCHES` batches of `BATCH` lines, one batch per second, so that it still runs at the second kill.
+ */
 const BATCHES = 40;
 const BATCH = 250;
 const LINES = BATCHES * BATCH;
 const COMMAND = `i=0; while [ $i -lt ${LINES} ]; do echo "line $i"; i=$((i+1)); [ $((i%${BATCH})) -ne 0 ] || sleep 1; done; echo end`;
 const EXPECTED = Buffer.from(`${Array.from({ length: LINES }, (_, at) => `line ${at}\n`).join('')}end\n`);
-/** Killed when every job has printed this much, and again after as much more. */
+/** The processes are killed each time when every job has printed this many more bytes. */
 const BYTES_BETWEEN = 4 * BATCH * 10;
 const BACK_BOUND_MS = 5000;
 const BACK_GIVE_UP_MS = 120_000;
@@ -62,7 +64,7 @@ export async function benchKill(service: ModeService, context: Context): Promise
   for (const damage of damages.slice(0, 5)) note(`${name}: ${damage}`);
 }
 
-/** Kills both, and returns when, in ms of `performance.now()`. */
+/** Kills the host agent and the control plane. Returns the time of the kill in ms of `performance.now()`. */
 function killBoth({ paths }: ModeService): number {
   const pids = (['host-agent', 'control-plane'] as const).map((name) => readPid(paths.pidFile(name)));
   if (pids.includes(undefined)) throw new Error('there is no pid file to kill by');
@@ -71,7 +73,7 @@ function killBoth({ paths }: ModeService): number {
   return began;
 }
 
-/** Tries again until it works: a service that is away refuses in many ways, but not for long. */
+/** Repeats `work` until it succeeds, because requests fail in many ways while the service restarts. */
 async function retry<T>(work: () => Promise<T>): Promise<T> {
   for (const until = performance.now() + BACK_GIVE_UP_MS; ; await delay(RETRY_MS)) {
     try {
@@ -91,7 +93,7 @@ async function waitForOutput(sandbar: Sandbar, { machineId, jobId }: Job, bytes:
   }
 }
 
-/** Reads the whole output once the job has ended. Undefined: it is exactly what was printed. */
+/** Waits for the end of the job and reads its output. Returns what is wrong with it, or undefined when it is exact. */
 async function describeDamage(sandbar: Sandbar, { machineId, jobId }: Job): Promise<string | undefined> {
   const { status, exit_code: exitCode } = await sandbar.execs.wait(machineId, jobId);
   if (status !== 'exited' || exitCode !== 0) return `a job ended as ${status} with ${exitCode}`;
@@ -108,7 +110,7 @@ async function describeDamage(sandbar: Sandbar, { machineId, jobId }: Job): Prom
   return `output of ${output.length} instead of ${EXPECTED.length} bytes differs from byte ${at < 0 ? output.length : at}`;
 }
 
-/** Process id and start of each machine's QEMU: the same afterwards means the very same process. */
+/** Process id and start time of each machine's QEMU. If both are equal later, it is still the same process. */
 function describeQemus(folder: string, ids: readonly string[]): Map<string, string> {
   const pids = qemuPids(folder);
   return new Map(ids.map((id) => [id, `${pids.get(id)} since ${startOf(pids.get(id) ?? 0)}`]));

@@ -1,11 +1,12 @@
-// As many small machines as a host of 24 GB is said to hold: all made, each answers, all gone without a trace.
+// Creates as many small machines as a host with 24 GB should hold, runs a job in each, destroys them all, and checks
+// that nothing of them is left.
 import { audit } from '../audit.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, timed } from '../context.ts';
 import { runEcho } from './create.ts';
 
 const MEMORY_MB = 128;
-/** A client that makes hundreds of machines does not send everything at once. */
+/** Requests in flight at a time. A real client would not send hundreds of creates at once either. */
 const CONCURRENCY = 8;
 
 export async function benchMany(service: ModeService, context: Context, checkout: string): Promise<void> {

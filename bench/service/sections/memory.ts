@@ -1,4 +1,4 @@
-// Memory snapshots: of a machine of 1 GiB whose processes have touched 200 MB.
+// Times memory snapshots of a machine with 1 GiB of memory, 200 MB of it written by a process, and creates from them.
 import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';

@@ -1,4 +1,4 @@
-// Small programs that measure inside a machine.
+// Runs small Python programs in a machine, for measurements inside the guest.
 import type { Exec } from '@sandbar/contract/exec.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 
@@ -11,7 +11,7 @@ export function startPython(
   return sandbar.execs.start(machineId, { argv: ['python3', '-c', program, ...args] });
 }
 
-/** Everything that an ended program printed; waits for its end. Throws when it failed. */
+/** Waits until the program has ended and returns its standard output. Throws when it failed. */
 export async function pythonOutput(sandbar: Sandbar, machineId: string, jobId: string): Promise<string> {
   const { status, exit_code: exitCode } = await sandbar.execs.wait(machineId, jobId);
   const stream = exitCode === 0 ? 'stdout' : 'stderr';

@@ -1,4 +1,4 @@
-// The yardsticks by themselves, in turns.
+// Times the two references alone: a gVisor start and a bare QEMU restore, alternately.
 import { type Context, repeat } from '../context.ts';
 import { timeGvisor } from '../gvisor.ts';
 import type { QemuRestore } from '../qemu-restore.ts';

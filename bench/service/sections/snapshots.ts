@@ -1,4 +1,5 @@
-// Disk snapshots: how long one takes, how long the guest stands still, and what a machine made from one costs.
+// Times disk snapshots: how long a snapshot takes, how long the guest cannot write meanwhile, and how long a create
+// from a snapshot takes.
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { Mode, ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
@@ -6,7 +7,7 @@ import { waitForFullPool } from '../host-info.ts';
 import { noTimes } from '../references.ts';
 import { pythonOutput, startPython } from './python.ts';
 
-/** Writes every 2 ms for two seconds and says the longest time between two writes, in ms. */
+/** Writes every 2 ms for two seconds, then prints the longest time between two writes in ms. */
 const PAUSE_PROBE = `
 import os, time
 file = os.open('/root/probe', os.O_WRONLY | os.O_CREAT, 0o600)
@@ -22,7 +23,7 @@ while last < until:
     time.sleep(0.002)
 print(longest * 1000)
 `;
-/** Fills some of the disk, so that a snapshot has something to freeze. */
+/** Writes 200 MB to the disk, so that the snapshot is not one of an empty disk. */
 const FILL = 'head -c 200000000 /dev/urandom > /root/filling && sync';
 
 export async function benchSnapshots({ sandbar }: ModeService, context: Context): Promise<void> {
@@ -64,7 +65,10 @@ export async function benchSnapshots({ sandbar }: ModeService, context: Context)
   report({ what: 'the same without a snapshot', unit, values: times.still });
 }
 
-/** Of a create from a snapshot to one from the image, in turns, in percent. The first one, which makes the template, is apart. */
+/**
+ * Compares creates from a snapshot with creates from the image, alternately, in percent. Reports the first create from
+ * the snapshot separately, because there is no template for it yet.
+ */
 export async function benchFromSnapshot({ mode, sandbar, paths }: ModeService, context: Context): Promise<void> {
   const { sizes, report } = context;
   const source = await sandbar.machines.create();
@@ -101,7 +105,7 @@ export async function benchFromSnapshot({ mode, sandbar, paths }: ModeService, c
 const MODE_NAMES: Record<Mode, string> = { pool: 'pool warm', template: 'no pool, template there', cold: 'cold' };
 const CREATES_UNTIL_CLONED = 10;
 
-/** Creates until one is much faster than the first: the template of the snapshot is there. */
+/** Creates machines until a create is much faster than the first one, which means that the snapshot has a template. */
 async function untilCloned(sandbar: Sandbar, create: { snapshot_id: string }, firstMs: number): Promise<void> {
   for (let creates = 0; creates < CREATES_UNTIL_CLONED; creates++) {
     const { ms, result } = await timed(() => sandbar.machines.create(create));
@@ -110,7 +114,7 @@ async function untilCloned(sandbar: Sandbar, create: { snapshot_id: string }, fi
   }
 }
 
-/** What the guest's writer saw while `work` was done. */
+/** Runs `work` while a program in the guest writes. Returns the longest time between two writes, in ms. */
 async function longestPause(sandbar: Sandbar, machineId: string, work: () => Promise<void>): Promise<number> {
   const job = await startPython(sandbar, machineId, PAUSE_PROBE);
   await sandbar.execs.output(machineId, job.id, { wait_ms: 10_000 });

@@ -1,4 +1,4 @@
-// Data volumes of a running machine: until the data is there, and until it is free again.
+// Times attaching a data volume to a running machine, until it is mounted, and detaching it again.
 import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';
