@@ -1,5 +1,5 @@
-// The guest agent is the first process of every Sandbar machine. It boots the machine from the initramfs, stays
-// PID 1 for its life, and does what the host asks over the machine's channel.
+// The guest agent is the first process of every Sandbar machine. It boots the machine from the initramfs, runs as PID 1
+// until the machine ends, and executes the requests of the host, which arrive over a virtio-serial port.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// run boots the machine and serves the host. It returns only with an error, after which the machine is of no use.
+// run boots the machine and serves the host's requests. It returns only with an error. The machine is then unusable.
 func run() error {
 	system, err := boot.Run()
 	if err != nil {
@@ -86,7 +86,8 @@ func run() error {
 	return host.Run()
 }
 
-// raiseFileLimit gives jobs room for servers, and the agent for what jobs leave in the background.
+// raiseFileLimit raises the limit of open files. Jobs inherit it, and servers need many files. The agent itself needs a
+// pipe for each process that a job has left in the background.
 func raiseFileLimit() {
 	limit := syscall.Rlimit{Cur: 65536, Max: 524288}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

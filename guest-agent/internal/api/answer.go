@@ -10,10 +10,11 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// maxBody is the largest request body, in bytes: the standard input of a job in base64 and much room.
+// maxBody is the size of the largest request body, in bytes. The largest request starts a job with its standard input
+// in base64.
 const maxBody = 2 << 20
 
-// statusOf is the one place that knows which HTTP status a kind of error has.
+// statusOf returns the HTTP status of an error code. No other code maps errors to HTTP statuses.
 func statusOf(code fault.Code) int {
 	switch code {
 	case fault.Validation:
@@ -36,7 +37,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	header := w.Header()
 	header["Content-Type"] = jsonType
 	w.WriteHeader(status)
-	_, _ = w.Write(content) // the host is gone, which ends the request anyway
+	_, _ = w.Write(content) // fails only when the host has gone; nobody needs the answer then
 }
 
 var jsonType = []string{"application/json"}
@@ -54,7 +55,7 @@ func answerError(w http.ResponseWriter, err error) {
 	answer(w, statusOf(known.Code), errorBody{known.Code, known.Detail})
 }
 
-// answerDone answers what has nothing to say but whether it went well.
+// answerDone answers a request that returns no data: with 204, or with the error.
 func answerDone(w http.ResponseWriter, err error) {
 	if err != nil {
 		answerError(w, err)

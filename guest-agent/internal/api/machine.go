@@ -13,7 +13,7 @@ import (
 	"sandbar/guest-agent/internal/identity"
 )
 
-// answerGrace is how long the answer to a power-off gets to leave the machine.
+// answerGrace is the pause before a power-off, so that the answer to the request reaches the host first.
 const answerGrace = 50 * time.Millisecond
 
 type healthBody struct {
@@ -32,8 +32,8 @@ func (s *server) getHealth(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// bootID is read only once the machine is itself: the kernel makes it up at the first read, and a template that had read
-// it would give the same one to all its clones.
+// bootID returns the kernel's boot id, or an empty string before the machine has an identity. The kernel generates the
+// id at the first read. If a template read it, all its clones would have the same boot id.
 func (s *server) bootID() string {
 	if s.Identity.MachineID() == "" {
 		return ""
@@ -53,8 +53,9 @@ func uptime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// putIdentity changes nothing when processes that should have been held were not. They stay held when it fails later: the
-// host throws such a machine away.
+// putIdentity gives the machine its identity. If the request says that all processes were held since a memory snapshot,
+// and they were not, it refuses and changes nothing. If it fails after that check, the processes stay held, because the
+// host then discards the machine.
 func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	s.identify(w, r, func(request *identity.Request) error {
 		if request.WasHeld {
@@ -65,7 +66,7 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 		isAnother := s.Identity.IsAnother(request)
 		switch {
 		case s.Identity.MachineID() == "":
-			if err := s.Jobs.DeleteAll(); err != nil { // of a rehearsal that the host did not see to its end
+			if err := s.Jobs.DeleteAll(); err != nil { // the warm-up job, when the host did not delete it itself
 				return err
 			}
 		case isAnother:
@@ -86,7 +87,7 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// rehearse takes what PUT /identity takes, and leaves nothing of it.
+// rehearse warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
 func (s *server) rehearse(w http.ResponseWriter, r *http.Request) {
 	s.identify(w, r, s.Identity.Rehearse)
 }

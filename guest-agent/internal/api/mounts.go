@@ -6,7 +6,8 @@ import (
 	"sandbar/guest-agent/internal/volumes"
 )
 
-// putMount waits for a frozen root file system: the mount point may have to be made on it.
+// putMount mounts a volume. While the root file system is frozen it waits, because it may have to create the mount
+// point.
 func (s *server) putMount(w http.ResponseWriter, r *http.Request) {
 	body, err := readBody(w, r)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package api is what the host can ask the machine for: HTTP/2 with JSON, and one binary stream for the output of
-// a job.
+// Package api serves the requests that the host can send to the machine: HTTP/2 with JSON bodies, and a binary stream
+// for the output of a job.
 package api
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sandbar/guest-agent/internal/volumes"
 )
 
-// Machine is all that a request can be about.
+// Machine holds the parts of the machine that requests act on.
 type Machine struct {
 	Version  string
 	PowerOff func() // does not return
@@ -54,8 +54,8 @@ func NewHandler(machine Machine) http.Handler {
 	return mux
 }
 
-// Serve answers the sessions of listener in HTTP/2 with prior knowledge until the listener fails. There are no
-// time limits: a machine may be stopped at any point and go on a week later.
+// Serve answers HTTP/2 requests (with prior knowledge) on all sessions of the listener, until the listener fails. It
+// sets no time limits, because the host may pause the machine at any point and resume it a week later.
 func Serve(listener net.Listener, handler http.Handler) error {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -67,7 +67,7 @@ func Serve(listener net.Listener, handler http.Handler) error {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          250,
 			MaxReadFrameSize:              1 << 20,
-			MaxReceiveBufferPerConnection: 4<<20 - 1, // the package's limit is below 4 MiB
+			MaxReceiveBufferPerConnection: 4<<20 - 1, // net/http allows less than 4 MiB
 			MaxReceiveBufferPerStream:     1 << 20,
 		},
 	}

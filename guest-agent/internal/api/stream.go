@@ -1,5 +1,5 @@
-// The output of a job is a stream of frames with absolute offsets, so that a host that was away goes on at exactly
-// the byte where it stopped.
+// Sends the output of a job as a stream of frames with absolute offsets. So a host that lost its connection can
+// continue at exactly the byte where it stopped.
 
 package api
 
@@ -26,10 +26,12 @@ const (
 	frameEnd    = 3
 )
 
-// firstFlush is how long the first flush of a stream waits for a short job to end.
+// firstFlush is how long a stream waits for its job to end before it sends anything, so that a short job needs one
+// write.
 const firstFlush = 3 * time.Millisecond
 
-// frames holds buffers for one frame each: a stream has one only while it has something to send.
+// frames is a pool of buffers for one frame each. A stream takes a buffer only while it sends, so that idle streams
+// need no memory.
 var frames = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
 
 // outputStream sends the output of one job to one reader.
@@ -39,7 +41,7 @@ type outputStream struct {
 	sources [2]source
 }
 
-// source is one of the two output streams and how far the reader has it.
+// source is one of the two output streams of a job, with the offset of the next byte to send.
 type source struct {
 	frame  byte
 	buffer *output.Buffer
@@ -58,13 +60,13 @@ func streamOutput(w http.ResponseWriter, r *http.Request, status int, job *jobs.
 	w.Header()["Content-Type"] = streamType
 	w.WriteHeader(status)
 	if !s.run(r.Context().Done()) {
-		panic(http.ErrAbortHandler) // resets the stream: it must not look complete
+		panic(http.ErrAbortHandler) // resets the HTTP/2 stream, so that the host does not take it for complete
 	}
 }
 
 var streamType = []string{"application/octet-stream"}
 
-// check refuses offsets that cannot be served.
+// check returns an error when an offset is below the acknowledged bytes or past the end.
 func (s *outputStream) check() error {
 	for i := range s.sources {
 		base, end, _ := s.sources[i].buffer.Extent()
@@ -78,7 +80,7 @@ func (s *outputStream) check() error {
 	return nil
 }
 
-// run sends all output and the end frame, and reports whether it came that far.
+// run sends all output and then the end frame. It reports whether it has sent the end frame.
 func (s *outputStream) run(gone <-chan struct{}) bool {
 	flusher := http.NewResponseController(s.w)
 	s.awaitShortJob(gone)
@@ -107,7 +109,7 @@ func (s *outputStream) run(gone <-chan struct{}) bool {
 	}
 }
 
-// awaitShortJob lets a job that ends at once be answered in one piece.
+// awaitShortJob waits up to firstFlush for the job to end, so that a short job is answered with a single write.
 func (s *outputStream) awaitShortJob(gone <-chan struct{}) {
 	timer := time.NewTimer(firstFlush)
 	defer timer.Stop()
@@ -126,7 +128,7 @@ func (s *outputStream) awaitShortJob(gone <-chan struct{}) {
 	}
 }
 
-// hasMuch reports whether there is a full frame to send.
+// hasMuch reports whether one of the streams has output for a full frame.
 func (s *outputStream) hasMuch() bool {
 	for i := range s.sources {
 		if _, end, _ := s.sources[i].buffer.Extent(); end-s.sources[i].offset >= maxPayload {

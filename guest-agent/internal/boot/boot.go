@@ -1,5 +1,5 @@
-// Package boot brings a machine from the kernel's first process to a usable system, without a single program of
-// the image: the image may be anything.
+// Package boot sets up the machine after the kernel has started the agent: modules, root disk, mounts and loopback. It
+// runs no program of the image, because an image need not contain any.
 package boot
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sandbar/guest-agent/internal/console"
 )
 
-// System is what later parts of the agent need to know about the boot.
+// System is the result of the boot that other parts of the agent need.
 type System struct {
 	RootDevice string
 	Token      channel.Token
@@ -20,7 +20,7 @@ type System struct {
 	spareModules [][]byte
 }
 
-// Run does the whole boot. An error means that the machine is of no use.
+// Run does the whole boot. After an error the machine is unusable.
 func Run() (System, error) {
 	if err := attachAll(kernelMounts[:]); err != nil {
 		return System{}, err
@@ -66,7 +66,7 @@ func readSettings() (System, error) {
 	return System{RootDevice: found.root, Token: token}, nil
 }
 
-// raiseLoopback sets the interface up; the kernel then gives it its addresses.
+// raiseLoopback brings the interface lo up. The kernel then adds its addresses.
 func raiseLoopback() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// The kernel command line is how the host configures a machine before there is a channel to talk on.
+// Reads the kernel command line. It carries the settings that a machine needs before the channel to the host is open.
 
 package boot
 
@@ -10,7 +10,7 @@ type options struct {
 	token string // channel token in hexadecimal
 }
 
-// parseCommandLine reads the content of /proc/cmdline. Of a repeated setting the last one counts, like for the kernel.
+// parseCommandLine reads the content of /proc/cmdline. As in the kernel, the last value of a repeated setting wins.
 func parseCommandLine(line string) options {
 	found := options{root: "/dev/vda"}
 	for word := range strings.FieldsSeq(line) {

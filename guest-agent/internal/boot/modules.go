@@ -11,16 +11,18 @@ import (
 	"sandbar/guest-agent/internal/console"
 )
 
-// spare are the modules that only a machine needs which becomes another one: they tell of connections and end them
-// (sock_diag(7)). To load them takes 30 ms of an emulated boot, to keep them 100 KB.
+// spare lists the modules that list and end network connections (sock_diag(7)). Only a machine that gets a new identity
+// after a memory snapshot needs them. The boot keeps their files in memory (100 KB) instead of loading them, because
+// loading takes 30 ms of an emulated boot.
 var spare = [...]string{"inet_diag.ko", "tcp_diag.ko", "udp_diag.ko"}
 
-// loadModules loads the kernel modules named in the list file, one path a line, each after what it depends on, and returns the
-// contents of the spare ones. A failure is not the end: what matters of it shows up as a missing root device or port.
+// loadModules loads the kernel modules in the list file, one path a line, sorted so that each comes after its
+// dependencies. It does not load the spare modules, but returns their contents. It only logs failures: if an important
+// module is missing, the boot fails later for lack of the root device or the port.
 func loadModules(list string) (kept [][]byte) {
 	content, err := os.ReadFile(list)
 	if err != nil {
-		return nil // a kernel with everything built in has no list
+		return nil // there is no list for a kernel that has all drivers built in
 	}
 	for path := range strings.FieldsSeq(string(content)) {
 		var err error
@@ -38,7 +40,7 @@ func loadModules(list string) (kept [][]byte) {
 	return kept
 }
 
-// LoadSpareModules loads what loadModules has kept. To repeat it changes nothing.
+// LoadSpareModules loads the modules that loadModules has kept. Repeated calls change nothing.
 func (s *System) LoadSpareModules() error {
 	for _, module := range s.spareModules {
 		if err := unix.InitModule(module, ""); err != nil && err != unix.EEXIST {

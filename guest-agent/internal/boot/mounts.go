@@ -17,7 +17,7 @@ type mount struct {
 
 const hardened = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
-// kernelMounts are needed before the root device can be found; they move to the new root.
+// kernelMounts are needed to find the root device. switchRoot moves them to the new root.
 var kernelMounts = [...]mount{
 	{"devtmpfs", "/dev", "devtmpfs", "mode=755", unix.MS_NOSUID, 0o755},
 	{"proc", "/proc", "proc", "", hardened, 0o555},
@@ -32,7 +32,7 @@ var systemMounts = [...]mount{
 	{"cgroup2", "/sys/fs/cgroup", "cgroup2", "", hardened, 0o755},
 }
 
-// deviceLinks are the names under /dev that are not devices.
+// deviceLinks are the symbolic links under /dev: target, then path of the link.
 var deviceLinks = [...][2]string{
 	{"/proc/self/fd", "/dev/fd"},
 	{"/proc/self/fd/0", "/dev/stdin"},
@@ -67,7 +67,7 @@ func attachAll(mounts []mount) error {
 func linkDevices() {
 	for _, link := range deviceLinks {
 		if link[1] == "/dev/ptmx" {
-			_ = os.Remove(link[1]) // devtmpfs has a device of that name for the first devpts instance
+			_ = os.Remove(link[1]) // devtmpfs has a device node there, which belongs to the first devpts instance
 		}
 		if err := os.Symlink(link[0], link[1]); err != nil && !os.IsExist(err) {
 			console.Log(err.Error())
@@ -75,8 +75,8 @@ func linkDevices() {
 	}
 }
 
-// enableControllers hands the resource controllers down to the groups below the root. One at a time, because a
-// kernel without one of them would refuse all.
+// enableControllers enables the resource controllers for the control groups below the root group. It enables each one
+// with a write of its own, because the kernel refuses a whole write when it lacks one of the controllers.
 func enableControllers(group string) {
 	content, err := os.ReadFile(group + "/cgroup.controllers")
 	if err != nil {

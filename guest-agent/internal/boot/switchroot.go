@@ -1,5 +1,5 @@
-// The root file system of the machine replaces the initramfs under the running agent, whose own image stays in
-// memory: nothing it needs comes from the image on the disk.
+// Replaces the initramfs by the root file system on the disk while the agent runs. The agent's program stays in memory,
+// and it needs no file of the image.
 
 package boot
 
@@ -17,8 +17,8 @@ const newRoot = "/root-fs"
 
 var errNotInitramfs = errors.New("the first root is not an initramfs")
 
-// mountRoot waits for the block device and mounts it. New inode tables of a grown file system are not zeroed: the
-// space behind the end of a disk image reads as zeros already.
+// mountRoot waits for the block device and mounts it. noinit_itable skips the zeroing of new inode tables when the file
+// system grows, because the added space of a disk reads as zeros anyway.
 func mountRoot(device string) error {
 	if err := awaitDevice(device, 5*time.Second); err != nil {
 		return err
@@ -38,7 +38,8 @@ func awaitDevice(path string, patience time.Duration) error {
 	}
 }
 
-// switchRoot moves the kernel's file systems and then the root itself, and frees the memory of the initramfs.
+// switchRoot moves /dev, /proc and /sys to the new root, frees the memory of the initramfs, and makes the new root the
+// root folder.
 func switchRoot() error {
 	for _, m := range kernelMounts {
 		target := newRoot + m.target
@@ -64,7 +65,8 @@ func switchRoot() error {
 	return os.Chdir("/")
 }
 
-// emptyInitramfs removes what lies on the same file system as /, and refuses to do so on anything but memory.
+// emptyInitramfs deletes all files on the file system of /, which frees their memory. It refuses to delete anything
+// when that file system is not a RAM disk.
 func emptyInitramfs() error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/", &fs); err != nil {
@@ -84,7 +86,7 @@ func emptyInitramfs() error {
 	for _, entry := range entries {
 		path := "/" + entry.Name()
 		if on, err := deviceOf(path); err != nil || on != device {
-			continue // a mount, above all the new root
+			continue // another file system, such as the new root
 		}
 		if err := os.RemoveAll(path); err != nil {
 			return err

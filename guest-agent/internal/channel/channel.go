@@ -1,5 +1,6 @@
-// Package channel turns the one port between host and guest into a listener of sessions: at most one is alive, and
-// no byte of an older one follows the echo that starts a newer one.
+// Package channel makes connections ("sessions") out of the virtio-serial port between host and guest, which is a
+// single byte stream. The host starts a session with a preamble, and the guest echoes it. At most one session is alive.
+// After the echo of a new session, no byte of an older session is sent.
 package channel
 
 import (
@@ -10,10 +11,10 @@ import (
 	"sync"
 )
 
-// readSize is the size of the read buffer in bytes; the driver gives at most a page at a time.
+// readSize is the size of the read buffer in bytes. The driver returns at most one page (4 KiB) per read.
 const readSize = 16 << 10
 
-// Channel reads the port for ever and offers every session that the host starts to Accept.
+// Channel reads the port and returns from Accept each session that the host starts.
 type Channel struct {
 	port    io.ReadWriter
 	token   Token
@@ -22,10 +23,10 @@ type Channel struct {
 	done    chan struct{}
 	err     error
 
-	writing sync.Mutex // held over each write to the port, so that the echo comes after the last old byte
+	writing sync.Mutex // held during each write to the port, so that the echo follows the last byte of the old session
 }
 
-// New returns the channel on port. Run must be called for anything to arrive.
+// New returns the channel on port. Sessions and data arrive only while Run runs.
 func New(port io.ReadWriter, token Token) *Channel {
 	return &Channel{
 		port:   port,
@@ -61,7 +62,7 @@ func (c *Channel) fail(err error) {
 	}
 }
 
-// start ends the session before, echoes the preamble of the new one and offers it to Accept.
+// start ends the current session, echoes the preamble of the new one and hands the new one to Accept.
 func (c *Channel) start(epoch Epoch) {
 	if c.current != nil {
 		c.current.end()
@@ -78,7 +79,7 @@ func (c *Channel) start(epoch Epoch) {
 	c.offer(c.current)
 }
 
-// offer replaces a start that nobody has accepted yet: it is of a session that has ended.
+// offer hands the session to Accept. It drops an older session that was not accepted yet, because that one has ended.
 func (c *Channel) offer(s *session) {
 	select {
 	case <-c.starts:
@@ -87,14 +88,14 @@ func (c *Channel) offer(s *session) {
 	c.starts <- s
 }
 
-// feed drops what comes before the first preamble or after the end of a session: it belongs to no one.
+// feed passes data to the current session. It drops data that arrives before the first preamble.
 func (c *Channel) feed(data []byte) {
 	if c.current != nil {
 		c.current.feed(data)
 	}
 }
 
-// write sends b in pieces as long as s is the living session.
+// write sends b in pieces of at most maxWrite bytes, and stops with an error when session s has ended.
 func (c *Channel) write(s *session, b []byte) (sent int, err error) {
 	for sent < len(b) {
 		n, err := c.writePiece(s, b[sent:])
@@ -136,8 +137,8 @@ func (c *Channel) Accept() (net.Conn, error) {
 	}
 }
 
-// Close does nothing: the channel lives as long as the machine.
+// Close does nothing, because the channel lives as long as the machine. net.Listener requires it.
 func (c *Channel) Close() error { return nil }
 
-// Addr names the host as the peer of every session.
+// Addr returns a fixed address. net.Listener requires it.
 func (c *Channel) Addr() net.Addr { return address{} }

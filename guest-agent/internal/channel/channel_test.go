@@ -14,7 +14,7 @@ var (
 	epoch2 = []byte("epoch--2")
 )
 
-// startChannel returns the host's end of a running channel.
+// startChannel returns a running channel and the host's end of its port.
 func startChannel(t *testing.T) (*Channel, net.Conn) {
 	guest, host := net.Pipe()
 	c := New(guest, testToken)
@@ -23,7 +23,7 @@ func startChannel(t *testing.T) (*Channel, net.Conn) {
 	return c, host
 }
 
-// open starts a session as a host does and returns the guest's end of it.
+// open starts a session from the host's end and returns the guest's end of the session.
 func open(t *testing.T, c *Channel, host net.Conn, epoch []byte) net.Conn {
 	t.Helper()
 	preamble := slices.Concat(testToken[:], epoch)
@@ -47,7 +47,7 @@ func TestSessionCarriesBytesBothWays(t *testing.T) {
 	if _, err := io.ReadFull(session, got); err != nil || string(got) != "ping" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	want := bytes.Repeat([]byte("0123456789"), 10_000) // more than one write of the port
+	want := bytes.Repeat([]byte("0123456789"), 10_000) // more than the port takes in one write
 	go func() { _, _ = session.Write(want) }()
 	all := make([]byte, len(want))
 	if _, err := io.ReadFull(host, all); err != nil || !bytes.Equal(all, want) {
@@ -72,7 +72,8 @@ func TestNewSessionEndsTheOld(t *testing.T) {
 	}
 }
 
-// A host that went away leaves a write blocked in the port. What remains of it comes before the echo, never after.
+// A host that stops reading leaves a write of the guest blocked. When the next session starts, the rest of that write
+// must come before the echo, never after it.
 func TestBlockedWriteOfTheOldSessionComesBeforeTheEcho(t *testing.T) {
 	c, host := startChannel(t)
 	old := open(t, c, host, epoch1)

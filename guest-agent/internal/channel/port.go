@@ -1,7 +1,7 @@
-// A virtio-serial port looks like a file and behaves otherwise: its read returns 0 while no host is connected, and
-// a level-triggered poll would report a hang-up for as long. The runtime's poller is edge-triggered, so a read that
-// treats 0 as "not yet" sleeps until the port changes. (A blocking read would do too, but it takes the only
-// processor of a small machine with it until the runtime notices, which is milliseconds where timers are coarse.)
+// Opens, reads and writes a virtio-serial port. While no host is connected, a read of the port returns 0 bytes, and a
+// level-triggered poll would report a hang-up all the time. Go's poller is edge-triggered, so Read treats 0 bytes as
+// "no data yet" and sleeps until the port changes. (A blocking read would work too. But it occupies the only processor
+// of a small machine until the Go runtime notices, and that takes milliseconds when the kernel's timers are coarse.)
 
 package channel
 
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxWrite is what the kernel's driver takes in one write, in bytes.
+// maxWrite is how many bytes the kernel's driver takes in one write.
 const maxWrite = 32 << 10
 
 var errNoPort = errors.New("no such virtio-serial port")
@@ -27,7 +27,7 @@ type Port struct {
 	raw  syscall.RawConn
 }
 
-// OpenPort opens the port that the hypervisor named name, waiting up to patience for the driver to show it.
+// OpenPort opens the virtio-serial port with the given name, and waits up to patience until it exists.
 func OpenPort(name string, patience time.Duration) (*Port, error) {
 	deadline := time.Now().Add(patience)
 	for {
@@ -66,7 +66,7 @@ func openDevice(path string) (*Port, error) {
 
 func newPort(file *os.File) (*Port, error) {
 	if err := file.SetDeadline(time.Time{}); err != nil {
-		return nil, err // the poller did not take it, so that every wait would be a busy loop
+		return nil, err // the Go poller does not support the file, so every wait would be a busy loop
 	}
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -75,7 +75,7 @@ func newPort(file *os.File) (*Port, error) {
 	return &Port{file: file, raw: raw}, nil
 }
 
-// Read waits for bytes from the host, also across its absence.
+// Read waits until the host has sent bytes, also when the host disconnects and connects again meanwhile.
 func (p *Port) Read(b []byte) (n int, err error) {
 	failed := p.raw.Read(func(fd uintptr) bool {
 		n, err = retry(unix.Read, int(fd), b)
@@ -84,7 +84,7 @@ func (p *Port) Read(b []byte) (n int, err error) {
 	return n, errors.Join(failed, err)
 }
 
-// Write hands at most maxWrite bytes to the host and returns how many it took. It waits while the host is away.
+// Write sends at most maxWrite bytes of b and returns how many it has sent. It waits while no host is connected.
 func (p *Port) Write(b []byte) (n int, err error) {
 	b = b[:min(len(b), maxWrite)]
 	failed := p.raw.Write(func(fd uintptr) bool {

@@ -1,5 +1,6 @@
-// The start of a session is a token inside the byte stream, because a port shows neither a quick reconnect nor
-// the restore of a snapshot: the only certain sign of a new host connection is what it sends first.
+// Finds the starts of sessions in the byte stream from the host. The guest cannot see on the port that a host has
+// quickly reconnected, or that the machine was restored from a snapshot. So each session starts with a secret token,
+// which the scanner searches for all the time.
 
 package channel
 
@@ -11,27 +12,28 @@ const (
 	EpochSize = 8
 )
 
-// Token is the secret of the machine that starts a preamble.
+// Token is the secret of the machine. The preamble of each session starts with it.
 type Token [TokenSize]byte
 
-// Epoch tells one session of a machine from the next.
+// Epoch is a random number that identifies a session. It follows the token in the preamble.
 type Epoch [EpochSize]byte
 
-// scanner splits the inbound stream into session starts and the bytes between them. The caller keeps the bytes
-// that Scan asks for and puts them in front of what it reads next.
+// scanner splits the inbound stream into session starts and the data between them. Scan returns how many bytes at the
+// end of its input it needs again. The caller puts these bytes in front of the next input.
 //
-// Data is passed on at once even if it ends like the beginning of a token: a request may end with any byte, and its
-// last one must not wait for the request after it. Should a token follow, the session that got its first bytes ends.
+// The scanner passes data on at once, even when the data ends like the beginning of a token. Otherwise the last byte of
+// a request could be held back until the next request. If it was the beginning of a token after all, no harm is done:
+// the session that got these bytes ends at that token.
 type scanner struct {
 	token  Token
-	passed int // bytes at the front of the next stream that were passed on already
-	skip   int // bytes ahead that were the epoch of a start: not data, but a token may begin among them
+	passed int // bytes at the front of the next stream that were already passed on as data
+	skip   int // bytes ahead that belong to the epoch of a start; they are not data, but a token may begin in them
 	start  func(Epoch)
 	data   func([]byte)
 }
 
-// Scan handles stream and returns how many bytes at its end may be the beginning of a preamble. A host can die
-// at any byte of its preamble, so the epoch takes part in the search for the next token.
+// Scan processes stream and returns how many bytes at its end may be the beginning of a preamble. A host can die in the
+// middle of its preamble, so Scan searches the epoch too for the token of the next host.
 func (s *scanner) Scan(stream []byte) (held int) {
 	for {
 		at := bytes.Index(stream, s.token[:])
@@ -53,7 +55,7 @@ func (s *scanner) Scan(stream []byte) (held int) {
 	}
 }
 
-// partialToken returns the length of the longest proper prefix of the token that stream ends with.
+// partialToken returns the length of the longest incomplete token at the end of stream.
 func (s *scanner) partialToken(stream []byte) int {
 	for n := min(TokenSize-1, len(stream)); n > 0; n-- {
 		if bytes.HasPrefix(s.token[:], stream[len(stream)-n:]) {

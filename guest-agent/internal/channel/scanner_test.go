@@ -8,13 +8,14 @@ import (
 
 var testToken = Token([]byte("abababababababababababababababaX"))
 
-// recorder notes what a scanner says.
+// recorder records the calls of a scanner.
 type recorder struct {
 	epochs []Epoch
-	data   []byte // of the session that is current, as a session before it has ended
+	data   []byte // data of the current session only; each start clears it
 }
 
-// scanAll feeds stream in pieces whose lengths are taken from cuts in turn, the way the channel does.
+// scanAll passes stream to a scanner in pieces, as Channel.Run does. The lengths of the pieces come from cuts,
+// repeated.
 func scanAll(stream, cuts []byte) *recorder {
 	var heard recorder
 	s := scanner{
@@ -59,7 +60,8 @@ func TestSessionStartsAtItsPreambleHoweverItIsCut(t *testing.T) {
 	}
 }
 
-// A request whose last byte is the first of the token must not wait for the one after it.
+// A request may end with bytes that look like the beginning of the token. It must be passed on without waiting for the
+// next request.
 func TestDataThatEndsLikeATokenIsPassedOnAtOnce(t *testing.T) {
 	for _, end := range []string{"", "a", "abab", string(testToken[:31])} {
 		var got []byte
@@ -80,9 +82,9 @@ func FuzzScanner(f *testing.F) {
 	f.Add(slices.Concat(testToken[:], []byte("12345678data")), []byte{3})
 	f.Add(slices.Concat(testToken[:30], testToken[:], testToken[:]), []byte{40, 1})
 	f.Fuzz(func(t *testing.T, stream, cuts []byte) {
-		// "T" stands for a token, so that the fuzzer need not find one.
+		// Replace each "T" by the token, because the fuzzer would never guess the token.
 		stream = bytes.ReplaceAll(stream, []byte("T"), testToken[:])
-		stream = append(stream, "......................................."...) // nothing is held back at the end
+		stream = append(stream, "......................................."...) // so that Scan holds no bytes back
 		whole, cut := scanAll(stream, nil), scanAll(stream, cuts)
 		if !slices.Equal(whole.epochs, cut.epochs) || !bytes.Equal(whole.data, cut.data) {
 			t.Fatalf("whole: %q %q\ncut: %q %q", whole.epochs, whole.data, cut.epochs, cut.data)

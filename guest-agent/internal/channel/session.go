@@ -1,5 +1,5 @@
-// A session is what one connection of the host sees as a stream of its own. The HTTP server gets it as a net.Conn;
-// it ends when the next session starts, whatever its handlers are doing at that moment.
+// A session is one connection between host and guest. The HTTP server uses it as a net.Conn. It ends when the next
+// session starts, even while handlers still use it.
 
 package channel
 
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// maxPending bounds what a session may have received and not yet read, in bytes. HTTP/2 flow control keeps an
-// honest host under a third of it; the reader of the port must never wait for a session.
+// maxPending is how many received but unread bytes a session may have. A session with more is ended, because the reader
+// of the port must never wait for a session. HTTP/2 flow control keeps an honest host below a third of this limit.
 const maxPending = 16 << 20
 
 type session struct {
@@ -31,7 +31,7 @@ func newSession(channel *Channel) *session {
 	return s
 }
 
-// feed adds bytes of the host. A session that does not keep up is ended.
+// feed adds received bytes for Read. If too many bytes are unread, it ends the session.
 func (s *session) feed(data []byte) {
 	s.mu.Lock()
 	overflow := len(s.pending)-s.taken+len(data) > maxPending
@@ -49,7 +49,7 @@ func (s *session) feed(data []byte) {
 	}
 }
 
-// end makes every later Read and Write fail. A write that is in the port already is not waited for here.
+// end makes every later Read and Write fail. It does not wait for a Write that is in progress.
 func (s *session) end() {
 	s.mu.Lock()
 	s.ended.Store(true)
@@ -78,7 +78,7 @@ func (s *session) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// release empties the buffer, and gives back one that a burst made large.
+// release empties the buffer. It frees a buffer of more than 256 KiB, which a burst of data has made so large.
 func (s *session) release() {
 	s.taken = 0
 	if cap(s.pending) > 256<<10 {
@@ -105,7 +105,7 @@ func (address) String() string  { return "host" }
 func (s *session) LocalAddr() net.Addr  { return address{} }
 func (s *session) RemoteAddr() net.Addr { return address{} }
 
-// The server sets no time limits on its connections: a machine may be stopped for days in the middle of a read.
+// Deadlines do nothing. The HTTP server sets no time limits, because the machine may be paused for days in a read.
 
 func (s *session) SetDeadline(time.Time) error      { return nil }
 func (s *session) SetReadDeadline(time.Time) error  { return nil }

@@ -1,5 +1,5 @@
-// Package console writes the agent's few log lines to the machine's console, the one place that the host can read
-// when the machine dies.
+// Package console writes the agent's log lines to the machine's console. The host can read the console even after the
+// machine has died.
 package console
 
 import (
@@ -10,18 +10,18 @@ import (
 
 const prefix = "sandbar-agent: "
 
-// Log writes one line made of parts to standard error, which is the console after Attach.
+// Log joins parts and writes them as one line to standard error, which is the console after Attach.
 func Log(parts ...string) {
 	line := make([]byte, 0, 120)
 	line = append(line, prefix...)
 	for _, part := range parts {
 		line = append(line, part...)
 	}
-	_, _ = os.Stderr.Write(append(line, '\n')) // there is nowhere else to report to
+	_, _ = os.Stderr.Write(append(line, '\n')) // if the console fails, there is no other place to report it
 }
 
-// Attach makes the console the standard output and error of the process, so that a panic shows there too, and
-// /dev/null its standard input.
+// Attach makes the console the standard output and standard error of the agent, so that the message of a panic appears
+// there too. The standard input becomes /dev/null.
 func Attach() error {
 	null, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package e2e tests the agent the way the host uses it: over a byte stream with a preamble, in HTTP/2. The same
-// client talks to an agent in this process and to a real machine.
+// Package e2e tests the agent as the host uses it: HTTP/2 over a byte stream that starts with a preamble. The same
+// client talks to an agent in this process or to a real machine.
 package e2e
 
 import (
@@ -28,13 +28,13 @@ type host struct {
 	client *http.Client
 }
 
-// port is the host's end of the channel. One reader takes all that comes and hands it to the session that is
-// current, so that a session that was given up cannot take bytes of the next.
+// port is the host's end of the channel. A single goroutine reads it and passes all bytes to the current session, so
+// that an abandoned session cannot take bytes of the next one.
 type port struct {
 	net.Conn
 	mu      sync.Mutex
 	current *session
-	writing sync.Mutex // held over a write, so that none of an old session follows the preamble of a new one
+	writing sync.Mutex // held during a write, so that no bytes of an old session follow the preamble of a new one
 }
 
 func newPort(conn net.Conn) *port {
@@ -62,7 +62,7 @@ func (p *port) distribute() {
 	}
 }
 
-// openSession does the host's part of a session's start, which ends the session before.
+// openSession starts a session as the host does: it sends a new preamble. This ends the current session.
 func (p *port) openSession(token channel.Token) (*session, error) {
 	preamble := append(token[:len(token):len(token)], make([]byte, channel.EpochSize)...)
 	if _, err := rand.Read(preamble[channel.TokenSize:]); err != nil {
@@ -87,8 +87,8 @@ type session struct {
 	net.Conn
 	port     *port
 	ended    atomic.Bool
-	preamble []byte // awaited; nil after it came
-	seen     []byte // while the preamble is awaited
+	preamble []byte // the echo to wait for; nil after it has arrived
+	seen     []byte // bytes that arrived before the end of the echo
 	in       *io.PipeWriter
 	out      *io.PipeReader
 }
@@ -117,7 +117,7 @@ func (s *session) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// Close leaves the stream open: the next session goes over the same one.
+// Close ends the session but not the port, because the next session uses the same port.
 func (s *session) Close() error { return s.in.CloseWithError(net.ErrClosed) }
 
 func newHost(t *testing.T, conn *port, token channel.Token) *host {
@@ -169,7 +169,7 @@ func (h *host) send(ctx context.Context, method, path string, body any) *http.Re
 	return response
 }
 
-// call sends a request and returns the status and the whole body of its answer.
+// call sends a request and returns the status and the body of the answer.
 func (h *host) call(method, path string, body any) (int, string) {
 	h.t.Helper()
 	response := h.send(context.Background(), method, path, body)
@@ -190,15 +190,15 @@ func (h *host) expect(wanted int, method, path string, body any) string {
 	return content
 }
 
-// outcome is all that a job stream said.
+// outcome is the content of a job's stream.
 type outcome struct {
 	code   int
 	stdout []byte
 	stderr []byte
-	status *jobs.Status // nil: the stream has not ended
+	status *jobs.Status // nil until the end frame has arrived
 }
 
-// run puts a job and reads its stream to the end.
+// run starts a job with PUT and reads its stream to the end.
 func (h *host) run(id string, request any) *outcome {
 	h.t.Helper()
 	response := h.send(context.Background(), "PUT", "/jobs/"+id, request)
@@ -219,7 +219,7 @@ func (h *host) sh(id, command string) *outcome {
 	return h.run(id, map[string]any{"command": command})
 }
 
-// read takes frames until the stream ends, and checks that the offsets have no gap.
+// read reads frames until the stream ends. It returns an error if the offsets have a gap or the end frame is missing.
 func (o *outcome) read(stream io.Reader, stdout, stderr int64) error {
 	next := [3]int64{0, stdout, stderr}
 	for {

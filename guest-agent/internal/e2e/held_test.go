@@ -12,9 +12,9 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 )
 
-// TestAMachineWhoseProcessesWentOnBeforeItsIdentityIsRefusedIt is what becomes of a snapshot of memory whose time to be held ran
-// out in the new machine.
-func TestAMachineWhoseProcessesWentOnBeforeItsIdentityIsRefusedIt(t *testing.T) {
+// In a machine made from a memory snapshot, the time limit of the hold can run out before the new identity arrives. The
+// agent must then refuse the identity.
+func TestAnIdentityIsRefusedWhenHeldProcessesWentOnBefore(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -38,7 +38,7 @@ func TestAMachineWhoseProcessesWentOnBeforeItsIdentityIsRefusedIt(t *testing.T) 
 	}
 }
 
-func TestProcessesThatWereHeldStaySoWhenTheIdentityFails(t *testing.T) {
+func TestHeldProcessesStayHeldWhenTheIdentityFails(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
 	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
@@ -50,8 +50,8 @@ func TestProcessesThatWereHeldStaySoWhenTheIdentityFails(t *testing.T) {
 	h.expect(204, "POST", "/release", nil)
 }
 
-// identifyInVain asks for the identity of a machine that came from a snapshot of memory. The gate is shut over it, so that none
-// of this identity ever gets to the machine that the test runs on.
+// identifyInVain sends the identity of a machine made from a memory snapshot. It first shuts the gate of the root file
+// system, so that the agent never applies the identity to the computer that runs the test.
 func (a *agent) identifyInVain(ctx context.Context, t *testing.T, h *host) (*http.Response, error) {
 	t.Helper()
 	freezer := freeze.Pretended(a.gate)

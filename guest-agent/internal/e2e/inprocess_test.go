@@ -25,7 +25,7 @@ var (
 	theReaper *reaper.Reaper
 )
 
-// agent is an agent in this process, with a socket pair for a port.
+// agent is a guest agent in this process, with a socket pair instead of a virtio-serial port.
 type agent struct {
 	port     *port
 	cgroups  string
@@ -35,7 +35,8 @@ type agent struct {
 	startGate *freeze.Gate
 }
 
-// startAgent gives the agent an identity without touching the machine that the test runs on.
+// startAgent starts an agent that already has an identity. The identity is not applied to the computer that runs the
+// test.
 func startAgent(t *testing.T) *agent {
 	t.Helper()
 	return startAgentAs(t, identity.Assumed("machine-1"))
@@ -78,7 +79,8 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 
 func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }
 
-// makeCgroups finds a cgroup2 file system that the test may use, and leaves it clean.
+// makeCgroups creates a control group for the test, and removes it after the test. Skips the test without a usable
+// cgroup2 file system.
 func makeCgroups(t *testing.T) string {
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var fs unix.Statfs_t

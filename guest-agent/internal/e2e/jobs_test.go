@@ -19,7 +19,7 @@ import (
 	"sandbar/guest-agent/internal/jobs"
 )
 
-// eventually waits for a condition that another process brings about.
+// eventually waits up to 20 s until holds returns true, else it fails the test.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
@@ -90,7 +90,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestReplayOfAJobIsItsStreamAgain(t *testing.T) {
+func TestARepeatedPutReturnsTheStreamOfTheSameJob(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
 	marker := filepath.Join(t.TempDir(), "runs")
@@ -145,7 +145,7 @@ func TestRunningJobIsListedAndNotDeleted(t *testing.T) {
 	}
 }
 
-// A daemon in a session of its own, whose parent is gone, is as much part of the job as the shell.
+// A cancel must also end daemons with a session of their own, and processes in control groups that the job has made.
 func TestCancelReachesEveryDescendant(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
@@ -187,7 +187,7 @@ func TestCancelKillsWhatIgnoresTERM(t *testing.T) {
 	}
 }
 
-// What a job leaves behind goes on with its pipes open, and the job ends without it.
+// A process that a job leaves in the background goes on and can still write to its pipes. The job ends without it.
 func TestBackgroundProcessOutlivesItsJob(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
@@ -246,7 +246,7 @@ func TestOutputIsExactAcrossReconnects(t *testing.T) {
 		if round%2 == 0 {
 			h.expect(204, "POST", "/jobs/j/ack", map[string]int64{"stdout": offset})
 		}
-		cancel() // leaves the stream, or with the next line the whole session, in the middle
+		cancel() // breaks the stream in the middle; the next line breaks the session too
 		h = a.connect(t)
 		ctx, cancel = context.WithCancel(context.Background())
 		response = h.send(ctx, "GET", fmt.Sprintf("/jobs/j/stream?stdout=%d", offset), nil)
@@ -282,7 +282,7 @@ func TestLargeStdin(t *testing.T) {
 
 func TestManyJobsAtOnce(t *testing.T) {
 	h := startAgent(t).connect(t)
-	h.expect(200, "GET", "/healthz", nil) // the client then has its one connection
+	h.expect(200, "GET", "/healthz", nil) // opens the only connection of the client, before the parallel requests
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Add(1)
@@ -300,7 +300,8 @@ func TestManyJobsAtOnce(t *testing.T) {
 	}
 }
 
-// A machine that powers off ends its processes; none of their jobs may be told to have exited.
+// A power-off kills the processes of all jobs. The agent must not report these jobs as exited: for the host they are
+// lost.
 func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 	agent := startAgent(t)
 	h := agent.connect(t)
@@ -317,13 +318,13 @@ func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "its process is gone", func() bool { return pid() == 0 })
-	time.Sleep(50 * time.Millisecond) // what would be told would be told by now
+	time.Sleep(50 * time.Millisecond) // long enough for a wrong report to arrive
 	if state := h.status("doomed").State; state != jobs.Running {
 		t.Errorf("told to have %s", state)
 	}
 }
 
-func TestBeforeItsIdentityAMachineRunsOnlyItsOwnRehearsal(t *testing.T) {
+func TestAMachineWithoutIdentityRunsOnlyTheWarmUpJob(t *testing.T) {
 	h := startAgentAs(t, identity.New("", nil)).connect(t)
 	h.expect(409, "PUT", "/jobs/other", map[string]any{"command": "true"})
 	if got := h.run("rehearsal", map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|rehearsal|" {
@@ -339,7 +340,7 @@ func TestBeforeItsIdentityAMachineRunsOnlyItsOwnRehearsal(t *testing.T) {
 	}
 }
 
-func TestWithItsIdentityAMachineRunsWhatItIsAskedTo(t *testing.T) {
+func TestAMachineWithAnIdentityRunsAnyJob(t *testing.T) {
 	h := startAgent(t).connect(t)
 	if got := h.sh("rehearsal", "echo mine"); got.String() != "exited 0 null|mine|" {
 		t.Error(got)

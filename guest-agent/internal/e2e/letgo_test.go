@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// TestJobsThatAreLetGoLiveOnUnheard is what becomes of a snapshot that was taken while a job streamed megabytes to a session
-// that nobody reads any more: the next host meets a machine without jobs, and the processes notice nothing.
-func TestJobsThatAreLetGoLiveOnUnheard(t *testing.T) {
+// A memory snapshot may be taken while a job sends much output to a host that no longer reads. In a machine made from
+// that snapshot, the agent must list no jobs, and the processes of the old job must go on undisturbed.
+func TestProcessesOfReleasedJobsGoOnAndTheirOutputIsDropped(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
 	alive := filepath.Join(t.TempDir(), "alive")
 	begin := time.Now()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// More than buffers, port and pipes hold, then a sign of life.
+	// Each round writes more than the buffers, the port and the pipes can hold, and then a line to a file as a sign of
+	// life.
 	command := fmt.Sprintf("trap 'exit 1' PIPE; while :; do head -c 9000000 /dev/zero; head -c 9000000 /dev/zero >&2; echo x >> %s; done", alive)
 	response := h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": command, "timeout_sec": 2, "max_output_bytes": 1 << 40})
 	if _, _, _, err := readFrame(response.Body); err != nil {
@@ -86,7 +87,8 @@ func TestAStreamEndsWhenItsJobIsLetGo(t *testing.T) {
 	}
 }
 
-// TestAFrozenDiskBlocksNobody has jobs with much output on the disk, for which the agent would write or free blocks.
+// The agent has output of jobs in spill files, so it would write or free blocks of the root file system. While that is
+// frozen, the start of a job must wait for the thaw, and no other request may hang.
 func TestAFrozenDiskBlocksNobody(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
@@ -101,7 +103,7 @@ func TestAFrozenDiskBlocksNobody(t *testing.T) {
 	h.expect(409, "POST", "/freeze", map[string]any{"timeout_ms": 60000})
 	h.expect(204, "POST", "/jobs/j0/ack", offsets{5_000_000, 0})
 	h.expect(202, "POST", "/jobs/j1/cancel", nil)
-	h.expect(409, "DELETE", "/jobs/j1", nil) // it has output that has no place yet
+	h.expect(409, "DELETE", "/jobs/j1", nil) // still running: its pipes have output that finds no room while frozen
 	size := h.status("j2").StdoutBytes
 	h.expect(204, "POST", "/jobs/j2/ack", offsets{size, 0})
 	eventually(t, "output goes on in memory", func() bool { return h.status("j2").StdoutBytes > size })
@@ -111,7 +113,7 @@ func TestAFrozenDiskBlocksNobody(t *testing.T) {
 	select {
 	case <-started:
 		t.Error("a job was started while the disk was frozen")
-	case <-time.After(200 * time.Millisecond): // long enough for one that does not wait
+	case <-time.After(200 * time.Millisecond): // long enough for a job that does not wait for the thaw
 	}
 	h.expect(204, "POST", "/thaw", nil)
 	if got := <-started; got != "exited 0 null|late|" {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// writer appends to a file for as long as it is let and prints the longest time between two writes, in microseconds, at
-// each "ask".
+// writer is a Perl program that writes to a file until /dev/shm/stop exists. Each time /dev/shm/ask appears, it removes
+// that file and prints the longest time between two writes so far, in microseconds, and the number of writes.
 const writer = `
 use strict; $| = 1;
 sub now { my $t = pack('qq', 0, 0); syscall(228, 1, $t) == 0 or die; my ($s, $n) = unpack('qq', $t); $s * 1e6 + $n / 1e3 }
@@ -43,9 +43,9 @@ func TestMachineStandsStillWhileItIsFrozen(t *testing.T) {
 		}
 		return time.Duration(count) * time.Microsecond
 	}
-	longest() // it has begun to write
+	longest() // wait until the writer has begun
 	h.expect(204, "POST", "/freeze", map[string]any{"timeout_ms": 5000})
-	time.Sleep(300 * time.Millisecond) // of stillness, to be seen
+	time.Sleep(300 * time.Millisecond) // the length of the pause that the writer must measure
 	h.expect(204, "POST", "/thaw", nil)
 	if still := longest(); still < 250*time.Millisecond {
 		t.Errorf("the writer went on: it waited %v", still)
@@ -70,7 +70,7 @@ func TestMachineThatIsFrozenServesAndThawsByItself(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	chatty := h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": "cat /dev/zero"})
-	_ = chatty.Body.Close() // so that its output goes to the disk
+	_ = chatty.Body.Close() // nobody reads the output, so it goes to the disk
 	spilled := func() bool {
 		return h.sh(fmt.Sprint("spilled", time.Now().UnixNano()), "ls -l /proc/1/fd | grep spill").status.StdoutBytes > 0
 	}
@@ -85,7 +85,7 @@ func TestMachineThatIsFrozenServesAndThawsByItself(t *testing.T) {
 	if waited := time.Since(begin); waited > 1500*time.Millisecond {
 		t.Errorf("a frozen machine answers after %v", waited)
 	}
-	h.check("echo thawed > /root/thawed; cat /root/thawed", "thawed") // waits
+	h.check("echo thawed > /root/thawed; cat /root/thawed", "thawed") // waits for the end of the freeze
 	h.expect(409, "POST", "/thaw", nil)
 	eventually(t, "the job ends", func() bool { return h.status("chatty").State == "canceled" })
 	h.expect(204, "DELETE", "/jobs/chatty", nil)

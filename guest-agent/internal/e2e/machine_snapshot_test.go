@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// snapshot is a machine's memory and devices, and its disk of the same moment.
+// snapshot holds the paths of two files: the state of a machine's memory and devices, and its disk at the same moment.
 type snapshot struct{ state, disk string }
 
-// save takes a snapshot and ends the machine.
+// save takes a snapshot of the machine and ends it.
 func (m *machine) save(t *testing.T) snapshot {
 	t.Helper()
 	directory := t.TempDir()
@@ -40,7 +40,7 @@ func (m *machine) save(t *testing.T) snapshot {
 	return s
 }
 
-// restore makes a machine of the snapshot, which runs.
+// restore starts a machine from the snapshot and lets it run.
 func (s snapshot) restore(t *testing.T) *machine {
 	t.Helper()
 	disk := filepath.Join(t.TempDir(), "disk")
@@ -56,8 +56,9 @@ func (s snapshot) restore(t *testing.T) *machine {
 	return m
 }
 
-// connections holds a connection of the machine's own address over TCP, one over TCP of IPv6 sockets and one over UDP, and
-// says how each of them ends; and one of the loopback, which goes on.
+// connections is a Perl program that holds four connections open: three with the machine's own address (TCP over IPv4,
+// TCP over an IPv6 socket, UDP) and one with the loopback address. When one ends, it writes the reason to
+// /dev/shm/ended-NAME. A new identity must end the first three only.
 const connections = `
 use strict; use Socket qw(:all); my $n = 0;
 sub held { my ($name, $domain, $type, $peer) = @_;
@@ -73,7 +74,7 @@ held('udp', PF_INET, SOCK_DGRAM, pack_sockaddr_in(53, inet_aton('10.0.2.2')));
 held('loopback', PF_INET, SOCK_STREAM, pack_sockaddr_in(999, inet_aton('127.0.0.1')));
 my @taken; while (accept(my $c, $l)) { push @taken, $c }`
 
-func TestMachineFromASnapshotOfMemoryIsAnother(t *testing.T) {
+func TestMachineFromAMemorySnapshotGetsANewIdentity(t *testing.T) {
 	m := bootMachine(t)
 	h := newHost(t, m.port, testToken)
 	h.expect(200, "PUT", "/identity", identityOf(machineA))
@@ -91,7 +92,7 @@ func TestMachineFromASnapshotOfMemoryIsAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody reads from here on, so that the port is full when the snapshot is taken.
+	// From here on nobody reads the stream, so the port is full when the snapshot is taken.
 	taken := m.save(t)
 	cancel()
 
@@ -101,7 +102,7 @@ func TestMachineFromASnapshotOfMemoryIsAnother(t *testing.T) {
 		begin := time.Now()
 		h := newHost(t, m.port, testToken)
 		identity := identityOf(machineB)
-		identity["time_unix_ms"] = time.Now().Add(time.Hour).UnixMilli() // not what the snapshot would have by itself
+		identity["time_unix_ms"] = time.Now().Add(time.Hour).UnixMilli() // a clock that only the identity can set
 		identity["address"], identity["entropy"] = "10.0.2.16/24", bytes.Repeat([]byte{byte(i)}, 32)
 		h.expect(200, "PUT", "/identity", identity)
 		t.Logf("another machine after %v", time.Since(begin))
@@ -131,7 +132,7 @@ func TestMachineFromASnapshotOfMemoryIsAnother(t *testing.T) {
 	}
 }
 
-func TestMachineThatIsAnotherForgetsVolumes(t *testing.T) {
+func TestMachineWithANewIdentityDropsItsVolumes(t *testing.T) {
 	m := bootMachine(t)
 	h := newHost(t, m.port, testToken)
 	h.expect(200, "PUT", "/identity", identityOf(machineA))
@@ -152,9 +153,9 @@ func TestMachineThatIsAnotherForgetsVolumes(t *testing.T) {
 	h.expect(204, "PUT", "/mounts/w", at(2, "/mnt/v"))
 }
 
-// TestMachineRunsNothingOfTheUsersBeforeItIsItself has a process that notes the time and the machine's name all the time. Its
-// processes are held while the snapshot is taken, and the identity is late.
-func TestMachineRunsNothingOfTheUsersBeforeItIsItself(t *testing.T) {
+// A process logs the time and the host name all the time. The machine's processes are held while the snapshot is taken,
+// and the restored machine gets its identity a second later. The log must show that nothing ran in that second.
+func TestMachineFromAMemorySnapshotRunsNoProcessBeforeItsIdentity(t *testing.T) {
 	m := bootMachine(t)
 	h := newHost(t, m.port, testToken)
 	h.expect(200, "PUT", "/identity", identityOf(machineA))
@@ -175,7 +176,7 @@ func TestMachineRunsNothingOfTheUsersBeforeItIsItself(t *testing.T) {
 		h.expect(409, "POST", "/release", nil)
 	}
 	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 1})
-	before := noted() // the job waits until the time is over
+	before := noted() // this job starts only after the time limit of the hold
 	eventually(t, "the process goes on by itself", func() bool { return noted() > before })
 	held := identityOf(machineB)
 	held["was_held"] = true
@@ -185,7 +186,7 @@ func TestMachineRunsNothingOfTheUsersBeforeItIsItself(t *testing.T) {
 	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
 	h = newHost(t, m.save(t).restore(t).port, testToken)
 	h.expect(200, "GET", "/healthz", nil)
-	time.Sleep(time.Second) // in which nothing may run
+	time.Sleep(time.Second) // no process may run in this second
 	h.expect(200, "PUT", "/identity", held)
 	h.expect(409, "POST", "/release", nil)
 	eventually(t, "the process goes on", func() bool {

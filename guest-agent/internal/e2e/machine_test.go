@@ -16,17 +16,18 @@ import (
 	"time"
 )
 
-// machine is a real one, under emulation.
+// machine is a real machine: a QEMU process with emulation.
 type machine struct {
 	port    *port
 	socket  string
-	qmp     string // path of the monitor's socket
+	qmp     string // path of the socket of QEMU's monitor
 	disk    string
-	console string // path of its log
+	console string // path of the log of the console
 	ended   chan struct{}
 }
 
-// bootMachine boots what the environment names. The initramfs must have the agent under test as /init.
+// bootMachine boots the kernel, initramfs and root file system that environment variables name. The initramfs must have
+// the agent under test as /init.
 func bootMachine(t *testing.T) *machine {
 	t.Helper()
 	kernel, initramfs, rootfs := os.Getenv("SANDBAR_TEST_KERNEL"), os.Getenv("SANDBAR_TEST_INITRAMFS"), os.Getenv("SANDBAR_TEST_ROOTFS")
@@ -35,7 +36,7 @@ func bootMachine(t *testing.T) *machine {
 	}
 	directory := t.TempDir()
 	disk := filepath.Join(directory, "disk")
-	// Larger than the image, so that the root file system has to grow.
+	// The disk is larger than the image, so that the agent has to grow the root file system.
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-b", rootfs, "-F", "raw", disk, "10G").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
@@ -44,7 +45,8 @@ func bootMachine(t *testing.T) *machine {
 			" "+os.Getenv("SANDBAR_TEST_APPEND"))
 }
 
-// startMachine starts a QEMU on the disk and connects to its guest. more: what it boots, or is restored from.
+// startMachine starts QEMU with the disk and connects to the guest. more has the arguments to boot a kernel, or to
+// restore a snapshot.
 func startMachine(t *testing.T, disk string, more ...string) *machine {
 	t.Helper()
 	directory := t.TempDir()
@@ -79,7 +81,7 @@ func startMachine(t *testing.T, disk string, more ...string) *machine {
 	return m
 }
 
-// connect makes a new connection to the port, as a host that was started again does.
+// connect opens a new connection to the port, as the host does after a restart.
 func (m *machine) connect(t *testing.T) {
 	t.Helper()
 	eventually(t, "the port is there", func() bool {
@@ -91,7 +93,8 @@ func (m *machine) connect(t *testing.T) {
 	})
 }
 
-// tscKHz keeps the kernel from calibrating its clock, which can hang under emulation.
+// tscKHz returns the frequency of the TSC for the kernel command line. Without it, the kernel calibrates the TSC, and
+// that can hang under emulation.
 func tscKHz() string {
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
@@ -158,7 +161,7 @@ func TestMachine(t *testing.T) {
 	}
 	measureMemory(t, h)
 	busy := agentCPU(t, h, "busy1")
-	_ = m.port.Close() // in the middle of a session
+	_ = m.port.Close() // disconnect in the middle of a session
 	time.Sleep(3 * time.Second)
 	m.connect(t)
 	h = newHost(t, m.port, testToken)
@@ -192,7 +195,8 @@ func agentCPU(t *testing.T, h *host, id string) int {
 	return user + system
 }
 
-// measureBulk logs how fast a large output arrives, from memory if it is acknowledged and across the disk if not.
+// measureBulk logs how long 100 MB of output take. Acknowledged output stays in the agent's memory; without
+// acknowledgements it goes through the disk.
 func measureBulk(t *testing.T, h *host, acknowledge bool) {
 	t.Helper()
 	const size = 100_000_000
@@ -225,7 +229,8 @@ func measureBulk(t *testing.T, h *host, acknowledge bool) {
 	h.expect(204, "DELETE", "/jobs/"+id, nil)
 }
 
-// measureMemory runs 16 endless jobs that nobody reads, and checks what that costs the agent.
+// measureMemory runs 16 jobs that print without end while nobody reads their output, and checks that the agent uses at
+// most 120 MB of memory.
 func measureMemory(t *testing.T, h *host) {
 	t.Helper()
 	for i := range 16 {
@@ -249,7 +254,7 @@ func measureMemory(t *testing.T, h *host) {
 	}
 }
 
-// measure logs what the calls took; the numbers are for the reader, as they depend on the host.
+// measure logs the durations of the calls. It does not check them, because they depend on the computer.
 func measure(t *testing.T, what string, calls int, call func(int)) {
 	t.Helper()
 	took := make([]time.Duration, calls)

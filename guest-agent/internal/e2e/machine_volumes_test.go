@@ -16,7 +16,7 @@ const (
 
 func at(slot int, path string) map[string]any { return map[string]any{"slot": slot, "path": path} }
 
-// check runs a command and compares what it prints.
+// check runs a shell command in the machine and compares its output, without spaces at both ends, with want.
 func (h *host) check(command, want string) {
 	h.t.Helper()
 	got := h.sh(fmt.Sprint("check-", time.Now().UnixNano()), command)
@@ -25,7 +25,7 @@ func (h *host) check(command, want string) {
 	}
 }
 
-// background starts a process that outlives its job, and waits until the command says that it is ready.
+// background starts a shell command in the background, which outlives its job, and returns when it has been started.
 func (h *host) background(command string) {
 	h.t.Helper()
 	h.check(command+" >/dev/null 2>&1 & echo started", "started")
@@ -67,7 +67,7 @@ func TestMachineMountsAndGivesBackVolumes(t *testing.T) {
 	}
 }
 
-func TestMachineRefusesMountsThatItsOwnerHasToMend(t *testing.T) {
+func TestMachineRefusesImpossibleMounts(t *testing.T) {
 	m := bootMachine(t)
 	h := newHost(t, m.port, testToken)
 	h.expect(200, "PUT", "/identity", identityOf(machineA))
@@ -105,7 +105,7 @@ func TestMachineRefusesMountsThatItsOwnerHasToMend(t *testing.T) {
 	h.expect(204, "PUT", "/mounts/v", at(0, "/mnt/v"))
 }
 
-func TestMachineNamesWhatHoldsAVolume(t *testing.T) {
+func TestMachineNamesTheUsersOfABusyVolume(t *testing.T) {
 	m := bootMachine(t)
 	h := newHost(t, m.port, testToken)
 	h.expect(200, "PUT", "/identity", identityOf(machineA))

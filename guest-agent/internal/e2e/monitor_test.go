@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// monitor is QEMU's.
+// monitor is a client of QEMU's monitor (QMP).
 type monitor struct {
 	t       *testing.T
 	conn    net.Conn
 	answers *bufio.Scanner
-	events  map[string]bool // seen so far
+	events  map[string]bool // names of the events received so far
 }
 
 func (m *machine) monitor(t *testing.T) *monitor {
@@ -31,7 +31,7 @@ func (m *machine) monitor(t *testing.T) *monitor {
 	return q
 }
 
-// do sends a command and returns what it answers.
+// do sends a command and returns its answer.
 func (q *monitor) do(command string) json.RawMessage {
 	q.t.Helper()
 	if _, err := q.conn.Write([]byte(command)); err != nil {
@@ -58,7 +58,7 @@ func (q *monitor) do(command string) json.RawMessage {
 	return nil
 }
 
-// makeVolume makes a sparse ext4 file system.
+// makeVolume creates a sparse file of 1 GiB with an ext4 file system and returns its path.
 func makeVolume(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "volume")
@@ -74,7 +74,7 @@ func makeVolume(t *testing.T) string {
 	return path
 }
 
-// plug puts a disk into a slot.
+// plug plugs a raw disk into a slot of the SCSI controller.
 func (q *monitor) plug(slot int, path string) {
 	q.t.Helper()
 	q.do(fmt.Sprintf(`{"execute": "blockdev-add", "arguments": {"driver": "raw", "node-name": "v%d", "file": {"driver": "file", "filename": %q}}}`, slot, path))

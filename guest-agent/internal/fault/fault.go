@@ -1,11 +1,11 @@
-// Package fault is the one kind of error that the host is told about, free of transport: only the API knows which
-// HTTP status belongs to which code.
+// Package fault defines the errors that the agent reports to the host. They have a code and a sentence, but no HTTP
+// status: only package api maps codes to statuses.
 package fault
 
-// Code says what kind of error it is, in the words of the service's error table.
+// Code is the kind of an error. The codes are those of the error table in packages/contract/src/errors.ts.
 type Code string
 
-// All codes.
+// The codes that the agent uses.
 const (
 	Validation Code = "validation_error"
 	NotFound   Code = "not_found"
@@ -13,7 +13,7 @@ const (
 	Internal   Code = "internal_error"
 )
 
-// Error is an error with its code and a sentence for the reader.
+// Error is an error with a code for programs and a sentence for people.
 type Error struct {
 	Code   Code
 	Detail string
@@ -21,5 +21,5 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
-// New returns an error of that code.
+// New returns an error with the code and the sentence.
 func New(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }

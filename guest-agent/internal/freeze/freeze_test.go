@@ -13,7 +13,7 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// fake is a file system that notes what is done to it.
+// fake is a subject that records the calls of the freezer.
 type fake struct {
 	mu      sync.Mutex
 	done    []string
@@ -71,7 +71,7 @@ func isConflict(err error) bool {
 	return errors.As(err, &known) && known.Code == fault.Conflict
 }
 
-func TestWhatIsDirtyIsWrittenBeforeTheFreeze(t *testing.T) {
+func TestDirtyDataIsWrittenBeforeTheFreeze(t *testing.T) {
 	f := new(fake)
 	freezer := newFreezer(f)
 	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
@@ -132,7 +132,7 @@ func TestAFileSystemThatAnotherFrozeIsRefusedAndTheGateStaysOpen(t *testing.T) {
 	}
 }
 
-func TestItThawsByItself(t *testing.T) {
+func TestAFreezeEndsWithItsTimeout(t *testing.T) {
 	freezer := newFreezer(new(fake))
 	if err := freezer.Freeze(t.Context(), time.Millisecond); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestItThawsByItself(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptDoesNotThawByItself(t *testing.T) {
+func TestAKeptFreezeDoesNotEndWithItsTimeout(t *testing.T) {
 	freezer := newFreezer(new(fake))
 	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestWhatIsKeptDoesNotThawByItself(t *testing.T) {
 	if err := freezer.Keep(); err != nil {
 		t.Fatal(err)
 	}
-	freezer.expire(freezer.frozen) // the timer fired just before
+	freezer.expire(freezer.frozen) // as if the timer had fired just before Keep
 	if freezer.gate.Enter() {
 		t.Fatal("thawed by the timer")
 	}
@@ -172,7 +172,7 @@ func TestWhatIsKeptDoesNotThawByItself(t *testing.T) {
 	}
 }
 
-func TestWhatThawedByItselfCannotBeKept(t *testing.T) {
+func TestAFreezeThatTimedOutCannotBeKept(t *testing.T) {
 	f := new(fake)
 	freezer := newFreezer(f)
 	if err := freezer.Keep(); !isConflict(err) {
@@ -192,7 +192,7 @@ func TestWhatThawedByItselfCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestAProgramThatThawedIsNoticed(t *testing.T) {
+func TestAThawByAProgramOfTheMachineIsNoticed(t *testing.T) {
 	f := new(fake)
 	freezer := newFreezer(f)
 	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
@@ -207,7 +207,7 @@ func TestAProgramThatThawedIsNoticed(t *testing.T) {
 	}
 }
 
-func TestACallerThatHasGoneDuringTheFlushLeavesNothingFrozen(t *testing.T) {
+func TestNothingIsFrozenWhenTheCallerGoesAwayDuringTheFlush(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fake{onFlush: cancel}
 	if err := newFreezer(f).Freeze(ctx, time.Minute); err == nil {
@@ -226,7 +226,7 @@ func TestTheFreezeWaitsForWritersInside(t *testing.T) {
 	}
 	frozen := make(chan error)
 	go func() { frozen <- freezer.Freeze(t.Context(), time.Minute) }()
-	for freezer.gate.Enter() { // until the freezer is at the gate
+	for freezer.gate.Enter() { // until the freezer has shut the gate
 		freezer.gate.Leave()
 		time.Sleep(time.Millisecond)
 	}
@@ -239,7 +239,7 @@ func TestTheFreezeWaitsForWritersInside(t *testing.T) {
 	}
 }
 
-func TestWhatIsPutOffIsDoneAfterTheThaw(t *testing.T) {
+func TestLaterRunsItsFunctionsAfterTheThaw(t *testing.T) {
 	freezer := newFreezer(new(fake))
 	done := 0
 	freezer.gate.Later(func() { done++ })

@@ -1,6 +1,7 @@
-// Package freeze makes the root file system, or all processes, stand still for a moment, so that the host can take a
-// snapshot of a running machine: a consistent one of its disk, or one of its memory in which nothing of the user's runs on
-// before the machine that is made of it is itself. Nothing must stay frozen because the host died, so it thaws by itself.
+// Package freeze stops the root file system, or all processes, for a moment, so that the host can take a snapshot of a
+// running machine. A frozen file system makes a disk snapshot consistent. With frozen processes, no program of the user
+// runs in a machine made from a memory snapshot before that machine has its new identity. Each freeze has a time limit,
+// so that the machine does not stay frozen when the host dies.
 package freeze
 
 import (
@@ -15,43 +16,44 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// maxTimeout bounds how long a machine may stand still for a host that does not come back.
+// maxTimeout is the longest time limit of a freeze, for the case that the host never thaws.
 const maxTimeout = time.Minute
 
 const (
-	// quickFlush is what a flush takes after which little has become dirty meanwhile: the freeze itself flushes the rest,
-	// with all writers waiting.
+	// quickFlush: after a flush that took less than this, little new data can be dirty. The freeze itself flushes that
+	// rest while all writers wait, so slower flushes are repeated, up to maxFlushes in total.
 	quickFlush = 20 * time.Millisecond
 	maxFlushes = 4
 )
 
-// subject is what stands still: the kernel's part.
+// subject is the file system or the processes that a Freezer freezes.
 type subject interface {
 	flush() error
-	freeze() error // unix.EBUSY: it is frozen
-	thaw() error   // unix.EINVAL: it is not
+	freeze() error // unix.EBUSY: it is already frozen
+	thaw() error   // unix.EINVAL: it is not frozen
 	close()
 }
 
-// Freezer freezes one subject, for one caller at a time.
+// Freezer freezes and thaws one subject. Calls may be concurrent.
 type Freezer struct {
 	gate *Gate
 	name string
 	open func() (subject, error)
 
 	mu     sync.Mutex
-	frozen subject // nil: it is not
-	isKept bool    // the time-out does not count any more
+	frozen subject // nil while nothing is frozen
+	isKept bool    // Keep has disabled the time-out
 	timer  *time.Timer
 }
 
-// New returns the freezer of the root file system. The gate is shut while that is frozen.
+// New returns the freezer of the root file system. It shuts the gate while the file system is frozen.
 func New(gate *Gate) *Freezer {
 	return &Freezer{gate: gate, name: "the root file system", open: openRoot}
 }
 
-// NewOfProcesses returns the freezer of all processes but this one. The gate is shut while they are frozen: one that was
-// started then would stop before its program begins, and whoever starts it with it.
+// NewOfProcesses returns the freezer of all processes except the agent. It shuts the gate while they are frozen, and
+// the agent starts no process then: the kernel would freeze a new process before exec, and the agent would hang in the
+// start.
 func NewOfProcesses(gate *Gate) *Freezer {
 	return &Freezer{gate: gate, name: "the machine's processes", open: func() (subject, error) { return processes{"/sys/fs/cgroup"}, nil }}
 }
@@ -64,7 +66,7 @@ func (f *Freezer) notFrozen() error {
 	return fault.New(fault.Conflict, "not frozen: "+f.name+"; the time ran out, or a program of the machine thawed it")
 }
 
-// ParseTimeout reads the body of a request to freeze: after how long the machine thaws by itself.
+// ParseTimeout reads the body of a request to freeze and returns its time limit, 1 ms to 60 s.
 func ParseTimeout(body []byte) (time.Duration, error) {
 	var request struct {
 		TimeoutMs int64 `json:"timeout_ms"`
@@ -79,8 +81,9 @@ func ParseTimeout(body []byte) (time.Duration, error) {
 	return timeout, nil
 }
 
-// Freeze writes what is dirty and then stops all writing, until Thaw or for the time-out. Nothing is frozen on an error,
-// nor for a caller that has gone meanwhile: nobody would thaw it.
+// Freeze flushes and then freezes the subject, until Thaw or for at most timeout. The error is a conflict if it is
+// already frozen. After an error nothing is frozen. If ctx ends during the flush, nothing is frozen either, because its
+// caller has gone and would not thaw.
 func (f *Freezer) Freeze(ctx context.Context, timeout time.Duration) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +103,7 @@ func (f *Freezer) Freeze(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// stop freezes the target, and shuts the gate before.
+// stop flushes the target, shuts the gate and freezes the target.
 func (f *Freezer) stop(ctx context.Context, target subject) error {
 	for range maxFlushes {
 		begin := time.Now()
@@ -125,7 +128,7 @@ func (f *Freezer) stop(ctx context.Context, target subject) error {
 	return err
 }
 
-// Thaw lets the writing go on. The error is a conflict if it went on before.
+// Thaw ends the freeze. The error is a conflict if nothing is frozen, or if the freeze had already ended.
 func (f *Freezer) Thaw() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,8 +138,8 @@ func (f *Freezer) Thaw() error {
 	return f.thaw()
 }
 
-// Keep makes what is frozen stay so until Thaw, whatever the time-out was. The error is a conflict if it is not frozen any
-// more: it may have run on for any time, and nothing is changed.
+// Keep disables the time-out of the current freeze, so that only Thaw ends it. The error is a conflict if nothing is
+// frozen, such as after the time-out.
 func (f *Freezer) Keep() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,11 +147,11 @@ func (f *Freezer) Keep() error {
 		return f.notFrozen()
 	}
 	f.timer.Stop()
-	f.isKept = true // for a timer that fired already and waits for the lock
+	f.isKept = true // for the case that the timer has already fired and expire waits for the lock
 	return nil
 }
 
-// Release thaws what is frozen, for a machine that ends or becomes another.
+// Release ends a freeze, if there is one, before the machine powers off or gets another identity.
 func (f *Freezer) Release() { _ = f.Thaw() }
 
 func (f *Freezer) expire(target subject) {

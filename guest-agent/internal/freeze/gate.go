@@ -5,17 +5,18 @@ import (
 	"sync"
 )
 
-// Gate keeps the agent itself from what is frozen: a write to a frozen file system would hang in the kernel with
-// whatever lock its caller holds, and the call that thaws might need that lock. The zero value is open.
+// Gate keeps the agent itself from using what is frozen. Without it, a write of the agent to the frozen file system
+// would hang in the kernel while its caller holds locks, and the thaw might need one of these locks. The zero value is
+// open.
 type Gate struct {
-	users  sync.RWMutex // held for reading by those inside
+	users  sync.RWMutex // each caller between Enter and Leave holds a read lock
 	mu     sync.Mutex
 	isShut bool
-	opens  chan struct{} // closed by the next open; nil: nobody waits
-	later  []func()
+	opens  chan struct{} // closed when the gate opens; nil when nobody waits
+	later  []func()      // functions to run when the gate opens
 }
 
-// Enter reports whether the gate is open, and keeps it open until Leave. It never waits.
+// Enter reports whether the gate is open. If so, the gate stays open until the caller calls Leave. Enter never waits.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -26,7 +27,7 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
-// EnterOpen waits for an open gate and enters. On an error of the context it has not.
+// EnterOpen waits until the gate is open and enters. If it returns the error of the context, it has not entered.
 func (g *Gate) EnterOpen(ctx context.Context) error {
 	for {
 		opened := g.Opened()
@@ -41,10 +42,10 @@ func (g *Gate) EnterOpen(ctx context.Context) error {
 	}
 }
 
-// Leave ends what Enter began.
+// Leave must follow each successful Enter or EnterOpen.
 func (g *Gate) Leave() { g.users.RUnlock() }
 
-// Later runs write while the gate is open: at once, or after the thaw.
+// Later runs write at once if the gate is open, else as soon as it opens. It does not wait for that.
 func (g *Gate) Later(write func()) {
 	g.mu.Lock()
 	if g.isShut {
@@ -58,7 +59,7 @@ func (g *Gate) Later(write func()) {
 	write()
 }
 
-// Opened returns a channel that is closed when a shut gate opens. Take it before trying to enter.
+// Opened returns a channel that is closed when a shut gate opens. Call it before Enter, so that no opening is missed.
 func (g *Gate) Opened() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +69,7 @@ func (g *Gate) Opened() <-chan struct{} {
 	return g.opens
 }
 
-// Await returns once the gate is open, or with the error of the context.
+// Await waits until the gate is open. It returns the error of the context if that ends first.
 func (g *Gate) Await(ctx context.Context) error {
 	if err := g.EnterOpen(ctx); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (g *Gate) Await(ctx context.Context) error {
 	return nil
 }
 
-// shut lets nobody in any more and returns when nobody is inside.
+// shut makes every later Enter fail, and waits until all who have entered have left.
 func (g *Gate) shut() {
 	g.mu.Lock()
 	g.isShut = true

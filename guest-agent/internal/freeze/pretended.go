@@ -1,6 +1,6 @@
 package freeze
 
-// Pretended returns a freezer that shuts the gate and freezes nothing: for tests of what goes on meanwhile.
+// Pretended returns a freezer that shuts its gate but freezes nothing, for tests of the agent during a freeze.
 func Pretended(gate *Gate) *Freezer {
 	return &Freezer{gate: gate, open: func() (subject, error) { return pretended{}, nil }}
 }

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopPatience is how long processes may take to stop: one that waits in the kernel stops when that lets it go.
+// stopPatience is how long processes may take to stop. A process inside a system call stops only when the call returns.
 const stopPatience = time.Second
 
-// processes are those of all control groups below the root group, where this process is. A program of the machine may have
-// made groups of its own beside those of the jobs.
+// processes freezes all control groups directly below the root group: those of the jobs, and those that programs of the
+// machine have made. The agent itself is in the root group, so it is not frozen.
 type processes struct{ cgroups string }
 
 func (p processes) flush() error { return nil }
@@ -39,13 +39,13 @@ func (p processes) thaw() error {
 	return err
 }
 
-// set tells every group whether to be frozen, and returns those that there are.
+// set freezes ("1") or thaws ("0") every group, and returns the paths of all groups.
 func (p processes) set(frozen string) (groups []string, failure error) {
 	files, _ := filepath.Glob(p.cgroups + "/*/cgroup.freeze") // the pattern is well formed
 	for _, file := range files {
 		err := os.WriteFile(file, []byte(frozen), 0)
 		if os.IsNotExist(err) {
-			continue // it went away, and its processes before it
+			continue // the group was removed, so it has no processes
 		}
 		if err != nil {
 			failure = err
@@ -55,11 +55,11 @@ func (p processes) set(frozen string) (groups []string, failure error) {
 	return groups, failure
 }
 
-// awaitFrozen waits until nothing in the group runs.
+// awaitFrozen waits until all processes of the group are frozen. It returns an error after the deadline.
 func awaitFrozen(group string, deadline time.Time) error {
 	fd, err := unix.Open(group+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // it went away
+		return nil // the group was removed
 	}
 	defer unix.Close(fd)
 	for {

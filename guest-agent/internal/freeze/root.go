@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests of linux/fs.h: _IOWR('X', 119, int) and _IOWR('X', 120, int).
+// FIFREEZE and FITHAW of linux/fs.h: _IOWR('X', 119, int) and _IOWR('X', 120, int).
 const (
 	fiFreeze = 0xc0045877
 	fiThaw   = 0xc0045878
 )
 
-// root is a descriptor of the root folder, opened before the freeze: nothing has to be looked up to thaw.
+// root freezes the root file system. Its descriptor is opened before the freeze, so that a thaw needs no path lookup.
 type root struct{ fd int }
 
 func openRoot() (subject, error) {

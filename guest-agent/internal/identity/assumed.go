@@ -1,6 +1,7 @@
 package identity
 
-// Assumed returns an identity that was applied without touching the machine: for tests of what comes after it.
+// Assumed returns the Identity of a machine with the given id. It applies nothing to the computer that it runs on, so
+// tests can use it.
 func Assumed(machineID string) *Identity {
 	i := New("", func() error { return nil })
 	i.current.store(machineID)

@@ -1,5 +1,6 @@
-// A machine that becomes another may have connections of the address that it had: their programs would wait for minutes for
-// a peer that hears nothing any more. The kernel ends them when asked (sock_diag(7), SOCK_DESTROY).
+// Ends the network connections of a machine that gets a new identity after a memory snapshot. They belong to its old
+// address, so without this their programs would wait for minutes for answers. The kernel ends them on request
+// (sock_diag(7), SOCK_DESTROY).
 
 package identity
 
@@ -18,19 +19,19 @@ const (
 	sockDiagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 	sockDestroy      = 21 // SOCK_DESTROY
 
-	// Sizes of struct inet_diag_req_v2 and struct inet_diag_sockid, and the place of the latter in the former and in
-	// struct inet_diag_msg, in bytes.
+	// Sizes of struct inet_diag_req_v2 and struct inet_diag_sockid in bytes, and the offsets of struct inet_diag_sockid
+	// in struct inet_diag_req_v2 and in struct inet_diag_msg.
 	diagRequestSize = 56
 	socketIDSize    = 48
 	idInRequest     = 8
 	idInMessage     = 4
-	localAddress    = 4 // in the id: 16 bytes after the two ports
+	localAddress    = 4 // offset in struct inet_diag_sockid, after the two ports; 16 bytes long
 
-	stateEstablished = 1 // also of a UDP socket that has one peer
+	stateEstablished = 1 // also the state of a connected UDP socket
 	stateListen      = 10
 )
 
-// socketKinds are whose connections are ended, with the states that count as one.
+// socketKinds lists the protocols whose connections are ended, with a bit mask of the socket states to end.
 var socketKinds = [...]struct {
 	protocol byte
 	states   uint32
@@ -39,8 +40,8 @@ var socketKinds = [...]struct {
 	{unix.IPPROTO_UDP, 1 << stateEstablished},
 }
 
-// haveSockets reports whether a socket may have one of the addresses. The kernel tells that much without the modules that
-// endConnections needs.
+// haveSockets reports whether a socket may use one of the addresses. It reads /proc, so it works without the kernel
+// modules that endConnections needs.
 func haveSockets(addresses []*net.IPNet) bool {
 	for _, file := range [...]string{"tcp", "tcp6", "udp", "udp6"} {
 		content, err := os.ReadFile("/proc/thread-self/net/" + file)
@@ -56,12 +57,13 @@ func haveSockets(addresses []*net.IPNet) bool {
 	return false
 }
 
-// inProc is an IPv4 address with the colon before its port, as in /proc/net; one of an IPv6 socket ends with the same.
+// inProc formats an IPv4 address, and the colon before the port, as in /proc/net/tcp. An IPv6 socket that uses an IPv4
+// address has the same text at the end of its longer address.
 func inProc(ip net.IP) []byte {
 	return fmt.Appendf(nil, "%08X:", native.Uint32(ip.To4()))
 }
 
-// endConnections ends every connection whose own end is one of the addresses: their programs get ECONNABORTED.
+// endConnections ends every connection whose local address is one of the addresses. Its program gets ECONNABORTED.
 func endConnections(addresses []*net.IPNet) error {
 	if len(addresses) == 0 {
 		return nil
@@ -72,7 +74,7 @@ func endConnections(addresses []*net.IPNet) error {
 	}
 	defer unix.Close(socket)
 	var failure error
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // the latter also talks IPv4
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // IPv6 sockets can use IPv4 addresses too
 		for _, kind := range socketKinds {
 			ids, err := connectionsOf(socket, family, kind.protocol, kind.states, addresses)
 			if err != nil {
@@ -88,7 +90,7 @@ func endConnections(addresses []*net.IPNet) error {
 	return failure
 }
 
-// connectionsOf lists the ids of sockets with one of the addresses.
+// connectionsOf returns the ids (struct inet_diag_sockid) of the sockets whose local address is one of the addresses.
 func connectionsOf(socket int, family, protocol byte, states uint32, addresses []*net.IPNet) (ids [][]byte, err error) {
 	request := diagRequest(sockDiagByFamily, unix.NLM_F_DUMP, family, protocol)
 	native.PutUint32(request[unix.SizeofNlMsghdr+4:], states)
@@ -115,7 +117,8 @@ func connectionsOf(socket int, family, protocol byte, states uint32, addresses [
 	}
 }
 
-// hasAddress compares the local address of a socket. One of IPv6 has an IPv4 address in its last four bytes.
+// hasAddress reports whether the local address in a socket id is one of the addresses, also when an IPv6 socket uses
+// it.
 func hasAddress(id []byte, addresses []*net.IPNet) bool {
 	local := id[localAddress : localAddress+16]
 	return slices.ContainsFunc(addresses, func(address *net.IPNet) bool {
@@ -160,7 +163,7 @@ func receive(socket int, space []byte) ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// errnoOf returns the error of an acknowledgement, or nil.
+// errnoOf returns the error that a netlink acknowledgement reports, or nil for success.
 func errnoOf(message syscall.NetlinkMessage) error {
 	if message.Header.Type != unix.NLMSG_ERROR || len(message.Data) < 4 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect returns both ends of a TCP connection to the address, from the same.
+// connect opens a TCP connection from the address to itself and returns the sockets of both ends.
 func connect(t *testing.T, address [4]byte) (fds [2]int) {
 	t.Helper()
 	must := func(err error) {
@@ -36,7 +36,7 @@ var (
 	regexpOld = regexp.MustCompile(`192\.168\.7`)
 )
 
-func TestAnotherMachineHasNothingOfTheConnectionsOfTheFirst(t *testing.T) {
+func TestReplacingTheNetworkEndsItsConnections(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
 		ip(t, "link set lo up")
 		if err := wanted(t, validRequest()).begin(link); err != nil {
@@ -45,7 +45,7 @@ func TestAnotherMachineHasNothingOfTheConnectionsOfTheFirst(t *testing.T) {
 		ip(t, "route add 192.168.7.0/24 via 10.1.0.9")
 		old, local := connect(t, [4]byte{10, 1, 2, 3}), connect(t, [4]byte{127, 0, 0, 1})
 		ended := false
-		err := wanted(t, validRequest()).replace(link, func(addresses []*net.IPNet) { // the address may be the same
+		err := wanted(t, validRequest()).replace(link, func(addresses []*net.IPNet) { // the address stays the same
 			if !haveSockets(addresses) {
 				t.Error("no sockets were found")
 			}

@@ -1,5 +1,5 @@
-// The image's own files repeat the identity for its programs. An image may be odd or its disk full, so none of
-// them is worth a machine that does not start: errors are for the log.
+// Writes the identity to files of the image, such as /etc/hostname, for programs that read it there. Errors, such as
+// those of an unusual image or a full disk, are only logged, because the machine should start without these files too.
 
 package identity
 
@@ -21,13 +21,13 @@ const (
 	recordPath    = "/var/lib/sandbar/identity"
 )
 
-// identityFiles are all of them, with their modes.
+// identityFiles lists all files of the identity with their modes.
 var identityFiles = [...]struct {
 	path string
 	mode os.FileMode
 }{{hostnamePath, 0o644}, {hostsPath, 0o644}, {machineIDPath, 0o444}, {resolvPath, 0o644}, {recordPath, 0o600}}
 
-// writeFiles brings the files below root in line with the identity, and returns what went wrong.
+// writeFiles writes the identity to its files below the folder root, and returns the errors.
 func writeFiles(root string, request *Request) (failures []error) {
 	try := func(err error) {
 		if err != nil {
@@ -56,7 +56,8 @@ func isAnotherMachine(root, machineID string) bool {
 	return err != nil || strings.TrimSpace(string(record)) != machineID
 }
 
-// forgetSecrets deletes what would be the same secret on two machines. To make new ones is up to the image.
+// forgetSecrets deletes SSH host keys and the random seed of systemd, because two machines must not share them. The
+// programs of the image have to make new ones.
 func forgetSecrets(root string) (failures []error) {
 	secrets, _ := filepath.Glob(root + "/etc/ssh/ssh_host_*_key") // the pattern is well formed
 	for _, key := range secrets {
@@ -71,7 +72,8 @@ func forgetSecrets(root string) (failures []error) {
 	return failures
 }
 
-// systemMachineID returns the 32 hexadecimal digits that /etc/machine-id needs: those of a UUID, else of a hash.
+// systemMachineID returns the 32 hexadecimal digits for /etc/machine-id. A UUID gives its own digits, any other id
+// those of a hash.
 func systemMachineID(machineID string) string {
 	digits := strings.ToLower(strings.ReplaceAll(machineID, "-", ""))
 	if raw, err := hex.DecodeString(digits); err == nil && len(raw) == 16 {
@@ -81,7 +83,8 @@ func systemMachineID(machineID string) string {
 	return hex.EncodeToString(hash[:16])
 }
 
-// hostsWith returns the hosts file with the machine's own name on 127.0.1.1, and every other line as it was.
+// hostsWith returns the content of a hosts file with hostname as the name of 127.0.1.1. It keeps all other lines, and
+// adds localhost when it is missing.
 func hostsWith(hosts, hostname string) string {
 	var kept strings.Builder
 	hasLocalhost := false
@@ -111,10 +114,10 @@ func resolvConf(servers []string) string {
 	return content.String()
 }
 
-// setFile makes a file what it should be. A regular file is overwritten where it lies, because a new one in its place
-// would be forced to the disk by the rename; nobody reads it meanwhile but in a machine that is itself already, where
-// there is nothing to change. A file that has the content already is not touched, so that a restart of a machine
-// writes nothing.
+// setFile gives a file the content and mode. It overwrites a regular file in place, because a rename of a new file over
+// it would force a slow write to the disk. Nobody can read the half-written file: on a machine without an identity no
+// program runs yet, and on others the content is usually the same. A file with the right content is not written at all,
+// so that a restart of a machine writes nothing.
 func setFile(path, content string, mode os.FileMode) error {
 	done, err := overwrite(path, content, uint32(mode))
 	if done || err != nil {
@@ -123,7 +126,8 @@ func setFile(path, content string, mode os.FileMode) error {
 	return replaceFile(path, content, mode)
 }
 
-// overwrite reports false if there is no regular file with this one name.
+// overwrite writes content into an existing file. It reports false if path is not a regular file, or has other hard
+// links.
 func overwrite(path, content string, mode uint32) (done bool, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -152,13 +156,13 @@ func overwrite(path, content string, mode uint32) (done bool, err error) {
 	return true, nil
 }
 
-// replaceFile puts a new file at path, also if a symbolic link is in its place.
+// replaceFile puts a new file at path. If path is a symbolic link, it replaces the link, not its target.
 func replaceFile(path, content string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	next := path + ".sandbar-new"
-	_ = os.Remove(next) // of an attempt that a power-off cut short
+	_ = os.Remove(next) // left by an attempt that a power-off interrupted
 	if err := os.WriteFile(next, []byte(content), mode); err != nil {
 		_ = os.Remove(next)
 		return err

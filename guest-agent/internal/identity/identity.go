@@ -1,5 +1,6 @@
-// Package identity makes a machine the one that the host says it is. Clones of one template are equal to the last
-// bit, so everything that must differ between two machines is set here, and may be set again at any time.
+// Package identity gives the machine its identity: randomness, clock, host name, network address and ids. Clones of one
+// template are identical in every bit, so this package sets everything that must differ between machines. The host may
+// send the identity again at any time.
 package identity
 
 import (
@@ -14,10 +15,10 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// minEntropy is what a machine needs of its own randomness, in bytes, before any program asks for some.
+// minEntropy is the number of random bytes that the host must send. They make the random numbers of a clone unique.
 const minEntropy = 32
 
-// Request is the identity that the host gives.
+// Request is the identity that the host sends.
 type Request struct {
 	MachineID  string   `json:"machine_id"`
 	Hostname   string   `json:"hostname"`
@@ -28,8 +29,8 @@ type Request struct {
 	MTU        int      `json:"mtu"`
 	TimeUnixMs int64    `json:"time_unix_ms"`
 	Entropy    []byte   `json:"entropy"`
-	DiskBytes  uint64   `json:"disk_bytes"` // the least that the root device has or is about to have
-	WasHeld    bool     `json:"was_held"`   // no process has run since a snapshot of memory, or the machine is of no use
+	DiskBytes  uint64   `json:"disk_bytes"` // wait until the root device has at least this size
+	WasHeld    bool     `json:"was_held"`   // refuse unless all processes are held since the memory snapshot was taken
 }
 
 // ParseRequest reads the JSON of a request and checks it.
@@ -88,13 +89,13 @@ type Identity struct {
 	current     machineID
 }
 
-// New returns a machine without identity, whose root file system is on rootDevice. loadModules makes the kernel able to
-// list and end connections.
+// New returns the Identity of a machine that has none yet. Its root file system is on rootDevice. loadModules loads the
+// kernel modules that are needed to end connections.
 func New(rootDevice string, loadModules func() error) *Identity {
 	return &Identity{rootDevice: rootDevice, loadModules: loadModules}
 }
 
-// MachineID returns the id of the machine, or nothing before Apply has succeeded once.
+// MachineID returns the id of the machine, or an empty string before Apply has succeeded for the first time.
 func (i *Identity) MachineID() string { return i.current.load() }
 
 type step struct {
@@ -102,8 +103,8 @@ type step struct {
 	do   func() error
 }
 
-// Apply makes the machine the one of the request. Randomness comes first: nothing after it may draw on what
-// another clone has too. The error names the step that failed.
+// Apply gives the machine the identity of the request. It adds the randomness first, so that no later step can use
+// random numbers that another clone uses too. The error names the step that failed.
 func (i *Identity) Apply(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -128,7 +129,8 @@ func (i *Identity) Apply(request *Request) error {
 	return nil
 }
 
-// IsAnother reports whether the request makes the machine another one than it is: it came from a snapshot of that one's memory.
+// IsAnother reports whether the machine has an identity and the request has another one. This happens when the machine
+// was made from a memory snapshot of another machine.
 func (i *Identity) IsAnother(request *Request) bool {
 	current := i.MachineID()
 	return current != "" && current != request.MachineID
@@ -144,7 +146,8 @@ func (i *Identity) networkStep(request *Request, network *network) func(*nic) er
 	return network.keep
 }
 
-// endConnections ends the connections of addresses that the machine loses. Should it fail, they end by their own time-outs.
+// endConnections ends the connections of the old addresses. It only logs an error, because the connections then end by
+// their own time-outs.
 func (i *Identity) endConnections(addresses []*net.IPNet) {
 	if !haveSockets(addresses) {
 		return
@@ -158,7 +161,7 @@ func (i *Identity) endConnections(addresses []*net.IPNet) {
 	}
 }
 
-// withLink finds the machine's interface the first time, and readies it.
+// withLink calls use with the machine's network interface. The first call finds the interface and turns IPv6 off on it.
 func (i *Identity) withLink(use func(*nic) error) error {
 	if i.link == nil {
 		link, err := findNIC()
@@ -173,7 +176,7 @@ func (i *Identity) withLink(use func(*nic) error) error {
 	return use(i.link)
 }
 
-// perform does the steps up to the first that fails.
+// perform runs the steps in order and stops at the first error.
 func perform(steps []step) error {
 	for _, step := range steps {
 		if err := step.do(); err != nil {

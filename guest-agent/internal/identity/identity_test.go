@@ -193,7 +193,6 @@ func FuzzSuperblock(f *testing.F) {
 	})
 }
 
-// The request is an empty one, so that a check that was lost does nothing to the machine that the test runs on.
 func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
 	root := t.TempDir()
 	for _, folder := range []string{"/etc", "/var/lib/sandbar"} {
@@ -231,6 +230,7 @@ func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
 	}
 }
 
+// The request is empty, so that a Rehearse without its check could not change the computer that runs the test.
 func TestOnlyAMachineWithoutIdentityRehearses(t *testing.T) {
 	if err := Assumed("m").Rehearse(new(Request)); err != errIdentified {
 		t.Errorf("%v", err)

@@ -15,10 +15,10 @@ var errNoInterface = errors.New("no interface")
 type nic struct {
 	index int32
 	name  string
-	mac   net.HardwareAddr // as it was found
+	mac   net.HardwareAddr // its address before the first identity
 }
 
-// findNIC returns the first Ethernet interface that is a device, not one made by a program.
+// findNIC returns the first Ethernet interface that is a device. It skips interfaces made by programs, such as bridges.
 func findNIC() (*nic, error) {
 	messages, err := dump(unix.RTM_GETLINK, unix.AF_UNSPEC)
 	if err != nil {
@@ -32,7 +32,7 @@ func findNIC() (*nic, error) {
 	return nil, errNoInterface
 }
 
-// parseLink returns nothing for what is not an Ethernet device.
+// parseLink returns the interface that the message describes, or nil if it is not an Ethernet device.
 func parseLink(message syscall.NetlinkMessage) *nic {
 	if message.Header.Type != unix.RTM_NEWLINK || len(message.Data) < unix.SizeofIfInfomsg ||
 		native.Uint16(message.Data[2:]) != unix.ARPHRD_ETHER {
@@ -50,7 +50,7 @@ func parseLink(message syscall.NetlinkMessage) *nic {
 		case unix.IFLA_ADDRESS:
 			found.mac = attribute.Value
 		case unix.IFLA_LINKINFO:
-			return nil // a bridge, a dummy, a pair
+			return nil // made by a program: a bridge, a dummy interface, a veth pair
 		}
 	}
 	if len(found.mac) != 6 {
@@ -59,9 +59,9 @@ func parseLink(message syscall.NetlinkMessage) *nic {
 	return found
 }
 
-// withoutIPv6 takes the interface out of IPv6: no machine gets an address of it, and the host lets none of its packets
-// through. So programs see that there is none, and the kernel does not ask around for one. A kernel that has no IPv6 has
-// nothing to turn off.
+// withoutIPv6 turns IPv6 off on the interface. Machines have no IPv6 address, and the host drops all IPv6 packets. So
+// programs see at once that there is no IPv6, and the kernel sends no router solicitations. A kernel without IPv6 is no
+// error.
 func (n *nic) withoutIPv6() error {
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+n.name+"/disable_ipv6", []byte("1"), 0)
 	if os.IsNotExist(err) {

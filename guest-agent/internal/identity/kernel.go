@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mixEntropy gives the kernel randomness that counts as such, and makes its generator start from it at once.
+// mixEntropy adds random bytes to the kernel's pool, credits them as entropy, and reseeds the kernel's generator at
+// once.
 func mixEntropy(entropy []byte) error {
 	fd, err := unix.Open("/dev/urandom", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

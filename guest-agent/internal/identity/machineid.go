@@ -2,7 +2,8 @@ package identity
 
 import "sync/atomic"
 
-// machineID is read by every request while an identity may be being applied.
+// machineID holds the id of the machine. It is atomic, because requests read it while another request sets the
+// identity.
 type machineID struct{ value atomic.Pointer[string] }
 
 func (m *machineID) load() string {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is the checked network part of a request.
+// network holds the network settings of a request after their validation.
 type network struct {
 	address *net.IPNet
 	gateway net.IP           // nil: no default route
-	mac     net.HardwareAddr // nil: as it is
-	mtu     int              // zero: as it is
+	mac     net.HardwareAddr // nil: keep the current one
+	mtu     int              // in bytes; zero: keep the current one
 }
 
 func (r *Request) network() (*network, error) {
@@ -45,15 +45,15 @@ func (r *Request) network() (*network, error) {
 	return found, nil
 }
 
-// begin configures the interface of a machine that never had a network.
+// begin configures the interface of a machine that has had no network settings so far.
 func (n *network) begin(link *nic) error {
 	var changes batch
 	n.configure(&changes, link)
 	return changes.send()
 }
 
-// keep configures the interface of a machine that has a network. What is right already stays as it is, so that giving a
-// machine the identity that it has cuts no connection.
+// keep configures the interface of a machine that has network settings already. It does not touch settings that are
+// right, so that a repeated identity breaks no connection.
 func (n *network) keep(link *nic) error {
 	addresses, err := link.addresses()
 	if err != nil {
@@ -69,9 +69,9 @@ func (n *network) keep(link *nic) error {
 	return changes.send()
 }
 
-// replace configures the interface of a machine that was another one. The link goes down first, which takes all routes and
-// neighbours with it and keeps what still runs from being heard as the other machine; endConnections is called then, with
-// the addresses of that machine, of which nothing stays even if the new one is the same.
+// replace configures the interface of a machine that had another identity. It first takes the link down. This removes
+// all routes and neighbours, and programs that still run can send nothing with the old address. Then it calls
+// endConnections with the old addresses and removes them, even if the new address is the same.
 func (n *network) replace(link *nic, endConnections func([]*net.IPNet)) error {
 	var down batch
 	down.setLink(link.index, false, nil, 0)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNetwork runs a test in a network of its own, with a pair of interfaces as the machine's. The thread that entered it
-// is given up afterwards.
+// inNetwork runs a test in a network namespace of its own, with a tap device as the machine's interface. The thread
+// stays in that namespace, so it stays locked, and Go ends it together with its goroutine.
 func inNetwork(t *testing.T, run func(t *testing.T, link *nic)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -46,7 +46,7 @@ func ip(t *testing.T, arguments string) string {
 	return string(out)
 }
 
-// readLink is findNIC for an interface that a program made.
+// readLink returns an interface by name. findNIC would skip it, because a program made it.
 func readLink(t *testing.T, name string) (*nic, error) {
 	t.Helper()
 	found, err := net.InterfaceByName(name)
@@ -71,7 +71,7 @@ func wanted(t *testing.T, fields map[string]any) *network {
 
 func TestNetworkIsAppliedAndReplaced(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
-		for round := range 2 { // the second changes nothing
+		for round := range 2 { // the second round applies the same settings again
 			apply := wanted(t, validRequest()).begin
 			if round > 0 {
 				apply = wanted(t, validRequest()).keep
@@ -102,7 +102,7 @@ func TestNetworkIsAppliedAndReplaced(t *testing.T) {
 func TestNetworkThatTheKernelRefusesIsAnError(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
 		fields := validRequest()
-		fields["gateway"] = "172.16.0.1" // not reachable from the address
+		fields["gateway"] = "172.16.0.1" // not in the network of the address
 		if err := wanted(t, fields).begin(link); err != unix.ENETUNREACH {
 			t.Errorf("%v", err)
 		}
@@ -114,7 +114,7 @@ func TestNetworkThatTheKernelRefusesIsAnError(t *testing.T) {
 
 func TestRehearsalOfTheNetworkLeavesNoTrace(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
-		state := func() string { // but for the queueing discipline, which the first time up attaches
+		state := func() string { // without the queueing discipline, which the kernel adds when the link first goes up
 			return regexp.MustCompile(` qdisc \S+`).ReplaceAllString(ip(t, "addr show dev eth0"), "")
 		}
 		before := state()

@@ -1,5 +1,6 @@
-// Under emulation the first pass through any code is slow, because it is translated. So a host lets a machine that is
-// to wait for its identity rehearse the step: the same calls, on the same objects, undone at once.
+// Warms up the identity step ("rehearsal"). Under emulation the first run of any code is slow, because QEMU translates
+// it. So while a template or a pooled clone waits for its identity, the host lets it make the same calls on the same
+// objects and undo them at once.
 
 package identity
 
@@ -13,11 +14,12 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// errIdentified is the refusal of what only a machine without identity may do.
+// errIdentified refuses a rehearsal on a machine that has an identity.
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
-// Rehearse goes through Apply and leaves no trace of the request: no identity, no address, no word of it in
-// a file, no packet. The link is down afterwards. It is refused once the machine has an identity.
+// Rehearse runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, its files
+// have nothing of the request, no packet was sent, and the link is down. The error is a conflict if the machine has an
+// identity.
 func (i *Identity) Rehearse(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -42,7 +44,7 @@ func (i *Identity) Rehearse(request *Request) error {
 	return nil
 }
 
-// keepHostname sets the name that the machine has.
+// keepHostname sets the host name to its current value, to warm up the system call.
 func keepHostname() error {
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
@@ -51,8 +53,8 @@ func keepHostname() error {
 	return setHostname(unix.ByteSliceToString(system.Nodename[:]))
 }
 
-// rehearse configures the interface and undoes it. It is up for a moment, with an address from which nobody
-// sends: nothing has anything to say on it.
+// rehearse configures the interface and undoes that. The link is up for a moment, but sends nothing, because no program
+// uses the network yet.
 func (n *network) rehearse(link *nic) error {
 	var changes batch
 	n.configure(&changes, link)
@@ -62,9 +64,9 @@ func (n *network) rehearse(link *nic) error {
 	return errors.Join(changes.send(), undo.send())
 }
 
-// rehearseFiles writes the files of an identity and puts back what was there. A file that was not there stays, empty: the
-// identity to come overwrites it where it lies, which costs far less than making it. Secrets stay deleted: that identity
-// would delete them too. Like there, an odd image or a full disk is no reason to fail.
+// rehearseFiles writes the files of an identity and restores their old content. A file that did not exist stays as an
+// empty file, because the real identity can overwrite it much faster than it could create it. Deleted secrets stay
+// deleted; the real identity would delete them too. Errors are ignored, as those of the real identity are only logged.
 func rehearseFiles(root string, request *Request) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {

@@ -1,5 +1,5 @@
-// A machine may get a larger disk than its image had. The kernel grows a mounted ext4 by itself, given the number
-// of blocks, so no program of the image is needed.
+// Grows the root file system to the size of its disk, which may be larger than the image. An ioctl makes the kernel
+// grow a mounted ext4, so no program of the image is needed.
 
 package identity
 
@@ -16,7 +16,7 @@ import (
 // ext4IocResizeFs is EXT4_IOC_RESIZE_FS: _IOW('f', 16, __u64).
 const ext4IocResizeFs = 0x40086610
 
-// Place and fields of an ext4 superblock, in bytes (Documentation/filesystems/ext4 of the kernel).
+// Offset, size and field offsets of an ext4 superblock, in bytes (Documentation/filesystems/ext4 of the kernel).
 const (
 	superblockOffset = 1024
 	superblockSize   = 1024
@@ -30,8 +30,8 @@ const (
 	incompat64Bit    = 0x80
 )
 
-// diskPatience is how long a disk that was made larger may take to show it: the driver hears of it by an interrupt, which
-// comes before or after the request that counts on it.
+// diskPatience is how long to wait for the new size of an enlarged disk. The driver learns the size by an interrupt,
+// which may come after the identity request.
 const diskPatience = 5 * time.Second
 
 var (
@@ -39,15 +39,15 @@ var (
 	errSmallDisk = errors.New("the root device is smaller than it should be")
 )
 
-// geometry is how large a file system is, in its own blocks.
+// geometry is the size of a file system, in its own blocks.
 type geometry struct {
 	blockSize uint64 // in bytes
 	blocks    uint64
 	perGroup  uint64
 }
 
-// growRoot grows the root file system to the end of its device if that adds a whole block group or more. It waits until
-// the device has leastBytes.
+// growRoot waits until the device has at least leastBytes. Then it grows the root file system to the end of the device,
+// if that adds at least one block group.
 func growRoot(device string, leastBytes uint64) error {
 	file, err := os.Open(device)
 	if err != nil {
@@ -78,7 +78,7 @@ func growRoot(device string, leastBytes uint64) error {
 	return os.NewSyscallError("EXT4_IOC_RESIZE_FS", ioctl(int(root.Fd()), ext4IocResizeFs, unsafe.Pointer(&blocks)))
 }
 
-// waitForSize returns the size of a device in bytes, as soon as that is leastBytes or more.
+// waitForSize waits until the device has at least leastBytes and returns its size in bytes.
 func waitForSize(device *os.File, leastBytes uint64) (size uint64, err error) {
 	for deadline := time.Now().Add(diskPatience); ; time.Sleep(time.Millisecond) {
 		if err := ioctl(int(device.Fd()), unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {

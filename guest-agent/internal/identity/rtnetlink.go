@@ -1,5 +1,5 @@
-// The few messages by which the kernel is told about a network interface (rtnetlink(7)). All that an identity changes
-// fits into one write, so that a waiting machine gets its network with two system calls.
+// Builds and sends the rtnetlink(7) messages that configure a network interface. All changes of an identity are sent in
+// one batch, so that a waiting clone gets its network with a single write.
 
 package identity
 
@@ -14,15 +14,15 @@ import (
 
 var native = binary.NativeEndian
 
-// batch is a row of messages of which the last asks for an acknowledgement. The kernel does them in order and goes on
-// after one that failed.
+// batch is a sequence of messages. The kernel executes them in order and continues after a failed one. Only the last
+// message asks for an acknowledgement.
 type batch struct {
 	bytes []byte
-	last  int // where the last message begins
+	last  int // offset of the last message
 	count uint32
 }
 
-// message begins a message of a type with its fixed part; flags in addition to NLM_F_REQUEST.
+// message appends a message of type kind with its fixed part. flags are added to NLM_F_REQUEST.
 func (b *batch) message(kind, flags uint16, fixed []byte) {
 	b.last = len(b.bytes)
 	b.count++
@@ -35,7 +35,7 @@ func (b *batch) message(kind, flags uint16, fixed []byte) {
 	b.close()
 }
 
-// attribute adds one to the last message. The value is padded to four bytes.
+// attribute appends an attribute to the last message and pads it to a multiple of four bytes.
 func (b *batch) attribute(kind uint16, value []byte) {
 	b.bytes = native.AppendUint16(b.bytes, uint16(unix.SizeofRtAttr+len(value)))
 	b.bytes = native.AppendUint16(b.bytes, kind)
@@ -48,7 +48,8 @@ func (b *batch) attribute(kind uint16, value []byte) {
 
 func (b *batch) close() { native.PutUint32(b.bytes[b.last:], uint32(len(b.bytes)-b.last)) }
 
-// setLink changes the flag IFF_UP of the interface, and before it the address and the MTU (0: as it is).
+// setLink brings the interface up or down. It also sets the MAC address (nil: keep it) and the MTU (0: keep it), which
+// the kernel applies first.
 func (b *batch) setLink(index int32, up bool, mac net.HardwareAddr, mtu int) {
 	fixed := make([]byte, unix.SizeofIfInfomsg)
 	native.PutUint32(fixed[4:], uint32(index))
@@ -65,7 +66,7 @@ func (b *batch) setLink(index int32, up bool, mac net.HardwareAddr, mtu int) {
 	}
 }
 
-// address adds (RTM_NEWADDR) or removes (RTM_DELADDR) an IPv4 address. One that is there already is left as it is.
+// address adds (RTM_NEWADDR) or removes (RTM_DELADDR) an IPv4 address. Adding an existing address changes nothing.
 func (b *batch) address(kind uint16, index int32, address *net.IPNet) {
 	bits, _ := address.Mask.Size()
 	fixed := []byte{unix.AF_INET, byte(bits), 0, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0}
@@ -83,7 +84,7 @@ func (b *batch) address(kind uint16, index int32, address *net.IPNet) {
 	}
 }
 
-// defaultRoute makes the gateway that of the default route.
+// defaultRoute sets the default route to the gateway.
 func (b *batch) defaultRoute(index int32, gateway net.IP) {
 	fixed := make([]byte, unix.SizeofRtMsg)
 	fixed[0] = unix.AF_INET
@@ -96,7 +97,7 @@ func (b *batch) defaultRoute(index int32, gateway net.IP) {
 	b.attribute(unix.RTA_OIF, native.AppendUint32(nil, uint32(index)))
 }
 
-// send has the kernel do all messages and returns the first error.
+// send sends all messages to the kernel, waits for their answers and returns the first error.
 func (b *batch) send() error {
 	flags := native.Uint16(b.bytes[b.last+6:])
 	native.PutUint16(b.bytes[b.last+6:], flags|unix.NLM_F_ACK)
@@ -128,7 +129,8 @@ func (b *batch) send() error {
 	}
 }
 
-// parseAnswer reads the number of the message that an acknowledgement or error is of.
+// parseAnswer returns the sequence number and the error code (0: success) of an acknowledgement. It returns 0 and 0 for
+// any other message.
 func parseAnswer(answer []byte) (sequence uint32, errno syscall.Errno) {
 	const fixed = unix.SizeofNlMsghdr + 4
 	if len(answer) < fixed || native.Uint16(answer[4:]) != unix.NLMSG_ERROR {

@@ -1,5 +1,5 @@
-// Package mounttable reads what is mounted where. The kernel is asked each time: a program of the machine may mount and
-// unmount what it likes.
+// Package mounttable reads the kernel's table of mounts. It caches nothing, because any program of the machine may
+// mount and unmount file systems.
 package mounttable
 
 import (
@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Mount is a line of a mount table.
+// Mount is one entry of a mount table.
 type Mount struct {
-	Device string // its number, such as 8:0
-	Path   string
+	Device string // device number, such as 8:0
+	Path   string // mount point
 	Source string // such as /dev/sda
 }
 
-// Own returns the mounts that this process sees, in the order in which they were made.
+// Own returns the mounts that the agent sees, in the order in which they were mounted.
 func Own() ([]Mount, error) { return Read("/proc/self/mountinfo") }
 
 // Read returns the mounts of a file like /proc/PID/mountinfo.
@@ -26,7 +26,8 @@ func Read(path string) ([]Mount, error) {
 	return parse(string(content)), nil
 }
 
-// parse reads lines of: id, parent, device, root, mount point, options, more fields, "-", type, source, options (proc(5)).
+// parse reads a mount table and skips malformed lines. The fields of a line are: id, parent, device, root, mount point,
+// options, any number of optional fields, "-", type, source, options (proc(5)).
 func parse(table string) []Mount {
 	var found []Mount
 	for line := range strings.Lines(table) {
@@ -39,5 +40,5 @@ func parse(table string) []Mount {
 	return found
 }
 
-// unescape undoes the octal escapes of the kernel's mount table.
+// unescape replaces the octal escapes of the kernel's mount table.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

@@ -1,5 +1,5 @@
-// Package output keeps what a job has written until the host acknowledges it. The newest bytes of a short backlog
-// stay in memory and a long one goes to disk, so that a slow or absent host costs neither bytes nor memory.
+// Package output keeps the output of jobs until the host acknowledges it. Up to 1 MiB per stream stays in memory, the
+// rest goes to a file. So with a slow or absent host no output is lost, and the memory use stays small.
 package output
 
 import (
@@ -9,19 +9,19 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 )
 
-// memoryLimit is what the unacknowledged bytes of one stream may take in memory.
+// memoryLimit is how many bytes of memory the unacknowledged output of one stream may use.
 const memoryLimit = 1 << 20
 
 var (
-	// ErrAcknowledged is the answer to a read of bytes that were given up by an acknowledgement.
+	// ErrAcknowledged is the error of a read below the acknowledged offset. Those bytes are gone.
 	ErrAcknowledged = errors.New("the bytes at this offset were acknowledged already")
-	// ErrAhead is the answer to an acknowledgement of bytes that were never written.
+	// ErrAhead is the error of an acknowledgement past the end of the stream.
 	ErrAhead = errors.New("the offset is past the end of the stream")
-	// ErrFull says that neither memory nor disk takes another byte for now.
+	// ErrFull means that neither memory nor disk has room for more bytes at the moment.
 	ErrFull = errors.New("no space for output until some is acknowledged")
 )
 
-// A segment is a run of bytes of the stream in one place: in memory, or at the same offset of the spill file.
+// A segment is a range of bytes of the stream. They are in memory, or in the spill file at the same offsets.
 type segment struct {
 	offset int64
 	length int64
@@ -30,24 +30,26 @@ type segment struct {
 
 func (s *segment) end() int64 { return s.offset + s.length }
 
-// Buffer is one output stream, addressed by absolute byte offsets. All methods may be called at once.
+// Buffer holds one output stream, addressed by absolute byte offsets. Its methods may be called concurrently.
 type Buffer struct {
 	mu        sync.Mutex
-	limit     int64 // bytes kept of the stream in all; the rest is dropped
-	base      int64 // everything below is acknowledged
-	end       int64 // everything below was written
-	truncated bool
-	segments  []segment // from base to end without gaps
-	inMemory  int       // capacity of all segments in memory
+	limit     int64     // maximum length of the stream; bytes past it are dropped
+	base      int64     // all bytes below are acknowledged
+	end       int64     // length of the stream so far
+	truncated bool      // bytes past the limit were dropped
+	segments  []segment // cover base to end without gaps
+	inMemory  int       // total capacity of the segments in memory, in bytes
 	spill     spillFile
 }
 
-// NewBuffer returns an empty stream that keeps limit bytes, and spills to unnamed files in directory if the gate allows.
+// NewBuffer returns an empty stream of at most limit bytes. It spills to an unnamed file in directory while the gate is
+// open.
 func NewBuffer(limit int64, directory string, gate *freeze.Gate) *Buffer {
 	return &Buffer{limit: limit, spill: spillFile{directory: directory, gate: gate}}
 }
 
-// Append takes bytes at the end of the stream and returns how many it is done with. The error is ErrFull or nil.
+// Append adds data to the end of the stream and returns how many bytes it has stored, or dropped past the limit. The
+// error is nil, or ErrFull when the rest has no room at the moment.
 func (b *Buffer) Append(data []byte) (done int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +85,7 @@ func (b *Buffer) appendSome(data []byte) (int, error) {
 	return b.appendSpill(data)
 }
 
-// fillTail uses the capacity that the last segment has left, if it is one in memory.
+// fillTail stores data in the free capacity of the last segment, if that is in memory. It returns the number of bytes.
 func (b *Buffer) fillTail(data []byte) int {
 	if len(b.segments) == 0 {
 		return 0
@@ -113,7 +115,8 @@ func (b *Buffer) appendSpill(data []byte) (int, error) {
 	return n, nil
 }
 
-// ReadAt copies what there is from offset on into p. It returns 0 at or past the end of what was written.
+// ReadAt copies bytes from offset on into p and returns their number: 0 at the end of the stream. The error is
+// ErrAcknowledged for an offset that was acknowledged.
 func (b *Buffer) ReadAt(p []byte, offset int64) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +150,7 @@ func (b *Buffer) readSegment(s *segment, p []byte, offset int64) (int, error) {
 	return b.spill.read(p[:n], offset)
 }
 
-// Acknowledge gives up all bytes below offset. To repeat an older acknowledgement changes nothing.
+// Acknowledge frees all bytes below offset. An offset below an earlier one changes nothing.
 func (b *Buffer) Acknowledge(offset int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +180,7 @@ func (b *Buffer) Acknowledge(offset int64) error {
 	return nil
 }
 
-// freeSpill gives the disk space of acknowledged bytes back.
+// freeSpill frees the disk space of acknowledged bytes.
 func (b *Buffer) freeSpill() {
 	for _, s := range b.segments {
 		if s.memory == nil {
@@ -188,7 +191,7 @@ func (b *Buffer) freeSpill() {
 	b.spill.close()
 }
 
-// Seal gives back the memory that the stream reserved and will not need, as no more will be written.
+// Seal frees unused capacity in memory. The caller promises to write nothing more.
 func (b *Buffer) Seal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,7 +207,7 @@ func (b *Buffer) Seal() {
 	}
 }
 
-// Drop gives up all bytes, and those to come.
+// Drop frees all bytes and makes Append drop all later ones.
 func (b *Buffer) Drop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,7 +215,7 @@ func (b *Buffer) Drop() {
 	b.giveUp()
 }
 
-// Close gives up all bytes.
+// Close frees all bytes.
 func (b *Buffer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,7 +227,8 @@ func (b *Buffer) giveUp() {
 	b.spill.close()
 }
 
-// Extent tells the offsets of the first byte kept and of the end, and whether bytes were dropped at the limit.
+// Extent returns the offset of the first byte that is kept, the length of the stream, and whether bytes past the limit
+// were dropped.
 func (b *Buffer) Extent() (base, end int64, truncated bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,13 +2,13 @@ package output
 
 import "sync"
 
-// Sizes of a piece of memory in bytes: a job that prints a line should not cost more than the small one.
+// Sizes of the pieces of memory that hold output, in bytes. A job that prints a line needs only a small piece.
 const (
 	smallPiece = 4 << 10
 	largePiece = 64 << 10
 )
 
-// pieces holds large pieces for use again: at full speed they would be most of the garbage.
+// pieces is a pool of large pieces. At full speed, most of the garbage would be large pieces, so they are reused.
 var pieces = sync.Pool{New: func() any { return new([largePiece]byte) }}
 
 func newPiece(size int) []byte {
@@ -18,7 +18,7 @@ func newPiece(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// freePiece takes a piece back. Nobody may use it any more.
+// freePiece returns a piece to the pool. The caller must not use it afterwards.
 func freePiece(piece []byte) {
 	if cap(piece) == largePiece {
 		pieces.Put((*[largePiece]byte)(piece[:largePiece]))

@@ -9,17 +9,17 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 )
 
-// blockSize is the granularity at which holes free disk space, in bytes.
+// blockSize is the size of a file system block in bytes. A hole in a file frees only whole blocks.
 const blockSize = 4 << 10
 
-// spillFile is a nameless file that holds a byte of the stream at the byte's own offset; what is not in it is a
-// hole. It is made at the first write and vanishes with the process whatever happens. While the root file system is frozen
-// it takes and frees nothing; what it has can be read.
+// spillFile is an unnamed file with a part of the stream. Each byte is at the same offset as in the stream; the rest of
+// the file is holes. It is created at the first write, and the kernel deletes it when the agent ends. While the root
+// file system is frozen it can be read, but bytes can be neither written nor freed.
 type spillFile struct {
 	directory string
 	gate      *freeze.Gate
 	file      *os.File
-	punched   int64 // everything below is a hole
+	punched   int64 // all blocks below this offset are freed
 }
 
 func (s *spillFile) write(data []byte, offset int64) (int, error) {
@@ -45,7 +45,7 @@ func (s *spillFile) read(p []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// punch frees the blocks below end. What cannot be freed now is with the next punch, or with close.
+// punch frees the blocks below end. If it cannot do so now, the next punch or close will.
 func (s *spillFile) punch(end int64) {
 	end -= end % blockSize
 	if end <= s.punched || !s.gate.Enter() {
@@ -61,7 +61,7 @@ func (s *spillFile) punch(end int64) {
 func (s *spillFile) close() {
 	if s.file != nil {
 		file := s.file
-		s.gate.Later(func() { _ = file.Close() }) // the content is not wanted any more
+		s.gate.Later(func() { _ = file.Close() }) // errors do not matter: nobody needs the content any more
 		s.file, s.punched = nil, 0
 	}
 }

@@ -1,5 +1,5 @@
-// Package power ends the machine. The processes get a chance to leave, the file systems are clean afterwards, and
-// nothing that hangs can stop it.
+// Package power powers the machine off. Processes get time to end, and file systems are unmounted cleanly. Every wait
+// has a time limit, so that nothing that hangs can prevent the power-off.
 package power
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sandbar/guest-agent/internal/reaper"
 )
 
-// Time that processes get after TERM and after KILL.
+// How long processes may take to end after TERM, and after KILL.
 const (
 	termGrace = 3 * time.Second
 	killGrace = time.Second
@@ -24,8 +24,8 @@ const (
 
 var once sync.Once
 
-// Off ends all processes, runs release (which gives up the agent's own open files), makes the file systems clean
-// and powers the machine off. It does not return.
+// Off ends all processes, calls release (which closes the agent's own files), unmounts the file systems and powers the
+// machine off. It does not return.
 func Off(release func()) {
 	once.Do(func() {
 		console.Log("powering off")
@@ -34,10 +34,10 @@ func Off(release func()) {
 		cleanFilesystems()
 		halt()
 	})
-	select {} // the call that came first is at it
+	select {} // another call of Off is already powering off
 }
 
-// Fail powers off at once, with the reason on the console for the host to find.
+// Fail powers off at once and writes the reason to the console, where the host can read it.
 func Fail(reason error) {
 	console.Log("fatal: ", reason.Error())
 	halt()
@@ -47,12 +47,12 @@ func halt() {
 	unix.Sync()
 	err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	console.Log("power off: ", err.Error())
-	os.Exit(1) // the kernel panics without PID 1, which ends the machine too
+	os.Exit(1) // the kernel panics when PID 1 exits, and that ends the machine too
 }
 
 func endProcesses() {
-	_ = syscall.Kill(-1, syscall.SIGTERM) // everything but this process; fails if there is nothing
-	_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process cannot act on TERM
+	_ = syscall.Kill(-1, syscall.SIGTERM) // all processes except this one; fails if there are none
+	_ = syscall.Kill(-1, syscall.SIGCONT) // a stopped process handles TERM only after CONT
 	if awaitNone(termGrace) {
 		return
 	}
@@ -69,7 +69,7 @@ func awaitNone(patience time.Duration) bool {
 	return true
 }
 
-// cleanFilesystems unmounts what is on a disk, last mounted first, and leaves the root read-only.
+// cleanFilesystems unmounts all file systems on disks, the last mounted first, and remounts the root read-only.
 func cleanFilesystems() {
 	unix.Sync()
 	mounts, err := mounttable.Own()
@@ -88,7 +88,7 @@ func cleanFilesystems() {
 	}
 }
 
-// diskMounts lists the mount points of block devices other than the root.
+// diskMounts returns the mount points of all block devices except the root.
 func diskMounts(mounts []mounttable.Mount) []string {
 	var targets []string
 	for _, m := range mounts {

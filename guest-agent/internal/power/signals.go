@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real-time signals by which the common init programs are asked to halt, power off and reboot.
+// Real-time signals that ask common init programs, such as systemd, to halt, power off or reboot.
 const (
 	signalHalt     = syscall.Signal(37)
 	signalPowerOff = syscall.Signal(38)
 	signalReboot   = syscall.Signal(39)
 )
 
-// HandleSignals calls off for every signal that means the end of the machine, and survives those that would end
-// another process. A machine cannot reboot itself, so a reboot is a power-off too. The signals are caught, not
-// ignored: jobs would inherit that.
+// HandleSignals calls off for every signal that asks for the end of the machine. A machine cannot reboot itself, so a
+// reboot signal powers it off too. The agent survives signals that would end another process. It catches them and does
+// not ignore them, because jobs would inherit an ignored signal.
 func HandleSignals(off func()) {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF) // ctrl-alt-del becomes SIGINT
 	survived := make(chan os.Signal, 1)

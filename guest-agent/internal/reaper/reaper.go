@@ -1,5 +1,6 @@
-// Package reaper owns every wait4 of the process. PID 1 inherits the orphans of the whole machine, so it has
-// to wait for any child; if the code that starts a job waited too, one of them would steal the other's status.
+// Package reaper makes all wait4 calls of the agent. As PID 1, the agent inherits all orphans of the machine, so it
+// must wait for any child. If the code that starts jobs waited for its own children too, either could take the exit
+// status that the other one needs.
 package reaper
 
 import (
@@ -11,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper collects the status of every child and hands those of registered processes to their owner.
+// Reaper collects the exit status of every child. It passes the status of a child of Start to the caller of Start.
 type Reaper struct {
-	mu    sync.Mutex // held over fork and register, and over wait and dispatch: a status never precedes its owner
+	mu    sync.Mutex // held from fork to registration, and while collecting, so that each status finds its owner
 	owned map[int]chan syscall.WaitStatus
 }
 
-// New returns a reaper that runs for the life of the process.
+// New returns a reaper that runs until the process ends.
 func New() *Reaper {
 	r := &Reaper{owned: make(map[int]chan syscall.WaitStatus)}
 	children := make(chan os.Signal, 1)
@@ -31,8 +32,8 @@ func New() *Reaper {
 	return r
 }
 
-// Start runs fork, which returns the pid of a new child, and returns that pid with the channel on which its
-// exit status will arrive.
+// Start calls fork, which must start a child and return its pid. Start returns that pid and a channel that receives the
+// exit status of the child.
 func (r *Reaper) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,8 +46,8 @@ func (r *Reaper) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus
 	return pid, status, nil
 }
 
-// Signal sends sig to a child of Start that has not been collected yet. Its pid cannot have been reused,
-// because only this reaper could have released it.
+// Signal sends sig to a child of Start. It returns ESRCH when the status of the child was already collected. Before
+// that, the kernel cannot give the pid to another process, so Signal never reaches a wrong process.
 func (r *Reaper) Signal(pid int, sig syscall.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,14 +57,13 @@ func (r *Reaper) Signal(pid int, sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// HasChildren reports whether any child, dead or alive, is left. For PID 1 no children means that no other
-// process of user space exists.
+// HasChildren reports whether the process has children, alive or dead. If PID 1 has none, no other user process exists.
 func HasChildren() bool {
 	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err != unix.ECHILD
 }
 
-// collect takes every status that is there now: one SIGCHLD may stand for many children.
+// collect collects all exit statuses that are available, because one SIGCHLD may stand for many ended children.
 func (r *Reaper) collect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two reapers in one process would take each other's children.
+// All tests share one reaper, because two reapers in one process would take each other's exit statuses.
 var only = New()
 
 func spawn(r *Reaper, script string) (int, <-chan syscall.WaitStatus, error) {

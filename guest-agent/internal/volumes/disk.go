@@ -1,4 +1,4 @@
-// How the guest's kernel shows the disk in a slot of the host's SCSI controller.
+// Finds the block device of a disk that the host has plugged into a slot of the SCSI controller.
 
 package volumes
 
@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// diskPatience is how long a disk that was plugged in may take to show up.
+	// diskPatience is how long a disk may take to appear in the guest after the host has plugged it in.
 	diskPatience = 10 * time.Second
-	// recheck is how long to wait for news of a disk before looking again without any: news can be lost.
+	// recheck is how long to wait for a device event before looking for the disk anyway, because events can be lost.
 	recheck = 500 * time.Millisecond
 )
 
@@ -27,16 +27,16 @@ var errNoDisk = errors.New("the disk does not show up")
 type disk struct {
 	scsi   string // its folder in sysfs
 	node   string // its path under /dev
-	number string // its device number as in the mount table, such as 8:0
+	number string // its device number in the form of the mount table, such as 8:0
 }
 
-// bus is where disks show up. Tests have another one.
+// bus names the folders in which disks appear. Tests use other folders.
 type bus struct {
 	sys string // /sys
 	dev string // /dev
 }
 
-// find returns the disk of a slot if it is there and can be opened.
+// find returns the disk in a slot, or an error if there is none or it cannot be opened yet.
 func (b bus) find(slot int) (*disk, error) {
 	host, err := b.host()
 	if err != nil {
@@ -55,13 +55,13 @@ func (b bus) find(slot int) (*disk, error) {
 	found := &disk{scsi: scsi, node: b.dev + "/" + name, number: strings.TrimSpace(string(number))}
 	fd, err := unix.Open(found.node, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: found.node, Err: err} // the kernel is still reading its geometry
+		return nil, &os.PathError{Op: "open", Path: found.node, Err: err} // usually the kernel still reads its geometry
 	}
 	_ = unix.Close(fd)
 	return found, nil
 }
 
-// host returns the number of the virtio-scsi controller: a program can make controllers of other kinds.
+// host returns the SCSI host number of the virtio-scsi controller. It skips other kinds, which programs can create.
 func (b bus) host() (string, error) {
 	hosts, _ := filepath.Glob(b.sys + "/class/scsi_host/host*") // the pattern is well formed
 	for _, host := range hosts {
@@ -73,9 +73,9 @@ func (b bus) host() (string, error) {
 	return "", errors.New("there is no virtio-scsi controller")
 }
 
-// await returns the disk of a slot as soon as it is there.
+// await waits up to diskPatience for the disk in a slot and returns it.
 func (b bus) await(ctx context.Context, slot int) (*disk, error) {
-	news, err := listen() // before the first look: what happens after it is heard
+	news, err := listen() // before the first find, so that no later event is missed
 	if err != nil {
 		return nil, err
 	}
@@ -91,14 +91,15 @@ func (b bus) await(ctx context.Context, slot int) (*disk, error) {
 	}
 }
 
-// scan has the kernel look at the slot: its controller may have told it of the disk before it listened.
+// scan makes the kernel look for a disk in the slot, for the case that the kernel has missed the controller's event.
 func (b bus) scan(slot int) {
 	if host, err := b.host(); err == nil {
 		_ = os.WriteFile(b.sys+"/class/scsi_host/host"+host+"/scan", []byte("0 "+strconv.Itoa(slot)+" 0"), 0)
 	}
 }
 
-// remove takes the disk out of the kernel, which writes the disk's cache out first.
+// remove deletes the disk's device from the kernel. The kernel first flushes the disk's cache. It is no error if the
+// device is already gone.
 func (d *disk) remove() error {
 	err := os.WriteFile(d.scsi+"/delete", []byte("1"), 0)
 	if errors.Is(err, unix.ENODEV) || os.IsNotExist(err) {
@@ -107,7 +108,7 @@ func (d *disk) remove() error {
 	return err
 }
 
-// isClaimed reports whether the kernel uses the disk: a file system on it is mounted, in whatever mount namespace.
+// isClaimed reports whether the kernel still uses the disk, such as for a mount in any mount namespace.
 func (d *disk) isClaimed() (bool, error) {
 	fd, err := unix.Open(d.node, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if err == unix.EBUSY {

@@ -1,4 +1,4 @@
-// Who keeps a file system from being unmounted, in words for the machine's owner.
+// Finds the processes that prevent an unmount, and describes them for the owner of the machine.
 
 package volumes
 
@@ -16,12 +16,12 @@ import (
 
 const (
 	maxHolders = 5
-	// searchLimit bounds the search of a machine with very many open files.
+	// searchLimit is how long the search may take. It matters on machines with very many open files.
 	searchLimit = 3 * time.Second
 	maxName     = 100
 )
 
-// busy is the refusal that names the holders.
+// busy returns the error for a volume that is in use. held describes the processes that use it.
 func busy(held []string) error {
 	if len(held) == 0 {
 		held = []string{"something in the kernel, such as a swap file, a loop device or a mount in a container"}
@@ -33,7 +33,8 @@ func busy(held []string) error {
 	return conflict("the volume is busy: " + strings.Join(held, ", ") + more)
 }
 
-// holders lists processes that use the file system on the device, each with one reason.
+// holders describes the processes that use the file system on the device, each with one reason, until it has more than
+// maxHolders.
 func holders(number string) []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -68,14 +69,15 @@ func parseNumber(number string) (uint64, bool) {
 	return unix.Mkdev(uint32(a), uint32(b)), errA == nil && errB == nil
 }
 
-// process is one that may hold the file system of a device.
+// process is a process that may use the file system on a device.
 type process struct {
 	folder string
 	number string
 	device uint64
 }
 
-// reason returns how the process holds it, or nothing. own: the mount namespace of the machine.
+// reason says how the process uses the file system, or returns an empty string if it does not. own is the mount
+// namespace of the agent.
 func (p process) reason(own string) string {
 	if path, ok := p.openFile(); ok {
 		return "open file " + printable(path)
@@ -102,7 +104,7 @@ func (p process) reason(own string) string {
 
 func (p process) openFile() (path string, ok bool) {
 	folder := p.folder + "/fd/"
-	files, _ := os.ReadDir(folder) // it may have ended
+	files, _ := os.ReadDir(folder) // fails if the process has ended
 	for _, file := range files {
 		if p.isOn("fd/" + file.Name()) {
 			path, _ := os.Readlink(folder + file.Name())
@@ -112,8 +114,8 @@ func (p process) openFile() (path string, ok bool) {
 	return "", false
 }
 
-// isOn reports whether a link of the process leads to the file system. What it leads to is not asked anything: it may be on
-// a file system whose server does not answer.
+// isOn reports whether a link of the process in /proc leads to a file on the file system. AT_STATX_DONT_SYNC keeps
+// statx from asking the server of a network file system, which may never answer.
 func (p process) isOn(link string) bool {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, filepath.Join(p.folder, link), unix.AT_STATX_DONT_SYNC, 0, &stat)
@@ -126,7 +128,7 @@ func (p process) mapsFile() bool {
 	return strings.Contains(string(content), field)
 }
 
-// hexadecimal prints a part of a device number like /proc/PID/maps does.
+// hexadecimal formats a part of a device number as /proc/PID/maps does, with at least two digits.
 func hexadecimal(part uint32) string {
 	text := strconv.FormatUint(uint64(part), 16)
 	if len(text) < 2 {
@@ -140,7 +142,8 @@ func (p process) name() string {
 	return printable(strings.TrimSuffix(string(content), "\n"))
 }
 
-// printable makes of a name that a program of the machine chose one that may stand in a sentence.
+// printable makes a name safe for an error message. Programs of the machine choose such names, so they may be long or
+// have control characters.
 func printable(name string) string {
 	runes := []rune(strings.ToValidUTF8(name, "?"))
 	for i, r := range runes {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelEvents is the multicast group in which the kernel itself says what becomes of devices.
+// kernelEvents is the netlink multicast group for device events from the kernel (group 2 is for those from udev).
 const kernelEvents = 1
 
-// listen returns a socket on which the kernel tells of devices (NETLINK_KOBJECT_UEVENT).
+// listen returns a socket that receives the kernel's device events (NETLINK_KOBJECT_UEVENT).
 func listen() (*os.File, error) {
 	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	fd, err := unix.Socket(unix.AF_NETLINK, kind, unix.NETLINK_KOBJECT_UEVENT)
@@ -25,7 +25,8 @@ func listen() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "uevent"), nil
 }
 
-// heard waits for an event and reports whether one came in time. Which one does not matter: there are few.
+// heard waits up to recheck for a device event and reports whether one came. It does not look at the event: events are
+// rare, so the caller can look for its disk after each one.
 func heard(ctx context.Context, news *os.File) bool {
 	if err := news.SetReadDeadline(time.Now().Add(recheck)); err != nil {
 		return false

@@ -8,12 +8,12 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// slots is how many disks a machine may have beside its root.
+// slots is how many volumes a machine may have.
 const slots = 8
 
-// Request is where a volume is, and where it is to be mounted.
+// Request asks to mount the volume in a slot at a path.
 type Request struct {
-	Slot int    `json:"slot"` // its SCSI id
+	Slot int    `json:"slot"` // the SCSI id of the disk, 0 to 7
 	Path string `json:"path"`
 }
 

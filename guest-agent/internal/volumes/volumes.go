@@ -1,6 +1,7 @@
-// Package volumes mounts the disks that the host plugs into the running machine, and gives them back clean.
+// Package volumes mounts disks that the host plugs into the running machine. It unmounts them cleanly before the host
+// unplugs them.
 //
-//	plugged in --Mount--> mounted --Unmount--> unmounted, out of the kernel --> unplugged by the host
+//	plugged in --Mount--> mounted --Unmount--> unmounted, device deleted --> unplugged by the host
 package volumes
 
 import (
@@ -19,17 +20,17 @@ import (
 	"sandbar/guest-agent/internal/mounttable"
 )
 
-// mountOptions: an error stops the writing before it makes more. New inode tables are not zeroed: what was never written
-// on a disk of the host reads as zeros already.
+// mountOptions: errors=remount-ro stops all writing after a file system error, so that it does no further damage.
+// noinit_itable skips the zeroing of new inode tables, because unwritten parts of a volume read as zeros anyway.
 const mountOptions = "errors=remount-ro,noinit_itable"
 
 const (
-	// A file that was closed a moment ago may hold its file system for a moment more.
+	// A file system can stay busy for a moment after its last file was closed, so detach tries several times.
 	busyTries = 4
 	busyPause = 25 * time.Millisecond
 )
 
-// Table holds the volumes that the host has asked to mount.
+// Table holds the volumes that are mounted at the host's request.
 type Table struct {
 	bus bus
 
@@ -39,7 +40,7 @@ type Table struct {
 
 type volume struct {
 	slot int
-	path string // without symbolic links
+	path string // mount point, with symbolic links resolved
 	disk *disk
 }
 
@@ -48,7 +49,8 @@ func New() *Table {
 	return &Table{bus: bus{sys: "/sys", dev: "/dev"}, volumes: make(map[string]volume)}
 }
 
-// Mount waits for the disk of the slot and mounts it at the path, unless it is mounted there. On an error it is not.
+// Mount waits for the disk in the slot and mounts it at the path. If it is mounted there already, Mount changes
+// nothing. The error is a conflict if the owner of the machine has to fix something, such as a file at the path.
 func (t *Table) Mount(ctx context.Context, id string, request Request) error {
 	found, err := t.bus.await(ctx, request.Slot)
 	if err != nil {
@@ -82,7 +84,7 @@ func (t *Table) Mount(ctx context.Context, id string, request Request) error {
 	return nil
 }
 
-// makeMountPoint makes the folder if need be and returns its path without symbolic links.
+// makeMountPoint creates the folder if it does not exist, and returns its path with symbolic links resolved.
 func makeMountPoint(path string) (string, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return "", conflict("the mount point cannot be made: " + err.Error())
@@ -94,7 +96,8 @@ func makeMountPoint(path string) (string, error) {
 	return real, nil
 }
 
-// checkPlace reports whether the device is mounted at the path, and refuses a place that would hide another mount.
+// checkPlace reports whether the device is already mounted at the path. The error is a conflict if the device is
+// mounted elsewhere, or if a mount at the path would hide another mount.
 func checkPlace(path, number string) (isMounted bool, err error) {
 	mounts, err := mounttable.Own()
 	if err != nil {
@@ -104,7 +107,7 @@ func checkPlace(path, number string) (isMounted bool, err error) {
 	isTaken := false
 	for _, m := range mounts {
 		switch {
-		case m.Path == path: // of several, the last one is seen
+		case m.Path == path: // of several mounts at one path, the last one is visible
 			isMounted, isTaken = m.Device == number, m.Device != number
 		case m.Device == number:
 			elsewhere = m.Path
@@ -139,8 +142,8 @@ func mount(found *disk, path string) error {
 	return internal(fmt.Sprintf("mount: %v", err))
 }
 
-// Unmount writes what is dirty, unmounts the volume and takes its disk out of the kernel. If something holds it, it stays
-// as it is. A volume that is not known is not there.
+// Unmount writes dirty data, unmounts the volume and deletes its device from the kernel. If the volume is in use, it
+// stays mounted, and the error is a conflict that names what uses it. An unknown volume is no error.
 func (t *Table) Unmount(id string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,7 +168,7 @@ func (t *Table) Unmount(id string) error {
 	return nil
 }
 
-// otherMounts lists in words what is mounted from the volume or on it, beside its own mount.
+// otherMounts describes mounts that prevent an unmount: further mounts of the volume, and mounts on it or below it.
 func otherMounts(mounts []mounttable.Mount, own volume) []string {
 	var held []string
 	for _, m := range mounts {
@@ -177,7 +180,8 @@ func otherMounts(mounts []mounttable.Mount, own volume) []string {
 	return held
 }
 
-// unmount gives up the file system, if it is mounted still.
+// unmount unmounts the volume, if it is still mounted. If the kernel uses the disk even then, it mounts the volume
+// again and returns a conflict.
 func (v volume) unmount(mounts []mounttable.Mount) error {
 	isMounted := false
 	for _, m := range mounts {
@@ -195,7 +199,7 @@ func (v volume) unmount(mounts []mounttable.Mount) error {
 	if err != nil || !isClaimed {
 		return ignoreGone(err)
 	}
-	if isMounted { // the same file system as before: nobody misses more than a moment of it
+	if isMounted { // mount it again; programs saw it missing for only a moment
 		if err := unix.Mount(v.disk.node, v.path, "ext4", 0, mountOptions); err != nil {
 			console.Log("mount again: ", err.Error())
 		}
@@ -203,7 +207,7 @@ func (v volume) unmount(mounts []mounttable.Mount) error {
 	return busy(holders(v.disk.number))
 }
 
-// ignoreGone takes a disk that the host has pulled for one that nobody uses.
+// ignoreGone returns nil for the errors of a disk that the host has already unplugged.
 func ignoreGone(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -211,7 +215,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// detach unmounts, and says what is in the way.
+// detach calls umount. If the volume stays busy, the error names the processes that use it.
 func (v volume) detach() error {
 	for range busyTries {
 		err := unix.Unmount(v.path, unix.UMOUNT_NOFOLLOW)
@@ -229,7 +233,7 @@ func (v volume) detach() error {
 	return busy(nil)
 }
 
-// flush writes what is dirty on a file system. It may take long, and nothing is blocked by it.
+// flush writes the dirty data of a file system. This may take long, but does not block other programs.
 func flush(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -242,8 +246,8 @@ func flush(path string) error {
 // isBelow reports whether path is inside the folder.
 func isBelow(path, folder string) bool { return strings.HasPrefix(path, folder+"/") }
 
-// LetGo forgets every volume, for a machine that becomes another: the disks are those of the machine that it was, and are not
-// there any more. What is open on them fails.
+// LetGo drops all volumes when the machine gets a new identity after a memory snapshot. Their disks belong to the
+// machine of the snapshot and are not plugged into this one. Open files on them fail from now on.
 func (t *Table) LetGo() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
