@@ -1,23 +1,27 @@
-// Opens a session on the machine's virtio-serial port. The port has no connections of its own: bytes of an earlier
-// session may still be on their way, and a restored guest never saw the earlier one end. So each session begins with the
-// machine's token and a fresh epoch; the guest drops what it was doing and echoes both; all that came before the echo is
-// thrown away.
+// Opens a session with the guest agent on the machine's virtio-serial port. The port is a byte stream without
+// connections: bytes of an earlier session may still arrive, and a restored guest does not know that its earlier
+// session has ended. So the host starts each session with the machine's token and a random epoch. The guest ends its
+// old session and echoes both. The host discards everything that it receives before the echo.
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 
 const TOKEN_BYTES = 32;
 const EPOCH_BYTES = 8;
-/** What an earlier session may have left on its way: its window and what lies in the port, with much room. */
+/**
+ * The most bytes of an earlier session that may arrive before the echo. An honest guest sends at most the HTTP/2 window
+ * of that session (8 MiB) and the content of the port's buffers, so this limit is generous.
+ */
 const MAX_STALE_BYTES = 32 * 1024 * 1024;
 
-/** A token for a new machine, 64 hex digits. */
+/** Generates the channel token of a new machine: 64 hex digits. */
 export function newChannelToken(): string {
   return randomBytes(TOKEN_BYTES).toString('hex');
 }
 
 /**
- * Says hello on a connected socket and resolves when the guest has answered; the socket then carries HTTP/2, its first
- * bytes put back. Rejects when the socket closes or `signal` aborts first (the socket is destroyed then).
+ * Sends `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed both; from then
+ * on the socket carries HTTP/2, and bytes that followed the echo are still unread. When the socket closes, `signal`
+ * aborts, or too many other bytes arrive first, destroys the socket and rejects.
  */
 export function openSession(socket: Socket, token: string, signal: AbortSignal): Promise<void> {
   const hello = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);

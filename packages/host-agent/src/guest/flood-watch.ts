@@ -1,17 +1,23 @@
-// HTTP/2 has many frames that carry nothing: pings, settings, window updates, unknown types. A guest that sends them
-// without end would keep the host busy for ever, in calls or between them, so a session is ended when what it received
-// beside the data that was read grows too fast. Counted in bytes, below HTTP/2, so that no kind of frame is forgotten.
+// Ends sessions with guests that flood the host. HTTP/2 has many frames without data: pings, settings, window updates,
+// unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives
+// too many bytes per second beside the data that the host reads. The bytes are counted at the socket, which covers all
+// frames.
 
 const CHECK_EVERY_MS = 1000;
-/** What a session may receive beside data in a second, without end. An honest guest needs less than a tenth. */
+/**
+ * How many bytes beside data a session may receive per second, for any time. An honest guest needs less than a tenth.
+ */
 const FREE_BYTES_PER_CHECK = 256 * 1024;
-/** A session's window may lie received and unread (8 MiB), and a burst of frames may come on top. */
+/**
+ * A session is ended when its bytes above the allowed rate add up to more than this. Up to 8 MiB (the session's window)
+ * may be data that the host has not read yet; the rest is for bursts of frames.
+ */
 const MAX_OVERHEAD_BYTES = 12 * 1024 * 1024;
 
 export type Traffic = {
-  /** All bytes received so far. */
+  /** How many bytes the session's socket has received so far. */
   received: () => number;
-  /** The bytes of answers that were read so far. */
+  /** How many bytes of response bodies the host has read so far. */
   carried: () => number;
 };
 
@@ -20,7 +26,7 @@ type Watched = Traffic & { overhead: number; seen: number; onFlood: () => void }
 const watched = new Set<Watched>();
 let timer: NodeJS.Timeout | undefined;
 
-/** Calls `onFlood` once if the session is flooded. Returns what ends the watch. */
+/** Watches a session and calls `onFlood` once if it is flooded. Returns a function that ends the watch. */
 export function watchForFlood(traffic: Traffic, onFlood: () => void): () => void {
   const entry = { ...traffic, overhead: 0, seen: 0, onFlood };
   watched.add(entry);

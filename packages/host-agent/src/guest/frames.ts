@@ -1,5 +1,5 @@
-// The stream of a job as the guest sends it: a 16-byte header (type, three zero bytes, length, absolute offset), then
-// the payload. Payload bytes are passed on as they arrive, without waiting for the frame to be whole.
+// Parses the output stream of a job that a guest sends. A frame is a 16-byte header (type, three zero bytes, payload
+// length, absolute offset) and the payload. Output bytes are passed on as they arrive, before their frame is complete.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { GuestJob, JobFrame } from './guest.ts';
 
@@ -7,14 +7,17 @@ const HEADER_BYTES = 16;
 const TYPE_STDOUT = 1;
 const TYPE_STDERR = 2;
 const TYPE_END = 3;
-/** More than a guest that keeps to the protocol ever sends in one frame. */
+/** Limits of the payload in bytes. A guest that follows the protocol sends smaller frames. */
 const MAX_OUTPUT_PAYLOAD = 1024 * 1024;
 const MAX_END_PAYLOAD = 64 * 1024;
 
-/** A guest that does not keep to the protocol. */
+/** The guest has violated the protocol. */
 export class GuestProtocolError extends Error {}
 
-/** Reads frames from the chunks of a response body. Throws {@link GuestProtocolError}; ends after the end frame. */
+/**
+ * Reads frames from the chunks of a response body, up to the end frame. Throws {@link GuestProtocolError} for a
+ * malformed frame, and `Error` when the body ends without an end frame.
+ */
 export async function* readFrames(chunks: AsyncIterable<Buffer>): AsyncGenerator<JobFrame> {
   let pending: Buffer = Buffer.alloc(0);
   let payload: { stream: OutputStream; offset: number; left: number } | undefined;
@@ -66,7 +69,7 @@ function readHeader(buffer: Buffer): { type: number; length: number; offset: num
 
 const GUEST_STATUSES = ['running', 'exited', 'timed_out', 'canceled'] as const;
 
-/** Checks a job status received from a guest, field by field. */
+/** Checks every field of a job status from a guest. Throws {@link GuestProtocolError} when one is not valid. */
 export function parseGuestJob(value: unknown): GuestJob {
   const job = Object(value) as Record<string, unknown>;
   const status = GUEST_STATUSES.find((known) => known === job.status);
@@ -101,7 +104,7 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** What wait(2) can report; the service keeps it in 32 bits. */
+/** Exit codes that wait(2) can report: 0 to 255. */
 function isExitCode(value: unknown): value is number {
   return isByteCount(value) && value <= 255;
 }

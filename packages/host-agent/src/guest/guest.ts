@@ -7,7 +7,7 @@ import type { StartJob } from '@sandbar/contract/host-api.ts';
 export type GuestIdentity = {
   machineId: string;
   hostname: string;
-  /** CIDR, such as 10.1.2.3/16. */
+  /** IPv4 address with prefix length, such as 10.1.2.3/16. */
   address: string;
   gateway: string;
   nameServers: readonly string[];
@@ -37,25 +37,27 @@ export type GuestJob = {
   truncated: boolean;
 };
 
-/** One piece of a job's stream: bytes with their absolute offset, or the end, which comes last. */
+/**
+ * One item of a job's stream: output bytes with their absolute offset, or the end of the job, which is the last item.
+ */
 export type JobFrame =
   | { type: 'output'; stream: OutputStream; offset: number; bytes: Buffer }
   | { type: 'end'; job: GuestJob };
 
 export type StreamOffsets = Record<OutputStream, number>;
 
-/** A data volume that was plugged in, and where the guest mounts it. */
+/** A data volume whose disk is plugged into the VM, and where the guest mounts it. */
 export type VolumeMount = {
   volumeId: string;
-  /** Its SCSI id, 0 to 7. */
+  /** The SCSI id of the disk, 0 to 7. */
   slot: number;
-  /** Absolute; made when it is not there. */
+  /** Absolute path of the mount point. The guest creates the folder if it does not exist. */
   path: string;
 };
 
 /** A session with the guest agent of one machine. */
 export interface Guest {
-  /** Resolves when the session is over, for whatever reason. */
+  /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
    * Warms the guest up: it goes once through the identity step and a job, and leaves no trace. Under emulation the code of
@@ -76,16 +78,17 @@ export interface Guest {
   startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
   /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
   followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>>;
-  /** Output below these offsets is safe on the host and may be freed in the guest. */
+  /** Tells the guest that the host has stored the output below these offsets, so that the guest can free it. */
   acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void>;
   cancelJob(jobId: string): Promise<void>;
   listJobs(): Promise<GuestJob[]>;
   forgetJob(jobId: string): Promise<void>;
   /**
-   * Waits up to 10 s for the disk, and mounts the ext4 file system on it. May be repeated. Volumes inside each other are
-   * mounted outer first. Nothing is mounted when it throws a `ServiceError`: `conflict` when its owner has to mend something,
-   * which the detail names (the volume is mounted elsewhere, the path is a file, or has another mount on it or below, the file
-   * system is damaged); `host_unavailable` when the disk does not show up or cannot be read.
+   * Waits up to 10 s for the disk and mounts its ext4 file system. May be repeated. If one mount point is inside
+   * another, mount the outer one first. Throws a `ServiceError` when the guest refuses, and then nothing is mounted:
+   * `conflict` when the owner of the machine has to fix something, which the detail names (the volume is mounted
+   * elsewhere, the path is a file, there is another mount at or below it, the file system is damaged);
+   * `host_unavailable` when the disk does not appear or cannot be read.
    */
   mountVolume(mount: VolumeMount): Promise<void>;
   /**

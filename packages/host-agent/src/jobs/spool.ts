@@ -1,5 +1,6 @@
-// The output of one job on the host's disk: a file a stream, written at absolute offsets. What a file holds survives the
-// agent, so its length is where following goes on, and a byte that comes twice lands where it was.
+// Stores the output of one job on the host's disk, in one file per stream, at absolute offsets. The files survive a
+// crash of the agent: the next agent reads on from the guest at the length of the file, and bytes that arrive twice
+// overwrite themselves.
 import { constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,7 +10,10 @@ import { GuestProtocolError } from '../guest/frames.ts';
 import type { StreamOffsets } from '../guest/guest.ts';
 import { isDiskFull } from '../storage/overlay.ts';
 
-/** While the disk is full nothing is read from the guest, which keeps the bytes; tried again at this pace. */
+/**
+ * How often a write to a full disk is tried again. Meanwhile the agent reads nothing from the guest, which keeps the
+ * bytes.
+ */
 const DISK_FULL_RETRY_MS = 1000;
 
 export class JobSpool {
@@ -24,19 +28,24 @@ export class JobSpool {
     this.#limitBytes = limitBytes;
   }
 
-  /** The spool of a new job, in an empty directory. `limitBytes`: what each stream may hold. */
+  /** Returns the spool of a new job, in an empty directory. `limitBytes` is the maximum size of each stream. */
   static create(dir: string, limitBytes: number): JobSpool {
     return new JobSpool(dir, limitBytes);
   }
 
-  /** Opens the spool of a job's directory, which may hold output already. `limitBytes`: what each stream may hold. */
+  /**
+   * Opens the spool of a job whose directory may have output already. `limitBytes` is the maximum size of each stream.
+   */
   static async open(dir: string, limitBytes: number): Promise<JobSpool> {
     const spool = JobSpool.create(dir, limitBytes);
     for (const stream of OUTPUT_STREAMS) spool.sizes[stream] = await spoolSize(dir, stream);
     return spool;
   }
 
-  /** Writes bytes at their offset; throws {@link GuestProtocolError} when they would leave a gap or pass the limit. */
+  /**
+   * Writes bytes at their offset, and waits while the disk is full. Throws {@link GuestProtocolError} when they would
+   * leave a gap or pass the limit.
+   */
   async write(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     const end = offset + bytes.length;
     if (offset > this.sizes[stream])
@@ -50,14 +59,16 @@ export class JobSpool {
     this.sizes[stream] = Math.max(this.sizes[stream], end);
   }
 
-  /** Nothing can be written after this; what is there stays. */
+  /** Closes the files. Later writes fail; the output stays on the disk. */
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.all([...this.#files.values()].map(async (file) => (await file).close()));
     this.#files.clear();
   }
 
-  /** Made at the first byte: most jobs have nothing to say on one of their streams. */
+  /**
+   * Opens the stream's file, and creates it at the first byte, because most jobs write to only one of their streams.
+   */
   #file(stream: OutputStream): Promise<FileHandle> {
     if (this.#closed) return Promise.reject(new Error('the spool is closed'));
     const path = join(this.#dir, stream);
@@ -89,7 +100,7 @@ async function writeWhenThereIsRoom(file: FileHandle, bytes: Buffer, offset: num
   }
 }
 
-/** Bytes that the stream's file holds. */
+/** The size of the stream's file in bytes; 0 when it does not exist. */
 export async function spoolSize(dir: string, stream: OutputStream): Promise<number> {
   return stat(join(dir, stream)).then(
     (stats) => stats.size,
@@ -97,7 +108,7 @@ export async function spoolSize(dir: string, stream: OutputStream): Promise<numb
   );
 }
 
-/** Up to `limit` bytes from `offset`, never past `end`. */
+/** Reads up to `limit` bytes of a stream from `offset` on, never past `end`. */
 export async function readSpool(
   dir: string,
   stream: OutputStream,

@@ -1,5 +1,6 @@
-// From nothing to a guest that has its identity by a cold boot: QEMU, the first session, the identity step. A boot under
-// emulation can hang, so one that stays silent is ended and tried once more.
+// Starts a machine with a cold boot: starts QEMU, opens the first session with the guest agent, and gives the guest its
+// identity. Under emulation a boot can hang. So a boot whose guest agent does not answer in time is ended, and a second
+// boot is tried.
 
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { BOOT_PATIENCE_MS } from '../config.ts';
@@ -8,7 +9,9 @@ import type { Vm } from '../hypervisor/driver.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost, VmPlan } from '../vms/vm-host.ts';
 
-/** How long a boot may stay silent, by try; the second limit is for a host that is merely slow. */
+/**
+ * How long to wait for the guest agent in the first and in the second boot. The second limit allows for a slow host.
+ */
 const SILENCE_LIMITS_MS = [BOOT_PATIENCE_MS, 30_000] as const;
 
 export type BootLog = { warn(details: object, message: string): void };
@@ -17,15 +20,18 @@ export type StartedMachine = { vm: Vm; guest: Guest };
 export type BootRequest = {
   plan: VmPlan;
   identity: GuestIdentity;
-  /** The disk is smaller than it should be and is made that large before the guest looks, bytes. */
+  /** New size of the root disk in bytes, if it has to be enlarged before the guest looks at it. */
   growTo: number | undefined;
-  /** Factor on the time that a boot may stay silent. */
+  /** Factor for the time limits, larger on slow hosts. */
   patience: number;
   log: BootLog;
   abort: AbortSignal;
 };
 
-/** Boots and resolves when the guest has acknowledged its identity. On failure, or when `abort` fires, nothing runs. */
+/**
+ * Boots a machine. Resolves when the guest has acknowledged its identity. Throws `conflict` when `abort` fires before a
+ * boot, and `host_unavailable` when both boots fail; no VM runs then.
+ */
 export async function bootMachine(vms: VmHost, request: BootRequest): Promise<StartedMachine> {
   const { plan, identity, growTo, patience, log, abort } = request;
   let failure = new Error('not tried');
@@ -50,7 +56,7 @@ export async function bootMachine(vms: VmHost, request: BootRequest): Promise<St
   });
 }
 
-/** Throws `conflict`. */
+/** Throws `conflict` when `abort` has fired, which means that the machine was destroyed. */
 export function throwIfDestroyed(abort: AbortSignal): void {
   if (abort.aborted) throw new ServiceError('conflict', 'the machine was destroyed while it started');
 }

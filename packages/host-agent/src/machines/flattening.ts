@@ -1,6 +1,6 @@
-// Keeps the chain of layers below a running machine's disk short: reads get slower with its length. A long one is copied
-// into the disk in the background and then forgotten. Whatever else is asked of the disk comes first: a copy that is cut
-// short has done no harm, and begins again where it was.
+// Shortens the chain of layers below the disk of a running machine, because a long chain makes reads slow. QEMU copies
+// the layers into the disk in the background ("flattening"); then the machine no longer needs them. Any other operation
+// on the disk stops the copy first. That is harmless: the disk is unchanged for the guest, and a later copy continues.
 import { statfsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -8,13 +8,15 @@ import type { Vm } from '../hypervisor/driver.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import type { RootDisk } from './root-disk.ts';
 
-/** Reads of 4k through 8 layers take as long as through one; through 20 they take a third longer. */
+/**
+ * A longer chain is flattened. Reads of 4 KiB through 8 layers take as long as through one, through 20 a third longer.
+ */
 export const MAX_LAYERS = 8;
-/** A quarter of what a slow disk does, so that machines do not feel it. */
+/** Rate limit of the copy: a quarter of the throughput of a slow disk, so that it does not slow down machines. */
 const BYTES_PER_SEC = 64 * 1024 ** 2;
-/** Left to the machines when a chain is copied. */
+/** Free disk space that must remain for the machines after a copy. */
 const SPARE_BYTES = 1024 ** 3;
-/** QEMU ends a copy within milliseconds; whoever waits for one that does not is told so. */
+/** How long to wait for QEMU to stop a copy, which normally takes milliseconds. */
 const STOP_MS = 10_000;
 
 export type FlatteningOptions = {
@@ -23,9 +25,9 @@ export type FlatteningOptions = {
   layers: LayerStore;
   /** Runs work in the machine's queue. */
   enqueue: (work: () => Promise<void>) => Promise<void>;
-  /** Layers may be nobody's any more. */
+  /** Called after a copy: some layers may have no user any more. */
   onFlat: () => void;
-  /** How long a copy may take to end when it is told to. */
+  /** How long to wait for QEMU to stop a copy, in ms. */
   stopMs?: number;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
@@ -40,7 +42,7 @@ export class Flattening {
     this.#options = options;
   }
 
-  /** Begins to copy when the chain is long and there is room for a copy. */
+  /** Starts a copy if the chain is too long, no copy runs, and the disk has room for it. */
   begin(vm: Vm): void {
     const { disk, machineId, enqueue, log } = this.#options;
     if (this.#copy || disk.layers.length <= MAX_LAYERS) return;
@@ -58,8 +60,9 @@ export class Flattening {
   }
 
   /**
-   * Resolves when nothing is copied, and what was copied whole is recorded; the machine's queue is held. Throws
-   * `host_unavailable` when the copy does not end in `stopMs`: it goes on then, and nothing else may be done to the disk.
+   * Stops a running copy and waits for its end. If the copy was complete by then, records that. Must be called from the
+   * machine's queue. Throws `host_unavailable` when the copy does not stop within `stopMs`. It then still runs, and the
+   * disk must not be changed.
    */
   async stop(): Promise<void> {
     const copy = this.#copy;
@@ -78,12 +81,15 @@ export class Flattening {
     this.#settle(copy, isWhole);
   }
 
-  /** The VM is gone, and its copy with it; the layers stay. */
+  /** Call this when the VM has ended. Its copy has ended with it, and the machine still needs its layers. */
   forget(): void {
     this.#copy = undefined;
   }
 
-  /** A disk that is flat and cannot be recorded as such, as on a full host, is one on its layers all the same. */
+  /**
+   * Records the result of a copy. If the record cannot be written, such as on a full disk, the machine keeps its
+   * layers.
+   */
   #settle(copy: Copy, isWhole: boolean): void {
     if (this.#copy !== copy) return;
     this.#copy = undefined;

@@ -1,5 +1,5 @@
-// Keeps a session with a running machine's guest agent: the first one comes from the boot, a broken one is opened anew
-// until the link is closed.
+// Maintains a session with the guest agent of a running machine. The start of the machine provides the first session.
+// When a session breaks, a new one is opened, until the link is closed.
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -8,9 +8,12 @@ import type { Vm } from '../hypervisor/driver.ts';
 const HANDSHAKE_TIMEOUT_MS = 5000;
 const FIRST_RETRY_MS = 20;
 const LONGEST_RETRY_MS = 2000;
-/** A session shorter than this counts as one that could not be opened, or a guest could keep the host busy. */
+/**
+ * A session that ends sooner counts as a failed try, so the pause before the next one grows. Otherwise a hostile guest
+ * could keep the host busy by ending every session at once.
+ */
 const LASTING_SESSION_MS = 2000;
-/** How long a request waits for a session that is just being opened anew. */
+/** How long a request waits while a new session is being opened. */
 const WAIT_FOR_SESSION_MS = 10_000;
 
 export class GuestLink {
@@ -21,7 +24,10 @@ export class GuestLink {
   #pauseMs = 0;
   #session: Promise<Guest>;
 
-  /** `onSession` runs at the start of every session, before anyone else may use it; `onError` hears why one could not be opened. */
+  /**
+   * `onSession` runs at the start of each session that the link opens, before others may use the session. `onError`
+   * gets the error of each failed try. `first` is an open session; without it the link opens one.
+   */
   constructor(vm: Vm, onSession: (guest: Guest) => Promise<void>, onError: (error: unknown) => void, first?: Guest) {
     this.#vm = vm;
     this.#onError = onError;
@@ -30,7 +36,10 @@ export class GuestLink {
     void this.#keep();
   }
 
-  /** The session of the moment. Throws `host_unavailable` when the guest does not answer. */
+  /**
+   * Returns the current session, or waits for a new one. Throws `host_unavailable` when the guest does not answer in
+   * time.
+   */
   async guest(): Promise<Guest> {
     const timer = new AbortController();
     const timeout = delay(WAIT_FOR_SESSION_MS, undefined, { signal: timer.signal }).then(
@@ -45,7 +54,7 @@ export class GuestLink {
     });
   }
 
-  /** Ends the session of the moment, so that a new one begins. */
+  /** Ends the current session, so that the link opens a new one. */
   renew(): void {
     this.#session.then(
       (guest) => guest.close(),
@@ -90,7 +99,7 @@ export class GuestLink {
       await this.#onSession(guest);
       return guest;
     } catch (error) {
-      // The port takes one session at a time: left open, this one would be the last.
+      // The port takes only one session at a time. If this one stayed open, no other could be opened.
       close();
       throw error;
     } finally {
@@ -98,7 +107,7 @@ export class GuestLink {
     }
   }
 
-  /** Nothing before the first try; longer after each one until a session lasts. */
+  /** Waits before a try: not at all before the first, then longer each time, until a session has lasted. */
   async #pause(): Promise<void> {
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(Math.max(pauseMs * 2, FIRST_RETRY_MS), LONGEST_RETRY_MS);

@@ -1,4 +1,5 @@
-// A root disk outlives its machine: what a delete that keeps the disk does before the machine's folder goes.
+// Turns the root disk of a machine into a volume, when the machine is deleted but its disk is kept. This happens before
+// the machine's folder is removed.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -8,9 +9,9 @@ import type { MachineRecord } from './record.ts';
 import { DISK, type RootDisk } from './root-disk.ts';
 
 /**
- * Makes the disk of a machine that no longer runs a volume. One that never ran gets the empty disk it would have run
- * from. Does nothing when the machine's folder is gone: then it was done before. Throws `not_found` for a disk that is not
- * whole, and like {@link VolumeStore.keep}.
+ * Turns the root disk of a stopped machine into the volume `volumeId`. If the machine has never run, creates its empty
+ * disk first. Does nothing when the machine's folder is gone, because then an earlier call has done it. Throws
+ * `not_found` when the disk is incomplete, and everything that {@link VolumeStore.keep} throws.
  */
 export async function keepDisk(
   volumes: VolumeStore,
@@ -28,12 +29,16 @@ export async function keepDisk(
   }
   const { spec, image, layers } = record();
   const { stack, rootfs_size_gb } = spec;
-  // A root volume that never booted in a larger machine has not grown. The header is the guest's, so it may only say less.
+  // The disk may be smaller than the machine asks for, if it was made from a root volume and never booted since. Its
+  // header tells, but the guest can write the header, so accept only a smaller size from it.
   const size_gb = disk.isThere ? Math.min(rootfs_size_gb, sizeGbOf(disk.path)) : rootfs_size_gb;
   await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }
 
-/** The same for a folder whose record a crash of the host destroyed: the disk itself says how large it is. */
+/**
+ * Like {@link keepDisk}, for a machine whose record was destroyed by a crash of the host. The size comes from the
+ * header of the disk.
+ */
 export async function keepDiskWithoutRecord(
   volumes: VolumeStore,
   volumeId: string,

@@ -1,9 +1,10 @@
-// What a machine has of data volumes, and bringing it to what it should have. The machine's record is written before a
-// volume is plugged in and after it is unplugged, so that it names all that QEMU may have; another agent asks QEMU which
-// of them it has. A volume that was not seen through is taken out and plugged in anew, so no half step is ever built on.
+// Attaches data volumes to a machine and detaches them. The machine's record gets a volume before the volume is plugged
+// in, and loses it after it is unplugged. So the record always names all volumes that QEMU may have, and a restarted
+// agent asks QEMU which of them it really has. If an attach or detach was interrupted, the next one unplugs the volume
+// and starts over.
 //
-//   plug:    record ─▶ volume taken (formatted) ─▶ disk of the VM ─▶ mounted ─▶ recorded as mounted
-//   unplug:  recorded as in doubt ─▶ unmounted ─▶ no disk of the VM ─▶ volume given back ─▶ record
+//   plug:    add to record ─▶ claim (format) volume ─▶ plug into VM ─▶ mount ─▶ record as mounted
+//   unplug:  record as not mounted ─▶ unmount ─▶ unplug from VM ─▶ release volume ─▶ remove from record
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import { VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
@@ -12,10 +13,13 @@ import type { Vm } from '../hypervisor/driver.ts';
 import { removeRunLinks } from '../jail/run-links.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 
-/** A volume of a machine. `isMounted`: the guest has said so; otherwise it may be plugged in, mounted, both or neither. */
+/**
+ * A volume of a machine. `isMounted` is true when the guest has confirmed the mount. When it is false, the volume may
+ * be plugged in, mounted, both or neither.
+ */
 export type AttachedVolume = VolumeMount & { isMounted: boolean };
 
-/** The list in the machine's record. `save` throws on a full disk; `note` then keeps the change in memory alone. */
+/** The list of volumes in the machine's record. On a full disk `save` throws, while `note` changes only the memory. */
 export type VolumeBook = {
   read(): readonly AttachedVolume[];
   save(volumes: readonly AttachedVolume[]): void;
@@ -23,10 +27,10 @@ export type VolumeBook = {
 };
 
 type VolumeLog = { warn(details: object, message: string): void };
-/** Opens or finds the session with the guest agent. Throws `host_unavailable`. */
+/** Returns the session with the guest agent. Throws `host_unavailable` when the guest does not answer. */
 type FindGuest = () => Promise<Guest>;
 
-/** Throws `validation_error` when a machine cannot have these together. */
+/** Throws `validation_error` when two of the volumes have the same id or the same mount path. */
 export function checkVolumes(wanted: readonly MachineVolume[]): void {
   const [ids, paths] = [wanted.map(({ volume_id }) => volume_id), wanted.map(({ mount_path }) => mount_path)];
   if (new Set(ids).size < ids.length) throw new ServiceError('validation_error', 'a volume is named twice');
@@ -50,9 +54,9 @@ export class MachineVolumes {
     return this.#book.read().length === 0;
   }
 
-  /** What a machine without a VM has from its next start on. */
+  /** Sets the volumes of a machine without a VM. They are plugged in at its next start. */
   assign(wanted: readonly MachineVolume[]): void {
-    // As of nearly every machine: not worth writing its record.
+    // Most machines have no volumes. Do not write their record for nothing.
     if (wanted.length === 0 && this.isEmpty) return;
     this.#book.note(
       wanted.map(({ volume_id, mount_path }, slot) => ({
@@ -65,8 +69,9 @@ export class MachineVolumes {
   }
 
   /**
-   * Gives a VM that just started all volumes of the machine. Throws `conflict` that says which volume it cannot have, and why;
-   * `host_unavailable` when the VM or its guest does not do it. The VM is to be ended then.
+   * Plugs all volumes of the machine into a VM that has just started, and mounts them. Throws `conflict` with the
+   * volume and the reason when a volume cannot be used, and `host_unavailable` when the VM or its guest fails. The
+   * caller must then end the VM.
    */
   async plugAll(vm: Vm, findGuest: FindGuest, abort: AbortSignal): Promise<void> {
     for (const volume of inMountOrder(this.#book.read())) {
@@ -80,9 +85,9 @@ export class MachineVolumes {
   }
 
   /**
-   * Brings a machine that runs to what it should have; what has to go goes first. Throws the guest's `conflict` for one that is
-   * busy, which stays as it was, and what {@link plugAll} throws, when nothing is left of the one that failed. What was
-   * done before stays done.
+   * Changes the volumes of a running machine to `wanted`: detaches first, then attaches. Throws the guest's `conflict`
+   * when a volume to detach is busy; that volume stays mounted. Throws like {@link plugAll} when an attach fails, and
+   * undoes that attach. Changes made before the error stay.
    */
   async bringTo(wanted: readonly MachineVolume[], vm: Vm, findGuest: FindGuest): Promise<void> {
     const isWanted = (volume: AttachedVolume) =>
@@ -98,8 +103,8 @@ export class MachineVolumes {
   }
 
   /**
-   * Finds out what a VM of an earlier agent has. What it does not have is not the machine's any more; of one that does
-   * not say, it is all taken to be there.
+   * Finds out which volumes the VM of a machine has after a restart of the agent. Removes those that it does not have
+   * from the record. If QEMU does not answer, assumes that it has all of them.
    */
   async takeUp(vm: Vm): Promise<void> {
     try {
@@ -111,7 +116,7 @@ export class MachineVolumes {
     for (const { volumeId } of this.#book.read()) this.#tryTakeAgain(volumeId);
   }
 
-  /** The VM is gone: nobody has the volumes until the next start. */
+  /** Releases all volumes after the VM has ended. They stay assigned to the machine for its next start. */
   letGo(): void {
     const volumes = this.#book.read();
     for (const { volumeId } of volumes) {
@@ -133,7 +138,7 @@ export class MachineVolumes {
     try {
       await this.#plug(added, vm, guest);
     } catch (error) {
-      // Only a refusal says for certain that the guest has not mounted it.
+      // Only after a refusal of the guest is it certain that the volume is not mounted, so only then undo the attach.
       if (error instanceof ServiceError) await this.#withdraw(added, vm, guest);
       throw failure(error);
     }
@@ -159,7 +164,7 @@ export class MachineVolumes {
     try {
       await guest.unmountVolume(volume.volumeId);
     } catch (error) {
-      // A refusal changes nothing.
+      // When the guest refuses, the volume is still mounted.
       if (error instanceof ServiceError) this.#book.note(this.#with(volume));
       throw failure(error);
     }
@@ -176,7 +181,10 @@ export class MachineVolumes {
     this.#forget(volume);
   }
 
-  /** Nobody has taken the volumes yet, and what is absent here another machine may have by now. */
+  /**
+   * Removes the volumes from the record that the VM does not have, because another machine may use them by now. Runs
+   * before this agent has claimed any volume for the machine.
+   */
   async #forgetAbsent(vm: Vm, plugged: ReadonlyMap<number, string>): Promise<void> {
     for (const volume of this.#book.read()) {
       if (plugged.get(volume.slot) === volume.volumeId) continue;
@@ -197,7 +205,9 @@ export class MachineVolumes {
     }
   }
 
-  /** Undoes a plug that failed. What cannot be undone stays in the record, for the next time. */
+  /**
+   * Undoes a failed attach. If that fails too, the volume stays in the record, so that a later change can remove it.
+   */
   async #withdraw(volume: AttachedVolume, vm: Vm, guest: Guest): Promise<void> {
     try {
       await guest.unmountVolume(volume.volumeId);
@@ -213,7 +223,7 @@ export class MachineVolumes {
   }
 }
 
-/** A mount point before what is mounted below it. */
+/** Sorts volumes so that a mount point comes before mount points inside it. */
 function inMountOrder<T extends { path: string }>(volumes: readonly T[]): T[] {
   return volumes.toSorted((one, other) => (one.path < other.path ? -1 : 1));
 }
@@ -224,7 +234,7 @@ function freeSlot(volumes: readonly AttachedVolume[]): number {
   throw new ServiceError('conflict', `a machine has at most ${VOLUME_BOUNDS.perMachine} volumes`);
 }
 
-/** A VM or guest that fails is no bug of ours. */
+/** Turns an unknown error into `host_unavailable`, because it comes from the VM or its guest, not from our code. */
 function failure(error: unknown): Error {
   if (error instanceof ServiceError) return error;
   return new ServiceError('host_unavailable', `the machine could not be changed: ${textOf(error)}`, {
@@ -233,7 +243,10 @@ function failure(error: unknown): Error {
   });
 }
 
-/** At a start, what is wrong with a volume is not wrong with the request. */
+/**
+ * Adds the volume and its mount path to an error of a start. Turns `validation_error` into `conflict`, because a start
+ * request does not name the volumes, so it cannot be invalid because of them.
+ */
 function startFailure({ volumeId, path }: AttachedVolume, error: unknown): Error {
   const { code, message, retryAfterSec } = failure(error) as ServiceError;
   const known = code === 'validation_error' ? 'conflict' : code;

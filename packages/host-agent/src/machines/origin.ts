@@ -1,4 +1,5 @@
-// What the root disk of a new machine begins as: its image, a snapshot, or a kept root volume.
+// Determines the image and the layers that the root disk of a new machine is based on, when the machine is made from a
+// snapshot or from a kept root volume.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { SnapshotRecord } from '../snapshots/snapshot-record.ts';
@@ -9,8 +10,8 @@ import type { MachineRecord } from './record.ts';
 export type Origin = Pick<MachineRecord, 'image' | 'layers'> & Partial<Pick<MachineRecord, 'resumes'>>;
 
 /**
- * Of a machine that is made from a snapshot or a root volume: what it stands on from now on. Throws `conflict` when it is not on this host, not whole,
- * or larger than the machine's disk.
+ * Returns the image and the layers for a machine made from a snapshot or a root volume. Throws `conflict` when the
+ * snapshot or volume is not on this host, is incomplete, or is larger than the machine's disk.
  */
 export function originOf(
   { snapshots, volumes }: { snapshots: SnapshotStore; volumes: VolumeStore },
@@ -28,7 +29,10 @@ export function originOf(
   return { image: volume.image, layers: volume.layers };
 }
 
-/** Throws `conflict` when there is no such snapshot here, or it is larger than the machine's disk. */
+/**
+ * Returns the record of a snapshot. Throws `conflict` when it is not on this host, is incomplete, or is larger than the
+ * disk in `spec`.
+ */
 export function usableSnapshot(snapshots: SnapshotStore, id: string, spec: MachineSpec): SnapshotRecord {
   const snapshot = snapshots.find(id);
   if (!snapshot) throw new ServiceError('conflict', `snapshot ${id} is not on this host, or not whole any more`);

@@ -1,12 +1,13 @@
-// The root disk of a machine as files: `disk.qcow2` in its folder is what its VM writes, on the layers that its record
-// names. Both ways in which it changes its place begin with a note in the record, so that an agent that dies between any
-// two steps leaves what the next one can finish:
+// Manages the files of a machine's root disk. The VM writes to `disk.qcow2` in the machine's folder. That file is based
+// on read-only layers, which the machine's record names. Two operations change these files. Each first writes its
+// intent to the record, so that after a crash of the agent at any step the next agent can finish it:
 //
-//   freeze:   next.qcow2 made ──▶ `freezing` noted ──▶ (QEMU writes to next) ──▶ disk becomes the layer
-//             ──▶ next becomes the disk ──▶ the layer is in the record, the note is gone
-//   replace:  new layers noted, with `isReplaced` ──▶ disk removed ──▶ the note is gone
+//   freeze (makes the disk a layer):  create next.qcow2 ──▶ record `freezing` ──▶ QEMU switches to next.qcow2
+//             ──▶ move disk.qcow2 to the layers ──▶ rename next.qcow2 to disk.qcow2 ──▶ record the layer, clear `freezing`
+//   replace (restores a snapshot):  record the new layers and `isReplaced` ──▶ remove disk.qcow2 ──▶ clear `isReplaced`
 //
-// Finishing a freeze is right whether or not QEMU had switched, as soon as no QEMU runs: one that had not left `next` empty.
+// When no QEMU runs, a freeze can always be finished. If QEMU had not switched yet, next.qcow2 is empty, and the disk
+// with it on top has the same content.
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -16,11 +17,11 @@ import type { VolumeStore } from '../storage/volume-store.ts';
 import type { Origin } from './origin.ts';
 import type { MachineRecord } from './record.ts';
 
-/** A machine's root disk, in its folder. */
+/** Name of a machine's root disk in its folder. */
 export const DISK = 'disk.qcow2';
-/** The empty overlay that a machine is about to write to. */
+/** Name of the empty overlay that becomes the next root disk during a freeze. */
 const NEXT = 'next.qcow2';
-/** What an agent that died was making: only a machine that is being started or frozen has them. */
+/** Temporary files of starts and freezes. An agent that crashed may have left them. */
 const LEFTOVERS = [`${DISK}.partial`, `${DISK}.clone`, `${DISK}.clone.partial`, `${NEXT}.partial`];
 
 export type RootDiskOptions = {
@@ -29,9 +30,11 @@ export type RootDiskOptions = {
   layers: LayerStore;
   volumes: VolumeStore;
   record: () => MachineRecord;
-  /** Changes the record, durably. Throws `fleet_capacity` on a full disk; it is as it was then. */
+  /**
+   * Changes the record and syncs it to the disk. Throws `fleet_capacity` on a full disk; the record is unchanged then.
+   */
   save: (changes: Partial<MachineRecord>) => void;
-  /** The same, and a power cut in the next seconds may undo it. */
+  /** Like `save`, but without a sync: a power failure in the next seconds may undo the change. */
   saveSoon: (changes: Partial<MachineRecord>) => void;
 };
 
@@ -55,7 +58,7 @@ export class RootDisk {
     return this.#record.layers;
   }
 
-  /** Their files; absolute paths. */
+  /** Absolute paths of the layers' files, bottom to top. */
   get layerPaths(): string[] {
     return this.#options.layers.pathsOf(this.#record.layers);
   }
@@ -64,12 +67,12 @@ export class RootDisk {
     return existsSync(this.path);
   }
 
-  /** The layer that the disk is being made, when that was begun and not ended. */
+  /** The id of the layer that the disk becomes, while a freeze is unfinished; else null. */
   get freezing(): string | null {
     return this.#record.freezing;
   }
 
-  /** Why the machine cannot start from what is there, or undefined. */
+  /** Returns which file is missing, so that the machine cannot start, or undefined when none is. */
   damage(): string | undefined {
     const { layers, freezing, isReplaced, image } = this.#record;
     const missing = this.#options.layers.missingOf(layers);
@@ -81,9 +84,10 @@ export class RootDisk {
   }
 
   /**
-   * Notes what the disk of a new machine begins as, and takes the root volume that it is made from: last, so that whatever fails
-   * before leaves the volume. A disk that is there lost its record to a crash of the host; what it stands on is only known
-   * when that is its image. Throws `fleet_capacity` on a full disk, `host_unavailable` when it is not known.
+   * Records the image and the layers of a new machine. If the machine is made from a root volume, moves the volume's
+   * file here as the last step, so that an earlier failure leaves the volume. If there is a disk already, a crash of
+   * the host has destroyed the machine's record. That disk can be used only when it is based directly on the image of
+   * `origin`. Throws `fleet_capacity` on a full disk, and `host_unavailable` when an existing disk cannot be used.
    */
   begin(origin: Origin): void {
     if (this.isThere && (origin.layers.length > 0 || backingPathOf(this.path) !== origin.image.rootfsPath))
@@ -99,7 +103,7 @@ export class RootDisk {
     this.#takeVolume();
   }
 
-  /** Ends what an agent that died had begun. Run while no QEMU has the disk. */
+  /** Finishes what an agent had begun before it crashed. Call this only while no QEMU uses the disk. */
   settle(): void {
     const { freezing, isReplaced } = this.#record;
     if (isReplaced) this.#removeReplaced();
@@ -109,12 +113,15 @@ export class RootDisk {
     rmSync(this.nextPath, { force: true });
   }
 
-  /** Makes the empty overlay at `nextPath` and notes which layer the disk will be. Throws `fleet_capacity` on a full disk. */
+  /**
+   * Begins a freeze: creates the empty overlay at `nextPath` and records the id of the layer that the disk will become.
+   * Throws `fleet_capacity` on a full disk.
+   */
   beginFreeze(layerId: string): void {
     const { image, layers, spec, freezing } = this.#record;
     if (freezing !== null) throw new Error('the disk is being frozen already');
     refuseFullDisk(this.#options.dir);
-    // It will lie on the disk in its place as a layer.
+    // The overlay is based on the file that the current disk will be once it is a layer.
     const layerPaths = this.#options.layers.pathsOf([...layers, layerId]);
     makeOverlay(this.nextPath, { imagePath: image.rootfsPath, layerPaths }, spec.rootfs_size_gb);
     try {
@@ -125,7 +132,10 @@ export class RootDisk {
     }
   }
 
-  /** The disk is written by nobody: it becomes the layer, and what was `next` the disk. Every step may have been done. */
+  /**
+   * Finishes a freeze, when nothing writes to the disk any more: moves the disk to the layers and makes the overlay at
+   * `nextPath` the disk. Skips steps that were done before a crash.
+   */
   finishFreeze(): void {
     const { freezing, layers } = this.#record;
     if (freezing === null) return;
@@ -139,24 +149,27 @@ export class RootDisk {
     this.#options.save({ layers: [...layers, freezing], freezing: null, hasDisk: true });
   }
 
-  /** Nobody writes to `next`: the disk stays what it is. */
+  /** Undoes a freeze, when QEMU has not switched to the overlay: removes the overlay and keeps the disk. */
   abandonFreeze(): void {
     rmSync(this.nextPath, { force: true });
     this.#forgetFreeze();
   }
 
-  /** The machine goes on from other layers, with an empty disk; nothing runs from the old one. Throws `fleet_capacity`. */
+  /**
+   * Bases the machine on the layers in `changes`, with an empty disk, and removes the old disk. No QEMU may use the old
+   * disk. Throws `fleet_capacity` on a full disk.
+   */
   replace(changes: Pick<MachineRecord, 'image' | 'layers'> & Partial<MachineRecord>): void {
     this.#options.save({ ...changes, hasDisk: false, freezing: null, isReplaced: true, resumes: null });
     this.settle();
   }
 
-  /** Nothing lies between the disk and its image any more. */
+  /** Records that the disk needs no layers any more, because QEMU has copied them into it. */
   noteFlat(): void {
     this.#options.save({ layers: [] });
   }
 
-  /** Without it the machine has lost something: it ran from it, or was made from it. */
+  /** Whether a missing disk means lost data: the machine has run from it, or it was made from a root volume. */
   get #mustBeThere(): boolean {
     const { hasDisk, restoredGeneration, spec } = this.#record;
     return hasDisk || (spec.root_volume_id !== undefined && restoredGeneration === 0);
@@ -177,13 +190,13 @@ export class RootDisk {
     this.#options.save({ isReplaced: false });
   }
 
-  /** What was noted cannot be finished, as when somebody removed `next`; the disk itself is whole. */
+  /** Clears `freezing` for a freeze that was undone, or whose overlay is missing. The disk itself is complete then. */
   #forgetFreeze(): void {
     this.#options.save({ freezing: null });
   }
 }
 
-/** Throws `host_unavailable` with what is missing. */
+/** Throws `host_unavailable` with the missing file when the disk is incomplete. */
 export function refuseDamaged(disk: RootDisk): void {
   const damage = disk.damage();
   if (damage !== undefined) throw new ServiceError('host_unavailable', `the machine cannot start: ${damage}`);

@@ -36,7 +36,7 @@ export type StartRequest = {
 
 export type StarterOptions = {
   vms: VmHost;
-  /** Undefined: every start is a cold boot. */
+  /** Undefined when templates are turned off: then every start is a cold boot. */
   templates: Templates | undefined;
   pool: Pool | undefined;
   snapshots: SnapshotStore;
@@ -54,8 +54,9 @@ export class Starter {
   }
 
   /**
-   * Resolves when the guest has acknowledged its identity. Throws `fleet_capacity` on a full disk, `conflict` when `abort`
-   * fires or a snapshot cannot be resumed, `host_unavailable` when the machine does not start; nothing runs then.
+   * Starts the VM. Resolves when the guest has acknowledged its identity. Throws `fleet_capacity` on a full disk,
+   * `conflict` when `abort` fires or the memory snapshot cannot be resumed, and `host_unavailable` when the machine
+   * does not start. No VM runs after an error.
    */
   async start(request: StartRequest): Promise<StartedMachine> {
     const { templates, pool, window } = this.#options;
@@ -195,7 +196,7 @@ function isSmaller(diskPath: string, bytes: number): boolean {
   }
 }
 
-/** What a machine of this specification is cloned from. */
+/** The shape of the template that a machine with this specification can be cloned from. */
 export function shapeOf({ spec, image, layerPaths }: MachineBase): Shape {
   const { vcpus, memory_mb: memoryMb, rootfs_size_gb: sizeGb } = spec;
   const imageGb = Math.ceil(statSync(image.rootfsPath).size / GIB);
