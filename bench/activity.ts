@@ -58,7 +58,7 @@ async function prepare(): Promise<void> {
 
 /**
  * Fills the feed with ENTRIES entries of one account, spread over a year and 50 000 machines: 1 in 20 about a machine,
- * 1 in 1000 about a volume, the rest about jobs. Does nothing when they exist. Returns the id of the account.
+ * 1 in 1000 about a volume, the rest about jobs. Does nothing when these entries exist. Returns the id of the account.
  */
 async function generate(client: pg.Client): Promise<string> {
   const known = await client.query(`select account_id from activity limit 1`);

@@ -90,7 +90,7 @@ function report(figure: Results['figures'][number]): void {
   progress.say(renderFigure(figure));
 }
 
-/** Rejects at once when the user stops the run, whatever `work` is waiting for. Else settles like `work`. */
+/** Settles like `work`, but rejects at once when the user stops the run. */
 function unlessStopped<T>(work: Promise<T>): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(stop.reason);

@@ -144,8 +144,8 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
       shown.every((path) => path === machine.id || /^[^/]+\/disk\.qcow2(\.clone)?$/.test(path)),
       shown.join(' '),
     );
-    // QEMU may still see its own run directory under the name that it had in the pool. So check that it sees no name
-    // with the id of another machine.
+    // QEMU sees its own run directory, maybe under the name that it had in the pool. It must not see any name with the
+    // id of another machine.
     const seen = readdirSync(join(root, HOME, 'run'), { recursive: true }).map(String);
     const others = readdirSync(join(HOME, 'run/machines')).filter((id) => id !== machine.id);
     assert.ok(others.includes(other.id));

@@ -148,8 +148,8 @@ async function assertCounted(machineId: string, job: Exec | undefined): Promise<
 }
 
 /**
- * Checks that nothing on the host is without an owner: by the host's audit, by `sandbar doctor`, and for QEMU
- * processes.
+ * Checks that nothing is left over on the host: the host agent's audit and `sandbar doctor` find nothing, and every
+ * QEMU process has a record.
  */
 async function assertNothingStray(): Promise<void> {
   let found: unknown;

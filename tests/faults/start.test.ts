@@ -1,4 +1,5 @@
-// Starts that must fail. The service must say in one sentence why and what to do, and must leave nothing half made.
+// Starts the service under conditions in which it must fail. It must say in one sentence why and what to do, and must
+// not leave half-made files.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';

@@ -9,8 +9,8 @@ import type { HostImage } from './host-image.ts';
 const CPUS = 2;
 const MEMORY_MB = 4096;
 /**
- * Without memory protection keys (pku): with them, V8 protects its code by them, and the kernel of a machine reports an
- * inconsistent XSAVE area.
+ * Memory protection keys (pku) are off. Otherwise V8 would use them for its code, and the kernels of machines would
+ * report an inconsistent XSAVE area.
  */
 const PROCESSOR = 'max,-pku';
 /**
@@ -73,7 +73,8 @@ function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: 
 function kernelCommandLine(): string {
   return [
     'console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests audit=0 8250.nr_uarts=1 nowatchdog random.trust_cpu=on',
-    // On a busy computer the kernel would take the emulated TSC for unstable and switch to a slower clock source.
+    // Without tsc=reliable the kernel may consider the emulated TSC unstable on a busy computer, and use a slower
+    // clock.
     `initcall_blacklist=jent_mod_init tsc=reliable tsc_early_khz=${readTscKhz()}`,
   ].join(' ');
 }

@@ -5,7 +5,7 @@ import type { ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { noTimes } from '../references.ts';
 
-/** How long the host agent waits for a silent boot before it ends that boot and boots again. */
+/** After this time without an answer of the guest agent, the host agent ends a boot and tries another one. */
 const HUNG_MS = 8000;
 
 export async function benchBoots({ sandbar, paths }: ModeService, context: Context): Promise<void> {

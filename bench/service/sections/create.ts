@@ -1,4 +1,4 @@
-// Times what a single client waits for: the create of a machine, its first job, and its first output.
+// Times the requests of a single client: creating a machine, running its first job, and reading its first output.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { Mode, ModeService } from '../bench-service.ts';

@@ -93,7 +93,7 @@ async function waitForOutput(sandbar: Sandbar, { machineId, jobId }: Job, bytes:
   }
 }
 
-/** Waits for the end of the job and reads its output. Returns what is wrong with it, or undefined when it is exact. */
+/** Waits for the end of the job and compares its output with `EXPECTED`. Returns the difference, or undefined. */
 async function describeDamage(sandbar: Sandbar, { machineId, jobId }: Job): Promise<string | undefined> {
   const { status, exit_code: exitCode } = await sandbar.execs.wait(machineId, jobId);
   if (status !== 'exited' || exitCode !== 0) return `a job ended as ${status} with ${exitCode}`;

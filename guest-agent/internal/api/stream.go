@@ -34,7 +34,7 @@ const firstFlush = 3 * time.Millisecond
 // need no memory.
 var frames = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
 
-// outputStream sends the output of one job to one reader.
+// outputStream sends the output of a job as the body of one HTTP response.
 type outputStream struct {
 	w       http.ResponseWriter
 	job     *jobs.Job

@@ -12,8 +12,8 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 )
 
-// In a machine made from a memory snapshot, the time limit of the hold can run out before the new identity arrives. The
-// agent must then refuse the identity.
+// In a machine made from a memory snapshot, all processes are held for a limited time. If that time ends before the new
+// identity arrives, the agent must refuse the identity.
 func TestAnIdentityIsRefusedWhenHeldProcessesWentOnBefore(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)

@@ -52,8 +52,8 @@ func New(gate *Gate) *Freezer {
 }
 
 // NewOfProcesses returns the freezer of all processes except the agent. It shuts the gate while they are frozen, and
-// the agent starts no process then: the kernel would freeze a new process before exec, and the agent would hang in the
-// start.
+// the agent starts no process then. The kernel would freeze a new process before its exec, and the agent, which waits
+// for that exec, would hang.
 func NewOfProcesses(gate *Gate) *Freezer {
 	return &Freezer{gate: gate, name: "the machine's processes", open: func() (subject, error) { return processes{"/sys/fs/cgroup"}, nil }}
 }
@@ -103,7 +103,8 @@ func (f *Freezer) Freeze(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// stop flushes the target, shuts the gate and freezes the target.
+// stop flushes and freezes the target. It shuts the gate first, so that the agent itself does not use the frozen
+// target.
 func (f *Freezer) stop(ctx context.Context, target subject) error {
 	for range maxFlushes {
 		begin := time.Now()

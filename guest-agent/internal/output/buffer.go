@@ -207,7 +207,7 @@ func (b *Buffer) Seal() {
 	}
 }
 
-// Drop frees all bytes and makes Append drop all later ones.
+// Drop frees all bytes. After it, Append drops everything.
 func (b *Buffer) Drop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

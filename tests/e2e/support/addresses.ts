@@ -1,5 +1,5 @@
-// Makes the next machine get an address that was used before. The control plane reuses an address only after all others
-// of the subnet, so a test cannot wait for that.
+// Makes the next machine get an address that was used before. The control plane uses all other addresses of the subnet
+// before it gives out an address again, and a test cannot wait for that.
 import { homePaths } from '@sandbar/contract/home.ts';
 import { databaseUrlOf } from '@sandbar/service/supervise/definitions.ts';
 import pg from 'pg';

@@ -1,4 +1,4 @@
-// Does through the SDK what a user does with machines. It also inspects their QEMU processes, to check that a machine
+// Creates, uses and destroys machines through the SDK. It also inspects their QEMU processes, to check that a machine
 // that the API reports as isolated by `kvm` really uses KVM.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';

@@ -1,11 +1,10 @@
 // Ends sessions with guests that flood the host. HTTP/2 has many frames without data: pings, settings, window updates,
 // unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives
-// too many bytes per second beside the data that the host reads. The bytes are counted at the socket, which covers all
-// frames.
+// too many bytes that are not response data. All bytes are counted at the socket, so no kind of frame is missed.
 
 const CHECK_EVERY_MS = 1000;
 /**
- * How many bytes beside data a session may receive per second, for any time. An honest guest needs less than a tenth.
+ * How many bytes other than response data a session may receive per second. An honest guest needs less than a tenth.
  */
 const FREE_BYTES_PER_CHECK = 256 * 1024;
 /**

@@ -107,7 +107,7 @@ export class GuestLink {
     }
   }
 
-  /** Waits before a try: not at all before the first, then longer each time, until a session has lasted. */
+  /** Waits before a try: not before the first one, then twice as long each time. A session that lasts resets this. */
   async #pause(): Promise<void> {
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(Math.max(pauseMs * 2, FIRST_RETRY_MS), LONGEST_RETRY_MS);

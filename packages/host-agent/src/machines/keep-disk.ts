@@ -29,8 +29,8 @@ export async function keepDisk(
   }
   const { spec, image, layers } = record();
   const { stack, rootfs_size_gb } = spec;
-  // The disk may be smaller than the machine asks for, if it was made from a root volume and never booted since. Its
-  // header tells, but the guest can write the header, so accept only a smaller size from it.
+  // The disk is smaller than the machine's size if it was made from a root volume and has not booted since. Its header has
+  // the size. The guest can write the header, so use that size only if it is the smaller one.
   const size_gb = disk.isThere ? Math.min(rootfs_size_gb, sizeGbOf(disk.path)) : rootfs_size_gb;
   await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }

@@ -244,8 +244,8 @@ function failure(error: unknown): Error {
 }
 
 /**
- * Adds the volume and its mount path to an error of a start. Turns `validation_error` into `conflict`, because a start
- * request does not name the volumes, so it cannot be invalid because of them.
+ * Adds the volume and its mount path to an error of a start. Turns `validation_error` into `conflict`: a start request
+ * does not name volumes, so a volume that cannot be mounted does not make the request invalid.
  */
 function startFailure({ volumeId, path }: AttachedVolume, error: unknown): Error {
   const { code, message, retryAfterSec } = failure(error) as ServiceError;
