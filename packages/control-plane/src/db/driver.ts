@@ -74,6 +74,7 @@ class PooledDriver implements Driver {
 /** A connection of the pool, from its acquisition to its release. */
 export class PooledConnection implements DatabaseConnection {
   readonly #client: pg.PoolClient;
+  isInTransaction = false;
   #isBroken = false;
   #firstFailure: unknown;
 
@@ -81,9 +82,18 @@ export class PooledConnection implements DatabaseConnection {
     this.#client = client;
   }
 
-  async executeQuery<Row>({ sql, parameters }: CompiledQuery): Promise<QueryResult<Row>> {
-    const { rows, rowCount } = await this.#query({ name: nameOf(sql), text: sql, values: [...parameters] });
-    return { rows: rows as Row[], numAffectedRows: BigInt(rowCount ?? 0) };
+  async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
+    const { sql, parameters } = query;
+    try {
+      const { rows, rowCount } = await this.#query({ name: nameOf(sql), text: sql, values: [...parameters] });
+      return { rows: rows as Row[], numAffectedRows: BigInt(rowCount ?? 0) };
+    } catch (error) {
+      if (!isPlanOutdated(error)) throw error;
+      forgetNames();
+      // A transaction is over with its first error, and begins anew (transaction.ts).
+      if (this.isInTransaction) throw error;
+      return this.executeQuery(query);
+    }
   }
 
   /** Sends a command without parameters. */
@@ -130,16 +140,30 @@ function closeSocket(client: pg.PoolClient): void {
   connection.stream.destroy();
 }
 
+/**
+ * Whether a statement was prepared before a newer replica added a column to its table: it selects `*`, and PostgreSQL
+ * refuses a prepared statement whose columns changed.
+ */
+export const isPlanOutdated = (error: unknown): boolean =>
+  error instanceof Error && error.message === 'cached plan must not change result type';
+
 /** More texts than the code has; beyond it, for lists of unusual lengths, statements are planned each time. */
 const PREPARED_MAX = 1_000;
 const names = new Map<string, string>();
+let renamed = 0;
 
 /** The name under which a statement's text is prepared: the same text has the same name on every connection. */
 function nameOf(text: string): string | undefined {
   const known = names.get(text);
   if (known !== undefined) return known;
   if (names.size >= PREPARED_MAX) return undefined;
-  const name = `sandbar_${names.size}`;
+  const name = `sandbar_${renamed}_${names.size}`;
   names.set(text, name);
   return name;
+}
+
+/** Has every statement prepared anew, under another name. */
+function forgetNames(): void {
+  names.clear();
+  renamed++;
 }

@@ -6,7 +6,7 @@
 // The rows of volumes and snapshots are locked in the order of their ids where one transaction locks several.
 import { CompiledQuery, type Dialect, DummyDriver, Transaction } from 'kysely';
 import type { Db, Tx } from './database.ts';
-import { createDialect, PooledConnection } from './driver.ts';
+import { createDialect, isPlanOutdated, PooledConnection } from './driver.ts';
 import type { Database } from './tables.ts';
 
 const dialect: Dialect = createDialect({}, () => undefined);
@@ -19,11 +19,21 @@ const UNUSED = { config: { dialect }, dialect, driver: new DummyDriver() };
  * one of them fails, everything is rolled back. (Kysely's own transaction sends one statement after the other. Measured
  * with bench/transactions.ts: 1.5 ms there, 0.9 ms here, for a transaction of four statements.)
  */
-export function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
+export async function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
+  try {
+    return await runOnce(db, work);
+  } catch (error) {
+    if (!isPlanOutdated(error)) throw error;
+    return runOnce(db, work);
+  }
+}
+
+function runOnce<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
   const executor = db.getExecutor();
   return executor.provideConnection(async (connection) => {
     if (!(connection instanceof PooledConnection))
       throw new Error('A transaction needs a connection of our own driver.');
+    connection.isInTransaction = true;
     // Its failure is the failure of the statements behind it as well.
     connection.send('begin').catch(() => undefined);
     const provider = { provideConnection: <R>(use: (own: typeof connection) => Promise<R>) => use(connection) };
