@@ -9,6 +9,7 @@ import { v7 as uuidv7 } from 'uuid';
 import { callAdmin } from './support/admin.ts';
 import type { Fault } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
+import { isBusy } from './support/operations.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 import { createVolumeActs, refusalOf, VOLUME_GB } from './support/volumes.ts';
 
@@ -18,12 +19,15 @@ const bed = await startTestBed({
 });
 const { api, host, accountId } = bed;
 const { db } = bed.plane.app;
-const { makeMachine, makeStopped, makeVolume, attach, detach, attached, rowOf, entriesOf, onHost } =
-  createVolumeActs(bed);
+const { makeMachine, makeStopped, makeVolume, attach, detach, attached, entriesOf, onHost } = createVolumeActs(bed);
 const shown = async (id: string) => (await api('GET', `/v1/volumes/${id}`)).json;
 const stateOf = async (id: string) => (await api('GET', `/v1/machines/${id}`)).json.state;
 const countVolumes = async () => (await db.selectFrom('volumes').select('id').execute()).length;
-const isStill = async (id: string) => (await rowOf(id))?.change === null;
+const isStill = async (id: string) => !(await isBusy(db, id));
+/** Another process may take over the operation of a volume, as after a stall of the one that works on it. */
+const takeClaimAway = (id: string) =>
+  sql`update operations set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
+    where volume_id = ${id} and finished_at is null`.execute(db);
 
 afterEach(() => {
   host.heal();
@@ -46,7 +50,7 @@ const FAILURES: [string, Fault, number][] = [
   ['acts and fails, until it is mended', 'failAfter', Number.POSITIVE_INFINITY],
 ];
 
-describe('an attach or detach whose host … (CTL-2)', () => {
+describe('CTL-2: an attach or detach whose host', () => {
   for (const make of [makeMachine, makeStopped]) {
     const kind = make === makeMachine ? 'running' : 'stopped';
     for (const [name, fault] of SILENCES) {
@@ -92,21 +96,21 @@ describe('an attach or detach whose host … (CTL-2)', () => {
     }
   }
 
-  it('is away is a 503 that begins nothing', async () => {
-    const [machineId, id] = [await makeMachine(), await makeVolume()];
-    const has = await attached(machineId);
-    const generation = async () =>
-      (await db.selectFrom('machines').select('generation').where('id', '=', machineId).executeTakeFirst())?.generation;
-    const before = await generation();
+  it('is away is a 503 that is finished once it is there again', async () => {
+    const [id, machineId] = [await makeVolume(), await makeMachine()];
+    const other = await makeMachine();
+    const has = await attached(other);
     await host.away();
-    for (const act of [() => attach(id, machineId), () => detach(has)]) {
+    for (const act of [() => attach(id, machineId, '/data'), () => detach(has)]) {
       const answer = await act();
       assert.deepEqual(refusalOf(answer), [503, 'host_unavailable']);
       assert(answer.headers.get('retry-after'));
     }
+    assert.deepEqual([(await shown(id)).state, (await shown(has)).state], ['available', 'attached']);
     await host.listen();
-    await bed.settled(() => bed.plane.app.hosts.connectedIds().length === 1);
-    assert.deepEqual([await generation(), (await rowOf(id))?.change, (await rowOf(has))?.change], [before, null, null]);
+    await bed.settled(async () => (await isStill(id)) && (await isStill(has)));
+    assert.deepEqual([(await shown(id)).state, onHost(machineId)], ['attached', { [id]: '/data' }]);
+    assert.deepEqual([(await shown(has)).state, onHost(other)], ['available', {}]);
     await checkAll(bed);
   });
 
@@ -132,42 +136,44 @@ describe('an attach or detach whose host … (CTL-2)', () => {
     const [machineId, id] = [await makeMachine(), await makeVolume()];
     host.fault('ensure', 'hang', 1);
     const attaching = attach(id, machineId);
-    await bed.settled(async () => (await rowOf(id))?.change === 'attaching');
-    await sql`update machines set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
-      where id = ${machineId}`.execute(db);
+    await bed.settled(() => isBusy(db, id));
+    await takeClaimAway(id);
     await bed.settled(async () => (await shown(id)).state === 'attached');
     assert.equal((await detach(id)).status, 200);
     host.heal();
-    assert.notEqual((await attaching).status, 200);
+    // The other one has attached it, and the answer is the volume as it is by now.
+    const { status, json } = await attaching;
+    assert.deepEqual([status, json.state], [200, 'available']);
     assert.deepEqual([(await shown(id)).state, onHost(machineId)], ['available', {}]);
+    assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached', 'volume.detached']);
     await checkAll(bed);
   });
 });
 
-describe('an attach that lost its claim (CTL-2)', () => {
-  it('says nothing of what another does by then, though its host did what it asked', async () => {
+describe('CTL-2: an attach that lost its claim', () => {
+  it('answers with what another made of it, and changes nothing that others do by then', async () => {
     const [machineId, id] = [await makeMachine(), await makeVolume()];
     host.fault('ensure', 'answerLate', 1);
     const attaching = attach(id, machineId);
     await bed.settled(() => id in onHost(machineId));
-    // Another has finished it, and now takes the volume away again.
-    const anothers = sql`claim_token = gen_random_uuid(), claim_expires_at = now() + interval '1 hour'`;
-    await sql`update machines set ${anothers} where id = ${machineId}`.execute(db);
-    await sql`update volumes set state = 'attached', change = 'detaching' where id = ${id}`.execute(db);
+    await takeClaimAway(id);
+    await bed.settled(async () => (await shown(id)).state === 'attached');
+    host.fault('ensure', 'drop');
+    assert.equal((await detach(id)).status, 503);
+    host.release();
+    const { status, json } = await attaching;
+    assert.deepEqual([status, json.state], [200, 'attached']);
+    assert(await isBusy(db, id), 'the detach is under way still');
+    assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached']);
     host.heal();
-    assert.equal((await attaching).status, 409);
-    assert.equal((await rowOf(id))?.change, 'detaching');
-    assert.deepEqual(await entriesOf(id), ['volume.created']);
-    await sql`update machines set claim_expires_at = now(), generation = generation + 1 where id = ${machineId}`.execute(
-      db,
-    );
     await bed.settled(() => isStill(id));
     assert.deepEqual(onHost(machineId), {});
+    assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached', 'volume.detached']);
     await checkAll(bed);
   });
 });
 
-describe('a create whose host … (CTL-2)', () => {
+describe('CTL-2: a create whose host', () => {
   const faults: [string, Fault, number][] = [
     ['drops before it acts', 'drop', 503],
     ['acts and drops', 'dropAfter', 503],
@@ -280,34 +286,33 @@ describe('the audit', () => {
   const look = async () => (await callAdmin<Audit>(bed.plane.app.config.adminSocket, '/admin/audit')).json;
   const fix = async () => (await callAdmin<AuditFix>(bed.plane.app.config.adminSocket, '/admin/audit/fix', {})).json;
 
-  it('calls a change that somebody works on no finding, and finishes one that nobody does', async () => {
+  it('calls a change under way no finding; it names one that fails again and again, and tries it at once', async () => {
     const [machineId, id] = [await makeMachine(), await makeVolume()];
     host.fault('ensure', 'hang', 1);
     host.fault('ensureVolume', 'hang', 1);
-    const under_way = [attach(id, machineId), api('POST', '/v1/volumes', { body: { size_gb: 5 } })];
-    await bed.settled(async () => {
-      const rows = await db.selectFrom('volumes').select('id').where('change', 'is not', null).execute();
-      return rows.length === 2;
-    });
+    const underWay = [attach(id, machineId), api('POST', '/v1/volumes', { body: { size_gb: 5 } })];
+    const operations = () => db.selectFrom('operations').selectAll().where('finished_at', 'is', null).execute();
+    await bed.settled(async () => (await operations()).length === 2);
     assert.deepEqual((await look()).findings, []);
     host.heal();
-    await Promise.all(under_way);
-    await bed.plane.reconciler.stop();
-    const made = await makeVolume();
-    await sql`update volumes set change = 'creating' where id = ${made}`.execute(db);
-    await sql`update volumes set change = 'detaching' where id = ${id}`.execute(db);
-    await sql`update machines set generation = generation + 1 where id = ${machineId}`.execute(db);
+    assert.deepEqual(
+      (await Promise.all(underWay)).map(({ status }) => status),
+      [200, 201],
+    );
+    host.fault('ensure', 'drop');
+    assert.equal((await detach(id)).status, 503);
+    await bed.settled(async () => ((await operations())[0]?.attempts ?? 0) > 6);
     const { findings } = await look();
     assert.deepEqual(
-      findings.map(({ area, subject, detail, fix }) => [area, subject, detail, fix]).sort(),
-      [
-        ['volume', id, 'It is detaching, and nobody works on it.', 'finish it'],
-        ['volume', made, 'It is creating, and nobody works on it.', 'finish it'],
-      ].sort(),
+      findings.map(({ area, subject, fix }) => [area, subject, fix]),
+      [['operation', machineId, 'try it now']],
     );
-    const { fixed, findings: left } = await fix();
-    assert.deepEqual([fixed.length, left], [2, []]);
-    assert.deepEqual([(await shown(id)).state, await rowOf(made)], ['available', undefined]);
+    assert.match(findings[0]?.detail ?? '', /^Its detach failed \d+ times. The last error: .* host does not answer/);
+    assert.equal((await shown(id)).state, 'attached');
+    host.heal();
+    await fix();
+    await bed.settled(() => isStill(id));
+    assert.equal((await shown(id)).state, 'available');
     await checkAll(bed);
   });
 
