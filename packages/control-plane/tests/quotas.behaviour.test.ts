@@ -8,7 +8,10 @@ import { insertKey } from '../src/api-keys/store.ts';
 import { addCredit } from '../src/wallet/store.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
-const bed = await startTestBed({ host: { subnet: '10.83.0.0/16', memory_mb: 4_000_000 }, replicas: 2 });
+const bed = await startTestBed({
+  host: { cpus: 16, subnet: '10.83.0.0/16', memory_mb: 4_000_000 },
+  replicas: 2,
+});
 const { api, host, plane } = bed;
 const { db } = plane.app;
 let accounts = 0;

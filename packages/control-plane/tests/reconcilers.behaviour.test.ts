@@ -1,9 +1,9 @@
 // The reconciler's tasks do not wait for each other, nor does one machine's failure keep the others from their turn.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { checkAll } from './support/in-order.ts';
+import { leaveOperation } from './support/operations.ts';
 import { startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed();
@@ -16,8 +16,7 @@ it('a host call that hangs keeps no other machine from its end (CTL-3)', async (
   const [hanging, dying] = [(await api('POST', '/v1/machines')).json.id, (await api('POST', '/v1/machines')).json.id];
   const before = host.calls.length;
   host.fault('ensure', 'hang');
-  // As a crash in a stop leaves it.
-  await sql`update machines set desired = 'stopped', generation = 2 where id = ${hanging}`.execute(db);
+  await leaveOperation(db, hanging, { kind: 'stop' });
   await bed.settled(() => host.calls.slice(before).some(({ operation }) => operation === 'ensure'));
   const stray = uuidv7();
   host.plant(stray);

@@ -12,7 +12,9 @@ const { api } = bed;
 const { app } = bed.plane;
 const { db } = app;
 
-const bucket = (key: string) => db.insertInto('rate_buckets').values({ key, full_at: new Date() });
+/** Buckets that are full are swept. */
+const LATER = new Date(Date.now() + 3_600_000);
+const bucket = (key: string) => db.insertInto('rate_buckets').values({ key, full_at: LATER });
 const keysLike = async (pattern: string) =>
   (await db.selectFrom('rate_buckets').select('key').where('key', 'like', pattern).orderBy('key').execute()).map(
     (row) => row.key,
@@ -22,9 +24,9 @@ describe('a transaction', () => {
   it('runs statements that are started together in their order, and commits all of them', async () => {
     const answers = await inTransaction(db, (tx) =>
       Promise.all([
-        tx.insertInto('rate_buckets').values({ key: 'together 1', full_at: new Date() }).execute(),
+        tx.insertInto('rate_buckets').values({ key: 'together 1', full_at: LATER }).execute(),
         tx.selectFrom('rate_buckets').select('key').where('key', 'like', 'together%').execute(),
-        tx.insertInto('rate_buckets').values({ key: 'together 2', full_at: new Date() }).execute(),
+        tx.insertInto('rate_buckets').values({ key: 'together 2', full_at: LATER }).execute(),
         tx.selectFrom('rate_buckets').select('key').where('key', 'like', 'together%').execute(),
       ]),
     );
@@ -35,7 +37,7 @@ describe('a transaction', () => {
   it('keeps nothing when one of its statements fails, and throws the first failure', async () => {
     await bucket('taken').execute();
     const insert = (tx: Parameters<Parameters<typeof inTransaction>[1]>[0], key: string) =>
-      tx.insertInto('rate_buckets').values({ key, full_at: new Date() }).execute();
+      tx.insertInto('rate_buckets').values({ key, full_at: LATER }).execute();
     await assert.rejects(
       inTransaction(db, (tx) => Promise.all([insert(tx, 'lost 1'), insert(tx, 'taken'), insert(tx, 'lost 2')])),
       (error) => isUniqueViolation(error, 'rate_buckets_pkey'),
@@ -47,7 +49,7 @@ describe('a transaction', () => {
 
   it('keeps nothing when its work throws', async () => {
     const work = inTransaction(db, async (tx) => {
-      await tx.insertInto('rate_buckets').values({ key: 'thrown', full_at: new Date() }).execute();
+      await tx.insertInto('rate_buckets').values({ key: 'thrown', full_at: LATER }).execute();
       throw new Error('on purpose');
     });
     await assert.rejects(work, /on purpose/);

@@ -1,16 +1,17 @@
-// The one place where an error becomes a status. Errors of our own code are in the error table and Fastify's in a short
-// list; a database that does not answer is `database_unavailable`, and anything else is `internal_error`.
+// The one place where an error becomes an HTTP status. A ServiceError has its status in the error table, Fastify's own
+// errors are in a list below, a database that does not answer is `database_unavailable`, and anything else is
+// `internal_error`.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { isDatabaseAway, isDatabaseFull } from '../db/database.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
-/** The `Retry-After` of a 503 when its error says no time. */
+/** `Retry-After` of a 503 whose origin, such as a host, did not say when to retry. */
 const DEFAULT_RETRY_SEC = 5;
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** The answers to Fastify's own errors, by their code. */
+/** Fastify's own errors, by their code. */
 const FASTIFY_ERRORS: Record<string, [ErrorCode, string]> = {
   FST_ERR_CTP_BODY_TOO_LARGE: ['payload_too_large', 'The body must be at most 1 MiB.'],
   FST_ERR_CTP_INVALID_MEDIA_TYPE: ['unsupported_media_type', 'The body must be application/json.'],
@@ -33,9 +34,9 @@ export function toServiceError(error: unknown): ServiceError {
   }
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {
-    // An id of another form cannot exist, so it is answered like one that does not.
-    if (validationContext === 'params') return new ServiceError('not_found', 'There is no such resource.');
-    return new ServiceError('validation_error', describeFailure(validation, validationContext));
+    // No resource can have an id that is no UUID, so it is a 404 like the id of any other absent resource.
+    const code = validationContext === 'params' ? 'not_found' : 'validation_error';
+    return new ServiceError(code, describeFailure(validation, validationContext));
   }
   const known = FASTIFY_ERRORS[code ?? ''];
   if (known) return new ServiceError(known[0], known[1]);
@@ -58,19 +59,19 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   reply.code(told.status).type(JSON_TYPE).send(errorBody(told, request.id));
 }
 
-/** The body of an error. That of `internal_error` has the request id, with which the log can be searched. */
+/** `internal_error` carries the request id, by which the log can be searched. */
 export function errorBody(error: ServiceError, requestId: string): { detail: string; code: ErrorCode } {
   const detail = error.code === 'internal_error' ? `${error.message} (request ${requestId})` : error.message;
   return { detail, code: error.code };
 }
 
-/** Answers requests that reach no route (a URL with a broken percent escape). Fastify runs no hooks for them. */
+/** Answers a URL that Fastify cannot read, such as one with a broken percent escape. Fastify runs no hooks for it. */
 export function sendFrameworkError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   reply.header(REQUEST_ID_HEADER, requestIdOf(request.raw));
   sendError(error, request, reply);
 }
 
-/** The response to bytes that are not an HTTP request, as text to write to the connection. */
+/** The answer, as raw bytes, to input on a connection that is not an HTTP request. */
 export function malformedRequestResponse(code: string | undefined): string {
   const tooLarge = code === 'HPE_HEADER_OVERFLOW';
   const timeout = code === 'ERR_HTTP_REQUEST_TIMEOUT';

@@ -92,11 +92,12 @@ async function record(
 async function postpone(app: App, claimed: Claimed, error: unknown, told = error): Promise<never> {
   if (error instanceof ClaimLost) throw error;
   const { id, kind, machine_id } = claimed.operation;
-  app.log.warn({ err: error, operation_id: id, kind, machine_id }, 'an operation failed and is attempted again later');
   await postponeClaimed(app, claimed, told).catch((err: unknown) => {
+    if (err instanceof ClaimLost) throw err;
     // Its claim expires by itself.
     app.log.debug({ err, operation_id: id }, 'a failed operation could not be given back');
   });
+  app.log.warn({ err: error, operation_id: id, kind, machine_id }, 'an operation failed and is attempted again later');
   throw error;
 }
 

@@ -20,6 +20,8 @@ export type OperationRequest = Asked & {
    * machine that is asked for; absent for operations without one. Throws the refusal that applies.
    */
   begin: (tx: Tx, machine: MachineRow | undefined) => Promise<Begun>;
+  /** How long it waits for other operations, ms; `operationWaitMs` when absent. */
+  waitMs?: number;
 };
 
 /** How a request ended: its own operation was done, it joined one, or nothing was to be done. */
@@ -32,7 +34,7 @@ type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: s
  * waited for another operation in vain (60 s); `host_unavailable`, and then a retry joins what is still under way.
  */
 export async function requestOperation(app: App, request: OperationRequest): Promise<Ended> {
-  const deadline = performance.now() + app.config.timing.operationWaitMs;
+  const deadline = performance.now() + (request.waitMs ?? app.config.timing.operationWaitMs);
   for (;;) {
     const step = await decideOnce(app, request);
     if (step === undefined) continue;

@@ -162,17 +162,18 @@ const toColumns = (refusal: ServiceError | undefined) =>
 export const pauseAfterMs = (attempts: number, { first, longest }: { first: number; longest: number }): number =>
   Math.min(first * 2 ** Math.min(Math.max(0, attempts - 1), 30), longest);
 
-/** Gives a claimed operation back after a failure, to be tried again after a pause that grows. */
+/** Gives a claimed operation back after a failure, to be tried again after a pause that grows. Throws `ClaimLost`. */
 export async function postponeClaimed(app: App, claimed: Claimed, error: unknown): Promise<void> {
   const pauseMs = pauseAfterMs(claimed.operation.attempts, app.config.timing.retryMs);
-  await claimedBy(app.db, claimed)
+  const { numUpdatedRows } = await claimedBy(app.db, claimed)
     .set({
       claim_token: null,
       claim_expires_at: null,
       ...toColumns(toRefusal(error)),
       run_at: sql<Date>`now() + ${pauseMs} * interval '1 millisecond'`,
     })
-    .execute();
+    .executeTakeFirst();
+  if (numUpdatedRows === 0n) throw new ClaimLost();
 }
 
 /** Ends an operation that another one takes the place of: its process fails at its next write. */

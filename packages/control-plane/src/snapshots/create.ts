@@ -30,6 +30,7 @@ export async function createSnapshot(
   await requestOperation(app, {
     ...question,
     args: {},
+    waitMs: app.config.timing.runningWaitMs,
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
       checkAction(machine.state, memory ? 'snapshot-memory' : 'snapshot');

@@ -74,7 +74,7 @@ export async function startPostgres(): Promise<PostgresServer> {
     await exited;
   };
   const freeze = (frozen: boolean) => {
-    for (const pid of processTree(child?.pid ?? 0)) process.kill(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
+    for (const pid of processTree(child?.pid ?? 0)) signalIfAlive(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
   };
   process.on('exit', () => {
     // Waits for its end: a server that is ending still writes into the folder that is to go.
@@ -84,6 +84,15 @@ export async function startPostgres(): Promise<PostgresServer> {
   });
   await start();
   return { url, start, stop, freeze };
+}
+
+/** A backend of PostgreSQL may end between the look and the signal. */
+function signalIfAlive(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
+  }
 }
 
 /** A process and its children (PostgreSQL's backends are sessions of their own). */

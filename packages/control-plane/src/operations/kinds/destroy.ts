@@ -28,7 +28,13 @@ export const DESTROY: Definition = {
   isRefusal: (error) => error instanceof DiskIsLost,
   undo: act(
     async () => undefined,
-    async () => undefined,
+    async ({ steps, ...recording }) => {
+      const machine = machineOf(recording);
+      // The delete ended a start, so nothing else brings the machine to another state.
+      if (machine.state === 'provisioning') {
+        await steps.changeMachine(machine, { state: 'error', error: 'Its disk is not there any more.' });
+      }
+    },
   ),
 };
 
