@@ -33,11 +33,8 @@ const stop = async (id: string): Promise<string> => {
 const machineRow = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
 const snapshotRow = (id: string) => db.selectFrom('snapshots').selectAll().where('id', '=', id).executeTakeFirst();
 const nothingChanges = async () => {
-  const machines = await db.selectFrom('machines').selectAll().where('state', '<>', 'destroyed').execute();
-  const snapshots = await db.selectFrom('snapshots').selectAll().where('change', 'is not', null).execute();
-  const volumes = await db.selectFrom('volumes').selectAll().where('change', 'is not', null).execute();
-  const open = machines.filter((row) => row.state !== row.desired || row.restoring_snapshot_id || row.claim_token);
-  return open.length + snapshots.length + volumes.length === 0;
+  const query = db.selectFrom('operations').select('id').where('finished_at', 'is', null);
+  return (await query.executeTakeFirst()) === undefined;
 };
 /** How many there are of each, for what must be as before. */
 const counts = async () => ({
@@ -172,7 +169,7 @@ const ACTS: Act[] = [
     check: async (id) => {
       const row = await machineRow(id);
       assert.equal(row?.state, 'destroyed');
-      assert(host.volumes.has(String(row?.keep_volume_id)));
+      assert(host.volumes.has(String(row?.root_volume_id)));
     },
   },
 ];
