@@ -4,6 +4,7 @@ import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { AccountRow } from '../db/tables.ts';
 
 export type NewAccount = {
@@ -43,9 +44,15 @@ export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
 }
 
 /** Reads the row of an account and locks it until the transaction ends. */
-export function lockAccount(tx: Tx, accountId: string): Promise<AccountRow> {
-  return tx.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow();
+export async function lockAccount(tx: Tx, accountId: string): Promise<AccountRow> {
+  const [row] = await selectForUpdate(tx, accountId);
+  if (!row) throw new Error('an account went while it was used');
+  return row;
 }
+
+const selectForUpdate = statement((db, id: string) =>
+  db.selectFrom('accounts').selectAll().where('id', '=', id).forNoKeyUpdate(),
+);
 
 /** Throws `not_found` when there is no such account. */
 export async function checkAccount(db: Db | Tx, id: string): Promise<void> {

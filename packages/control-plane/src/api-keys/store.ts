@@ -2,6 +2,7 @@
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { Db, Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { KeyScope } from '../db/tables.ts';
 import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
@@ -33,16 +34,19 @@ export async function insertKey(
   return key;
 }
 
-/** The account of a key, by one query on the unique index of the key's hash. Undefined when unknown or expired. */
-export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
-  const row = await db
+const selectCaller = statement((db, hash: Buffer) =>
+  db
     .selectFrom('api_keys as k')
     .innerJoin('accounts as a', 'a.id', 'k.account_id')
     .select(['k.id', 'k.account_id', 'k.scope', 'a.rate_mutating', 'a.rate_exec'])
     .select(sql<boolean>`coalesce(k.last_used_at < now() - interval '1 minute', true)`.as('stale'))
-    .where('k.key_hash', '=', hashKey(key))
-    .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`)
-    .executeTakeFirst();
+    .where('k.key_hash', '=', hash)
+    .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`),
+);
+
+/** The account of a key, by one query on the unique index of the key's hash. Undefined when unknown or expired. */
+export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
+  const [row] = await selectCaller(db, hashKey(key));
   if (!row) return undefined;
   return {
     accountId: row.account_id,

@@ -3,6 +3,7 @@ import type { JobReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { writeActivity } from '../transitions/effects.ts';
@@ -26,23 +27,30 @@ export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | un
 
 /** The end and its entry in the feed: once, whoever comes first. */
 function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
-  const { machine_id, job_id, status, exit_code, signal, stdout_bytes, stderr_bytes, truncated, finished_at } = report;
   return inTransaction(db, async (tx) => {
-    const row = await tx
-      .updateTable('execs')
-      .set({
-        ...{ status, exit_code, signal, stdout_bytes, stderr_bytes, truncated },
-        finished_at: sql<Date>`coalesce(${finished_at}::timestamptz, now())`,
-      })
-      .where('machine_id', '=', machine_id)
-      .where('id', '=', job_id)
-      .where('status', '=', 'running')
-      .returningAll()
-      .executeTakeFirst();
+    const [row] = await endJob(tx, report);
     if (row) await writeActivity(tx, row.account_id, [activityOfJob(row)]);
     return row;
   });
 }
+
+const endJob = statement((db, report: JobReport) =>
+  db
+    .updateTable('execs')
+    .set({
+      status: report.status,
+      exit_code: report.exit_code,
+      signal: report.signal,
+      stdout_bytes: report.stdout_bytes,
+      stderr_bytes: report.stderr_bytes,
+      truncated: report.truncated,
+      finished_at: sql<Date>`coalesce(${report.finished_at}::timestamptz, now())`,
+    })
+    .where('machine_id', '=', report.machine_id)
+    .where('id', '=', report.job_id)
+    .where('status', '=', 'running')
+    .returningAll(),
+);
 
 /** Records that a running job was never known to its host. It never ran, so the feed has nothing to tell. */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {

@@ -3,7 +3,8 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import { isUniqueViolation, type Tx } from '../db/database.ts';
+import { isUniqueViolation } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { ExecRow, MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { machineNotFound } from '../machines/refusals.ts';
@@ -22,32 +23,20 @@ export type Admitted = { exec: ExecRow; machine: MachineRow } | { waitsFor: stri
  * refused, and no job slips in behind a stop. Throws `not_found`, `conflict`.
  */
 export async function admitJob(app: App, admission: Admission): Promise<Admitted> {
-  const { accountId, machineId, execId, name, timeoutSec } = admission;
+  const { accountId, machineId } = admission;
   try {
     return await inTransaction(app.db, async (tx) => {
-      const [machine, operation, jobs] = await Promise.all([
+      const [machine, [operation], [running]] = await Promise.all([
         lockMachine(tx, machineId),
-        findUnfinished(tx, machineId),
+        selectUnfinished(tx, machineId),
         countRunningJobs(tx, machineId),
       ]);
       if (machine?.account_id !== accountId || isHidden(operation)) throw machineNotFound();
       if (operation && !RUNS_BESIDE.has(operation.kind)) return mustWait(machine, operation);
       checkAction(machine.state, 'exec');
-      if (jobs >= EXEC_BOUNDS.concurrentJobs) throw tooManyJobs();
-      const exec = await tx
-        .insertInto('execs')
-        .values({
-          machine_id: machineId,
-          id: execId,
-          account_id: accountId,
-          name,
-          status: 'running',
-          timeout_sec: timeoutSec,
-          exit_code: null,
-          signal: null,
-        })
-        .returningAll()
-        .executeTakeFirstOrThrow();
+      if ((running?.jobs ?? 0) >= EXEC_BOUNDS.concurrentJobs) throw tooManyJobs();
+      const [exec] = await insertExec(tx, admission);
+      if (!exec) throw new Error('a job was not written');
       return { exec, machine };
     });
   } catch (error) {
@@ -71,25 +60,38 @@ function mustWait(machine: MachineRow, { id, kind, undoing }: Pick<OperationRow,
   throw new ServiceError('conflict', `The machine has a ${kind} under way.`);
 }
 
-function findUnfinished(tx: Tx, machineId: string): Promise<Pick<OperationRow, 'id' | 'kind' | 'undoing'> | undefined> {
-  return tx
+const insertExec = statement((db, admission: Admission) =>
+  db
+    .insertInto('execs')
+    .values({
+      machine_id: admission.machineId,
+      id: admission.execId,
+      account_id: admission.accountId,
+      name: admission.name,
+      timeout_sec: admission.timeoutSec,
+      status: 'running',
+      exit_code: null,
+      signal: null,
+    })
+    .returningAll(),
+);
+
+const selectUnfinished = statement((db, machineId: string) =>
+  db
     .selectFrom('operations')
     .select(['id', 'kind', 'undoing'])
     .where('machine_id', '=', machineId)
     .where('finished_at', 'is', null)
-    .where(isNoExpiry)
-    .executeTakeFirst();
-}
+    .where(isNoExpiry),
+);
 
-async function countRunningJobs(tx: Tx, machineId: string): Promise<number> {
-  const { jobs } = await tx
+const countRunningJobs = statement((db, machineId: string) =>
+  db
     .selectFrom('execs')
     .select((is) => is.fn.countAll<number>().as('jobs'))
     .where('machine_id', '=', machineId)
-    .where(sql<boolean>`status = 'running'`)
-    .executeTakeFirstOrThrow();
-  return jobs;
-}
+    .where(sql<boolean>`status = 'running'`),
+);
 
 const tooManyJobs = () =>
   new ServiceError(
@@ -106,16 +108,19 @@ export type FoundExec = { exec: ExecRow; hostId: string; machineState: MachineRo
 
 /** A job of a machine of the account. Throws `not_found`, in the same words whatever is missing. */
 export async function findExec(app: App, accountId: string, machineId: string, execId: string): Promise<FoundExec> {
-  const row = await app.db
+  const [row] = await selectExec(app.db, machineId, execId, accountId);
+  if (!row) throw new ServiceError('not_found', 'There is no such job.');
+  const { host_id, machine_state, ...exec } = row;
+  return { exec, hostId: host_id, machineState: machine_state };
+}
+
+const selectExec = statement((db, machineId: string, execId: string, accountId: string) =>
+  db
     .selectFrom('execs')
     .innerJoin('machines', 'machines.id', 'execs.machine_id')
     .selectAll('execs')
     .select(['machines.host_id', 'machines.state as machine_state'])
     .where('execs.machine_id', '=', machineId)
     .where('execs.id', '=', execId)
-    .where('execs.account_id', '=', accountId)
-    .executeTakeFirst();
-  if (!row) throw new ServiceError('not_found', 'There is no such job.');
-  const { host_id, machine_state, ...exec } = row;
-  return { exec, hostId: host_id, machineState: machine_state };
-}
+    .where('execs.account_id', '=', accountId),
+);

@@ -3,7 +3,7 @@
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
-import type { HostRow } from '../db/tables.ts';
+import { statement } from '../db/statement.ts';
 
 /** Makes or updates the row of a host that said hello. */
 export async function registerHost(db: Db, info: HostInfo): Promise<void> {
@@ -25,29 +25,26 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
 }
 
 /** All hosts, oldest first. */
-export function listHosts(db: Db | Tx): Promise<HostRow[]> {
-  return db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id').execute();
-}
+export const listHosts = statement((db) => db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id'));
 
 /**
  * Promises `memoryMb` MiB of a host; false when that would be more than `overcommit` times what it has.
  * Holds the host's row until the transaction ends.
  */
 export async function reserveMemory(tx: Tx, hostId: string, memoryMb: number, overcommit: number): Promise<boolean> {
-  const result = await tx
-    .updateTable('hosts')
-    .set({ reserved_memory_mb: sql`reserved_memory_mb + ${memoryMb}` })
-    .where('id', '=', hostId)
-    .where(sql<boolean>`reserved_memory_mb + ${memoryMb} <= memory_mb * ${overcommit}::float8`)
-    .executeTakeFirst();
-  return result.numUpdatedRows === 1n;
+  return (await addReservation(tx, hostId, memoryMb, overcommit)).length === 1;
 }
 
 /** Gives `memoryMb` MiB back. */
 export async function releaseMemory(tx: Tx, hostId: string, memoryMb: number): Promise<void> {
-  await tx
-    .updateTable('hosts')
-    .set({ reserved_memory_mb: sql`reserved_memory_mb - ${memoryMb}` })
-    .where('id', '=', hostId)
-    .execute();
+  await addReservation(tx, hostId, -memoryMb, Number.POSITIVE_INFINITY);
 }
+
+const addReservation = statement((db, hostId: string, memoryMb: number, overcommit: number) =>
+  db
+    .updateTable('hosts')
+    .set({ reserved_memory_mb: sql`reserved_memory_mb + ${memoryMb}::int` })
+    .where('id', '=', hostId)
+    .where(sql<boolean>`reserved_memory_mb + ${memoryMb}::int <= memory_mb * ${overcommit}::float8`)
+    .returning('id'),
+);

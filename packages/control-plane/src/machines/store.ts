@@ -2,6 +2,7 @@
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { isNoExpiry } from '../operations/store.ts';
 import { machineNotFound } from './refusals.ts';
@@ -40,12 +41,13 @@ export function selectMachineViews(db: Db | Tx) {
   return db.selectFrom(views.as('machines')).selectAll();
 }
 
+const selectMachineOf = statement((db, accountId: string, id: string) =>
+  selectMachineViews(db).where('id', '=', id).where('account_id', '=', accountId),
+);
+
 /** The machine as its owner sees it. Throws `not_found`, the same for an absent one and another account's. */
 export async function findMachine(app: App, accountId: string, id: string): Promise<MachineView> {
-  const row = await selectMachineViews(app.db)
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .executeTakeFirst();
+  const [row] = await selectMachineOf(app.db, accountId, id);
   if (!row) throw machineNotFound();
   return row;
 }
@@ -56,9 +58,13 @@ export function getMachineRow(db: Db | Tx, id: string): Promise<MachineRow | und
 }
 
 /** The row of a machine, locked until the transaction ends. */
-export function lockMachine(tx: Tx, id: string): Promise<MachineRow | undefined> {
-  return tx.selectFrom('machines').selectAll().where('id', '=', id).forNoKeyUpdate().executeTakeFirst();
+export async function lockMachine(tx: Tx, id: string): Promise<MachineRow | undefined> {
+  return (await selectForUpdate(tx, id))[0];
 }
+
+const selectForUpdate = statement((db, id: string) =>
+  db.selectFrom('machines').selectAll().where('id', '=', id).forNoKeyUpdate(),
+);
 
 /** Makes calls of earlier generations ineffective on the host. Returns the row; the caller tells the host. */
 export function bumpGeneration(tx: Tx, id: string): Promise<MachineRow> {

@@ -20,5 +20,13 @@ export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   codes.push('validation_error');
   if (schema.params) codes.push('not_found');
   if (schema.body) codes.push('payload_too_large', 'unsupported_media_type');
-  return [...new Set<ErrorCode>([...codes, ...(config.errors ?? []), 'internal_error', 'database_unavailable', 'shutting_down'])];
+  return [
+    ...new Set<ErrorCode>([
+      ...codes,
+      ...(config.errors ?? []),
+      'internal_error',
+      'database_unavailable',
+      'shutting_down',
+    ]),
+  ];
 }

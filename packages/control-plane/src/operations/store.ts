@@ -12,6 +12,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type Insertable, type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { OperationRow, OperationTable } from '../db/tables.ts';
 import { ClaimLost } from './refusals.ts';
 
@@ -24,9 +25,9 @@ export const isUnclaimed = sql<boolean>`(operations.claim_token is null or opera
 /** Written out, since PostgreSQL uses the index of these rows for a literal only. */
 export const isNoExpiry = sql<boolean>`operations.kind <> 'expire'`;
 
-const freshClaim = (app: App, token: string) => ({
+const freshClaim = (ttlMs: number, token: string) => ({
   claim_token: token,
-  claim_expires_at: sql<Date>`now() + ${app.config.timing.claimTtlMs} * interval '1 millisecond'`,
+  claim_expires_at: sql<Date>`now() + ${ttlMs}::int * interval '1 millisecond'`,
 });
 
 export type NewOperation = Pick<
@@ -37,13 +38,28 @@ export type NewOperation = Pick<
 /** Writes down an operation that the caller works on from now on. */
 export async function insertClaimed(app: App, tx: Tx, row: NewOperation): Promise<Claimed> {
   const token = randomUUID();
-  const operation = await tx
-    .insertInto('operations')
-    .values({ ...row, ...freshClaim(app, token), attempts: 1 })
-    .returningAll()
-    .executeTakeFirstOrThrow();
+  const [operation] = await insertOperation(tx, row, token, app.config.timing.claimTtlMs);
+  if (!operation) throw new Error('an operation was not written');
   return { operation, token };
 }
+
+const insertOperation = statement((db, row: NewOperation, token: string, ttlMs: number) =>
+  db
+    .insertInto('operations')
+    .values({
+      account_id: row.account_id,
+      host_id: row.host_id,
+      machine_id: row.machine_id,
+      volume_id: row.volume_id,
+      snapshot_id: row.snapshot_id,
+      kind: row.kind,
+      args: row.args,
+      actor: row.actor,
+      ...freshClaim(ttlMs, token),
+      attempts: 1,
+    })
+    .returningAll(),
+);
 
 /** What an operation is about. */
 export type Subject = { machineId?: string; volumeId?: string; snapshotId?: string };
@@ -89,7 +105,7 @@ async function claimNext(app: App, which: RawBuilder<boolean>): Promise<Claimed 
   const token = randomUUID();
   const operation = await app.db
     .updateTable('operations')
-    .set({ ...freshClaim(app, token), attempts: sql`attempts + 1` })
+    .set({ ...freshClaim(app.config.timing.claimTtlMs, token), attempts: sql`attempts + 1` })
     .where('id', '=', (db) =>
       db
         .selectFrom('operations')
@@ -118,7 +134,7 @@ const claimedBy = (db: Db | Tx, { operation, token }: Claimed) =>
 export async function holdClaim<T>(app: App, claimed: Claimed, work: () => Promise<T>): Promise<T> {
   const renewal = setInterval(() => {
     claimedBy(app.db, claimed)
-      .set(freshClaim(app, claimed.token))
+      .set(freshClaim(app.config.timing.claimTtlMs, claimed.token))
       .execute()
       .catch((err: unknown) => app.log.warn({ err, operation_id: claimed.operation.id }, 'a claim was not renewed'));
   }, app.config.timing.claimRenewMs);
@@ -141,13 +157,23 @@ export async function updateClaimed(
 }
 
 /** Finishes a claimed operation, in the transaction of its result; `refusal`: why it was not done. Throws `ClaimLost`. */
-export async function finishClaimed(tx: Tx, claimed: Claimed, refusal?: ServiceError): Promise<void> {
-  const row = await claimedBy(tx, claimed)
-    .set({ finished_at: sql<Date>`now()`, claim_token: null, claim_expires_at: null, ...toColumns(refusal) })
-    .returning('id')
-    .executeTakeFirst();
+export async function finishClaimed(tx: Tx, { operation, token }: Claimed, refusal?: ServiceError): Promise<void> {
+  const { last_error, error_code } = toColumns(refusal);
+  const [row] = await finish(tx, operation.id, token, last_error, error_code);
   if (!row) throw new ClaimLost();
 }
+
+const finish = statement(
+  (db, id: string, token: string, lastError: string | null, errorCode: OperationRow['error_code']) =>
+    db
+      .updateTable('operations')
+      .set({ finished_at: sql<Date>`now()`, claim_token: null, claim_expires_at: null })
+      .set({ last_error: lastError, error_code: errorCode })
+      .where('id', '=', id)
+      .where('claim_token', '=', token)
+      .where('finished_at', 'is', null)
+      .returning('id'),
+);
 
 /** What clients are told of a failure: a bug is not shown to them. */
 export const toRefusal = (error: unknown): ServiceError =>

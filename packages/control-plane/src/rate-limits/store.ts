@@ -9,6 +9,7 @@ import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
 import { deleteInBatches } from '../db/batches.ts';
 import type { Db } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 
 export type Verdict = {
   isAllowed: boolean;
@@ -27,25 +28,30 @@ const SECOND = 1_000_000;
 /** Microseconds until the bucket is full. */
 const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_timestamp()) * 1000000)::bigint`;
 
+const now = sql<Date>`clock_timestamp()`;
+
+/** No row when the bucket has no token. */
+const takeOne = statement((db, key: string, token: number, bucket: number) => {
+  const oneLater = sql<Date>`greatest(rate_buckets.full_at, ${now}) + ${token}::bigint * interval '1 microsecond'`;
+  return db
+    .insertInto('rate_buckets')
+    .values({ key, full_at: sql<Date>`${now} + ${token}::bigint * interval '1 microsecond'` })
+    .onConflict((conflict) =>
+      conflict
+        .column('key')
+        .doUpdateSet({ full_at: oneLater })
+        .where(sql<boolean>`${oneLater} <= ${now} + ${bucket}::bigint * interval '1 microsecond'`),
+    )
+    .returning(ahead.as('ahead'));
+});
+
 /** Takes a token from the bucket `key` if it has one, and says how full the bucket is. */
 export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdict> {
   // PostgreSQL counts time in whole microseconds. With a whole number for each token, a full bucket is exactly `burst`
   // tokens.
   const token = Math.max(1, Math.round(SECOND / rate.perSec));
   const bucket = token * rate.burst;
-  const now = sql<Date>`clock_timestamp()`;
-  const tokenLater = sql<Date>`greatest(rate_buckets.full_at, ${now}) + ${token}::bigint * interval '1 microsecond'`;
-  const row = await db
-    .insertInto('rate_buckets')
-    .values({ key, full_at: sql<Date>`${now} + ${token}::bigint * interval '1 microsecond'` })
-    .onConflict((conflict) =>
-      conflict
-        .column('key')
-        .doUpdateSet({ full_at: tokenLater })
-        .where(sql<boolean>`${tokenLater} <= ${now} + ${bucket}::bigint * interval '1 microsecond'`),
-    )
-    .returning(ahead.as('ahead'))
-    .executeTakeFirst();
+  const [row] = await takeOne(db, key, token, bucket);
   const aheadUs = row ? row.ahead : await readAhead(db, key);
   return {
     isAllowed: row !== undefined,

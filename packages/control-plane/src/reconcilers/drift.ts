@@ -67,15 +67,16 @@ export async function removeUnknown(app: App, hostId: string, report: MachineRep
 }
 
 async function keepObserved(app: App, row: MachineRow, report: MachineReport): Promise<void> {
-  if (report.generation >= row.generation) await observeMachine(app, row.host_id, report);
-  else if (report.status === 'failed' || report.status === 'stopped') await confirmEnded(app, row);
+  if (report.status === 'failed' || report.status === 'stopped') await confirmEnded(app, row);
 }
 
 /**
- * Asks again, and records the end of a machine whose host may have forgotten its last change (its power failed before
- * that was on disk): what it says now is its newest word, since it came after the row and nobody works on the machine.
+ * Asks again while no operation is under way, and records the end of a machine. The first report may be of before the end
+ * of an operation (a restore ends the virtual machine for a moment). A host may also have forgotten its last change (its
+ * power failed before that was on disk): what it says now is its newest word.
  */
 export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
+  if (!(await isUntouched(app, row))) return;
   const report = await app.hosts.client(row.host_id).getMachine(row.id);
   if (!report || !(await isUntouched(app, row))) return;
   await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });

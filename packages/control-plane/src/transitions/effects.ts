@@ -2,10 +2,10 @@
 // memory of the host. This is the only writer of all three.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
-import { sql, type UpdateObject } from 'kysely';
+import { sql } from 'kysely';
 import { activityParameter } from '../activity/write.ts';
 import type { Tx } from '../db/database.ts';
-import type { Database } from '../db/tables.ts';
+import { statement } from '../db/statement.ts';
 import { releaseMemory, reserveMemory } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
 
@@ -54,22 +54,36 @@ async function changeAccount(
   tx: Tx,
   { accountId, entries, use }: Pick<Effects, 'accountId' | 'entries' | 'use'>,
 ): Promise<void> {
-  const moved = movedUse(use);
-  if (entries.length === 0) {
-    if (Object.keys(moved).length === 0) return;
-    await tx.updateTable('accounts').set(moved).where('id', '=', accountId).execute();
-    return;
-  }
-  const count = entries.length;
-  await tx
-    .with('clock', (db) =>
-      db
+  const amounts = { ...NO_AMOUNTS, ...use };
+  const isMoved = Object.values(amounts).some((amount) => amount !== 0);
+  if (entries.length > 0) await tell(tx, accountId, amounts, entries.length, activityParameter(entries));
+  else if (isMoved) await moveUse(tx, accountId, amounts);
+}
+
+const NO_AMOUNTS: Amounts = { machines: 0, vcpus: 0, memory_mb: 0, storage_gb: 0, volumes: 0 };
+
+const movedUse = (amounts: Amounts) => ({
+  used_machines: sql<number>`used_machines + ${amounts.machines}::int`,
+  used_vcpus: sql<number>`used_vcpus + ${amounts.vcpus}::int`,
+  used_memory_mb: sql<number>`used_memory_mb + ${amounts.memory_mb}::int`,
+  used_storage_gb: sql<number>`used_storage_gb + ${amounts.storage_gb}::int`,
+  used_volumes: sql<number>`used_volumes + ${amounts.volumes}::int`,
+});
+
+const moveUse = statement((db, accountId: string, amounts: Amounts) =>
+  db.updateTable('accounts').set(movedUse(amounts)).where('id', '=', accountId),
+);
+
+/** Each entry has a millisecond of its own, and the last one has the account's time. */
+const tell = statement((db, accountId: string, amounts: Amounts, count: number, entries: string) =>
+  db
+    .with('clock', (tx) =>
+      tx
         .updateTable('accounts')
         .set({
-          ...moved,
-          // A millisecond for each entry; the last one has the account's time.
+          ...movedUse(amounts),
           activity_at: sql<Date>`greatest(date_trunc('milliseconds', clock_timestamp()),
-            activity_at + interval '1 millisecond') + ${count - 1}::int * interval '1 millisecond'`,
+            activity_at + interval '1 millisecond') + (${count}::int - 1) * interval '1 millisecond'`,
         })
         .where('id', '=', accountId)
         .returning(['id', 'activity_at']),
@@ -80,17 +94,8 @@ async function changeAccount(
       sql`select clock.id, clock.activity_at - (${count}::int - entry.position) * interval '1 millisecond',
           entry.id, entry.category, entry.action, entry.actor, entry.machine_id, entry.metadata
         from clock, rows from (
-          jsonb_to_recordset(${activityParameter(entries)}::jsonb)
+          jsonb_to_recordset(${entries}::jsonb)
           as (id uuid, category text, action text, actor text, machine_id text, metadata jsonb)
         ) with ordinality as entry (id, category, action, actor, machine_id, metadata, position)`,
-    )
-    .execute();
-}
-
-function movedUse(use: Partial<Amounts>): UpdateObject<Database, 'accounts'> {
-  const changes = QUOTA_DIMENSIONS.filter((dimension) => use[dimension]).map((dimension) => {
-    const column = `used_${dimension}` as const;
-    return [column, sql<number>`${sql.ref(column)} + ${use[dimension]}::int`] as const;
-  });
-  return Object.fromEntries(changes);
-}
+    ),
+);
