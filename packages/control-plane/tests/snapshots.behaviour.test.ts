@@ -423,6 +423,25 @@ describe('POST /v1/snapshots/{id}/restore', () => {
     assert.equal(host.machines.get(machine)?.report.status, 'running');
   });
 
+  it('is not taken for an end of the machine by a report that its host made before', async () => {
+    const machine = await create();
+    const id = await snap(machine);
+    host.fault('ensure', 'drop');
+    assert.equal((await api('POST', `/v1/snapshots/${id}/restore`)).status, 503);
+    const known = host.machines.get(machine);
+    assert(known);
+    known.report = { ...known.report, generation: known.report.generation + 1, status: 'stopped' };
+    const before = host.callsOf('list');
+    host.fault('list', 'answerLate');
+    await bed.settled(() => host.callsOf('list') > before);
+    host.fault('ensure', 'drop', 0);
+    await bed.settled(async () => (await actionsOf(machine))[0] === 'snapshot.restored');
+    host.heal();
+    for (const replica of bed.replicas) await replica.reconciler.runOnce();
+    assert.equal((await machineOf(machine)).state, 'running');
+    assert.equal((await actionsOf(machine))[0], 'snapshot.restored');
+  });
+
   it('that is half done is finished before anything else is done to the machine', async () => {
     const machine = await create();
     const id = await snap(machine);
