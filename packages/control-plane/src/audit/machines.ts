@@ -2,7 +2,8 @@
 // by itself, is no finding.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { HostRow, MachineRow } from '../db/tables.ts';
-import { confirmEnded, confirmLost, keepStopped, removeUnknown } from '../reconcilers/drift.ts';
+import { confirmEnded } from '../machines/observe.ts';
+import { confirmLost, keepStopped, removeUnknown } from '../reconcilers/drift.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
 import type { Finding, Mend } from './finding.ts';
 

@@ -4,7 +4,7 @@ import type { HostEvent } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import { settleJob } from '../execs/settle.ts';
-import { observeMachine } from '../machines/observe.ts';
+import { noticeReport } from '../machines/observe.ts';
 import { hastenOperations } from '../operations/store.ts';
 import { registerHost } from './store.ts';
 
@@ -59,7 +59,7 @@ async function listenOnce(app: App, signal: AbortSignal, onSynced: () => void): 
 /** A failure to apply is left to the reconciler, which asks the host again. */
 async function applyEvent(app: App, hostId: string, event: HostEvent): Promise<void> {
   try {
-    if (event.type === 'machine') await observeMachine(app, hostId, event.machine);
+    if (event.type === 'machine') await noticeReport(app, hostId, event.machine);
     if (event.type === 'job') await settleJob(app.db, event.job);
   } catch (error) {
     app.log.warn({ err: error, event: event.type }, 'an event of the host could not be applied yet');

@@ -36,7 +36,7 @@ export type AdmissionRequest = {
 
 /** A new machine with its operation, or what an earlier request with the same key made or is making. */
 export type Admitted =
-  | { kind: 'new'; machine: MachineRow; claimed: Claimed }
+  | { kind: 'new'; machine: MachineRow; claimed: Claimed; expiresAt: Date | null }
   | { kind: 'replay'; machine: MachineView }
   | { kind: 'under way'; operationId: string };
 
@@ -72,8 +72,8 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertMachine(app, tx, { account, host, complete, volume });
   const { key, fingerprint } = idempotencyKey ?? {};
-  await Promise.all([
-    asked.expires_in_sec == null ? undefined : setExpiry(tx, machine, asked.expires_in_sec),
+  const [expiresAt] = await Promise.all([
+    asked.expires_in_sec == null ? null : setExpiry(tx, machine, asked.expires_in_sec),
     key === undefined || fingerprint === undefined
       ? undefined
       : tx
@@ -81,7 +81,7 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
           .values({ account_id: accountId, key, fingerprint, machine_id: machine.id })
           .execute(),
   ]);
-  return { kind: 'new', machine, claimed };
+  return { kind: 'new', machine, claimed, expiresAt };
 }
 
 /** The machine of the first request with the same key, or what it still waits for. */

@@ -27,13 +27,18 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
     const admitted = await admitToSomeHost(app, { accountId, asked, idempotencyKey, triedHosts: new Set() });
     if (admitted.kind === 'replay') return { row: admitted.machine, isReplay: true };
     if (admitted.kind === 'new') {
-      await performForRequest(app, admitted.claimed, admitted.machine, deadline);
-      return { row: await readCreated(app, admitted.machine.id), isReplay: false };
+      const { claimed, machine, expiresAt } = admitted;
+      const made = await performForRequest(app, claimed, machine, deadline);
+      const row = made ? { ...IDLE, ...made, expires_at: expiresAt } : await readCreated(app, machine.id);
+      return { row, isReplay: false };
     }
     // The first request is still at work. When it fails, this one begins anew.
     await waitForOperation(app, admitted.operationId, deadline);
   }
 }
+
+/** Of a machine that nothing is under way for. */
+const IDLE = { operation_kind: null, operation_since: null, operation_attempts: null, operation_error: null };
 
 /** Tries the hosts that seem to have room, best first, until one of them has room under its lock. */
 async function admitToSomeHost(app: App, request: AdmissionRequest): Promise<Admitted> {

@@ -10,7 +10,7 @@ import type { Work } from '../operations/definition.ts';
 import { machineOf } from '../operations/definition.ts';
 import { lockUnfinished, updateClaimed } from '../operations/store.ts';
 import { transition } from '../transitions/transition.ts';
-import { getMachineRow, lockMachine } from './store.ts';
+import { getMachineRow, lockMachine, selectMachineViews } from './store.ts';
 
 const MAX_REASON = 1000;
 const LOST_MACHINE = 'The host has lost it: neither its virtual machine nor its disk is there any more.';
@@ -28,6 +28,31 @@ export async function observeMachine(app: App, hostId: string, report: MachineRe
   if (row?.host_id !== hostId || row.state !== 'running' || row.generation > report.generation) return false;
   await settleJobsOf(app, row);
   return endMachine(app, row.id, { from: ['running'], generation: report.generation }, endOf(report));
+}
+
+/** Looks into a report that says that a machine ended. Reports of machines that go on mean nothing. */
+export async function noticeReport(app: App, hostId: string, report: MachineReport): Promise<void> {
+  if (report.status !== 'failed' && report.status !== 'stopped') return;
+  const row = await getMachineRow(app.db, report.machine_id);
+  if (row?.host_id === hostId && row.state === 'running') await confirmEnded(app, row);
+}
+
+/**
+ * Asks again while no operation is under way, and records the end of a machine. The first report may be of before the end
+ * of an operation (a restore ends the virtual machine for a moment). A host may also have forgotten its last change (its
+ * power failed before that was on disk): what it says now is its newest word.
+ */
+export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
+  if (!(await isUntouched(app, row))) return;
+  const report = await app.hosts.client(row.host_id).getMachine(row.id);
+  if (!report || !(await isUntouched(app, row))) return;
+  await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });
+}
+
+/** Whether no operation has begun since the machine's row was read. */
+export async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
+  const view = await selectMachineViews(app.db).where('id', '=', row.id).executeTakeFirst();
+  return view?.generation === row.generation && view.operation_kind === null;
 }
 
 /** Marks a machine that its host does not know any more. Returns whether the row changed. */

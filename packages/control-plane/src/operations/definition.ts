@@ -14,7 +14,8 @@ export type Recording = { app: App; tx: Tx; steps: Steps; operation: OperationRo
 /** Asks the host, which may be repeated any number of times, and then records what came out of it. */
 export type Act<Outcome> = {
   run(app: App, work: Work): Promise<Outcome>;
-  done(recording: Recording, outcome: Outcome): Promise<void>;
+  /** Returns the row of the machine as it is then, where the answer to a request needs it. */
+  done(recording: Recording, outcome: Outcome): Promise<MachineRow | undefined> | Promise<void>;
 };
 
 export type Definition = {

@@ -19,10 +19,14 @@ import { type Claimed, finishClaimed, holdClaim, postponeClaimed, toRefusal, upd
 
 /**
  * Attempts a claimed operation once. `machine` is its row, when the caller has just read it. Throws what the operation was
- * refused with, or failed with: then it is due again later. Throws `ClaimLost` when another process has taken it over.
+ * refused with, or failed with: then it is due again later. Returns the machine's new row where the kind has one. Throws `ClaimLost` when another process has taken it over.
  */
-export async function performClaimed(app: App, claimed: Claimed, machine?: MachineRow): Promise<void> {
-  await holdClaim(app, claimed, async () => {
+export async function performClaimed(
+  app: App,
+  claimed: Claimed,
+  machine?: MachineRow,
+): Promise<MachineRow | undefined> {
+  return holdClaim(app, claimed, async () => {
     const { operation } = claimed;
     const row =
       machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
@@ -37,7 +41,7 @@ export async function performClaimed(app: App, claimed: Claimed, machine?: Machi
       if (definition.undo && mayUndo(definition, error)) return undo(app, definition, work, toRefusal(error));
       return postpone(app, claimed, error);
     }
-    await record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
+    return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
   });
 }
 
@@ -48,7 +52,7 @@ const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown): boolea
   !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error);
 
 /** Takes back what was done, and throws the refusal that made it necessary. */
-async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<void> {
+async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {
   const { claimed } = work;
   let { operation } = work;
   const undoing = definition.undo;
@@ -76,15 +80,18 @@ async function record(
   { done }: Act<unknown>,
   outcome: unknown,
   refusal?: ServiceError,
-): Promise<void> {
+): Promise<MachineRow | undefined> {
   const { claimed, operation } = work;
-  await inTransaction(app.db, async (tx) => {
+  return inTransaction(app.db, async (tx) => {
     const [machine] = await Promise.all([
       operation.machine_id === null ? undefined : lockMachine(tx, operation.machine_id),
       finishClaimed(tx, claimed, refusal),
     ]);
     const scope = { accountId: operation.account_id, hostId: operation.host_id, actor: operation.actor };
-    await transition(app, tx, scope, (steps) => done({ app, tx, steps, operation, machine }, outcome));
+    return transition(app, tx, scope, async (steps) => {
+      const row = await done({ app, tx, steps, operation, machine }, outcome);
+      return row ?? undefined;
+    });
   });
 }
 

@@ -63,18 +63,22 @@ async function decideOnce(app: App, request: OperationRequest): Promise<Step | u
   }
 }
 
-/** Works on an operation that the caller has begun. When another process takes it over, its result is the answer. */
+/**
+ * Works on an operation that the caller has begun. When another process takes it over, its result is the answer. Returns
+ * the new row of a machine that this process has made.
+ */
 export async function performForRequest(
   app: App,
   claimed: Claimed,
   machine: MachineRow | undefined,
   deadline: number,
-): Promise<void> {
+): Promise<MachineRow | undefined> {
   try {
-    await performClaimed(app, claimed, machine);
+    return await performClaimed(app, claimed, machine);
   } catch (error) {
     if (!(error instanceof ClaimLost)) throw error;
     await joinOperation(app, claimed.operation.id, deadline);
+    return undefined;
   }
 }
 

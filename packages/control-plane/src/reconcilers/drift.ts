@@ -5,8 +5,7 @@ import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
-import { loseMachine, observeMachine } from '../machines/observe.ts';
-import { selectMachineViews } from '../machines/store.ts';
+import { confirmEnded, isUntouched, loseMachine } from '../machines/observe.ts';
 import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
@@ -68,24 +67,6 @@ export async function removeUnknown(app: App, hostId: string, report: MachineRep
 
 async function keepObserved(app: App, row: MachineRow, report: MachineReport): Promise<void> {
   if (report.status === 'failed' || report.status === 'stopped') await confirmEnded(app, row);
-}
-
-/**
- * Asks again while no operation is under way, and records the end of a machine. The first report may be of before the end
- * of an operation (a restore ends the virtual machine for a moment). A host may also have forgotten its last change (its
- * power failed before that was on disk): what it says now is its newest word.
- */
-export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
-  if (!(await isUntouched(app, row))) return;
-  const report = await app.hosts.client(row.host_id).getMachine(row.id);
-  if (!report || !(await isUntouched(app, row))) return;
-  await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });
-}
-
-/** Whether no operation has begun since the machine's row was read. */
-async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
-  const view = await selectMachineViews(app.db).where('id', '=', row.id).executeTakeFirst();
-  return view?.generation === row.generation && view.operation_kind === null;
 }
 
 const isOn = (report: MachineReport | undefined): boolean =>

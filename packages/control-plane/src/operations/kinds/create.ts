@@ -18,7 +18,7 @@ export const CREATE: Definition = {
       const taken = machine.root_volume_id === null ? [] : await lockVolumesOf(tx, machine.id);
       // The volume is the machine's own disk from now on.
       for (const volume of taken) await steps.removeVolume(volume);
-      await steps.changeMachine(machine, { state: 'running', error: null, isolation, private_ip });
+      return steps.changeMachine(machine, { state: 'running', error: null, isolation, private_ip });
     },
   ),
   undo: act(
@@ -34,6 +34,7 @@ export const CREATE: Definition = {
       }
       // The idempotency key goes with it, and is free again.
       await steps.removeMachine(machine);
+      return undefined;
     },
   ),
 };
