@@ -62,7 +62,8 @@ const CHANGING: readonly Operation[] = [
   'deleteSnapshot',
 ];
 
-type Job = { report: JobReport; stdout: Buffer };
+/** `wanted`: what the host was told of it. */
+type Job = { report: JobReport; stdout: Buffer; wanted: StartJob };
 type FakeMachine = {
   report: MachineReport;
   wanted: EnsureMachine;
@@ -530,7 +531,7 @@ export class FakeHost {
       truncated: false,
       finished_at: null,
     };
-    machine.jobs.set(jobId, { report, stdout: Buffer.alloc(0) });
+    machine.jobs.set(jobId, { report, stdout: Buffer.alloc(0), wanted });
     const [word, ...rest] = command.split(' ');
     if (word === 'print') this.append(machineId, jobId, Buffer.from(rest.join(' ')));
     if (word === 'bytes') this.append(machineId, jobId, patternOf(Number(rest[0])));
