@@ -1,19 +1,40 @@
 // Tests the `sandbar` command against the running service.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, request } from 'node:http';
 import { describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { expectStatus, until } from './support/service.ts';
+import { BASE_URL, expectStatus, until } from './support/service.ts';
 
 const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 
-function sandbar(args: string[], input = ''): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  const child = spawn(process.execPath, [CLI, ...args]);
+type Said = { code: number | null; stdout: string; stderr: string };
+
+function sandbar(args: string[], input = '', env: NodeJS.ProcessEnv = {}): Promise<Said> {
+  const child = spawn(process.execPath, [CLI, ...args], { env: { ...process.env, ...env } });
   const said = { stdout: '', stderr: '' };
   child.stdout.on('data', (chunk) => (said.stdout += chunk));
   child.stderr.on('data', (chunk) => (said.stderr += chunk));
   child.stdin.end(input);
   return new Promise((resolve) => child.on('close', (code) => resolve({ code, ...said })));
+}
+
+/** Starts a server that notes the method and the path of each request, and passes it on to the service. */
+async function startRelay(): Promise<{ url: string; requests: string[]; close: () => void }> {
+  const requests: string[] = [];
+  const server = createServer((incoming, answer) => {
+    const { method, headers, url = '' } = incoming;
+    requests.push(`${method} ${url}`);
+    const passed = request(new URL(url, BASE_URL), { method, headers }, (response) => {
+      answer.writeHead(response.statusCode ?? 500, response.headers);
+      response.pipe(answer);
+    });
+    incoming.pipe(passed);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  return { url: `http://127.0.0.1:${port}`, requests, close: () => server.close() };
 }
 
 async function machineCount(): Promise<number> {
@@ -27,6 +48,20 @@ describe('sandbar', () => {
     assert.equal(code, 0);
     assert.match(stdout, /^Linux .*cloud-amd64.*GNU\/Linux\n$/);
     assert.equal(await machineCount(), before);
+  });
+
+  it('run starts the command with a request that waits for its output, and merges it when told to', async () => {
+    const relay = await startRelay();
+    try {
+      const merged = ['--merge-output', '--', 'sh', '-c', 'echo 1; echo 2 >&2; echo 3'];
+      const said = await sandbar(['run', '--memory', '256', ...merged], '', { SANDBAR_BASE_URL: relay.url });
+      assert.deepEqual(said, { code: 0, stdout: '1\n2\n3\n', stderr: '' });
+      const [create, start] = relay.requests;
+      assert.equal(create, 'POST /v1/machines');
+      assert.match(start ?? '', /^POST .*\/execs\?wait_ms=\d+$/);
+    } finally {
+      relay.close();
+    }
   });
 
   it("run ends with the command's exit code and passes stdin and stderr", async () => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import type { Exec, ExecOutput } from '@sandbar/contract/exec.ts';
+import type { Exec, ExecOutput, ExecStarted } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import {
   API_KEY,
@@ -25,7 +25,7 @@ import {
 describe('execs', () => {
   let machine: Machine;
   before(async () => {
-    machine = await createMachine({ memory_mb: 512, rootfs_size_gb: 4 });
+    machine = await createMachine({ memory_mb: 512, rootfs_size_gb: 4, env: { OF_MACHINE: 'm', OF_BOTH: 'm' } });
   });
   after(() => destroyMachine(machine.id));
 
@@ -60,6 +60,30 @@ describe('execs', () => {
     });
     await waitForExec(machine.id, job.id);
     assert.equal((await readAll(machine.id, job.id)).toString(), 'x y|/tmp|nobody|zero "quoted"\n 00 ff 0a 0d 80\n');
+  });
+
+  it('one request runs a short command and returns its merged output, with the environment of the machine', async () => {
+    const command = 'echo "$OF_MACHINE"; echo "$OF_BOTH" >&2; echo end';
+    const path = `/v1/machines/${machine.id}/execs?wait_ms=60000`;
+    const job = { command, merge_output: true, env: { OF_BOTH: 'j' } };
+    const { status, exit_code, output } = await expectStatus<ExecStarted>(201, 'POST', path, job);
+    assert.deepEqual([status, exit_code], ['exited', 0]);
+    const pages = [output?.stdout, output?.stderr].map((page) => [atob(page?.data ?? 'no page'), page?.eof]);
+    assert.deepEqual(pages, [
+      ['m\nj\nend\n', true],
+      ['', true],
+    ]);
+  });
+
+  it('a start that waits answers with what there is when the command goes on', async () => {
+    const path = `/v1/machines/${machine.id}/execs?wait_ms=1`;
+    const job = { command: 'echo first; sleep 1000' };
+    const { id, status, output } = await expectStatus<ExecStarted>(201, 'POST', path, job);
+    assert.deepEqual([status, output?.stdout.eof], ['running', false]);
+    const offset = output?.stdout.next_offset ?? 0;
+    const rest = await readPage(machine.id, id, { offset, wait_ms: offset === 0 ? 60_000 : 0 });
+    assert.equal([output?.stdout, rest].map((page) => atob(page?.data ?? 'no page')).join(''), 'first\n');
+    await expectStatus(200, 'POST', `/v1/machines/${machine.id}/execs/${id}/cancel`);
   });
 
   it('a missing program exits with 127 and a message; a missing user or directory is a 400', async () => {

@@ -1,11 +1,13 @@
 // The life of a machine, from create to destroy, on a real microVM and through the public API alone.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import type { ActivityList } from '@sandbar/contract/activity.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { call, createMachine, destroyMachine, expectStatus, getMachine, sh, until } from './support/service.ts';
 
 describe('machines', () => {
   let machine: Machine;
+  let other: Machine;
   before(async () => {
     machine = await createMachine({
       name: 'first',
@@ -14,8 +16,9 @@ describe('machines', () => {
       memory_mb: 512,
       rootfs_size_gb: 3,
     });
+    other = await createMachine();
   });
-  after(() => destroyMachine(machine.id));
+  after(() => Promise.all([machine, other].map(({ id }) => destroyMachine(id))));
 
   it('create returns a running machine with the requested name, size and metadata', async () => {
     assert.equal(machine.state, 'running');
@@ -45,18 +48,21 @@ describe('machines', () => {
   });
 
   it('two machines differ in address and identity, and names resolve', async () => {
-    const other = await createMachine();
-    try {
-      assert.notEqual(other.private_ip, machine.private_ip);
-      const { stdout, code } = await sh(
-        other.id,
-        'cat /etc/machine-id; getent hosts localhost; getent hosts deb.debian.org',
-      );
-      assert.equal(code, 0, 'deb.debian.org resolves');
-      assert.notEqual(stdout.split('\n')[0], machine.id.replaceAll('-', ''));
-    } finally {
-      await destroyMachine(other.id);
-    }
+    assert.notEqual(other.private_ip, machine.private_ip);
+    const { stdout, code } = await sh(
+      other.id,
+      'cat /etc/machine-id; getent hosts localhost; getent hosts deb.debian.org',
+    );
+    assert.equal(code, 0, 'deb.debian.org resolves');
+    assert.notEqual(stdout.split('\n')[0], machine.id.replaceAll('-', ''));
+  });
+
+  it('an update sets when a running machine expires', async () => {
+    const path = `/v1/machines/${other.id}`;
+    const expiry = { expires_in_sec: 10, on_expiry: 'stop' };
+    const { state, expires_at, on_expiry } = await expectStatus<Machine>(200, 'PATCH', path, expiry);
+    assert.deepEqual([state, on_expiry], ['running', 'stop']);
+    assert.match(expires_at ?? '', /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
   });
 
   it('stop keeps the disk and the address, start runs the machine with both, and either can be repeated', async () => {
@@ -113,6 +119,16 @@ describe('machines', () => {
     } finally {
       await Promise.all(machines.map(({ id }) => destroyMachine(id)));
     }
+  });
+
+  it('a machine that has expired is stopped with its disk, and can be started again', async () => {
+    // Its expiry was set in a test above. The tests since then took most of its time.
+    await until('it has expired', async () => (await getMachine(other.id)).state === 'stopped', 60_000);
+    const { activity } = await expectStatus<ActivityList>(200, 'GET', `/v1/machines/${other.id}/activity`);
+    assert.deepEqual([activity[0]?.action, activity[0]?.actor], ['stop', 'system:expiry']);
+    const started = await expectStatus<Machine>(200, 'POST', `/v1/machines/${other.id}/start`);
+    assert.deepEqual([started.state, started.expires_at], ['running', null]);
+    assert.equal((await sh(other.id, 'echo works')).stdout, 'works\n');
   });
 
   it('the list of images has exactly one default, the base stack', async () => {
