@@ -10,7 +10,7 @@ const DEFAULT_LIMIT = 50;
 
 export function defineActivity(command: Command): void {
   command
-    .argument('[machine]', 'only the entries of this machine', parseId)
+    .argument('[machine]', 'the id of a machine: only its entries', parseId)
     .addOption(new Option('--category <category>', 'only entries of this kind').choices(ACTIVITY_CATEGORIES))
     .option('--search <text>', 'only entries with this text')
     .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')

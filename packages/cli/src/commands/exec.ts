@@ -8,7 +8,9 @@ import { runJob } from '../run-job.ts';
 
 export function defineExec(command: Command): void {
   addJobOptions(
-    command.argument('<machine>', 'the machine', parseId).argument('<command...>', 'what to run, and its arguments'),
+    command
+      .argument('<machine>', 'the id of the machine', parseId)
+      .argument('<command...>', 'what to run, and its arguments'),
   )
     .usage('MACHINE [OPTIONS] -- COMMAND [ARGUMENTS]')
     .option('--name <name>', 'a label for the job')

@@ -26,7 +26,7 @@ export function defineMachines(command: Command): void {
     });
   addLabelOptions(command.command('update'))
     .description('changes name, metadata or expiry of a machine')
-    .argument('<machine>', 'the machine', parseId)
+    .argument('<machine>', 'the id of the machine', parseId)
     .option('--json', 'print the answer of the API')
     .addHelpText('after', '\n--metadata replaces all metadata. --expires counts from now.')
     .action(async (id, { json, ...options }) => {
@@ -41,7 +41,7 @@ export function defineMachines(command: Command): void {
     const subcommand = command
       .command(action)
       .description(`${names[action]} machines${action === 'stop' ? ', and keeps their disks' : ''}`)
-      .argument('<machine...>', 'the machines', collectIds)
+      .argument('<machine...>', 'the ids of the machines', collectIds)
       .option('--json', 'print the answer of the API')
       .action(async (ids, { json }) => {
         const { machines } = connect();
@@ -52,7 +52,7 @@ export function defineMachines(command: Command): void {
   command
     .command('destroy')
     .description('destroys machines and their disks')
-    .argument('<machine...>', 'the machines', collectIds)
+    .argument('<machine...>', 'the ids of the machines', collectIds)
     .option('--keep-disk', 'keep the disk as a detached volume')
     .option('--delete-snapshots', 'delete the snapshots of the machine too; it is not destroyed while it has some')
     .option('--json', 'print the answer of the API')

@@ -15,7 +15,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
   command
     .command('list')
     .description('lists all snapshots, or those of a machine (the default)')
-    .argument('[machine]', 'the machine', parseId)
+    .argument('[machine]', 'the id of the machine', parseId)
     .option('--json', 'print the answer of the API')
     .action(async (machineId, { json }) => {
       const snapshots = await connect().snapshots.list(onlyGiven({ machineId }));
@@ -25,7 +25,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
   command
     .command('create')
     .description('takes a snapshot of a machine')
-    .argument('<machine>', 'the machine', parseId)
+    .argument('<machine>', 'the id of the machine', parseId)
     .option('--name <name>', 'a label for the snapshot')
     .option('--memory', 'keep the processes as well')
     .option('--json', 'print the answer of the API')
@@ -35,7 +35,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
   command
     .command('restore')
     .description("brings a machine's disk back: later writes are lost, and a running machine reboots")
-    .argument('<snapshot>', 'the snapshot', parseId)
+    .argument('<snapshot>', 'the id of the snapshot', parseId)
     .option('--json', 'print the answer of the API')
     .action(async (id, { json }) => {
       const machine = await connect().snapshots.restore(id);
@@ -45,7 +45,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
   command
     .command('get')
     .description('shows snapshots')
-    .argument('<snapshot...>', 'the snapshots', collectIds)
+    .argument('<snapshot...>', 'the ids of the snapshots', collectIds)
     .option('--json', 'print the answer of the API')
     .action(async (ids, { json }) => {
       const { snapshots } = connect();
@@ -56,7 +56,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
   command
     .command('delete')
     .description('deletes snapshots')
-    .argument('<snapshot...>', 'the snapshots', collectIds)
+    .argument('<snapshot...>', 'the ids of the snapshots', collectIds)
     .option('--json', 'print the ids as JSON')
     .action(async (ids, { json }) => {
       const { snapshots } = connect();

@@ -33,8 +33,8 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
   command
     .command('attach')
     .description('attaches a volume to a machine')
-    .argument('<volume>', 'the volume', parseId)
-    .argument('<machine>', 'the machine', parseId)
+    .argument('<volume>', 'the id of the volume', parseId)
+    .argument('<machine>', 'the id of the machine', parseId)
     .option('--path <path>', 'where to mount it (/mnt/VOLUME)')
     .option('--json', 'print the answer of the API')
     .action(async (id, machineId, { path, json }) => {
@@ -45,7 +45,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
     command
       .command(action)
       .description(action === 'get' ? 'shows volumes' : 'unmounts and detaches volumes')
-      .argument('<volume...>', 'the volumes', collectIds)
+      .argument('<volume...>', 'the ids of the volumes', collectIds)
       .option('--json', 'print the answer of the API')
       .action(async (ids, { json }) => {
         const { volumes } = connect();
@@ -57,7 +57,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
   command
     .command('delete')
     .description('deletes volumes and their data')
-    .argument('<volume...>', 'the volumes', collectIds)
+    .argument('<volume...>', 'the ids of the volumes', collectIds)
     .option('--json', 'print the ids as JSON')
     .action(async (ids, { json }) => {
       const { volumes } = connect();
