@@ -18,7 +18,11 @@ type Operation = {
   requestBody?: { content: Record<string, { example?: unknown }> };
   responses: Record<string, Response>;
 };
-type Document = { components: { schemas: Record<string, unknown> }; paths: Record<string, Record<string, Operation>> };
+type Document = {
+  components: { schemas: Record<string, unknown> };
+  paths: Record<string, Record<string, Operation>>;
+  tags: { name: string; description: string }[];
+};
 const document = (await describeApi()) as Document;
 /** Who has no credential yet, or has lost it. */
 const PUBLIC = ['signUp', 'signIn', 'requestPasswordReset', 'resetPassword', 'signInWithOidc', 'finishOidcSignIn'];
@@ -44,6 +48,11 @@ describe('openapi.json', () => {
       if (success?.content) assert(success.content['application/json']?.example, operationId);
       if (requestBody) assert(requestBody.content['application/json']?.example, operationId);
     }
+  });
+
+  it('describes every tag that an operation has', () => {
+    const described = document.tags.map(({ name }) => name);
+    assert.deepEqual(new Set(described), new Set(operations.flatMap(({ tags }) => tags)));
   });
 
   it('has every reference it uses', () => {

@@ -53,6 +53,10 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Machines', description: 'MicroVMs and their life.' },
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
         { name: 'Volumes', description: 'Disks with a life of their own.' },
+        {
+          name: 'Snapshots',
+          description: 'Saved disks and memories of machines, to go back to or to make machines from.',
+        },
         { name: 'Activity', description: 'What was done.' },
         { name: 'Images', description: 'What machines are made from.' },
       ],
