@@ -108,6 +108,7 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
+      bodyIsOptional: true,
       errors: ['conflict'],
       examples: {
         request: { expires_in_sec: 3600, on_expiry: 'stop' },
