@@ -3,7 +3,7 @@
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { OperationRow } from '../db/tables.ts';
-import { claimNow, isUnclaimed } from '../operations/store.ts';
+import { claimNow, isNoExpiry, isUnclaimed } from '../operations/store.ts';
 import { performDue } from '../reconcilers/due.ts';
 import type { Finding } from './finding.ts';
 import { loseJobsOf } from './mend.ts';
@@ -48,6 +48,8 @@ async function findOperations(app: App): Promise<Finding[]> {
     .selectAll()
     .select(isForgottenNow.as('isForgotten'))
     .where('finished_at', 'is', null)
+    // An expiry that waits for another operation looks at it again and again.
+    .where(isNoExpiry)
     .where((is) => is.or([is('attempts', '>', MANY_ATTEMPTS), isForgottenNow]))
     .orderBy('id')
     .execute();

@@ -18,7 +18,7 @@ import { checkArgv } from './check.ts';
 import { isGone, readPageOfOutput, toPage } from './output.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
-import { type Admission, admitJob, forgetJob } from './store.ts';
+import { type Admission, admitJob, findExec, forgetJob } from './store.ts';
 
 /** `waitMs`: how long the answer may wait for the end of the job; undefined for an answer at once, without output. */
 export type Waiting = { waitMs: number | undefined; signal: AbortSignal };
@@ -49,7 +49,10 @@ export async function createExec(
   const started = await startOnHost(app, machine, exec, job);
   const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
   const settled = await settleJob(app.db, report);
-  const record = toExec(settled ?? exec, { timeoutSec, report });
+  // Who else learnt of the end may have recorded it before.
+  const isOver = !settled && report.status !== 'running';
+  const row = isOver ? (await findExec(app, accountId, machine.id, exec.id)).exec : (settled ?? exec);
+  const record = toExec(row, { timeoutSec, report });
   if (waitMs === undefined) return record;
   const [stdout, stderr] = await Promise.all(
     OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),

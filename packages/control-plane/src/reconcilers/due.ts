@@ -41,7 +41,8 @@ export async function performDue(app: App, claimed: Claimed): Promise<void> {
   const subject = { operation_id: id, kind, machine_id, volume_id, snapshot_id };
   try {
     await (kind === 'expire' ? performExpiry(app, claimed) : performClaimed(app, claimed));
-    app.log.info(subject, 'the reconciler finished an operation');
+    // An expiry may only have looked whether it can act.
+    if (kind !== 'expire') app.log.info(subject, 'the reconciler finished an operation');
   } catch (err) {
     if (err instanceof ClaimLost || isDatabaseAway(err)) app.log.debug({ err, ...subject }, 'an operation was left');
     else app.log.warn({ err, ...subject }, 'the reconciler could not do an operation yet');

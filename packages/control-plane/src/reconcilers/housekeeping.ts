@@ -17,6 +17,7 @@ const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
   ['months of the activity feed', sweepMonths],
   ['destroyed machines', sweepMachines],
   ['idempotency keys', sweepIdempotencyKeys],
+  ['finished operations', sweepOperations],
   ['rate buckets', ({ db, closing }) => sweepBuckets(db, closing)],
   ['sessions', ({ db, closing }) => sweepSessions(db, closing)],
 ];
@@ -54,4 +55,9 @@ async function sweepMachines({ db, config, closing }: App): Promise<void> {
 /** They are promised for 24 hours. */
 async function sweepIdempotencyKeys({ db, closing }: App): Promise<void> {
   await deleteInBatches(db, 'idempotency_keys', sql`created_at < now() - interval '24 hours'`, closing);
+}
+
+/** Requests that wait for an operation read its result within a minute of its end. */
+async function sweepOperations({ db, closing }: App): Promise<void> {
+  await deleteInBatches(db, 'operations', sql`finished_at < now() - interval '1 hour'`, closing);
 }

@@ -510,7 +510,8 @@ export class FakeHost {
       throw new ServiceError('not_found', `The disk of volume ${volumeId} is not there.`);
   }
 
-  #startJob(machineId: string, jobId: string, { command = '', generation }: StartJob): JobReport {
+  #startJob(machineId: string, jobId: string, wanted: StartJob): JobReport {
+    const { command = '', generation } = wanted;
     const machine = this.#machine(machineId);
     if (machine.report.status !== 'running') throw new ServiceError('conflict', 'The machine is not running.');
     if (!(generation >= machine.bootGeneration))
