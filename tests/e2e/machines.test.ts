@@ -125,7 +125,7 @@ describe('machines', () => {
     // Its expiry was set in a test above. The tests since then took most of its time.
     await until('it has expired', async () => (await getMachine(other.id)).state === 'stopped', 60_000);
     const { activity } = await expectStatus<ActivityList>(200, 'GET', `/v1/machines/${other.id}/activity`);
-    assert.deepEqual([activity[0]?.action, activity[0]?.actor], ['stop', 'system:expiry']);
+    assert.deepEqual([activity[0]?.action, activity[0]?.actor], ['machine.stopped', 'system:expiry']);
     const started = await expectStatus<Machine>(200, 'POST', `/v1/machines/${other.id}/start`);
     assert.deepEqual([started.state, started.expires_at], ['running', null]);
     assert.equal((await sh(other.id, 'echo works')).stdout, 'works\n');
