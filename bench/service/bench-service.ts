@@ -30,7 +30,12 @@ const RATE = '1000/1000';
 const TEMPLATE_SPEEDUP = 2;
 const ALIKE_CREATES = 8;
 
-export type ModeService = { mode: Mode; sandbar: Sandbar; paths: ReturnType<typeof homePaths> };
+export type ModeService = {
+  mode: Mode;
+  sandbar: Sandbar;
+  paths: ReturnType<typeof homePaths>;
+  credentials: RunningService['credentials'];
+};
 
 export class BenchService {
   readonly config: ServiceConfig;
@@ -127,7 +132,7 @@ export class BenchService {
     const { base_url: baseUrl, api_key: apiKey } = service.credentials;
     const sandbar = new Sandbar({ baseUrl, apiKey });
     const paths = homePaths(config.home);
-    const of = { mode, sandbar, paths };
+    const of = { mode, sandbar, paths, credentials: service.credentials };
     this.#running = { service, of };
     // The first request of each kind is slower, because code and caches are loaded, so make it before the measurement.
     await warmUp(sandbar);

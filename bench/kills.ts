@@ -1,0 +1,46 @@
+// Kills processes of a service at random while clients work with it, and checks that nothing is lost, doubled or left
+// behind. README.md says what is checked. The exit code is 1 when there is a difference.
+//   node_modules/node/bin/node bench/kills.ts --kills 200 --seed 1
+import { messageOf, Problem } from '@sandbar/service/problem.ts';
+import { lineProgress } from '@sandbar/service/progress.ts';
+import { onStopSignals } from '@sandbar/service/stop-signals.ts';
+import { readKillsArguments } from './kills/arguments.ts';
+import { Journal } from './kills/journal.ts';
+import { runUnderKills } from './kills/run.ts';
+import { describeRun } from './kills/summary.ts';
+import { BenchService } from './service/bench-service.ts';
+
+/** Ready clones. Few, so that creates also take the other ways to a VM. */
+const POOL_SIZE = 1;
+/** Six clients with nine machines in all. */
+const MACHINES_OF_CLIENTS = [2, 2, 2, 1, 1, 1];
+
+const { stop, hurry } = onStopSignals();
+const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
+
+async function main(args: readonly string[]): Promise<number> {
+  const { kills, seed, log } = readKillsArguments(args);
+  const journal = new Journal(log);
+  progress.say(`Seed ${seed}, log ${log}`);
+  const bench = await BenchService.prepare(POOL_SIZE, progress, stop);
+  const { home } = bench.config;
+  try {
+    const { credentials } = await bench.in('pool');
+    const service = { baseUrl: credentials.base_url, apiKey: credentials.api_key };
+    const run = { home, service, seed, kills, machinesOfClients: MACHINES_OF_CLIENTS, journal, signal: stop };
+    const done = await runUnderKills(run);
+    await bench.stop(hurry);
+    for (const leak of await bench.remove()) journal.difference(`left behind: ${leak}`);
+    for (const line of describeRun(done, journal)) progress.say(line);
+    return journal.differences.length === 0 ? 0 : 1;
+  } catch (error) {
+    await bench.stop(hurry);
+    await bench.remove();
+    throw error;
+  }
+}
+
+process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {
+  if (!stop.aborted) process.stderr.write(`${error instanceof Problem ? messageOf(error) : (error as Error).stack}\n`);
+  return 1;
+});

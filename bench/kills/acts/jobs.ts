@@ -1,0 +1,150 @@
+// Jobs: start one, read its whole result, and check every byte of it.
+import { createHash, randomUUID } from 'node:crypto';
+import type { Exec, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
+import { ask, type ClientContext, contradict, isCasualty } from '../client-context.ts';
+import { createContent, ROOT_FOLDER } from '../content.ts';
+import type { Disk, Job, Machine, WrittenJob } from '../model.ts';
+
+const WAIT_MS = 20_000;
+/** A job that still runs after this time hangs. The longest one takes some ten seconds. */
+const GIVE_UP_MS = 600_000;
+
+/** Where a job writes its file. */
+export type Target = { disk: Disk; folder: string };
+
+export const rootOf = ({ disk }: Machine): Target => ({ disk, folder: ROOT_FOLDER });
+
+/** Starts a job that writes known bytes. Its result is read later, by `settleJobs`. */
+export async function startWriter(
+  context: ClientContext,
+  machine: Machine,
+  { disk, folder }: Target,
+  isLong: boolean,
+): Promise<void> {
+  const tag = `${context.who}-${context.nextNumber()}`;
+  const content = createContent(context.random, { tag, folder, isLong });
+  disk.doubtful.add(tag);
+  const job: WrittenJob = { ...describe(context, machine, content.command), ...content, tag, disk };
+  // The list has it before the request is sent, so that a job whose start was interrupted is settled as well.
+  machine.jobs.push(job);
+  await submit(context, job);
+  context.journal.act(context.who, isLong ? 'long job' : 'job', `${tag} in ${machine.id}`);
+}
+
+/** Runs a command that only reads, and returns its output; undefined when the service has lost the job. */
+export async function runReader(
+  context: ClientContext,
+  machine: Machine,
+  command: string,
+): Promise<string | undefined> {
+  const job = describe(context, machine, command);
+  await submit(context, job);
+  const { exec, stdout } = await readResult(context, job);
+  if (exec.status === 'lost' && mayBeLost(context, job, exec)) return undefined;
+  if (exec.status !== 'exited' || exec.exit_code !== 0) {
+    throw contradict(context, `the job ${command} in ${machine.id} ended as ${JSON.stringify(exec)}: ${stdout}`);
+  }
+  return stdout.toString();
+}
+
+/** Reads the results of all jobs of a machine. `isCutShort`: the client has ended the machine under them. */
+export async function settleJobs(context: ClientContext, machine: Machine, isCutShort = false): Promise<void> {
+  for (const job of machine.jobs) {
+    await settleWriter(context, job, isCutShort);
+    machine.jobs = machine.jobs.filter((other) => other !== job);
+  }
+}
+
+async function settleWriter(context: ClientContext, job: WrittenJob, isCutShort: boolean): Promise<void> {
+  const known = await findJob(context, job);
+  // Its start was refused, or interrupted before the service knew of it.
+  if (known === undefined) return;
+  const { exec, stdout, stderr } = await readResult(context, job);
+  const about = `job ${job.tag} (${job.id}) of ${job.machine.id}, ${exec.status} with ${exec.exit_code}`;
+  if (exec.status === 'exited' && exec.exit_code === job.exitCode) {
+    if (!stdout.equals(job.stdout)) contradict(context, `${about}: stdout ${describeDamage(stdout, job.stdout)}`);
+    if (!stderr.equals(job.stderr)) contradict(context, `${about}: stderr ${describeDamage(stderr, job.stderr)}`);
+    job.disk.doubtful.delete(job.tag);
+    job.disk.certain.set(job.tag, createHash('sha256').update(job.stdout).digest('hex'));
+    context.journal.act(context.who, 'job result', about);
+    return;
+  }
+  const wasEnded = isCutShort || isCasualty(context, job.machine);
+  if (!wasEnded && !mayBeLost(context, job, exec))
+    contradict(context, `${about}: it should have exited with ${job.exitCode}`);
+  if (!job.stdout.subarray(0, stdout.length).equals(stdout)) {
+    contradict(context, `${about}: stdout ${describeDamage(stdout, job.stdout)}`);
+  }
+  context.journal.act(context.who, 'job cut short', about);
+}
+
+/** A job whose start got no answer may never have reached its machine. Then it is lost, without output. */
+const mayBeLost = (context: ClientContext, job: Job, { status, stdout_bytes, stderr_bytes }: Exec): boolean =>
+  isCasualty(context, job.machine) || (job.isStartUncertain && status === 'lost' && stdout_bytes + stderr_bytes === 0);
+
+function describe(context: ClientContext, machine: Machine, command: string): Job {
+  // The time-out identifies the job in the feed, so no two jobs have the same.
+  return { id: randomUUID(), machine, command, timeoutSec: 1_000 + context.nextNumber(), isStartUncertain: true };
+}
+
+async function submit(context: ClientContext, job: Job): Promise<void> {
+  const { machine, id, command, timeoutSec } = job;
+  context.ledger.allow(entryOf(job));
+  const { uncertain } = await ask<Exec>(context, {
+    method: 'POST',
+    path: `/v1/machines/${machine.id}/execs`,
+    body: { command, exec_id: id, timeout_sec: timeoutSec },
+    accepts: [201],
+    machine,
+    // A repeated start is refused because the first one was carried out.
+    findResult: ({ status }) => (status === 409 ? findJob(context, job) : Promise.resolve(undefined)),
+  });
+  job.isStartUncertain = uncertain > 0;
+}
+
+async function findJob(context: ClientContext, { machine, id }: Job): Promise<Exec | undefined> {
+  const path = `/v1/machines/${machine.id}/execs/${id}`;
+  const { body } = await ask<Exec & { code?: string }>(context, { method: 'GET', path, accepts: [200, 404] });
+  return body.code === undefined ? body : undefined;
+}
+
+type JobResult = { exec: Exec; stdout: Buffer; stderr: Buffer };
+
+/** Waits for the end of a job and reads its output. Its entry in the feed is necessary from then on. */
+async function readResult(context: ClientContext, job: Job): Promise<JobResult> {
+  const { machine, id } = job;
+  const path = `/v1/machines/${machine.id}/execs/${id}`;
+  const until = performance.now() + GIVE_UP_MS;
+  for (;;) {
+    const { body: exec } = await ask<Exec>(context, {
+      method: 'GET',
+      path: `${path}?wait_ms=${WAIT_MS}`,
+      accepts: [200],
+    });
+    if (exec.status !== 'running') {
+      const [stdout, stderr] = [await readStream(context, path, 'stdout'), await readStream(context, path, 'stderr')];
+      const neverRan = exec.status === 'lost' && job.isStartUncertain && stdout.length + stderr.length === 0;
+      if (!neverRan) context.ledger.acknowledge(entryOf(job), { exit_code: exec.exit_code });
+      return { exec, stdout, stderr };
+    }
+    if (performance.now() > until) throw contradict(context, `job ${id} of ${machine.id} still runs: ${job.command}`);
+  }
+}
+
+async function readStream(context: ClientContext, job: string, stream: OutputStream): Promise<Buffer> {
+  const pages: Buffer[] = [];
+  for (let offset = 0, eof = false; !eof; ) {
+    const path = `${job}/output?stream=${stream}&offset=${offset}&limit=65536&wait_ms=1000`;
+    const { body: page } = await ask<ExecOutput>(context, { method: 'GET', path, accepts: [200] });
+    pages.push(Buffer.from(page.data, 'base64'));
+    ({ next_offset: offset, eof } = page);
+  }
+  return Buffer.concat(pages);
+}
+
+const entryOf = ({ machine, timeoutSec }: Job): string => `exec ${machine.id} ${timeoutSec}`;
+
+function describeDamage(found: Buffer, expected: Buffer): string {
+  const at = found.findIndex((byte, index) => byte !== expected[index]);
+  return `has ${found.length} of ${expected.length} bytes and differs at ${at < 0 ? found.length : at}`;
+}

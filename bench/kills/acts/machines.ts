@@ -1,0 +1,121 @@
+// Create, stop, start and destroy of a machine, with what each must answer and record.
+import type { Machine as MachineBody } from '@sandbar/contract/machine.ts';
+import { ask, type ClientContext, contradict } from '../client-context.ts';
+import { type Disk, emptyDisk, type Machine } from '../model.ts';
+
+/** The smallest machine that the base image boots in. */
+const SMALL = { memory_mb: 128, vcpus: 1 };
+const ROOTFS_GB = 2;
+/** How many machines may lose their VM. */
+const EXPENDABLE_SHARE = 0.5;
+
+/** What a machine is made from: the image, a snapshot or a kept root disk. */
+export type Source = { disk: Disk; snapshot_id?: string; root_volume_id?: string };
+
+export async function createMachine(context: ClientContext, source: Source = { disk: emptyDisk() }): Promise<Machine> {
+  const { disk, ...from } = source;
+  const name = `${context.who}-${context.nextNumber()}`;
+  const size = from.snapshot_id === undefined && from.root_volume_id === undefined ? { rootfs_size_gb: ROOTFS_GB } : {};
+  const { body, uncertain } = await ask<MachineBody>(context, {
+    method: 'POST',
+    path: '/v1/machines',
+    body: { ...SMALL, ...size, ...from, name },
+    headers: { 'idempotency-key': name },
+    accepts: [200, 201],
+  });
+  const machine: Machine = { id: body.id, name, state: 'running', disk, snapshots: [], jobs: [], killsSeen: 0 };
+  context.machines.push(machine);
+  context.ledger.require(`machine.created ${body.id}`);
+  context.journal.act(context.who, Object.keys(from).length > 0 ? 'create from a disk' : 'create', body.id);
+  if (body.name !== name || body.state !== 'running') {
+    contradict(
+      context,
+      `create ${name} answered a machine ${body.name} that is ${body.state} after ${uncertain} attempts`,
+    );
+  }
+  if (context.random.chance(EXPENDABLE_SHARE)) context.casualties.declare(body.id);
+  return machine;
+}
+
+export async function stopMachine(context: ClientContext, machine: Machine): Promise<void> {
+  await change(context, machine, { kind: 'stop', action: 'machine.stopped', to: 'stopped' });
+}
+
+export async function startMachine(context: ClientContext, machine: Machine): Promise<void> {
+  await change(context, machine, { kind: 'start', action: 'machine.started', to: 'running' });
+}
+
+type Change = { kind: 'stop' | 'start'; action: string; to: Machine['state'] };
+
+async function change(context: ClientContext, machine: Machine, { kind, action, to }: Change): Promise<void> {
+  const key = `${action} ${machine.id}`;
+  context.ledger.allow(key);
+  const path = `/v1/machines/${machine.id}/${kind}`;
+  const { body } = await ask<MachineBody>(context, { method: 'POST', path, accepts: [200], machine });
+  context.ledger.acknowledge(key);
+  context.journal.act(context.who, kind, machine.id);
+  checkState(context, machine, body, to, kind);
+  machine.state = to;
+}
+
+/** The state that an operation must have led to. A kill may come between the operation and its answer. */
+export function checkState(
+  context: ClientContext,
+  machine: Machine,
+  { state, operation }: MachineBody,
+  to: Machine['state'],
+  kind: string,
+): void {
+  const wasKilled = context.casualties.killsOf(machine.id) > machine.killsSeen;
+  if ((state === to && operation === null) || wasKilled) return;
+  contradict(context, `${kind} of ${machine.id} answered 200, but it is ${state} with ${JSON.stringify(operation)}`);
+}
+
+/** Destroys a machine, in any state, with its snapshots. Returns the id of its root disk when that is kept. */
+export async function destroyMachine(
+  context: ClientContext,
+  machine: Machine,
+  keepDisk: boolean,
+): Promise<string | undefined> {
+  const { id, snapshots } = machine;
+  const attached = context.volumes.filter((volume) => volume.machine === machine);
+  const keys = [
+    `machine.destroyed ${id}`,
+    ...attached.map((volume) => `volume.detached ${id} ${volume.id}`),
+    ...snapshots.map((snapshot) => `snapshot.deleted ${id} ${snapshot.id}`),
+  ];
+  for (const key of keys) context.ledger.allow(key);
+  const { body } = await ask<MachineBody>(context, {
+    method: 'DELETE',
+    path: `/v1/machines/${id}?delete_snapshots=true&preserve_storage=${keepDisk}`,
+    accepts: [200],
+    // A repeated delete is refused because the first one was carried out.
+    findResult: async ({ status }) => (status === 404 ? readDestroyed(context, id) : undefined),
+  });
+  if (body.state !== 'destroyed')
+    throw contradict(context, `destroy of ${id} answered a machine that is ${body.state}`);
+  const metadata = { preserve_storage: keepDisk, snapshots_deleted: snapshots.length };
+  for (const key of keys) context.ledger.acknowledge(key, key.startsWith('machine.') ? metadata : {});
+  context.journal.act(context.who, keepDisk ? 'destroy, disk kept' : 'destroy', id);
+  for (const volume of attached) volume.machine = undefined;
+  forgetMachine(context, machine);
+  if (!keepDisk) return undefined;
+  if (body.root_volume_id === null) throw contradict(context, `destroy of ${id} kept no disk`);
+  return body.root_volume_id;
+}
+
+async function readDestroyed(context: ClientContext, id: string): Promise<MachineBody | undefined> {
+  const body = await readMachine(context, id);
+  return body.state === 'destroyed' ? body : undefined;
+}
+
+export async function readMachine(context: ClientContext, id: string): Promise<MachineBody> {
+  const { body } = await ask<MachineBody>(context, { method: 'GET', path: `/v1/machines/${id}`, accepts: [200] });
+  return body;
+}
+
+/** The client has nothing to do with the machine any more. */
+export function forgetMachine(context: ClientContext, machine: Machine): void {
+  context.casualties.withdraw(machine.id);
+  context.machines = context.machines.filter((other) => other !== machine);
+}

@@ -1,0 +1,67 @@
+// What a client does after the VM of one of its machines was killed: it finds out what has become of the machine, and when
+// that is in error, goes on with its root disk in a new machine, or without it.
+import { setTimeout as delay } from 'node:timers/promises';
+import { type ClientContext, contradict, MachineDied } from '../client-context.ts';
+import { eitherDisk, type Machine } from '../model.ts';
+import { checkDisk } from './disks.ts';
+import { rootOf, runReader, settleJobs } from './jobs.ts';
+import { createMachine, destroyMachine, readMachine } from './machines.ts';
+import { adoptSnapshots } from './snapshots.ts';
+import { relearnVolumes } from './volumes.ts';
+
+const GIVE_UP_MS = 600_000;
+const POLL_MS = 100;
+/** How often the root disk of a machine in error goes on in a new machine. */
+const KEPT_SHARE = 0.6;
+
+export async function recoverMachine(context: ClientContext, machine: Machine): Promise<void> {
+  const kills = context.casualties.killsOf(machine.id);
+  const state = await findState(context, machine);
+  await settleJobs(context, machine, true);
+  await relearnVolumes(context, machine);
+  await adoptSnapshots(context, machine);
+  if (machine.restoring) machine.disk = eitherDisk(machine.disk, machine.restoring);
+  machine.restoring = undefined;
+  context.journal.act(context.who, `killed VM is ${state}`, machine.id);
+  if (state === 'error') {
+    await replaceMachine(context, machine);
+    return;
+  }
+  machine.state = state;
+  machine.killsSeen = kills;
+}
+
+/**
+ * Waits for the end of what is under way. A machine that is shown as running may have lost its VM without the host having
+ * noticed yet, or may have got a new VM by a restore or a start that was under way, so a job tells.
+ */
+async function findState(context: ClientContext, machine: Machine): Promise<'error' | Machine['state']> {
+  for (const until = performance.now() + GIVE_UP_MS; ; ) {
+    const { state, operation } = await readMachine(context, machine.id);
+    if (operation === null && (state === 'error' || state === 'stopped')) return state;
+    if (operation === null && state === 'running' && (await runsJobs(context, machine))) return state;
+    if (performance.now() > until) {
+      throw contradict(
+        context,
+        `${machine.id}, whose VM was killed, is still ${state} with ${JSON.stringify(operation)}`,
+      );
+    }
+    await delay(POLL_MS);
+  }
+}
+
+async function runsJobs(context: ClientContext, machine: Machine): Promise<boolean> {
+  try {
+    return (await runReader(context, machine, 'true')) !== undefined;
+  } catch (error) {
+    if (error instanceof MachineDied) return false;
+    throw error;
+  }
+}
+
+async function replaceMachine(context: ClientContext, machine: Machine): Promise<void> {
+  const diskId = await destroyMachine(context, machine, context.random.chance(KEPT_SHARE));
+  if (diskId === undefined) return;
+  const next = await createMachine(context, { disk: machine.disk, root_volume_id: diskId });
+  await checkDisk(context, next, rootOf(next));
+}

@@ -1,0 +1,72 @@
+// Kills processes of the service with SIGKILL, one after the other, at random moments that the seed chooses.
+import { setTimeout as delay } from 'node:timers/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { qemuPids, readPid } from '../service/processes.ts';
+import type { Casualties } from './casualties.ts';
+import type { Journal } from './journal.ts';
+import type { Keeper } from './keeper.ts';
+import type { Random } from './random.ts';
+
+const PROCESSES = ['host-agent', 'control-plane', 'postgres'] as const;
+const VICTIMS = [...PROCESSES, 'vm'] as const;
+export type Victim = (typeof VICTIMS)[number];
+
+/** At least this time is between two kills... */
+const BETWEEN_MS = 2_500;
+/** ...and up to so much more. */
+const LONGER_MS = 2_500;
+const POLL_MS = 20;
+
+/** `backMs`: from the signal to the first good answer of the API. */
+export type Kill = { victim: Victim; backMs: number };
+
+export type Killing = {
+  home: string;
+  kills: number;
+  random: Random;
+  casualties: Casualties;
+  keeper: Keeper;
+  journal: Journal;
+  signal: AbortSignal;
+};
+
+/** Each kill comes when the API has answered after the one before. */
+export async function killRepeatedly(killing: Killing): Promise<Kill[]> {
+  const { kills, random, keeper, journal, signal } = killing;
+  const done: Kill[] = [];
+  for (let number = 1; number <= kills; number++) {
+    await delay(random.next() * LONGER_MS, undefined, { signal });
+    const { victim, pid, about } = await findVictim(killing);
+    const began = performance.now();
+    if (victim === 'vm') killing.casualties.kill(about);
+    process.kill(pid, 'SIGKILL');
+    await keeper.waitForAnswer();
+    const backMs = performance.now() - began;
+    journal.write(
+      `kill ${number} of ${kills}: ${victim} ${about} (pid ${pid}), first good answer after ${backMs.toFixed(0)} ms`,
+    );
+    done.push({ victim, backMs });
+    await delay(BETWEEN_MS - backMs, undefined, { signal });
+  }
+  return done;
+}
+
+type Target = { victim: Victim; pid: number; about: string };
+
+/** While no machine is expendable, the turn of a VM goes to one of the processes. */
+async function findVictim({ home, random, casualties, signal }: Killing): Promise<Target> {
+  const paths = homePaths(home);
+  const chosen = random.pick(VICTIMS) ?? 'vm';
+  const instead = random.pick(PROCESSES) ?? 'host-agent';
+  if (chosen === 'vm') {
+    const vms = [...qemuPids(paths.runMachines)].filter(([id]) => casualties.expendable.has(id));
+    const vm = random.pick(vms);
+    if (vm) return { victim: 'vm', about: vm[0], pid: vm[1] };
+  }
+  const victim = chosen === 'vm' ? instead : chosen;
+  for (;;) {
+    const pid = readPid(paths.pidFile(victim));
+    if (pid !== undefined) return { victim, pid, about: '' };
+    await delay(POLL_MS, undefined, { signal });
+  }
+}

@@ -1,0 +1,77 @@
+// Requests of a patient client. It repeats a request while the service cannot be reached or answers 503, and returns every
+// other answer. The SDK is not used, because its own retries would hide what the service says.
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Journal } from './journal.ts';
+
+/** A client gives up after this time. */
+const PATIENCE_MS = 600_000;
+/** A request may take this long: the service lets it wait 60 s for another operation, and then the host is slow. */
+const ATTEMPT_MS = 300_000;
+const LONGEST_PAUSE_MS = 1_000;
+
+export type Request = {
+  method: 'GET' | 'POST' | 'DELETE';
+  path: string;
+  body?: object;
+  headers?: Record<string, string>;
+};
+
+export type Answer = {
+  status: number;
+  /** JSON, or undefined when the body is empty. */
+  body: unknown;
+  /** How many earlier attempts may have been carried out: they got no answer, or a 503. */
+  uncertain: number;
+};
+
+export type Service = { baseUrl: string; apiKey: string };
+
+/** Sends a request until it gets an answer other than "later". Throws when it gets none in 600 s. */
+export async function sendPatiently(
+  service: Service,
+  request: Request,
+  { journal, who }: { journal: Journal; who: string },
+): Promise<Answer> {
+  const about = `${request.method} ${request.path}`;
+  const until = performance.now() + PATIENCE_MS;
+  for (let uncertain = 0; ; uncertain++) {
+    const answer = await sendOnce(service, request).catch((error: unknown) => describeBreak(error));
+    const reason = typeof answer === 'string' ? answer : reasonToRetry(answer);
+    if (typeof answer !== 'string' && reason === undefined) return { ...answer, uncertain };
+    if (performance.now() > until) throw new Error(`${about} got no answer in ${PATIENCE_MS / 1000} s: ${reason}`);
+    journal.retry(who, String(reason).split(':')[0] ?? '', `${about} ${reason}`);
+    const pauseMs = typeof answer === 'string' ? 100 : Number(answer.retryAfter ?? 1) * 1000;
+    await delay(Math.min(pauseMs, LONGEST_PAUSE_MS));
+  }
+}
+
+type Received = { status: number; body: unknown; retryAfter: string | null };
+
+async function sendOnce({ baseUrl, apiKey }: Service, { method, path, body, headers }: Request): Promise<Received> {
+  const response = await fetch(`${baseUrl}${path}`, {
+    method,
+    headers: {
+      authorization: `Bearer ${apiKey}`,
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    signal: AbortSignal.timeout(ATTEMPT_MS),
+  });
+  const text = await response.text();
+  const retryAfter = response.headers.get('retry-after');
+  return { status: response.status, body: text === '' ? undefined : JSON.parse(text), retryAfter };
+}
+
+/** A 409 with a time to retry after says that another operation of the machine takes too long. */
+function reasonToRetry({ status, body, retryAfter }: Received): string | undefined {
+  const { code, detail } = (body ?? {}) as { code?: string; detail?: string };
+  if (status === 503) return `503 ${code}: ${detail}`;
+  return retryAfter !== null && (status === 409 || status === 429) ? `${status} ${code}: ${detail}` : undefined;
+}
+
+/** The message of `fetch` alone says only that it failed. */
+function describeBreak(error: unknown): string {
+  const { cause, message } = error as Error & { cause?: { code?: string } };
+  return `broken connection: ${cause?.code ?? message}`;
+}
