@@ -7,6 +7,7 @@ export class Journal {
   readonly acts = new Map<string, number>();
   /** Answers that clients retried, by their reason, and other things worth counting. */
   readonly retries = new Map<string, number>();
+  readonly #lastRetries = new Map<string, string>();
   readonly #file: string;
 
   /** Replaces an older log. */
@@ -25,9 +26,16 @@ export class Journal {
     this.write(`${who} ${kind} ${about}`);
   }
 
+  countActs(): number {
+    return [...this.acts.values()].reduce((sum, number) => sum + number, 0);
+  }
+
   retry(who: string, reason: string, about: string): void {
     count(this.retries, reason);
-    this.write(`${who} retries after ${reason}: ${about}`);
+    // A client that waits for a process to come back would fill the log.
+    const line = `${who} retries after ${reason}: ${about}`;
+    if (this.#lastRetries.get(who) !== line) this.write(line);
+    this.#lastRetries.set(who, line);
   }
 
   /** Something that the service should not have done or said. */

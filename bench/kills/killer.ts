@@ -15,6 +15,9 @@ export type Victim = (typeof VICTIMS)[number];
 const BETWEEN_MS = 2_500;
 /** ...and up to so much more. */
 const LONGER_MS = 2_500;
+/** So many acts are acknowledged between two kills, unless that takes too long. */
+const ACTS_BETWEEN = 3;
+const PROGRESS_MS = 30_000;
 const POLL_MS = 20;
 
 /** `backMs`: from the signal to the first good answer of the API. */
@@ -46,9 +49,22 @@ export async function killRepeatedly(killing: Killing): Promise<Kill[]> {
       `kill ${number} of ${kills}: ${victim} ${about} (pid ${pid}), first good answer after ${backMs.toFixed(0)} ms`,
     );
     done.push({ victim, backMs });
-    await delay(BETWEEN_MS - backMs, undefined, { signal });
+    await delay(Math.max(0, BETWEEN_MS - backMs), undefined, { signal });
+    await waitForActs(killing);
   }
   return done;
+}
+
+/** Waits until the clients got on again: on a slow computer kills would otherwise come faster than any act ends. */
+async function waitForActs({ journal, signal }: Killing): Promise<void> {
+  const before = journal.countActs();
+  for (
+    const until = performance.now() + PROGRESS_MS;
+    performance.now() < until;
+    await delay(POLL_MS, undefined, { signal })
+  ) {
+    if (journal.countActs() >= before + ACTS_BETWEEN) return;
+  }
 }
 
 type Target = { victim: Victim; pid: number; about: string };
