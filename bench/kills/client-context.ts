@@ -14,6 +14,8 @@ export type ClientContext = {
   journal: Journal;
   ledger: Ledger;
   casualties: Casualties;
+  /** Aborted when the run ends early. */
+  signal: AbortSignal;
   machines: Machine[];
   volumes: Volume[];
   /** A number that no other call of any client has got. */

@@ -21,6 +21,7 @@ type Act = readonly [weight: number, perform: () => Promise<unknown>];
 /** `machines`: how many it has at most. */
 export async function runClient(context: ClientContext, machines: number, isOver: () => boolean): Promise<void> {
   while (!isOver()) {
+    context.signal.throwIfAborted();
     const machine = context.random.pick(context.machines);
     const acts = [...actsWithout(context, machines), ...(machine ? actsOn(context, machine) : [])];
     const perform = pickWeighted(context.random, acts);

@@ -22,16 +22,17 @@ export async function startKeeper(context: ClientContext): Promise<Keeper> {
   if (job === undefined) throw new Error('the keeper has no job');
   await settleJobs(context, machine);
   const { baseUrl, apiKey } = context.service;
+  const { signal: ending } = context;
   const url = `${baseUrl}/v1/machines/${machine.id}/execs/${job.id}/output?limit=65536`;
   const isAnswered = async () => {
-    const signal = AbortSignal.timeout(ATTEMPT_MS);
+    const signal = AbortSignal.any([ending, AbortSignal.timeout(ATTEMPT_MS)]);
     const response = await fetch(url, { headers: { authorization: `Bearer ${apiKey}` }, signal });
     const { data } = (await response.json()) as { data?: string };
     return response.ok && Buffer.from(data ?? '', 'base64').equals(job.stdout);
   };
   return {
     async waitForAnswer() {
-      for (const until = performance.now() + GIVE_UP_MS; ; await delay(POLL_MS)) {
+      for (const until = performance.now() + GIVE_UP_MS; ; await delay(POLL_MS, undefined, { signal: ending })) {
         if (await isAnswered().catch(() => false)) return;
         if (performance.now() > until)
           throw new Error(`the service did not answer in ${GIVE_UP_MS / 1000} s after a kill`);

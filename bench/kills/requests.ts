@@ -26,28 +26,40 @@ export type Answer = {
 
 export type Service = { baseUrl: string; apiKey: string };
 
-/** Sends a request until it gets an answer other than "later". Throws when it gets none in 600 s. */
+export type Sender = {
+  journal: Journal;
+  /** The name of the client in the journal. */
+  who: string;
+  /** Ends the retries, because the run has ended early. */
+  signal: AbortSignal;
+};
+
+/** Sends a request until it gets an answer other than "later". Throws when it gets none in 600 s, and when aborted. */
 export async function sendPatiently(
   service: Service,
   request: Request,
-  { journal, who }: { journal: Journal; who: string },
+  { journal, who, signal }: Sender,
 ): Promise<Answer> {
   const about = `${request.method} ${request.path}`;
   const until = performance.now() + PATIENCE_MS;
   for (let uncertain = 0; ; uncertain++) {
-    const answer = await sendOnce(service, request).catch((error: unknown) => describeBreak(error));
+    const answer = await sendOnce(service, request, signal).catch((error: unknown) => describeBreak(error));
     const reason = typeof answer === 'string' ? answer : reasonToRetry(answer);
     if (typeof answer !== 'string' && reason === undefined) return { ...answer, uncertain };
     if (performance.now() > until) throw new Error(`${about} got no answer in ${PATIENCE_MS / 1000} s: ${reason}`);
     journal.retry(who, String(reason).split(':')[0] ?? '', `${about} ${reason}`);
     const pauseMs = typeof answer === 'string' ? 100 : Number(answer.retryAfter ?? 1) * 1000;
-    await delay(Math.min(pauseMs, LONGEST_PAUSE_MS));
+    await delay(Math.min(pauseMs, LONGEST_PAUSE_MS), undefined, { signal });
   }
 }
 
 type Received = { status: number; body: unknown; retryAfter: string | null };
 
-async function sendOnce({ baseUrl, apiKey }: Service, { method, path, body, headers }: Request): Promise<Received> {
+async function sendOnce(
+  { baseUrl, apiKey }: Service,
+  { method, path, body, headers }: Request,
+  signal: AbortSignal,
+): Promise<Received> {
   const response = await fetch(`${baseUrl}${path}`, {
     method,
     headers: {
@@ -56,7 +68,7 @@ async function sendOnce({ baseUrl, apiKey }: Service, { method, path, body, head
       ...headers,
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    signal: AbortSignal.timeout(ATTEMPT_MS),
+    signal: AbortSignal.any([signal, AbortSignal.timeout(ATTEMPT_MS)]),
   });
   const text = await response.text();
   const retryAfter = response.headers.get('retry-after');

@@ -25,44 +25,59 @@ export type Run = {
   signal: AbortSignal;
 };
 
-/** Returns the kills. The acts and the differences are in the journal. */
-export async function runUnderKills(run: Run): Promise<Kill[]> {
-  const { home, seed, kills, machinesOfClients, journal, signal } = run;
-  const [keeping, ...clients] = createContexts(run);
-  const { ledger, casualties } = keeping;
-  const since = await readNewestTime(keeping);
-  const keeper = await startKeeper(keeping);
+/** Returns the kills. The acts and the differences are in the journal. Nothing of the run goes on after its end. */
+export async function runUnderKills(given: Run): Promise<Kill[]> {
+  const failing = new AbortController();
+  const run = { ...given, signal: AbortSignal.any([given.signal, failing.signal]) };
+  const contexts = createContexts(run);
+  const work: Promise<unknown>[] = [];
+  try {
+    const since = await readNewestTime(contexts[0]);
+    const { kills, loads } = await startLoadAndKills(run, contexts);
+    work.push(kills, ...loads);
+    // A client that fails ends the run, because its part of the load is missing.
+    const [done] = await Promise.all([kills, ...loads]);
+    given.journal.write('the kills have ended');
+    await giveVerdict(run, contexts, since);
+    return done;
+  } catch (error) {
+    failing.abort(error);
+    await Promise.allSettled(work);
+    throw error;
+  }
+}
 
+/** The first belongs to the keeper. */
+type Contexts = [ClientContext, ...ClientContext[]];
+
+async function startLoadAndKills(run: Run, [keeping, ...clients]: Contexts) {
+  const keeper = await startKeeper(keeping);
   let isOver = false;
-  const loads = clients.map((client, at) =>
-    runClient(client, machinesOfClients[at] ?? 1, () => isOver || signal.aborted),
-  );
-  const random = createRandom(seed, 0);
-  const killing = killRepeatedly({ home, kills, random, casualties, keeper, journal, signal }).finally(() => {
+  const loads = clients.map((client, at) => runClient(client, run.machinesOfClients[at] ?? 1, () => isOver));
+  const random = createRandom(run.seed, 0);
+  const kills = killRepeatedly({ ...run, random, casualties: keeping.casualties, keeper }).finally(() => {
     isOver = true;
   });
-  // A client that fails ends the run, because its part of the load is missing.
-  const [done] = await Promise.all([killing, ...loads]);
-  journal.write('the kills have ended');
+  return { kills, loads };
+}
 
-  const all = [keeping, ...clients];
+async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: string): Promise<void> {
+  const [keeping] = contexts;
   const check = async () => {
     for (const sentence of await checkDoctor(home)) journal.difference(sentence);
     for (const sentence of await checkQuotas(keeping)) journal.difference(sentence);
-    for (const sentence of await checkFeed(keeping, ledger, since)) journal.difference(sentence);
+    for (const sentence of await checkFeed(keeping, keeping.ledger, since)) journal.difference(sentence);
   };
-  await Promise.all(all.map(checkEverything));
+  await Promise.all(contexts.map(checkEverything));
   journal.write('the clients have checked their disks');
   await check();
-  await Promise.all(all.map(removeEverything));
+  await Promise.all(contexts.map(removeEverything));
   journal.write('the clients have removed everything');
   await check();
-  return done;
 }
 
-/** The first context belongs to the keeper. */
-function createContexts({ service, seed, machinesOfClients, journal }: Run): [ClientContext, ...ClientContext[]] {
-  const shared = { service, journal, ledger: new Ledger(), casualties: new Casualties() };
+function createContexts({ service, seed, machinesOfClients, journal, signal }: Run): Contexts {
+  const shared = { service, journal, signal, ledger: new Ledger(), casualties: new Casualties() };
   let last = 0;
   const create = (who: string, stream: number): ClientContext => ({
     ...shared,

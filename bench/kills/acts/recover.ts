@@ -46,7 +46,7 @@ async function findState(context: ClientContext, machine: Machine): Promise<'err
         `${machine.id}, whose VM was killed, is still ${state} with ${JSON.stringify(operation)}`,
       );
     }
-    await delay(POLL_MS);
+    await delay(POLL_MS, undefined, { signal: context.signal });
   }
 }
 
