@@ -67,12 +67,13 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
     where state <> 'destroyed'
       and (desired in ('destroyed', 'discarded')
         or (state <> 'error' and (state <> desired or restoring_snapshot_id is not null)))`.execute(db);
-  // One that goes back to where it began is being undone.
+  // A volume that goes back to where it began is being undone. Where its machine has something else unfinished, the volume
+  // stays where it is: a machine has one operation at a time.
   await sql`
     insert into operations (account_id, host_id, machine_id, volume_id, kind, args, actor, undoing)
     select volumes.account_id, volumes.host_id, volumes.machine_id, volumes.id,
       case when (volumes.state = 'available') then 'attach' else 'detach' end,
-      jsonb_build_object('mount_path', mount_path), 'user',
+      case when volumes.state = 'available' then jsonb_build_object('mount_path', mount_path) else '{}' end, 'user',
       (volumes.state = 'available') = (change = 'detaching')
     from volumes
     where change in ('attaching', 'detaching')
@@ -82,12 +83,10 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
     select account_id, host_id, id, case when deleting then 'delete_volume' else 'create_volume' end, 'user', not deleting
     from volumes where deleting or change = 'creating'`.execute(db);
   await sql`
-    insert into operations (account_id, host_id, machine_id, snapshot_id, kind, actor, undoing)
-    select account_id, host_id, case when change = 'creating' then machine_id end, id,
-      case change when 'creating' then 'snapshot' else 'delete_snapshot' end, 'user', change = 'creating'
-    from snapshots
-    where change = 'deleting' or (change = 'creating'
-      and not exists (select from operations where operations.machine_id = snapshots.machine_id))`.execute(db);
+    insert into operations (account_id, host_id, snapshot_id, kind, actor, undoing)
+    select account_id, host_id, id, case change when 'creating' then 'snapshot' else 'delete_snapshot' end, 'user',
+      change = 'creating'
+    from snapshots where change is not null`.execute(db);
 }
 
 async function dropIntents(db: Kysely<unknown>): Promise<void> {
@@ -107,6 +106,7 @@ async function dropIntents(db: Kysely<unknown>): Promise<void> {
   await sql`alter table volumes drop constraint volumes_state_check`.execute(db);
   await sql`
     update volumes set
+      change = null,
       state = case
         when deleting then 'deleting' when change = 'creating' then 'creating' when change = 'taking' then 'taken'
         else state end,
