@@ -20,6 +20,7 @@ import { FAKE_HOST_ID, FakeHost } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
 import { createDatabase, endSharedPostgres, until } from './support/postgres.ts';
 import type { TestBed } from './support/test-bed.ts';
+import { somebodyWaitsFor } from './support/waiting.ts';
 
 const WITHIN_MS = 60_000;
 const OLD_VERSION = '008-snapshots';
@@ -465,11 +466,11 @@ describe('an update finishes, as the older version would have,', () => {
         old.plug(id, volume, '/mnt/a');
         return { id, volume };
       },
-      async ({ call, feed, host }, { volume }) => {
+      async ({ call, feed, host, plane }, { volume }) => {
         await until(() => host.callsOf('ensure') > 0, 'the host is asked', WITHIN_MS);
         const again = call('POST', `/v1/volumes/${volume}/detach`);
-        // It is answered only after the host has answered, whether it joins or waits.
-        await until(async () => (await call('GET', `/v1/volumes/${volume}`)).status === 200, 'it is asked', WITHIN_MS);
+        const operations = plane.app.db.selectFrom('operations').select('id').where('volume_id', '=', volume);
+        await somebodyWaitsFor((await operations.executeTakeFirstOrThrow()).id);
         host.release();
         const { status, json } = await again;
         assert.equal(status, 200, JSON.stringify(json));
