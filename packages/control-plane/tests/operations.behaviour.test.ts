@@ -111,6 +111,7 @@ describe('the operation of a machine', () => {
   for (const { kind, step, prepare } of CASES) {
     it(`shows a ${kind} while it is under way, and nothing after`, async () => {
       const ask = await prepare();
+      const before = host.callsOf(step);
       host.fault(step, 'hang', 1);
       const asking = ask();
       const underWay = () =>
@@ -121,6 +122,7 @@ describe('the operation of a machine', () => {
           .where('finished_at', 'is', null)
           .executeTakeFirst();
       await until(async () => (await underWay()) !== undefined, 'it is under way', WITHIN_MS);
+      await until(() => host.callsOf(step) > before, 'the host is asked', WITHIN_MS);
       const row = await underWay();
       assert(row?.machine_id);
       const expected = { kind, since: row.created_at.toISOString(), attempts: 1, last_error: null };

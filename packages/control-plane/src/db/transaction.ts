@@ -3,7 +3,8 @@
 //
 //   machine, operation, volume, snapshot, job, account, host, idempotency key
 //
-// The rows of volumes and snapshots are locked in the order of their ids where one transaction locks several.
+// An operation is inserted, too, before its volume or snapshot is locked: the insert waits for a transaction that finishes
+// another operation on the same volume. Where one transaction locks several volumes, it locks them in the order of their ids.
 import { CompiledQuery, type Dialect, DummyDriver, Transaction } from 'kysely';
 import type { Db, Tx } from './database.ts';
 import { createDialect, isPlanOutdated, PooledConnection } from './driver.ts';

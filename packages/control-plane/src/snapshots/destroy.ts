@@ -13,7 +13,7 @@ import { lockSnapshot, snapshotNotFound } from './store.ts';
 export async function deleteSnapshot(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db
     .selectFrom('snapshots')
-    .select('id')
+    .select(['id', 'host_id'])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .where('state', '<>', 'creating')
@@ -24,12 +24,15 @@ export async function deleteSnapshot(app: App, accountId: string, id: string): P
     ...question,
     args: {},
     begin: async (tx) => {
-      const snapshot = await lockSnapshot(tx, found.id);
+      const { id: snapshotId, host_id: hostId } = found;
+      // Before the snapshot is locked: see the order of locks in db/transaction.ts.
+      const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
+      const claimed = await insertClaimed(app, tx, row);
+      const snapshot = await lockSnapshot(tx, snapshotId);
       if (!snapshot || snapshot.state === 'deleting') throw snapshotNotFound();
-      const { account_id, host_id } = snapshot;
-      const scope = { accountId: account_id, hostId: host_id, actor: 'user' } as const;
+      const scope = { accountId, hostId, actor: 'user' } as const;
       await transition(app, tx, scope, (steps) => steps.changeSnapshot(snapshot, { state: 'deleting' }));
-      return insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
+      return claimed;
     },
   });
 }

@@ -21,14 +21,15 @@ export async function restoreSnapshot(app: App, accountId: string, id: string): 
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
       checkAction(machine.state, 'restore');
+      const { account_id, host_id } = machine;
+      // Before the snapshot is locked: see the order of locks in db/transaction.ts.
+      const claimed = await insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
       const snapshot = await lockSnapshot(tx, snapshot_id);
       if (!snapshot || snapshot.state === 'deleting') throw snapshotNotFound();
       if (snapshot.state !== 'ready') {
         throw new ServiceError('conflict', `The snapshot is in error: ${snapshot.error ?? 'it is damaged.'}`);
       }
-      const { account_id, host_id } = machine;
-      const row = { ...question, account_id, host_id, args: '{}', actor: 'user' } as const;
-      const [claimed] = await Promise.all([insertClaimed(app, tx, row), bumpGeneration(tx, machine_id)]);
+      await bumpGeneration(tx, machine_id);
       return claimed;
     },
   });

@@ -31,10 +31,16 @@ export async function attachVolume(
     ...asked('attach', subject),
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
+      // Before the volume is locked: see the order of locks in db/transaction.ts.
+      const claimed = await insert(app, tx, machine, asked('attach', subject));
       const locked = await lockExisting(tx, volume.id);
       const others = (await lockVolumesOf(tx, machineId)).filter((row) => row.kind === 'data' && row.id !== volume.id);
-      if (checkAttach({ volume: locked, machine, mountPath, others }) === 'noop') return 'noop';
-      return insert(app, tx, machine, asked('attach', subject));
+      if (checkAttach({ volume: locked, machine, mountPath, others }) === 'allowed') {
+        await bumpGeneration(tx, machine.id);
+        return claimed;
+      }
+      await tx.deleteFrom('operations').where('id', '=', claimed.operation.id).execute();
+      return 'noop';
     },
   });
   return findVolume(app, accountId, id);
@@ -50,9 +56,11 @@ export async function detachVolume(app: App, accountId: string, id: string): Pro
     ...asked('detach', subject),
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
+      const claimed = await insert(app, tx, machine, asked('detach', subject));
       if ((await lockExisting(tx, volume.id)).machine_id !== machineId) throw notAttached();
       checkDetach(machine);
-      return insert(app, tx, machine, asked('detach', subject));
+      await bumpGeneration(tx, machine.id);
+      return claimed;
     },
   });
   return findVolume(app, accountId, id);
@@ -78,11 +86,9 @@ const asked = (kind: 'attach' | 'detach', { volumeId, machineId, args }: Subject
   snapshot_id: null,
 });
 
-async function insert(app: App, tx: Tx, machine: MachineRow, question: Question): Promise<Claimed> {
-  const { account_id, host_id } = machine;
+function insert(app: App, tx: Tx, { account_id, host_id }: MachineRow, question: Question): Promise<Claimed> {
   const row = { ...question, account_id, host_id, actor: 'user', args: JSON.stringify(question.args) } as const;
-  const [claimed] = await Promise.all([insertClaimed(app, tx, row), bumpGeneration(tx, machine.id)]);
-  return claimed;
+  return insertClaimed(app, tx, row);
 }
 
 /** The volume under its lock. Throws `not_found` when it was deleted meanwhile. */

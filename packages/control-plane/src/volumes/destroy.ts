@@ -15,7 +15,7 @@ import { lockVolume, volumeNotFound } from './store.ts';
 export async function deleteVolume(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db
     .selectFrom('volumes')
-    .select('id')
+    .select(['id', 'host_id'])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .where('state', 'not in', ['creating', 'taken'])
@@ -26,13 +26,16 @@ export async function deleteVolume(app: App, accountId: string, id: string): Pro
     ...question,
     args: {},
     begin: async (tx) => {
-      const volume = await lockVolume(tx, found.id);
+      const { id: volumeId, host_id: hostId } = found;
+      // Before the volume is locked: see the order of locks in db/transaction.ts.
+      const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
+      const claimed = await insertClaimed(app, tx, row);
+      const volume = await lockVolume(tx, volumeId);
       if (!volume || volume.state === 'deleting' || volume.state === 'taken') throw volumeNotFound();
       checkDeletable(volume);
-      const { account_id, host_id } = volume;
-      const scope = { accountId: account_id, hostId: host_id, actor: 'user' } as const;
+      const scope = { accountId, hostId, actor: 'user' } as const;
       await transition(app, tx, scope, (steps) => steps.changeVolume(volume, { state: 'deleting' }));
-      return insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
+      return claimed;
     },
   });
 }
