@@ -23,7 +23,7 @@ export type Definition = {
   /** Takes back what a refused attempt did. Without it a failed attempt is repeated until it succeeds. */
   undo?: Act<unknown>;
   /** Whether a failed attempt is taken back; otherwise it is repeated later. */
-  isRefusal?: (error: unknown) => boolean;
+  isRefusal?: (error: unknown, operation: OperationRow) => boolean;
   /** What happens when the process that worked on it died: the default is to go on. */
   afterCrash?: 'undo';
 };

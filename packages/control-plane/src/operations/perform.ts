@@ -38,7 +38,8 @@ export async function performClaimed(
     try {
       outcome = await definition.act.run(app, work);
     } catch (error) {
-      if (definition.undo && mayUndo(definition, error)) return undo(app, definition, work, toRefusal(error));
+      if (definition.undo && mayUndo(definition, error, operation))
+        return undo(app, definition, work, toRefusal(error));
       return postpone(app, claimed, error);
     }
     return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
@@ -48,8 +49,8 @@ export async function performClaimed(
 const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
   undoing || (attempts > 1 && afterCrash === 'undo');
 
-const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown): boolean =>
-  !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error);
+const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
+  !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error, operation);
 
 /** Takes back what was done, and throws the refusal that made it necessary. */
 async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {

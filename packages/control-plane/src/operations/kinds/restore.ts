@@ -9,7 +9,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../../app.ts';
-import type { MachineRow } from '../../db/tables.ts';
+import type { MachineRow, OperationRow } from '../../db/tables.ts';
 import { loseRunningJobs } from '../../execs/lose.ts';
 import { settleJobsOf } from '../../execs/settle.ts';
 import { HostUnavailable } from '../../hosts/client.ts';
@@ -22,11 +22,15 @@ type Restored = { report: MachineReport; endedJobs: readonly string[] };
 
 export const RESTORE: Definition = {
   act: act(restore, record),
-  isRefusal: (error) => !(error instanceof HostUnavailable && error.mayHaveActed),
+  isRefusal: (error, operation) => !(error instanceof HostUnavailable && mayHaveActed(error, operation)),
   undo: act(stopWhenEnded, async ({ steps, ...recording }, hasEnded) => {
     if (hasEnded) await steps.changeMachine(machineOf(recording), { state: 'stopped' });
   }),
 };
+
+/** An earlier attempt may have gone back as well, even if this one never reached the host. */
+const mayHaveActed = (error: HostUnavailable, { attempts }: OperationRow): boolean =>
+  error.mayHaveActed || attempts > 1;
 
 async function restore(app: App, work: Work): Promise<Restored> {
   // After a first attempt, a machine that does not run may be one that just went back.
