@@ -1,6 +1,8 @@
 // Kills processes of a service at random while clients work with it, and checks that nothing is lost, doubled or left
 // behind. README.md says what is checked. The exit code is 1 when there is a difference.
 //   node_modules/node/bin/node bench/kills.ts --kills 200 --seed 1
+import { cpSync } from 'node:fs';
+import { homePaths } from '@sandbar/contract/home.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
@@ -30,6 +32,7 @@ async function main(args: readonly string[]): Promise<number> {
     const run = { home, service, seed, kills, machinesOfClients: MACHINES_OF_CLIENTS, journal, signal: stop };
     const done = await runUnderKills(run);
     await bench.stop(hurry);
+    if (journal.differences.length > 0) cpSync(homePaths(home).logs, `${log}.service`, { recursive: true });
     for (const leak of await bench.remove()) journal.difference(`left behind: ${leak}`);
     for (const line of describeRun(done, journal)) progress.say(line);
     return journal.differences.length === 0 ? 0 : 1;
