@@ -1,5 +1,5 @@
-// The activity feed: what is written and what is not, filters, paging under writing, months, and that nobody can change
-// an entry.
+// Tests of the activity feed: which actions write an entry, the filters, paging while entries are written, the monthly
+// partitions, and that nobody can change an entry.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
@@ -246,7 +246,10 @@ describe('paging', () => {
     await writers;
   });
 
-  /** A reader that asks for what is newer than the newest entry it has gets all of it: none is written late below. */
+  /**
+   * Checks that a reader who polls for entries newer than `newest` misses none: no entry is ever inserted before one
+   * that was already read.
+   */
   async function followsOn(key: string, newest: string | undefined): Promise<void> {
     const { activity } = await feed(key, '?page_size=200');
     const at = activity.findIndex((entry) => entry.machine_id === newest);

@@ -1,5 +1,5 @@
-// The operator's view of accounts and hosts over the admin socket: what it makes is usable at once, what it changes is in
-// force at once, and what is wrong is refused as on the API.
+// Tests of the operator's requests about accounts and hosts on the admin socket: new accounts and keys work at once,
+// changes apply at once, and wrong input is refused as on the public API.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';

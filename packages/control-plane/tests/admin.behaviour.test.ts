@@ -1,4 +1,4 @@
-// The operator's socket, health and metrics, and what may never be in the log.
+// Tests of the admin socket, the health check and the metrics, and that no secret is ever logged.
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
 import { describe, it } from 'node:test';
@@ -22,7 +22,7 @@ describe('the admin socket', () => {
     const { db } = plane.app;
     await db.deleteFrom('api_keys').execute();
     await db.deleteFrom('accounts').execute();
-    // Whoever signed up before it is not the owner.
+    // This account signed up before the bootstrap, but the bootstrap must not make it the owner.
     await insertAccount(db, { email: 'early@example.test', tier: 'free' });
     const answers = await Promise.all(
       Array.from({ length: 8 }, () => admin('/admin/bootstrap', { email: 'owner@localhost' })),

@@ -1,4 +1,4 @@
-// API keys, as the dashboard manages them, on real PostgreSQL with two replicas.
+// Tests of API keys as the dashboard manages them, on real PostgreSQL with two replicas.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { sql } from 'kysely';
@@ -143,7 +143,8 @@ describe('api keys', () => {
     const recent = await lastUse();
     for (let round = 0; round < 5; round++) await use(json.key, second);
     assert.equal(await lastUse(), recent);
-    // Two replicas that found it stale at the same time.
+    // Another replica also decided to update the time of the last use. The database refuses, because the time is less
+    // than a minute old.
     await touchKey(db, json.id);
     assert.equal(await lastUse(), recent);
     await setBack(61);

@@ -1,5 +1,5 @@
-// The audit behind `sandbar doctor`: it sees every difference between hosts, rows and counters that lasts, calls nothing a
-// difference that is under way, mends what is ours, and leaves everything that an account has.
+// Tests of the audit behind `sandbar doctor`: it reports every lasting difference between hosts, rows and counters,
+// ignores operations that are under way, repairs what the service owns, and never touches what an account owns.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -14,7 +14,7 @@ import { checkBooks, startTestBed } from './support/test-bed.ts';
 const bed = await startTestBed({ host: { subnet: '10.83.0.0/16' } });
 const { api, host, plane, accountId } = bed;
 const { db } = plane.app;
-// It would mend most of this before the second look.
+// A running reconciler would repair most differences before the audit sees them.
 await plane.reconciler.stop();
 
 const look = async (): Promise<Audit> => {
@@ -44,7 +44,10 @@ const takeSnapshot = async (machineId: string): Promise<string> => {
 };
 const machineRow = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
 
-/** Exactly one finding, of this area and about this; what `--fix` says of it. */
+/**
+ * Asserts that the audit has exactly one finding, with this area and subject. Returns the text that says what a fix
+ * would do, or null.
+ */
 async function expectOne(area: AuditArea, subject: string, detail: RegExp): Promise<string | null> {
   const { findings } = await look();
   assert.deepEqual(
@@ -56,7 +59,7 @@ async function expectOne(area: AuditArea, subject: string, detail: RegExp): Prom
   return findings[0]?.fix ?? null;
 }
 
-/** One fix mends the one finding, and then all is well. */
+/** Asserts that one fix repairs exactly this finding and that a second audit finds nothing. */
 async function expectMended(area: AuditArea, subject: string): Promise<void> {
   const { fixed, findings } = await fix();
   assert.deepEqual(findings, []);
@@ -200,7 +203,8 @@ describe('audit', () => {
     assert.deepEqual((await fix()).fixed, []);
     host.heal();
     await Promise.all(under_way);
-    // The answers were lost, so the operations were given up half-way.
+    // The host acted but its answers were lost, so each operation was abandoned half-way. Nothing may be wrong all the
+    // same.
     assert.deepEqual((await fix()).findings, []);
     await checkBooks(bed);
   });

@@ -1,4 +1,4 @@
-// Accounts and dashboard sessions, on real PostgreSQL and with a real mail server.
+// Tests of accounts and dashboard sessions, on real PostgreSQL and with a real mail server.
 import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
 import { once } from 'node:events';
@@ -24,7 +24,7 @@ const account = (bed: TestBed, cookie: string, replica = 0) =>
 const act = (bed: TestBed, path: string, cookie: string, body?: object, headers: Record<string, string> = {}) =>
   bed.api('POST', path, { key: null, body, headers: { cookie, origin: TEST_ORIGIN, ...headers } });
 
-/** A mail server that keeps what it is given. */
+/** Starts a mail server that keeps every message it receives. */
 async function startMail(): Promise<{ url: string; mails: string[] }> {
   const mails: string[] = [];
   const server = new SMTPServer({
@@ -47,7 +47,7 @@ async function startMail(): Promise<{ url: string; mails: string[] }> {
   return { url: `smtp://127.0.0.1:${(server.server.address() as AddressInfo).port}`, mails };
 }
 
-/** Every row of every table, as JSON text. */
+/** Returns every row of every table as JSON text, so that a test can search it for secrets. */
 async function dump({ plane }: TestBed): Promise<string> {
   const { db } = plane.app;
   const { rows } = await sql<{ name: string }>`
@@ -250,7 +250,7 @@ describe('sessions', () => {
     assert.equal((await attempt({ origin: 'null' })).status, 403);
     assert.equal((await attempt({ origin: 'http://evil.test', 'sec-fetch-site': 'same-origin' })).status, 403);
     assert.equal((await attempt({ 'sec-fetch-site': 'same-site' })).status, 403);
-    // 400: what is wrong with the body is looked at only then.
+    // The body is invalid, but it is checked only after the origin: 400 shows that the origin was accepted.
     assert.equal((await attempt({ origin: TEST_ORIGIN })).status, 400);
     assert.equal((await attempt({ origin: `http://${host}:${port}` })).status, 400);
     assert.equal((await attempt({ 'sec-fetch-site': 'same-origin' })).status, 400);

@@ -1,5 +1,6 @@
-// A walk over every operation of the OpenAPI document with every credential that must not do, and with those that may:
-// an operation that is added is walked as well, and one of a new shape fails here until it is thought of.
+// Calls every operation of the OpenAPI document with every credential that must be refused, and with those that must be
+// accepted. A new operation is tested automatically. A new kind of path parameter or credential makes this test fail
+// until it is added here.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -30,7 +31,7 @@ const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
 );
 
-/** What each `{…}` stands for: the account's own, another's of the same kind, and one that is not there. */
+/** Makes one resource for each path parameter, such as `{machine}`, owned by the account of `key`. */
 async function makeResources(key: string, ownerId: string) {
   const machine = (await api('POST', '/v1/machines', { key })).json.id;
   const exec = (await api('POST', `/v1/machines/${machine}/execs`, { key, body: { command: 'sleep' } })).json.id;
@@ -97,7 +98,7 @@ describe('every operation that needs a credential', () => {
         { authorization: `Basic ${btoa('a:b')}` },
         { authorization: `Bearer ${keys.full}x` },
         { cookie: 'sandbar_session=nonsense.nonsense', origin },
-        // A key that does not do is not made good by a session.
+        // A valid session must not rescue a request whose API key is revoked.
         { authorization: `Bearer ${revoked}`, cookie: session, origin },
       ]) {
         const answer = await api(method, url, { key: null, headers: headers as Record<string, string> });

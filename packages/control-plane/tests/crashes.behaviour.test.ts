@@ -1,5 +1,5 @@
-// The control plane is killed, as a process, in the middle of every operation at once; the next one brings them all
-// to an end within 30 s, whatever the host makes of the calls of the dead one, and however late.
+// Kills the control-plane process in the middle of every kind of operation. The next process must end all of them
+// within 30 s, even when the host carries out the dead process's calls late.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -55,7 +55,7 @@ type Plane = { kill: () => Promise<void>; call: (method: string, path: string) =
 type Called = { status: number; json: Record<string, string> };
 let account: NewAccount | undefined;
 
-/** Starts the process and waits until it has its host. */
+/** Starts the control plane as a child process and waits until it is connected to the fake host. */
 async function startPlane(): Promise<Plane> {
   const [port, metricsPort] = [await freePort(), await freePort()];
   const child = spawn(process.execPath, [MAIN], {
@@ -105,10 +105,10 @@ async function make(plane: Plane): Promise<string> {
 type Act = {
   name: string;
   operation: Operation;
-  /** What it is done to. */
+  /** Creates the machine or volume that the operation is about, and returns its id. */
   prepare: (plane: Plane) => Promise<string>;
   ask: (plane: Plane, id: string) => Promise<Called>;
-  /** What may become of it: states of the machine's row; `gone` has none. */
+  /** The allowed final states of the row. `gone` means that the row was deleted. */
   ends: string[];
 };
 
@@ -169,14 +169,14 @@ const ACTS: Act[] = [
 
 type UnderWay = { act: Act; id: string; answer: Promise<Called | undefined> };
 
-/** Begins every operation, one after the other, up to its host call, which hangs. */
+/** Begins every operation, one after the other. Each of them stops at its host call, which hangs. */
 async function beginAll(plane: Plane, faults: readonly Fault[]): Promise<UnderWay[]> {
   const begun: UnderWay[] = [];
   for (const fault of faults) {
     for (const act of ACTS) {
       const prepared = await act.prepare(plane);
       const before = host.calls.length;
-      // The reconciler asks for the delete of a volume as well.
+      // Every call of deleteVolume hangs, because the reconciler retries a volume delete on its own.
       host.fault(act.operation, fault, act.operation === 'deleteVolume' ? Number.POSITIVE_INFINITY : 1);
       const answer = act.ask(plane, prepared).catch(() => undefined);
       const asked = () => host.calls.slice(before).find(({ operation }) => operation === act.operation);
@@ -200,7 +200,7 @@ const stateOf = async ({ act, id }: UnderWay): Promise<string> => {
   return rows[0] === undefined ? 'gone' : rows[0].busy ? `${rows[0].state}, busy` : rows[0].state;
 };
 
-/** Everything that was begun comes to an end that its operation may have. */
+/** Waits until every operation that was begun has reached one of its allowed final states. */
 async function expectEnds(begun: readonly UnderWay[]): Promise<void> {
   const open = async () => {
     const left: string[] = [];
@@ -225,7 +225,7 @@ describe('kill -9 of the control plane (CTL-3)', () => {
     const second = await startPlane();
     await expectEnds(begun);
     await checkAudit(adminSocket);
-    // What the dead process had asked for is done only now.
+    // Only now does the host carry out the calls of the dead process.
     host.heal();
     await checkAudit(adminSocket);
     await expectEnds(begun);
@@ -244,7 +244,8 @@ describe('kill -9 of the control plane (CTL-3)', () => {
     const waiting = async () =>
       (await database.query(`select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock'`)).rows[0]
         .n;
-    // Each operation's last transaction, and no more than the pool has connections.
+    // Every operation now waits for the lock in its last transaction. Together they need no more connections than the
+    // pool has.
     await until(async () => (await waiting()) >= begun.length, 'every operation waits for the database');
     await first.kill();
     await lock.query('rollback');
@@ -265,7 +266,7 @@ describe('kill -9 of the control plane (CTL-3)', () => {
         plane.call('DELETE', `/v1/machines/${toKeep}?preserve_storage=true`),
         plane.call('DELETE', `/v1/machines/${toDelete}`),
       ]);
-      // Whatever it is in the middle of.
+      // Kill the control plane wherever it is, after a different number of host changes in each round.
       await until(() => host.changeCount > before + round, 'something reached the host');
       await plane.kill();
       await asked;

@@ -1,4 +1,4 @@
-// A database that goes away and comes back.
+// Tests that the control plane survives a database that goes away and comes back.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { startPostgres, until } from './support/postgres.ts';

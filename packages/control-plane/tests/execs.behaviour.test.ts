@@ -1,4 +1,5 @@
-// Exec jobs through the API: start, wait, output by page and by event, the limit of 16, cancel, and hosts that fail.
+// Tests of exec jobs through the API: start, wait, output by page and as events, the limit of 16 jobs, cancel, and
+// hosts that fail.
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';

@@ -1,4 +1,4 @@
-// Jobs that no machine could run are refused at once.
+// Tests that the API refuses at once a job that no machine could run, for example one that is too large.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { startTestBed } from './support/test-bed.ts';

@@ -1,5 +1,5 @@
-// A short command in one request: the start of a job waits for its end and answers with its output. With it: the label of
-// a job, merged output, the environment of the machine, and jobs of machines that are on their way to running.
+// Tests of a short command in one request: the request that starts a job waits for its end and returns its output. Also
+// tests job labels, merged output, the machine's environment, and jobs for machines that are not running yet.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Exec, ExecStarted } from '@sandbar/contract/exec.ts';
@@ -32,14 +32,14 @@ const start = (
 const bytesOf = (data: string | undefined): Buffer => Buffer.from(data ?? '', 'base64');
 const rowOf = (machine: string, id: string) =>
   db.selectFrom('execs').selectAll().where('machine_id', '=', machine).where('id', '=', id).executeTakeFirst();
-/** The running job of a machine that the host has. */
+/** Waits until the host runs a job for the machine, and returns the job's id. */
 async function jobOnHost(machine: string): Promise<string> {
   const running = () =>
     [...(host.machines.get(machine)?.jobs ?? [])].find(([, job]) => job.report.status === 'running')?.[0];
   await until(() => running() !== undefined, 'the host runs the job', WITHIN_MS);
   return running() ?? '';
 }
-/** What the host was told of a job. */
+/** Returns the start request that the host received for a job. */
 const toldOf = (machine: string, id: string) => host.machines.get(machine)?.jobs.get(id)?.wanted;
 
 describe('a start of a job with wait_ms', () => {
@@ -71,7 +71,7 @@ describe('a start of a job with wait_ms', () => {
 
   it('answers the moment the job ends, whatever it learns first', async () => {
     const machine = await create();
-    // The event of the end is there before the answer to the question.
+    // The answer to getJob is held back, so the event that the job ended arrives first.
     host.fault('getJob', 'answerLate', 1);
     const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
     const job = await jobOnHost(machine);
@@ -274,7 +274,9 @@ describe('the environment of a machine', () => {
 });
 
 describe('a job of a machine that is', () => {
-  /** Holds the next call to the host, asks, and returns the operation when it is under way. */
+  /**
+   * Makes the next host call of this kind hang, sends the request, and returns the operation that the request began.
+   */
   async function hold(step: Operation, ask: () => Promise<Answer>) {
     host.fault(step, 'hang', 1);
     const first = ask();

@@ -1,5 +1,5 @@
-// Machines that end by themselves: what may be asked for, and that the stop or the destroy happens exactly once, by the
-// database's clock, whatever else goes on. Tests move the time of an expiry into the past instead of waiting for it.
+// Tests of machines that expire: which expiries a request may set, and that the stop or destroy happens exactly once,
+// by the database's clock, whatever else happens. Tests move the expiry into the past instead of waiting for it.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it, mock } from 'node:test';
 import type { Audit } from '@sandbar/contract/admin.ts';
@@ -29,7 +29,7 @@ const create = async (body: object, of: TestBed = bed): Promise<Machine> => {
 const getMachine = async (id: string, of: TestBed = bed): Promise<Machine> =>
   (await of.api('GET', `/v1/machines/${id}`)).json;
 const patch = (id: string, body: object) => api('PATCH', `/v1/machines/${id}`, { body });
-/** Moves the expiry of a machine into the past. */
+/** Moves the expiry of a machine into the past, so that it is due now. */
 async function makeDue(id: string, of: TestBed = bed): Promise<void> {
   const { numUpdatedRows } = await of.plane.app.db
     .updateTable('operations')
@@ -43,7 +43,7 @@ const expiriesOf = (id: string) =>
   db.selectFrom('operations').selectAll().where('machine_id', '=', id).where('kind', '=', 'expire').execute();
 const becomes = (id: string, state: Machine['state']) =>
   until(async () => (await getMachine(id)).state === state, `it is ${state}`, WITHIN_MS);
-/** The feed of a machine, oldest first, as `action by actor`. */
+/** Returns the activity of a machine, oldest first, as `action by actor`. */
 const feedOf = async (id: string, of: TestBed = bed): Promise<string[]> => {
   const { activity } = (await of.api('GET', `/v1/machines/${id}/activity`)).json;
   return activity.map(({ action, actor }: Record<string, string>) => `${action} by ${actor}`).reverse();
@@ -239,7 +239,7 @@ describe('at its expiry a machine', () => {
     const stopping = api('POST', `/v1/machines/${id}/stop`);
     await until(async () => (await getMachine(id)).operation !== null, 'it is being stopped', WITHIN_MS);
     await makeDue(id);
-    // As after some seconds.
+    // Ten attempts look like an operation that has been retried for some seconds.
     await sql`update operations set attempts = 10 where kind = 'expire' and machine_id = ${id}`.execute(db);
     const { json } = await callAdmin<Audit>(bed.plane.app.config.adminSocket, '/admin/audit');
     host.release();
@@ -312,7 +312,8 @@ describe('an expiry', () => {
       const { status, json } = await patching;
       assert.equal(status, 200);
       assert.equal(json.expires_at === null, body.expires_in_sec === null);
-      // Another one, of later, that was acted on: the first would have been as well by now.
+      // A second machine expires later and is destroyed. By then the service has also handled the first machine's
+      // expiry, so that one was skipped and not just delayed.
       const { id: later } = await create({ expires_in_sec: 60 });
       await makeDue(later);
       await becomes(later, 'destroyed');
@@ -373,7 +374,7 @@ describe('a control plane that dies in the middle of an expiry', () => {
   for (const fate of FATES) {
     for (const onExpiry of ['destroy', 'stop'] as const) {
       it(`(it ${fate}): the ${onExpiry} happens exactly once, whatever the step`, async () => {
-        // Nothing but what the test asks for.
+        // The reconciler must not run on its own here: only the test's own process may take steps.
         const quiet = await startTestBed({ timing: { reconcileMs: 3_600_000, reconcileJobsMs: 3_600_000 } });
         const { app, reconciler } = quiet.plane;
         const ended = onExpiry === 'destroy' ? 'destroyed' : 'stopped';
@@ -385,7 +386,7 @@ describe('a control plane that dies in the middle of an expiry', () => {
             const claimed = await claimDue(own, app.hosts.connectedIds());
             if (claimed) await performExpiry(own, claimed);
           });
-          // Nobody renews the claims of the dead.
+          // The dead process no longer renews its claims, so let them expire.
           await sql`update operations set claim_expires_at = now() - interval '1 second'
             where claim_token is not null and finished_at is null`.execute(app.db);
           await sql`update operations set run_at = now() where kind <> 'expire' and finished_at is null`.execute(

@@ -1,4 +1,5 @@
-// Several replicas, one database: migrations, capacity and addresses under a rush of creates, reconcilers side by side.
+// Tests of several replicas on one database: migrations, capacity and addresses during 50 parallel creates, and
+// reconcilers that run side by side.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { asOwner } from '../src/db/database.ts';
@@ -33,7 +34,8 @@ describe('two replicas', () => {
     for (const address of addresses) assert(!/\.(0|1|2|3|63)$/.test(address), address);
     await checkBooks(bed);
 
-    // 64 addresses less 5 reserved ones: nine more fit, then it is full and says so.
+    // A /26 subnet has 64 addresses, 5 of them reserved. After the 50 creates, nine more machines fit, and the next one
+    // is refused.
     for (let index = 0; index < 9; index++)
       assert.equal((await api('POST', '/v1/machines', { body: { memory_mb: 128 } })).status, 201);
     const full = await api('POST', '/v1/machines', { body: { memory_mb: 128 } });

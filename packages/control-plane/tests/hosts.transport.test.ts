@@ -1,5 +1,5 @@
-// The connection to a host: what is known of a request whose host died (only one that nobody ever read is certain to
-// have done nothing), what is sent again, and answers that cannot be used.
+// Tests of the connection to a host: whether a request may have had an effect when the host dies, which requests are
+// sent again, and unusable answers. A request surely had no effect only if no agent ever read it.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,9 @@ import { createHostClient, type HostClient, HostUnavailable } from '../src/hosts
 import { createTransport, readBytes, wasNeverSent } from '../src/hosts/transport.ts';
 import { toServiceError } from '../src/http/errors.ts';
 
-/** An agent that dies of what it is asked, once it has read it; nobody listens from then on. */
+/**
+ * Source of a host agent that kills itself as soon as it has read one request. Afterwards nobody listens on the socket.
+ */
 const MORTAL = `
 const server = require('node:http').createServer((request) => {
   request.resume();
@@ -58,7 +60,7 @@ after(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-/** An agent that answers as `listener` does; `connections` are all that were made to it. */
+/** Starts an agent that answers with `listener`. `connections` collects every connection that it accepts. */
 async function listen(name: string, listener: RequestListener) {
   const socketPath = join(dir, name);
   const connections: Socket[] = [];
@@ -86,7 +88,7 @@ describe('the transport', () => {
     });
     const ask = async () => (await readBytes(await transport.send(GET))).toString();
     for (let at = 1; at <= 10; at++) assert.equal(await ask(), `answer ${at}`);
-    // Two, because a connection is free again only in the next turn of the event loop.
+    // The client may use two connections, because a connection becomes free only in the next turn of the event loop.
     assert(connections.length <= 2, `${connections.length} connections`);
     assert.equal(await ask(), 'answer 12');
   });

@@ -1,4 +1,5 @@
-// Old rows are removed however many there are, and no sweep depends on another. Facts of hosts: no host depends on another.
+// Tests that housekeeping removes old rows however many there are, that one failing sweep does not stop the others, and
+// that one host's failure does not stop the update of another host's facts.
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -10,15 +11,15 @@ import { startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed();
 const { app } = bed.plane;
-// The first housekeeping, at the start, must be over.
+// Wait for the housekeeping that runs at the start, so that it does not delete rows of the tests.
 await bed.plane.reconciler.runOnce();
 const { db } = app;
-/** The most that one statement may delete. */
+/** The most rows that one DELETE statement of the housekeeping may remove. */
 const BATCH = 1000;
 const ROWS = 2 * BATCH + 1;
 const TABLES = ['machines', 'execs', 'idempotency_keys', 'rate_buckets', 'sessions', 'verifications'] as const;
 
-/** Runs statements as the owner of the tables. */
+/** Runs statements as the owner of the tables, who may do more than the application's role. */
 const asAdmin = (...statements: string[]) =>
   asOwner(bed.databaseUrl, app.log, async (owner) => {
     for (const statement of statements) await sql.raw(statement).execute(owner);
@@ -44,11 +45,11 @@ await asAdmin(
   ),
 );
 
-/** Old rows in every table, more than two statements may delete. */
+/** Fills every table with old rows, more than two DELETE statements may remove. */
 const fill = () =>
   asAdmin(
     'truncate deletes',
-    // Copies of the machine that stays, which only differ in what makes them old.
+    // Copies of the kept machine that differ from it only in being destroyed 400 days ago.
     `insert into machines select (jsonb_populate_record(m, jsonb_build_object('id', gen_random_uuid(), 'state', 'destroyed',
        'desired', 'destroyed', 'destroyed_at', now() - interval '400 days', 'claim_token', null))).*
      from machines m, generate_series(1, ${ROWS}) where m.id = '${kept}'`,

@@ -1,4 +1,5 @@
-// Idempotency-Key on machine creates: one machine a key, whoever asks, how often and whatever dies in between.
+// Tests of Idempotency-Key on machine creates: a key creates exactly one machine, whichever replica is asked, however
+// often, and whatever crashes in between.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -19,7 +20,7 @@ const countMachines = async () =>
       .executeTakeFirstOrThrow()
   ).n;
 
-/** The key is held by a machine that is being made. */
+/** Returns whether a machine that is still being created holds this key. */
 async function isWaiting(key: string): Promise<boolean> {
   const row = await plane.app.db
     .selectFrom('idempotency_keys')

@@ -1,4 +1,4 @@
-// The life of a machine through the API, against real PostgreSQL and a fake host.
+// Tests the life of a machine through the API, against real PostgreSQL and a fake host.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
@@ -124,7 +124,7 @@ describe('machine delete', () => {
     const { id } = await create();
     const answers = await Promise.all(Array.from({ length: 5 }, () => api('DELETE', `/v1/machines/${id}`)));
     const statuses = answers.map((answer) => answer.status);
-    // A caller that comes after the end finds it destroyed.
+    // A delete that arrives after the machine is destroyed gets 404.
     assert(statuses.includes(200) && statuses.every((status) => status === 200 || status === 404), statuses.join());
     const { json } = await api('GET', `/v1/machines/${id}/activity`);
     const destroyed = json.activity.filter(({ action }: { action: string }) => action === 'machine.destroyed');

@@ -1,5 +1,5 @@
-// An update of a service that has something unfinished: a database of migration 008 with every kind of intent that an older
-// version wrote is brought up to date, and the service ends each of them as the older version would have.
+// Tests the update of a service that has unfinished work: a database at migration 008 with every kind of unfinished
+// change that an older version could leave. The new version must finish each of them as the older version would have.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -26,7 +26,7 @@ const WITHIN_MS = 60_000;
 const OLD_VERSION = '008-snapshots';
 after(endSharedPostgres);
 
-/** What an older version left: its database, and its host. */
+/** The state that an older version left behind: its database and its host. */
 class Old {
   readonly client: pg.Client;
   readonly host: FakeHost;
@@ -45,13 +45,13 @@ class Old {
     return String(row.id);
   }
 
-  /** A machine; `onHost` is what the host has of it. */
+  /** Inserts a machine. `onHost` says what the host has for it. */
   async machine(row: Record<string, unknown>, onHost: 'running' | 'stopped' | 'nothing'): Promise<string> {
     const id = uuidv7();
     this.host.plant(id);
     const planted = this.host.machines.get(id);
     assert(planted);
-    // As of before the operation that is unfinished.
+    // The host still has the generation from before the unfinished operation.
     const generation = this.#generation - 1;
     planted.report = { ...planted.report, generation, status: onHost === 'stopped' ? 'stopped' : 'running' };
     planted.wanted = { ...planted.wanted, generation };
@@ -74,7 +74,7 @@ class Old {
     });
   }
 
-  /** The host has the volume plugged into the machine. */
+  /** Makes the host report the volume as plugged into the machine. */
   plug(machine: string, volume: string, mount_path: string): void {
     const planted = this.host.machines.get(machine);
     assert(planted);
@@ -91,7 +91,7 @@ class Old {
     });
   }
 
-  /** Counts what the older version had counted as it went. */
+  /** Sets the usage counters of accounts and hosts to the values that the older version would have written. */
   async count(): Promise<void> {
     await this.client.query(`
       update accounts set (used_machines, used_vcpus, used_memory_mb, used_storage_gb) = (
@@ -113,12 +113,17 @@ type New = {
   bed: TestBed;
   machine: (id: string) => Promise<Machine | undefined>;
   volume: (id: string) => Promise<Record<string, unknown> | undefined>;
-  /** The actions of the feed that name this machine, volume or snapshot, oldest first, as `action by actor`. */
+  /**
+   * The actions of the activity feed that name this machine, volume or snapshot, oldest first, as `action by actor`.
+   */
   feed: (id: string) => Promise<string[]>;
   call: (method: string, path: string, body?: object) => Promise<{ status: number; json: Record<string, unknown> }>;
 };
 
-/** Seeds a database and a host of the older version, starts this version on them, and waits until nothing is under way. */
+/**
+ * Seeds a database and a host as an older version left them, then starts the current version on them and runs `check`.
+ * Unless `isSettledFirst` is false, it first waits until no operation is unfinished.
+ */
 async function update<Ids>(
   seed: (old: Old) => Promise<Ids>,
   check: (now: New, ids: Ids) => Promise<void>,
@@ -189,7 +194,7 @@ async function update<Ids>(
       return (await unfinished.execute()).length === 0;
     };
     if (isSettledFirst) await until(settled, 'everything has ended', WITHIN_MS);
-    // The parts of a bed that the checks of the books and the audit read.
+    // checkAll and the audit read only these two fields of a test bed.
     const bed = { plane: started, host } as TestBed;
     await check(
       {
@@ -458,7 +463,7 @@ describe('an update finishes, as the older version would have,', () => {
   it('a detach that its client asks for again: it is joined, and told once', () =>
     update(
       async (old) => {
-        // The first call after the update is that of the detach.
+        // The first host call after the update belongs to the detach, so this fault makes the detach hang.
         old.host.fault('ensure', 'hang', 1);
         const id = await old.machine(RUNNING, 'running');
         const row = { state: 'attached', change: 'detaching', machine_id: id, mount_path: '/mnt/a' };
@@ -655,7 +660,7 @@ describe('an update leaves as it was', () => {
         const kinds = await Promise.all(volumes.map(async (id) => (await volume(id))?.state));
         assert.deepEqual(kinds, ['available', 'available', 'attached']);
         assert.deepEqual(await plane.app.db.selectFrom('operations').selectAll().execute(), []);
-        // And all of it can be worked with.
+        // The finished machines accept new requests.
         assert.equal((await call('POST', `/v1/machines/${machines[0]}/stop`)).status, 200);
         assert.equal((await call('POST', `/v1/machines/${machines[1]}/start`)).status, 200);
         assert.equal((await call('DELETE', `/v1/machines/${machines[2]}`)).status, 200);

@@ -1,4 +1,4 @@
-// Signing in through OpenID Connect, with a real provider in this process.
+// Tests of signing in through OpenID Connect, with a real provider that runs in this process.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -10,7 +10,7 @@ import { cookieOf, startTestBed, TEST_ORIGIN, type TestBed } from './support/tes
 
 const CLIENT = { clientId: 'sandbar', clientSecret: 'the secret of the client' };
 
-/** People of the provider, by the login that the browser gives. */
+/** The accounts at the OpenID provider, by login name. */
 const PEOPLE: Record<string, { email: string; email_verified: boolean }> = {
   owner: { email: 'Owner@example.test', email_verified: true },
   other: { email: 'other@example.test', email_verified: false },
@@ -49,7 +49,10 @@ async function startProvider(): Promise<{ issuer: string; server: Server }> {
   return { issuer, server };
 }
 
-/** Follows the provider's pages as a browser does, until it sends us back; returns the address. */
+/**
+ * Follows the provider's pages as a browser does, until the provider redirects back to us. Returns the address of that
+ * redirect.
+ */
 async function logIn(start: string, login: string): Promise<URL> {
   const jar = new Map<string, string>();
   const visit = async (url: string, body?: URLSearchParams): Promise<Response> => {

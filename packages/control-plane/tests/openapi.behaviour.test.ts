@@ -1,4 +1,4 @@
-// The committed OpenAPI document is what the routes say, and it is complete.
+// Tests that the committed OpenAPI document matches the routes and is complete.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
@@ -24,7 +24,7 @@ type Document = {
   tags: { name: string; description: string }[];
 };
 const document = (await describeApi()) as Document;
-/** Who has no credential yet, or has lost it. */
+/** Operations that need no credential: the client has none yet, or has lost it. */
 const PUBLIC = ['signUp', 'signIn', 'requestPasswordReset', 'resetPassword', 'signInWithOidc', 'finishOidcSignIn'];
 const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods));
 
@@ -64,7 +64,7 @@ describe('openapi.json', () => {
 
   it('names every code that an operation can answer', () => {
     const text = JSON.stringify(operations.map((operation) => operation.responses));
-    // 405 belongs to no operation: it is the answer of the methods that are not there.
+    // No operation answers 405: the server answers it for methods that no operation has.
     for (const code of Object.keys(ERROR_TABLE).filter((code) => code !== 'method_not_allowed')) {
       assert(text.includes(`\`${code}\``), code);
     }

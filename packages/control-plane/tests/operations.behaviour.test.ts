@@ -1,5 +1,6 @@
-// Operations from outside: what the machine shows of them, how failures are repeated, that none holds another back, that two
-// replicas never do the same one, and what the doctor says of those that fail again and again.
+// Tests of operations through the API: what a machine shows of its operation, how failures are retried, that one
+// operation does not delay another, that two replicas never work on the same one, and what the doctor says about
+// repeated failures.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
@@ -23,7 +24,7 @@ const bed = await startTestBed({
 });
 const { api, host } = bed;
 const { db } = bed.plane.app;
-/** It repeats nothing by itself within the time of a test. */
+/** A test bed that never retries during a test: its first retry comes after 1000 s. */
 const slow = await startTestBed({
   timing: { operationWaitMs: 400, retryMs: { first: 1_000_000, longest: 4_000_000 } },
 });
@@ -52,7 +53,7 @@ const feedOf = async (machine: string, of: TestBed = bed): Promise<string[]> => 
 };
 const callsAbout = (machine: string, operation: Operation): number =>
   host.calls.filter((call) => call.operation === operation && call.machineId === machine).length;
-/** Leaves a stop of a running machine that nobody works on, as a process does that dies at once. */
+/** Inserts a stop that nobody works on, as if its process had died right after it wrote the row. */
 async function leaveStop(machine: string): Promise<void> {
   await db.transaction().execute(async (tx) => {
     await sql`update machines set generation = generation + 1 where id = ${machine}`.execute(tx);
@@ -213,7 +214,7 @@ describe('an operation that failed', () => {
       [3, 4000],
       [4, 4000],
     ] as const) {
-      // A request has it attempted at once, and gets what the attempt fails with.
+      // A request attempts the pending stop at once, and is answered with the error of this attempt.
       if (attempts > 1) assert.equal((await slow.api('POST', `/v1/machines/${id}/stop`)).status, 500);
       await until(async () => ((await pauseOf())?.sec ?? 0) > 500, 'it pauses again', WITHIN_MS);
       const pause = await pauseOf();
@@ -271,7 +272,7 @@ describe('a host call that hangs', () => {
       const { state, operation } = await getMachine(id);
       assert.deepEqual([state, operation?.kind], ['running', 'stop'], 'it hangs still');
     }
-    // Requests and expiries are not delayed either.
+    // A start by request is not delayed either.
     assert.equal((await api('POST', `/v1/machines/${others[0]}/start`)).status, 200);
     host.release();
     for (const id of hung) {
@@ -289,7 +290,7 @@ describe('a host call that hangs', () => {
     const first = await operationOf(id);
     assert(first?.claim_expires_at);
     const firstExpiry = first.claim_expires_at;
-    // Twice the life of a claim that nobody renews.
+    // Wait until the claim expires 4 s later than at first: it lives 2 s, so it was renewed at least twice.
     await until(
       async () => ((await operationOf(id))?.claim_expires_at?.getTime() ?? 0) > firstExpiry.getTime() + 4_000,
       'the claim was renewed',
@@ -319,7 +320,7 @@ describe('three replicas', () => {
 
   it('claim each operation that is due once, however many ask at once', async () => {
     const ids = await Promise.all(Array.from({ length: 12 }, () => create(slow)));
-    // The reconciler of this bed does not see them: they are of a host that it is not connected to.
+    // The operations get a host that this bed is not connected to, so that its reconciler does not claim them.
     const elsewhere = '019b0000-0000-7000-8000-0000000000ff';
     const own = slow.plane.app.db;
     await sql`insert into hosts select (jsonb_populate_record(hosts, jsonb_build_object('id', ${elsewhere}::text))).*

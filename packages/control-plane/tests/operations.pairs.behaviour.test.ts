@@ -1,5 +1,6 @@
-// Every pair of an operation that is under way and a request that comes, in one table: the request joins the operation,
-// waits for its end, ends it, is refused, or runs beside it. Each cell is a test on a host that holds the call of the first.
+// Tests every pair of an operation under way and a request that arrives meanwhile, from one table. The request joins
+// the operation, waits for its end, cancels it, is refused, or runs beside it. Each table cell is one test, in which
+// the host holds the operation's call.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { OperationRow } from '../src/db/tables.ts';
@@ -11,9 +12,10 @@ import { type Answer, startTestBed } from './support/test-bed.ts';
 import { somebodyWaitsFor } from './support/waiting.ts';
 
 /**
- * `joined`: it gets the result of the operation. `waits N`: it begins after the end of the operation and is answered N;
- * `waits, noop`: things are as asked for by then. `cancels`: it ends the operation, whose request is told. A number: it is
- * refused at once. `beside N`: it is answered N while the operation goes on. Anything else says why there is no such pair.
+ * What happens to the request. `joined`: it gets the operation's result. `waits N`: it starts after the operation has
+ * ended and is answered N. `waits, noop`: it waits, then finds that nothing is left to do. `cancels`: it ends the
+ * operation, and the operation's own request gets an error. `404`, `409`: it is refused at once. `beside N`: it is
+ * answered N while the operation goes on. `- …`: the pair cannot occur, for the given reason.
  */
 type Cell =
   | 'joined'
@@ -34,8 +36,9 @@ type Column = (typeof COLUMNS)[number];
 const NEVER_RAN = '- a machine that never ran has no snapshot';
 
 /**
- * "The same" volume or snapshot is the operation's own. Where it has none, it is one of the machine: a volume that is
- * attached to it (of a create: a free one), a snapshot that was taken of it.
+ * One row for each operation under way, one column for each request. "The same" volume or snapshot is the one that the
+ * operation works on. If the operation has none, the request uses a snapshot of the machine, or a volume attached to it
+ * (a free volume when the operation is a create).
  */
 const TABLE: Record<Exclude<OperationRow['kind'], 'expire'>, Record<Column, Cell>> = {
   create: {
@@ -218,7 +221,7 @@ const TABLE: Record<Exclude<OperationRow['kind'], 'expire'>, Record<Column, Cell
 type Kind = keyof typeof TABLE;
 const KINDS = Object.keys(TABLE) as Kind[];
 
-/** An operation in the columns that `relate` reads. */
+/** Builds an operation with only the columns that `relate` reads. */
 const asked = (kind: Kind, subject: Partial<Asked> = {}): Asked => ({
   ...{ kind, machine_id: null, volume_id: null, snapshot_id: null, args: {} },
   ...subject,
@@ -283,7 +286,10 @@ describe('the rule of', () => {
   });
 });
 
-/** What `relate` says of a pair, where the two have a machine, a volume or a snapshot in common. */
+/**
+ * Returns the relation that `relate` must report for this table cell, or undefined if the two share no machine, volume
+ * or snapshot.
+ */
 function relationOf(kind: Kind, column: Column, request: Asked): Relation | undefined {
   const underWay = UNDER_WAY[kind];
   const shares = (['machine_id', 'volume_id', 'snapshot_id'] as const).some(
@@ -326,12 +332,12 @@ const stopped = async (): Promise<string> => {
 };
 
 type Row = {
-  /** The host's call that is held. */
+  /** The host call that the test holds, so that the operation stays under way. */
   step: Operation;
   arrange: (scene: Scene) => Promise<void>;
   ask: (scene: Scene) => Promise<Answer>;
   status: number;
-  /** Its entry in the feed. */
+  /** The action that the operation writes to the activity feed when it succeeds. */
   entry: string;
 };
 
@@ -365,7 +371,7 @@ const ROWS: Record<Kind, Row> = {
   destroy: {
     step: 'delete',
     arrange: running,
-    // With a disk to keep, its snapshots go last: they are there while the call is held.
+    // When the disk is kept, snapshots are deleted last, so they still exist while the host holds the delete.
     ask: ({ machine }) => api('DELETE', `/v1/machines/${machine}?delete_snapshots=true&preserve_storage=true`),
     status: 200,
     entry: 'machine.destroyed',
@@ -438,7 +444,7 @@ const ROWS: Record<Kind, Row> = {
 };
 
 type Request = {
-  /** Makes what it is about, before the operation begins. */
+  /** Creates the volume or snapshot that the request needs, before the operation begins. */
   prepare?: (scene: Scene, kind: Kind) => Promise<void>;
   ask: (scene: Scene) => Promise<Answer>;
   entry?: string;
@@ -447,7 +453,7 @@ type Request = {
 const withSnapshot = async (scene: Scene, kind: Kind) => {
   if (scene.snapshot === '' && kind !== 'snapshot') scene.snapshot = await makeSnapshot(scene.machine);
 };
-/** A volume of the machine, where the operation has none of its own. */
+/** Creates a volume for the request, attached to the machine, unless the operation already has a volume. */
 const withVolume = async (scene: Scene, kind: Kind) => {
   if (scene.volume !== '' || kind === 'create_volume') return;
   scene.volume = await makeVolume();
@@ -511,7 +517,7 @@ type UnderWay = { first: Promise<Answer>; operation: OperationRow; hasEnded: () 
 const unfinished = () =>
   db.selectFrom('operations').selectAll().where('finished_at', 'is', null).where('kind', '<>', 'expire').execute();
 
-/** Asks, and returns when the host holds its call. */
+/** Sends the request and returns as soon as the host holds its call. */
 async function begin(step: Operation, ask: () => Promise<Answer>, fault: Fault = 'hang', times = 1): Promise<UnderWay> {
   const before = host.calls.length;
   const others = new Set((await unfinished()).map(({ id }) => id));
@@ -544,7 +550,7 @@ const CHANGES: readonly Operation[] = [
 ];
 const changesSince = (from: number) => host.calls.slice(from).filter(({ operation }) => CHANGES.includes(operation));
 
-/** Removes what a cell made, so that the next one finds an empty host. */
+/** Removes everything that one table cell created, so that the next one starts with an empty host. */
 async function clear({ machine, volume, otherVolume }: Scene): Promise<void> {
   const answer = await api('DELETE', `/v1/machines/${machine}?delete_snapshots=true`);
   assert([200, 404].includes(answer.status), answer.text);
@@ -602,7 +608,7 @@ async function runCell(kind: Kind, column: Column, cell: Cell): Promise<void> {
   const now = await countEntries();
   const total = (entry: string) => added(feed, now, entry);
   if (cell === 'cancels') {
-    // A volume of a machine that is destroyed is detached, and the feed says so.
+    // Destroying a machine detaches its volumes, and the feed records that. So a cancelled detach still has its entry.
     assert.equal(total(row.entry), kind === 'detach' ? 1 : 0, `${row.entry}: it was not done`);
   } else if (cell === 'joined') {
     assert.equal(secondAnswer.status, row.status, secondAnswer.text);
@@ -617,7 +623,8 @@ async function runCell(kind: Kind, column: Column, cell: Cell): Promise<void> {
     assert.equal(total(row.entry), twice ? 2 : 1, row.entry);
   }
   if (request.entry && request.entry !== row.entry) {
-    // A volume of a machine that is destroyed is detached, and the feed says so.
+    // Destroying a machine detaches its volumes, and the feed records that, although the detach request itself was
+    // refused.
     const isTold =
       (isDone(cell, secondAnswer) && !isNothing(kind, column, cell)) || (kind === 'destroy' && column === 'detach');
     assert.equal(total(request.entry), isTold ? 1 : 0, request.entry);
@@ -628,11 +635,14 @@ async function runCell(kind: Kind, column: Column, cell: Cell): Promise<void> {
 
 const isDone = (cell: Cell, { status }: Answer): boolean => status < 300 && cell !== 'waits, noop';
 
-/** A start of a machine that runs, and an attach of what is attached, change nothing. */
+/**
+ * Returns whether the request succeeds without a change: a start of a running machine, or an attach of an attached
+ * volume.
+ */
 const isNothing = (kind: Kind, column: Column, cell: Cell): boolean =>
   cell.startsWith('beside') && (column === 'start' || (column === 'attach the same' && kind === 'delete_snapshot'));
 
-/** An answer without what may differ between two that tell the same. */
+/** Drops the operation from an answer, since it may differ between two answers that report the same result. */
 const withoutTimes = (json: Answer['json']): Answer['json'] => (json ? { ...json, operation: null } : json);
 
 const operationsOf = ({ machine, volume, snapshot }: Scene) => {
@@ -651,7 +661,7 @@ const operationsOf = ({ machine, volume, snapshot }: Scene) => {
     .execute();
 };
 
-/** What waited was begun after the end of what it waited for. */
+/** Asserts that the request's operation was created only after the first operation had finished. */
 async function checkOrder(scene: Scene, firstId: string): Promise<void> {
   const rows = await operationsOf(scene);
   const first = rows.find(({ id }) => id === firstId);
@@ -674,7 +684,7 @@ for (const kind of KINDS) {
 }
 
 const rowOf = (id: string) => db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
-/** The actions of a machine in the feed, oldest first, from the `from`th on. */
+/** Returns the actions of a machine in the activity feed, oldest first. */
 const actionsOf = async (machine: string): Promise<string[]> => {
   const { activity } = (await api('GET', `/v1/machines/${machine}/activity?page_size=200`)).json;
   return activity.map(({ action }: { action: string }) => action).reverse();
@@ -690,7 +700,8 @@ describe('a retry after a 503 of the host', () => {
   ];
   for (const kind of RETRIED) {
     for (const [when, moment] of AWAY) {
-      // A restore that its host never heard of is taken back without a call that changes anything.
+      // If the host never received the restore, the service undoes it without a host call, and the test would have
+      // nothing to wait for.
       if (kind === 'restore' && moment === 'before') continue;
       it(`${when} waits for what the ${kind} left under way, and answers 200 with one entry`, async () => {
         const row = ROWS[kind];
@@ -701,7 +712,7 @@ describe('a retry after a 503 of the host', () => {
           await host.away();
           await checkUnavailable(row.ask(scene));
         } else {
-          // It is done, and the answer never comes.
+          // The host carries out the call, but its answer never arrives.
           const { first } = await begin(row.step, () => row.ask(scene), 'hangAfter', Number.POSITIVE_INFINITY);
           await host.away();
           await checkUnavailable(first);

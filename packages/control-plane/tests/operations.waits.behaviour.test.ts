@@ -1,5 +1,5 @@
-// Requests that wait in vain: for an operation that does not end, in a service that shuts down, or longer than a machine may
-// take on its way to running. A bed of its own, whose waits are short.
+// Tests of requests that wait in vain: the operation does not end, the service shuts down, or a machine takes too long
+// to start. Uses its own test beds with short time limits.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { checkAll } from './support/in-order.ts';
@@ -24,7 +24,7 @@ const makeMachine = async ({ api }: Bed): Promise<string> => {
 };
 const unfinished = ({ plane }: Bed) =>
   plane.app.db.selectFrom('operations').selectAll().where('finished_at', 'is', null).execute();
-/** Waits until something is under way, and returns its id. */
+/** Waits until exactly one operation is unfinished, and returns its id. */
 async function underWay(of: Bed): Promise<string> {
   await until(async () => (await unfinished(of)).length === 1, 'something is under way', 60_000);
   return (await unfinished(of))[0]?.id ?? '';
@@ -88,7 +88,7 @@ describe('a machine that is on its way to running', () => {
       void ask(machine).then((told) => {
         answer = told;
       });
-      // Far beyond 300 ms: a request reads the row at most every 250 ms.
+      // A waiting request reads the row at most every 250 ms, so 40 reads take far longer than its limit of 300 ms.
       await Promise.race([
         somebodyWaitsFor(operation, 40).catch(() => undefined),
         until(() => answer !== undefined, 'it is answered', 60_000),

@@ -1,5 +1,5 @@
-// What runs as the owner of the tables (migrations, the months of the feed) has no time limit, but a database that is away
-// is noticed all the same.
+// Tests of work as the owner of the tables (migrations, monthly partitions): it has no time limit, but a database that
+// does not answer is still detected.
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -13,7 +13,7 @@ after(endSharedPostgres);
 describe('work as the owner of the tables', () => {
   it('may take longer than a request waits for an answer', async () => {
     const url = await createDatabase();
-    // The limit of a request is 4 s.
+    // Statements of requests are cancelled after 4 s. This one takes 6 s.
     const { rows } = await asOwner(url, log, (owner) =>
       sql<{ done: boolean }>`
       select true as done from pg_sleep(6)`.execute(owner),

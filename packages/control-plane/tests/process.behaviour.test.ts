@@ -1,4 +1,5 @@
-// The process itself: ready message, signals, a supervisor that dies, and clear words for what keeps it from starting.
+// Tests of the process: its ready message, signals, a supervisor that dies, and clear error messages when it cannot
+// start.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

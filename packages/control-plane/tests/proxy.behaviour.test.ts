@@ -1,4 +1,4 @@
-// Behind a reverse proxy the client is whom a trusted proxy names, and nobody else's word counts.
+// Tests that the client address is taken from X-Forwarded-For only when a trusted proxy sent the header.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { startTestBed } from './support/test-bed.ts';
@@ -10,7 +10,10 @@ const rates = {
   signInEmail: { perSec: 1000, burst: 1000 },
 };
 
-/** The statuses of three sign-ins from one client and one from another, as the header tells. */
+/**
+ * Signs in three times from one client address and once from another, both set in the X-Forwarded-For header. Returns
+ * the four statuses.
+ */
 async function statuses(trustProxy: string): Promise<number[]> {
   const bed = await startTestBed({ config: { rates, trustProxy } });
   const body = { email: 'nobody@example.test', password: 'not this one' };

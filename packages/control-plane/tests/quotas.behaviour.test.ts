@@ -1,4 +1,5 @@
-// Quotas: what counts, what is refused and in which words, and that the books agree whatever happens in which order.
+// Tests of quotas: what counts, what is refused and with which message, and that the usage counters equal a recount
+// whatever happens in which order.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Amounts, QUOTA_DIMENSIONS, TIER_LIMITS } from '@sandbar/contract/quota.ts';
@@ -184,7 +185,7 @@ const STEP: fc.Arbitrary<Step> = fc.record({
   pick: fc.nat({ max: 50 }),
 });
 
-/** What the specification says is used, from the model alone. */
+/** Computes the expected usage from the model alone, without reading the database. */
 function expectedUse({ machines, volumes }: World): Amounts {
   const counted = machines.filter((machine) => machine.state !== 'error');
   const sum = (pick: (machine: Model) => number) => counted.reduce((total, machine) => total + pick(machine), 0);
@@ -198,7 +199,7 @@ function expectedUse({ machines, volumes }: World): Amounts {
   };
 }
 
-/** The first dimension that binds, by the model. */
+/** Computes the expected status and, for a 403, the first quota dimension that the create would exceed. */
 function expectedStatus(world: World, { vcpus, memory, disk }: Step): [number, string | undefined] {
   const limits = TIER_LIMITS.free;
   if (vcpus > limits.vcpus_per_machine || memory > limits.memory_mb_per_machine) return [400, undefined];

@@ -1,5 +1,6 @@
-// Rate limits: one bucket an account whatever the replica, exact under a rush, told in headers, and asked for between the
-// credential and the shape of a request. The buckets of most tests refill so slowly that no test is too slow for them.
+// Tests of rate limits: an account has one bucket for all replicas, parallel requests spend exactly its tokens, headers
+// tell the state, and a token is taken after the credential is checked and before the body is. The buckets refill so
+// slowly that even a slow test never gains a token.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
@@ -12,7 +13,7 @@ import { addressKey } from '../src/rate-limits/sign-in.ts';
 import { sweepBuckets, takeToken } from '../src/rate-limits/store.ts';
 import { type Answer, startTestBed } from './support/test-bed.ts';
 
-/** One token in 1000 s. */
+/** Refill rate in tokens per second: one token in 1000 s. */
 const SLOW = 0.001;
 const rates = {
   mutating: { perSec: SLOW, burst: 8 },
@@ -26,7 +27,10 @@ const { db } = bed.plane.app;
 const NOBODY = `/v1/machines/${randomUUID()}`;
 
 const refill = () => db.deleteFrom('rate_buckets').execute();
-/** Limit, tokens left, and how many tokens are missing by the time until it is full: a slow test is a second off. */
+/**
+ * Returns the limit, the tokens left, and the tokens missing to a full bucket. The header gives the last one in
+ * seconds, so it is rounded up to absorb the seconds that a test takes.
+ */
 const stand = ({ headers }: Answer) => {
   const [limit, remaining, reset] = ['limit', 'remaining', 'reset'].map((name) => headers.get(`ratelimit-${name}`));
   return [limit, remaining, reset && Math.ceil(Number(reset) * SLOW)];
@@ -188,7 +192,7 @@ describe('a route for who has no account yet', async () => {
       [refused.statusCode, refused.headers['ratelimit-limit'], refused.headers['ratelimit-remaining']],
       [429, '3', '0'],
     );
-    // Nobody locks the owner of an address out, who signs in from elsewhere.
+    // A stranger's failed attempts must not lock out the owner of the address, who signs in from another client.
     assert.equal((await signIn('203.0.113.78', 'a@example.test')).statusCode, 200);
     const names = await db.selectFrom('rate_buckets').select('key').execute();
     assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');

@@ -1,4 +1,5 @@
-// The reconciler's tasks do not wait for each other, nor does one machine's failure keep the others from their turn.
+// Tests that the reconciler's tasks do not wait for each other, and that the failure of one machine does not hold up
+// the others.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { v7 as uuidv7 } from 'uuid';
@@ -36,7 +37,7 @@ it('a machine that its host always refuses keeps no other machine from its end (
   host.plant(refused);
   const isRefused = () => host.calls.some((call) => call.operation === 'delete' && call.machineId === refused);
   await bed.settled(isRefused);
-  // From here on every pass has a failure in it.
+  // From now on one machine fails in every pass of the reconciler.
   host.plant(stray);
   host.machines.delete(lost);
   await bed.settled(async () => !host.machines.has(stray) && (await stateOf(lost)) === 'error');

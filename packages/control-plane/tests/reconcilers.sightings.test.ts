@@ -1,4 +1,5 @@
-// The memory of what should not be: nothing is overdue at first sight, nor before its grace, nor after it was gone.
+// Tests of the reconciler's memory of unexpected machines and disks: none is overdue at first sight or before its grace
+// period has passed, and one that disappeared and came back starts again.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { v7 as uuidv7 } from 'uuid';

@@ -1,4 +1,5 @@
-// Whatever fails, dies or races: afterwards rows, reservations and the host agree, and nothing is half made.
+// Tests that rows, reservations and the host agree after any failure, crash or race, and that nothing is left half
+// made.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -129,7 +130,9 @@ describe('a stop and a delete that fail', () => {
   });
 });
 
-/** A machine as a crash leaves it: in this state, with an operation that nobody works on any more. */
+/**
+ * Puts a machine into the state that a crash leaves: this row state, and an unfinished operation that nobody works on.
+ */
 async function crash(id: string, state: MachineState, left: Left): Promise<void> {
   if (left.kind === 'create') await sql`update machines set started_at = null where id = ${id}`.execute(db);
   await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
@@ -227,7 +230,7 @@ describe('delete', () => {
         );
       }
       await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
-      // Somebody works on it and hangs.
+      // A process holds the claim on a stop but makes no progress.
       await leaveOperation(db, id, { kind: 'stop', isClaimed: true });
       const answer = await api('DELETE', `/v1/machines/${id}`);
       assert.deepEqual([answer.status, answer.json.state], [200, 'destroyed'], answer.text);

@@ -1,4 +1,4 @@
-// Every bad request gets its status, its code and a sentence that names what is wrong.
+// Tests that every bad request gets the right status, the right code and a sentence that names the mistake.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
@@ -329,7 +329,7 @@ describe('the request id', () => {
   });
 });
 
-/** The status of a method that `fetch` may not send. */
+/** Returns the status of a request with a method that `fetch` refuses to send. */
 function statusOf(method: string, path: string): Promise<number | undefined> {
   const { host, port } = bed.plane.address;
   return new Promise((resolve, reject) => {

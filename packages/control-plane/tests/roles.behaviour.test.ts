@@ -1,4 +1,5 @@
-// The role of the application on a PostgreSQL of one's own, where the service connects as no superuser.
+// Tests of the application's database role on an operator's own PostgreSQL, where the service does not connect as a
+// superuser.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -11,7 +12,10 @@ import { startPostgres } from './support/postgres.ts';
 
 const log = createLog('silent');
 
-/** A server of its own, since roles belong to the whole server: a database owned by a login role with these rights. */
+/**
+ * Starts a separate server, because roles belong to the whole server. Returns a database owned by a login role with
+ * these rights.
+ */
 async function ownedDatabase(rights: string) {
   const server = await startPostgres();
   const admin = async (...statements: string[]) => {

@@ -1,4 +1,5 @@
-// Snapshots: what may be asked of them in which state, whose they are, and that each is there whole or not at all.
+// Tests of snapshots: which requests are allowed in which state, that another account cannot see them, and that each
+// exists completely or not at all.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -42,7 +43,7 @@ const actionsOf = async (machineId: string): Promise<string[]> =>
   (await api('GET', `/v1/machines/${machineId}/activity`)).json.activity.map(
     (entry: { action: string }) => entry.action,
   );
-/** A machine whose host keeps an operation waiting. */
+/** Sends a request whose host call hangs, and returns once the host has received the call. */
 async function underWay(operation: Operation, ask: () => Promise<unknown>, fault: Fault = 'hang'): Promise<void> {
   const before = host.callsOf(operation);
   host.fault(operation, fault, 1);
@@ -276,7 +277,7 @@ describe('DELETE /v1/snapshots/{id}', () => {
       ),
     );
     const statuses = answers.map((answer) => answer.status);
-    // A request that comes after the end finds nothing.
+    // A delete that arrives after the snapshot is gone gets 404.
     assert(statuses.includes(204) && statuses.every((status) => status === 204 || status === 404), statuses.join());
     assert.equal((await actionsOf(machine)).filter((action) => action === 'snapshot.deleted').length, 1);
   });
@@ -314,7 +315,7 @@ describe('POST /v1/snapshots/{id}/restore', () => {
     const id = await snap(machine);
     const job = (await api('POST', `/v1/machines/${machine}/execs`, { body: { command: 'sleep' } })).json.id;
     const before = host.machines.get(machine)?.report.generation ?? 0;
-    // Nobody can tell how it ended.
+    // The host cannot be asked for the end of the job, so the service cannot learn its exit code.
     host.fault('getJob', 'fail');
     const answer = await api('POST', `/v1/snapshots/${id}/restore`);
     host.heal();
@@ -528,7 +529,7 @@ describe('DELETE /v1/machines/{id} with snapshots', () => {
     const other = new pg.Client({ connectionString: bed.databaseUrl });
     await other.connect();
     await other.query('begin');
-    // What the begin of a snapshot does, before its commit.
+    // Take the row lock that a snapshot takes when it begins, and do not commit yet.
     await other.query('select from machines where id = $1 for no key update', [machine]);
     const deleting = api('DELETE', `/v1/machines/${machine}`);
     const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
@@ -618,7 +619,7 @@ describe('a snapshot whose bytes', () => {
   it('were begun by a process that died are removed, with the row', async () => {
     const machine = await create();
     const id = uuidv7();
-    // As the process left it between the host’s answer and its own end.
+    // The process died after the host had taken the snapshot and before it marked the row as ready.
     host.snapshots.set(id, { snapshot_id: id, machine_id: machine, kind: 'disk', size_gb: 10, stored_bytes: 1 });
     await sql`insert into snapshots (id, account_id, host_id, machine_id, kind, size_gb, stack, vcpus, memory_mb, state)
       select ${id}, account_id, host_id, id, 'disk', 10, stack, vcpus, memory_mb, 'creating'

@@ -1,6 +1,6 @@
-// The process that works on a snapshot, or that makes a machine from one or from a kept root disk, dies between any
-// two of its steps, statements and host calls alike, or never hears the answer to one. It, or two other replicas, bring it
-// to one of the ends it may have; then rows, quotas, feed and host say the same.
+// Crashes a process between any two steps (SQL statements or host calls) while it works on a snapshot or makes a
+// machine from a snapshot or kept root disk, or drops the answer to one step. Then replicas finish the work: it must
+// reach an allowed end, and rows, quotas, feed and host must agree.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -56,17 +56,17 @@ const entriesOf = async (machineId: string): Promise<string> => {
 const countSnapshots = async (machineId: string): Promise<number> =>
   (await db.selectFrom('snapshots').select('id').where('machine_id', '=', machineId).execute()).length;
 
-/** `id`: of the snapshot or volume; `machineId`: of the machine that it is, or was, of. */
+/** `id` is the snapshot or volume. `machineId` is the machine that it belongs to, or belonged to. */
 type Subject = { machineId: string; id: string };
 type Change = {
   name: string;
   prepare: () => Promise<Subject>;
-  /** What the host is told to do first, wherever the process is then. */
+  /** Sets a host fault before the operation begins. */
   fault?: () => void;
   act: (app: App, subject: Subject) => Promise<unknown>;
-  /** What became of it, in a few words; fails when rows, feed and host tell different stories. */
+  /** Describes the result in a few words. Fails when rows, feed and host disagree. */
   story: (subject: Subject) => Promise<string>;
-  /** The ends that it may have; a process that dies brings about each of them, at some step. */
+  /** The allowed results. Over all steps at which the process dies, each of them must occur at least once. */
   ends: string[];
 };
 
@@ -81,7 +81,7 @@ const ofRootVolume = async (): Promise<Subject> => {
   return { machineId, id: json.root_volume_id };
 };
 
-/** As many snapshots as were told of. */
+/** Asserts that rows and host have one snapshot if the feed has its entry, else none. Returns which of the two it is. */
 const storyOfTaking = async ({ machineId }: Subject): Promise<string> => {
   const told = (await entriesOf(machineId)).endsWith('snapshot.created');
   const rows = await db.selectFrom('snapshots').selectAll().where('machine_id', '=', machineId).execute();
@@ -112,7 +112,7 @@ const storyOfRestore = async ({ machineId, id }: Subject): Promise<string> => {
     );
   return `${told ? 'restored' : 'not restored'}, ${row?.state}`;
 };
-/** The machines that are made from the snapshot or volume, and not the one that it comes from, which may name it too. */
+/** Returns the machines made from the snapshot or volume. The original machine may name it too and is left out. */
 const madeFrom = async ({ id, machineId }: Subject) =>
   db
     .selectFrom('machines')
@@ -133,7 +133,7 @@ const storyOfCreate = async (subject: Subject): Promise<string> => {
   }
   return machine ? machine.state : 'nothing';
 };
-/** What the feed says of a delete besides its machine. */
+/** Returns the metadata of the machine's `machine.destroyed` entry in the feed. */
 const destroyedEntry = async (machineId: string) => {
   const query = db.selectFrom('activity').select('metadata').where('machine_id', '=', machineId);
   return (await query.where('action', '=', 'machine.destroyed').executeTakeFirst())?.metadata;
@@ -210,7 +210,7 @@ const CHANGES: Change[] = [
     fault: refuse('ensure'),
     act: (app, { id }) => restoreSnapshot(app, accountId, id),
     story: storyOfRestore,
-    // Who asks again after the death may get it.
+    // The restore is refused only once. If the process dies before it learns that, the retry may succeed.
     ends: ['not restored, running', 'restored, running'],
   },
   {
@@ -252,7 +252,7 @@ const CHANGES: Change[] = [
   },
 ];
 
-/** The claims of the dead process run out, and whoever finds its operations ends them. */
+/** Expires the claims of the dead process, then waits until the replicas have finished all operations. */
 async function recover(): Promise<void> {
   await sql`update operations set claim_expires_at = now() where claim_token is not null`.execute(db);
   await bed.settled(async () => {

@@ -1,5 +1,5 @@
-// Machines made from a snapshot or from a kept root disk: where they go, what they get, what they count for, and that a
-// create that fails gives the disk back.
+// Tests of machines made from a snapshot or a kept root disk: on which host they run, what they inherit, how they count
+// toward quotas, and that a failed create returns the disk.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -152,7 +152,7 @@ describe('POST /v1/machines with snapshot_id', () => {
 
   it('goes to the host of the snapshot, whose lack of room or absence is a 503', async () => {
     const id = await snap(await create());
-    // Another one that has more room and answers, as far as anybody knows.
+    // A second host that has more room and seems connected. The machine must not be placed there.
     const other = randomUUID();
     await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
       select ${other}, version, boot_id, isolation, network, '10.84.0.0/16', cpus, 1000000, images

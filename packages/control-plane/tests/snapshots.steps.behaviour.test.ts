@@ -1,5 +1,5 @@
-// Every step of what is done with snapshots and kept root disks may fail, come again and be undone twice; afterwards
-// the rows, the quotas and the host say the same, and what is not done has left nothing.
+// Fails and repeats every step of operations on snapshots and kept root disks, and undoes it twice. Afterwards rows,
+// quotas and the host must agree, and an operation that failed must leave nothing behind.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Fault, Operation } from './support/fake-host.ts';
@@ -36,13 +36,16 @@ const nothingChanges = async () => {
   const query = db.selectFrom('operations').select('id').where('finished_at', 'is', null);
   return (await query.executeTakeFirst()) === undefined;
 };
-/** How many there are of each, for what must be as before. */
+/** Counts machines, snapshots and volumes, so that a test can check that an undone operation left nothing. */
 const counts = async () => ({
   machines: (await db.selectFrom('machines').select('id').where('state', '<>', 'destroyed').execute()).length,
   snapshots: (await db.selectFrom('snapshots').select('id').execute()).length,
   volumes: (await db.selectFrom('volumes').select('id').execute()).length,
 });
-/** What the reconciler removes only when it has seen it twice is gone, and all is in order. */
+/**
+ * Waits until the host has only snapshots with a row (the reconciler removes others after two sightings), then checks
+ * that everything agrees.
+ */
 async function inOrder(): Promise<void> {
   const rows = new Set((await db.selectFrom('snapshots').select('id').execute()).map((row) => row.id));
   await until(() => [...host.snapshots.keys()].every((id) => rows.has(id)), 'the host has no snapshot without a row');
@@ -51,12 +54,15 @@ async function inOrder(): Promise<void> {
 
 type Act = {
   name: string;
-  /** The host calls that it makes, each of which goes wrong in turn, and the one that undoes it. */
+  /**
+   * The host calls that the operation makes. Each of them fails in its own test. `undo` is the call that undoes the
+   * operation.
+   */
   steps: Operation[];
   undo?: Operation;
   prepare: () => Promise<string>;
   ask: (id: string) => Promise<Answer>;
-  /** What has to hold when it is neither under way nor undone. */
+  /** Checks the result when the operation has ended without being undone. */
   check: (id: string, answer: Answer) => Promise<void>;
 };
 
@@ -127,7 +133,7 @@ const ACTS: Act[] = [
       (await api('DELETE', `/v1/machines/${await create()}?preserve_storage=true`)).json.root_volume_id,
     ask: (id) => api('POST', '/v1/machines', { body: { memory_mb: 128, root_volume_id: id, rootfs_size_gb: 20 } }),
     check: async (id) => {
-      // Either a machine has it or it is a volume, on the host as well.
+      // The disk belongs either to a machine or to the volume, in the rows and on the host alike.
       const volume = await db.selectFrom('volumes').selectAll().where('id', '=', id).executeTakeFirst();
       const machines = await db.selectFrom('machines').selectAll().where('root_volume_id', '=', id).execute();
       const ofMachines = machines.filter((row) => row.state === 'running');
@@ -174,7 +180,10 @@ const ACTS: Act[] = [
   },
 ];
 
-/** What becomes of the host's calls, by how often: a connection that drops once is tried again by the client itself. */
+/**
+ * Faults of host calls, and how many calls each affects. A connection that drops once has no effect, because the client
+ * retries.
+ */
 const FAULTS: [name: string, fault: Fault, times: number][] = [
   ['fails once', 'fail', 1],
   ['fails twice', 'fail', 2],

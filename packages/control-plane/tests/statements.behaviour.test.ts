@@ -1,5 +1,5 @@
-// What a create and a job ask of the database is counted, since that is most of what they cost: a statement more on
-// these paths is a decision, not an accident.
+// Counts the SQL statements of a create and of a job, because they are most of the cost. Adding a statement to these
+// paths must be a decision and not an accident.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import pg from 'pg';
@@ -7,7 +7,7 @@ import { startTestBed } from './support/test-bed.ts';
 
 const HOUR_MS = 3_600_000;
 
-// The reconciler's passes are statements too.
+// The reconciler runs only once an hour, so that its statements are not counted.
 const bed = await startTestBed({ timing: { reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS, eventSilenceMs: HOUR_MS } });
 let seen: string[] = [];
 const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
@@ -17,7 +17,7 @@ pg.Client.prototype.query = function (this: pg.Client, ...args: unknown[]) {
   return Reflect.apply(query, this, args);
 } as pg.Client['query'];
 await bed.plane.reconciler.runOnce();
-// The first use of a key is written down.
+// The first request with a key also writes the time of the key's last use, so that request is not counted.
 await bed.api('POST', '/v1/machines');
 
 describe('statements of a request', () => {
@@ -73,7 +73,7 @@ describe('statements of a request', () => {
     const end = await statementsOf(async () => {
       const waiting = bed.api('GET', `${path}/${id}?wait_ms=20000`);
       await bed.settled(() => bed.host.callsOf('getJob') > 1);
-      // The event and the answer to the wait come at once.
+      // The host sends the job's event and answers the waiting getJob at the same time.
       bed.host.endJob(machine.id, id);
       assert.equal((await waiting).json.status, 'exited');
     });

@@ -1,5 +1,5 @@
-// Every step of every operation may fail, come again and be undone twice, and a delete is accepted in
-// every state whatever the host does; afterwards quotas, reservations, rows and the host say the same.
+// Fails and repeats every step of every operation, and undoes it twice. A delete must be accepted in every state,
+// whatever the host does. Afterwards quotas, reservations, rows and the host must agree.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -38,12 +38,12 @@ const ledgerSum = async () =>
 
 type OperationUnderTest = {
   name: string;
-  /** The host call that it makes, and the one that undoes it. */
+  /** The host call that the operation makes. `undo` is the call that undoes it. */
   step: Operation;
   undo?: Operation;
   prepare: () => Promise<string>;
   ask: (id: string) => Promise<Answer>;
-  /** Whether it came to an end, done or undone. */
+  /** Returns whether the operation has ended, either done or undone. */
   hasEnded: (id: string) => Promise<boolean>;
 };
 
@@ -101,7 +101,10 @@ const OPERATIONS: OperationUnderTest[] = [
   },
 ];
 
-/** What becomes of the host's calls, by how often: a connection that drops once is tried again by the client itself. */
+/**
+ * Faults of host calls, and how many calls each affects. A connection that drops once has no effect, because the client
+ * retries.
+ */
 const FAULTS: [name: string, fault: Fault, times: number][] = [
   ['fails once', 'fail', 1],
   ['fails twice', 'fail', 2],
@@ -142,7 +145,7 @@ describe('each step of an operation on a machine (CTL-2)', () => {
       it(`${operation.name} fails, and its undo ${name}: nothing is left half made`, async () => {
         const id = await operation.prepare();
         const before = { ledger: await ledgerSum(), changes: host.changeCount, machines: await countMachines() };
-        // Where both are the same call, the second time it is the undo.
+        // If the operation and its undo use the same host call, the second call is the undo, so both must fail.
         if (undo === operation.step) host.fault(undo, 'fail', 2);
         else {
           host.fault(operation.step, 'fail', 1);
@@ -180,12 +183,12 @@ type State = {
   name: string;
   bring: () => Promise<string>;
   hasNoDisk?: boolean;
-  /** The create's call may come late, ahead of the delete's second one. */
+  /** Whether a late call of the create may make a disk before the delete is repeated. */
   mayGetDisk?: boolean;
   isBeingDeleted?: boolean;
 };
 
-/** A request that the host keeps waiting; its machine, once the host was asked. */
+/** Sends a request whose host call hangs. Returns the machine's id once the host has received the call. */
 async function underWay(
   ask: () => Promise<unknown>,
   operation: Operation = 'ensure',
@@ -207,7 +210,8 @@ const STATES: State[] = [
       await sql`update machines set state = 'pending', started_at = null where id = ${id}`.execute(db);
       await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128`.execute(db);
       await leaveOperation(db, id, { kind: 'create', isClaimed: true });
-      // Only now: a running machine that its host does not have is given up as lost.
+      // Remove the machine from the host only after the row has changed: the reconciler gives up a running machine that
+      // its host does not have.
       host.machines.delete(id);
       return id;
     },
@@ -283,7 +287,7 @@ describe('a delete in each state of a machine (CTL-4)', () => {
           if (fault) host.fault('delete', fault);
           const before = host.calls.length;
           const deleting = api('DELETE', `/v1/machines/${id}?preserve_storage=${keep}`);
-          // The one that is under way has to end before another begins.
+          // Let the delete that is already under way end, because a second delete waits for it.
           if (state.isBeingDeleted) host.release();
           if (fault) await bed.settled(() => host.calls.slice(before).some(({ operation }) => operation === 'delete'));
           if (fault === 'hang' || fault === 'hangAfter') host.heal();
@@ -297,7 +301,7 @@ describe('a delete in each state of a machine (CTL-4)', () => {
           const ended = async () => {
             const row = await rowOf(id);
             if (row && mayConflict && row.state === 'error' && !(await isBusy(db, id))) {
-              // There was nothing to keep, and it says so; without keeping it goes.
+              // The machine has no disk to keep, so the delete was refused. A delete without keeping must work.
               await api('DELETE', `/v1/machines/${id}`);
             }
             return row === undefined || row.state === 'destroyed';
@@ -319,7 +323,7 @@ describe('what comes late (CTL-5)', () => {
   it('a stop whose operation lost its claim does not end the machine that was started since', async () => {
     const id = await create();
     await underWay(() => api('POST', `/v1/machines/${id}/stop`));
-    // Its process stalls: the claim runs out, and the reconciler finishes the stop.
+    // The process of the stop stalls: its claim expires, and the reconciler finishes the stop.
     await sql`update operations set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
       where machine_id = ${id} and finished_at is null`.execute(db);
     await bed.settled(() => stateIs('stopped')(id));

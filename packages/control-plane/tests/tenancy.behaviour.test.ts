@@ -1,4 +1,5 @@
-// Who may have machines on a host without hardware virtualisation: its owner, and others only by an explicit setting.
+// Tests who may have machines on a host without hardware virtualisation: the owner, and other accounts only if a
+// setting allows it.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';

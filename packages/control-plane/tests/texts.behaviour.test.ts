@@ -1,4 +1,5 @@
-// What a refusal says, in words a person understands, and that no name of a client's is special.
+// Tests that refusals are understandable sentences, and that names such as `__proto__` in a client's input are treated
+// like any other.
 import assert from 'node:assert/strict';
 import { globSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -23,7 +24,7 @@ describe('a refusal', () => {
   });
 });
 
-/** Every schema below `value` with a pattern or a format. */
+/** Collects every string schema below `value` that has a pattern or a format. */
 function collect(value: unknown, found: Record<string, unknown>[]): void {
   if (typeof value !== 'object' || value === null) return;
   const schema = value as Record<string, unknown>;
@@ -39,7 +40,7 @@ describe('a name that JavaScript uses itself', () => {
     assert.equal(created.status, 201, created.text);
     const read = await api('GET', `/v1/machines/${created.json.id}`);
     for (const { json } of [created, read]) {
-      // jsonb has an order of its own.
+      // PostgreSQL's jsonb changes the order of keys, so sort them before comparing.
       const inOrder = Object.fromEntries(Object.entries(json.metadata).sort());
       assert.equal(JSON.stringify(inOrder), METADATA);
     }

@@ -1,5 +1,5 @@
-// Transactions and prepared statements: what is sent together fails together, and a schema that a newer replica changes
-// disturbs no request.
+// Tests of transactions and prepared statements: statements sent together fail together, and a schema change by a newer
+// replica breaks no request.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -12,7 +12,7 @@ const { api } = bed;
 const { app } = bed.plane;
 const { db } = app;
 
-/** Buckets that are full are swept. */
+/** The bucket is not full before this time. Housekeeping removes full buckets. */
 const LATER = new Date(Date.now() + 3_600_000);
 const bucket = (key: string) => db.insertInto('rate_buckets').values({ key, full_at: LATER });
 const keysLike = async (pattern: string) =>
@@ -60,7 +60,7 @@ describe('a transaction', () => {
 describe('a column that a newer replica adds', () => {
   it('disturbs no request, though every statement is prepared', async () => {
     const { json: machine } = await api('POST', '/v1/machines');
-    // On many connections.
+    // Use many connections of the pool, so that each of them has prepared the statement.
     await Promise.all(Array.from({ length: 40 }, () => api('GET', `/v1/machines/${machine.id}`)));
     await asOwner(app.config.databaseUrl, app.log, async (owner) => {
       for (const table of ['machines', 'accounts', 'operations']) {

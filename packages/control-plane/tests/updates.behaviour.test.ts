@@ -1,4 +1,5 @@
-// PATCH of a machine: what can be changed, what stays, and who may not. Its expiry has a file of its own.
+// Tests of PATCH on a machine: which fields can be changed, which stay, and who may not change them. The expiry is
+// tested in `expiry.behaviour.test.ts`.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';

@@ -1,4 +1,5 @@
-// Volumes that a deleted machine left: they are their account's alone, they count, and a delete of one happens once.
+// Tests of volumes kept from a deleted machine: only their account sees them, they count toward its quota, and each is
+// deleted once.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -11,7 +12,7 @@ const { db } = bed.plane.app;
 const { accountId } = bed;
 const SIZE_GB = 12;
 
-/** The root disk of a machine that was deleted and kept its disk. */
+/** Creates a machine and deletes it with its disk kept. Returns the id of that root disk. */
 async function makeVolume(): Promise<string> {
   const created = await api('POST', '/v1/machines', { body: { rootfs_size_gb: SIZE_GB } });
   assert.equal(created.status, 201, created.text);
@@ -138,7 +139,7 @@ describe('volume delete', () => {
       ),
     );
     const statuses = answers.map((answer) => answer.status);
-    // A request that comes after the end finds nothing.
+    // A delete that arrives after the volume is gone gets 404.
     assert(statuses.includes(204) && statuses.every((status) => status === 204 || status === 404), statuses.join());
     assert.equal(await usedStorage(), before);
     assert.equal((await deletedEntries(id)).length, 1);
@@ -175,7 +176,7 @@ describe('volume delete', () => {
       const again = api('DELETE', `/v1/volumes/${id}`);
       host.heal();
       await bed.settled(async () => (await rowOf(id)) === undefined);
-      // It joins the delete that is under way, or comes after its end.
+      // The request joins the delete that is under way (204) or arrives after its end (404).
       assert([204, 404].includes((await again).status));
       assert.deepEqual([host.volumes.has(id), await usedStorage()], [false, before]);
       assert.equal((await deletedEntries(id)).length, 1);
@@ -235,7 +236,7 @@ describe('a delete that keeps the disk', () => {
     assert.equal((await api('DELETE', `/v1/machines/${id}?preserve_storage=true`)).status, 503);
     const machine = host.machines.get(id);
     assert(machine);
-    // What the host wrote down before it died: stopped, at the generation of the delete.
+    // The machine stopped and took the generation of the delete before the host died.
     machine.report = { ...machine.report, generation: machine.report.generation + 1 };
     host.end(id, 'stopped', null);
     host.heal();

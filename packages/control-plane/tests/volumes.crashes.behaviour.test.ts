@@ -1,6 +1,6 @@
-// The process that changes a volume dies between any two of its steps, statements and host calls alike, or never
-// hears the answer to one. It, or another replica, brings the volume to one of the ends it may have; then rows, quotas,
-// feed and host say the same.
+// Crashes the process that changes a volume between any two steps (SQL statements or host calls), or drops the answer
+// to one step. Then a replica finishes the work: the volume must reach an allowed end, and rows, quotas, feed and host
+// must agree.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -16,7 +16,7 @@ import { createVolumeActs, VOLUME_GB } from './support/volumes.ts';
 
 const bed = await startTestBed({
   host: { subnet: '10.83.0.0/16', memory_mb: 1_000_000 },
-  // Passes are asked for, one after each death.
+  // These intervals are long, because the test itself starts a reconciler pass after each crash.
   timing: { reconcileMs: 2_000, reconcileJobsMs: 2_000 },
 });
 const { api, host, accountId } = bed;
@@ -26,15 +26,15 @@ const { makeMachine, makeStopped, makeVolume, attached, rowOf, entriesOf, onHost
 
 afterEach(() => host.heal());
 
-/** What a change is made of and what it is made to. */
+/** The volume that is changed and the machine that it is attached to. */
 type Subject = { machineId: string; id: string };
 type Change = {
   name: string;
   prepare: () => Promise<Subject>;
-  /** What the host is told to do first, wherever the process is then. */
+  /** Sets a host fault before the operation begins. */
   fault?: (subject: Subject) => void;
   act: (app: App, subject: Subject) => Promise<unknown>;
-  /** The ends that it may have, each seen at some step at least. */
+  /** The allowed results. Each of them must occur at least once over all steps. */
   ends: string[];
 };
 
@@ -82,7 +82,7 @@ const CHANGES: Change[] = [
     prepare: withFree(makeMachine),
     fault: () => host.fault('ensure', 'failAfter', 1),
     act: attaching,
-    // Who asks again after the death may get it.
+    // The change is refused only once. If the process dies before it learns that, the retry may succeed.
     ends: ['available', 'attached'],
   },
   {
@@ -124,7 +124,7 @@ const CHANGES: Change[] = [
   },
 ];
 
-/** What the row and the feed say of a volume, which must be one story. */
+/** Returns the state of the volume in a word, after it has checked that row, feed and host agree. */
 async function storyOf({ id, machineId }: Subject): Promise<string> {
   const row = await rowOf(id);
   const entries = (await entriesOf(id)).slice(1).map((action) => action.replace('volume.', ''));
@@ -138,7 +138,7 @@ async function storyOf({ id, machineId }: Subject): Promise<string> {
   return story;
 }
 
-/** The claims of the dead process run out, and whoever finds its operations ends them. */
+/** Expires the claims of the dead process, then runs the reconciler until all operations have finished. */
 async function recover(): Promise<void> {
   await sql`update operations set claim_expires_at = now() where claim_token is not null`.execute(db);
   await bed.settled(async () => {
@@ -148,7 +148,7 @@ async function recover(): Promise<void> {
   });
 }
 
-/** What is left of a step must not be a burden of the next; and it can be removed, as an account does. */
+/** Removes the volume and the machine through the API, so that the next step starts empty. */
 async function remove({ id, machineId }: Subject, story: string): Promise<void> {
   if (machineId !== '') await api('DELETE', `/v1/machines/${machineId}`);
   if (story !== 'deleted') assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
@@ -156,7 +156,7 @@ async function remove({ id, machineId }: Subject, story: string): Promise<void> 
 
 const MOST_STEPS = 60;
 const FATES: Fate[] = ['dies', 'loses the answer'];
-/** What else there is goes through the same steps. */
+/** The changes that are also tested with lost answers. The other changes go through the same steps. */
 const PLAIN = ['attach to a running machine', 'detach from a running machine', 'delete'];
 
 for (const fate of FATES) {

@@ -1,5 +1,5 @@
-// Data volumes: what may be made, attached, detached and deleted, what is refused and in which words, and that the books,
-// the feed and the host say the same afterwards.
+// Tests of data volumes: what may be created, attached, detached and deleted, what is refused and with which message,
+// and that counters, feed and host agree afterwards.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -154,7 +154,7 @@ describe('POST /v1/volumes', () => {
     }
     assert.equal((await attach(id, await makeMachine())).status, 404);
     assert.deepEqual((await used()).at(1), volumes + 1);
-    // Longer than its claim would last if nobody renewed it.
+    // Wait longer than the claim would last if its process did not renew it.
     await bed.settled(async () => {
       const { rows } =
         await sql`select from volumes where id = ${id} and created_at < now() - interval '4 seconds'`.execute(db);
@@ -499,7 +499,7 @@ describe('detach', () => {
     const id = await attached(await makeMachine());
     const answers = await Promise.all([detach(id), detach(id), detach(id)]);
     const statuses = answers.map(({ status }) => status);
-    // A request that comes after the end finds it detached.
+    // A detach that arrives after the volume is detached gets 409.
     assert(statuses.includes(200) && statuses.every((status) => status === 200 || status === 409), statuses.join());
     assert.deepEqual(await entriesOf(id), ['volume.created', 'volume.attached', 'volume.detached']);
     await checkAll(bed);

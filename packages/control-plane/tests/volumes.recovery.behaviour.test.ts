@@ -1,5 +1,5 @@
-// Volumes while hosts fail, hang, lose disks or keep what nobody has: everything ends in order, by the reconciler, and the
-// audit tells what it could not end.
+// Tests of volumes while hosts fail, hang, lose disks or have disks that no row names: the reconciler brings everything
+// to an end, and the audit reports what it cannot repair.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
@@ -24,7 +24,9 @@ const shown = async (id: string) => (await api('GET', `/v1/volumes/${id}`)).json
 const stateOf = async (id: string) => (await api('GET', `/v1/machines/${id}`)).json.state;
 const countVolumes = async () => (await db.selectFrom('volumes').select('id').execute()).length;
 const isStill = async (id: string) => !(await isBusy(db, id));
-/** Another process may take over the operation of a volume, as after a stall of the one that works on it. */
+/**
+ * Takes away the claim of a volume's operation, as if its process had stalled: another process may then take it over.
+ */
 const takeClaimAway = (id: string) =>
   sql`update operations set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
     where volume_id = ${id} and finished_at is null`.execute(db);
@@ -34,7 +36,7 @@ afterEach(() => {
   host.isMute = false;
 });
 
-/** What becomes of the host's calls; none of them is a refusal that came in time. */
+/** Faults after which the service does not know whether the host acted. */
 const SILENCES: [string, Fault][] = [
   ['drops before it acts', 'drop'],
   ['acts and drops', 'dropAfter'],
@@ -68,7 +70,7 @@ describe('CTL-2: an attach or detach whose host', () => {
           await bed.settled(() => isStill(id));
           assert.deepEqual([(await shown(id)).state, onHost(machineId)], [end, path]);
           await checkAll(bed);
-          // What was under way comes again, late.
+          // The host's calls of this operation arrive again, late.
           host.repeatChanges(from);
           host.repeatChanges(from);
           await checkAll(bed);
@@ -141,7 +143,7 @@ describe('CTL-2: an attach or detach whose host', () => {
     await bed.settled(async () => (await shown(id)).state === 'attached');
     assert.equal((await detach(id)).status, 200);
     host.heal();
-    // The other one has attached it, and the answer is the volume as it is by now.
+    // Another process finished the attach, and the volume was detached since. The answer shows its present state.
     const { status, json } = await attaching;
     assert.deepEqual([status, json.state], [200, 'available']);
     assert.deepEqual([(await shown(id)).state, onHost(machineId)], ['available', {}]);
@@ -189,7 +191,7 @@ describe('CTL-2: a create whose host', () => {
       const asking = api('POST', '/v1/volumes', { body: { size_gb: VOLUME_GB } });
       if (fault === 'hangAfter' || fault === 'hangThenFail') {
         await bed.settled(() => host.changeCount > from);
-        // The client asks once more when its connection breaks.
+        // The client retries after a broken connection, so make the retry fail too.
         host.fault('ensureVolume', 'drop');
         host.release();
       }
@@ -197,7 +199,7 @@ describe('CTL-2: a create whose host', () => {
       host.heal();
       await bed.settled(async () => (await countVolumes()) === volumes);
       await checkAll(bed);
-      // Its call comes late, and makes a disk that nobody has.
+      // The call arrives late and makes a disk that no row names, so the reconciler must remove it.
       host.repeatChanges(from);
       await bed.settled(() => host.volumes.size === disks);
       await checkAll(bed);

@@ -1,4 +1,4 @@
-// The wallet: exact money, and a ledger whose sum is the balance.
+// Tests of the wallet: amounts are exact, and the entries of the ledger add up to the balance.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { insertAccount } from '../src/accounts/store.ts';

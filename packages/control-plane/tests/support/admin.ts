@@ -1,9 +1,9 @@
-// Calls on the admin socket.
+// Sends requests to the admin socket.
 import { createTransport, readBytes } from '../../src/hosts/transport.ts';
 
 export type AdminAnswer<T> = { status: number; json: T };
 
-/** Posts the body, or gets the path when there is none. */
+/** Posts `body` to `path`, or sends a GET if there is no body. */
 export async function callAdmin<T = Record<string, string | number | null>>(
   socketPath: string,
   path: string,

@@ -1,6 +1,7 @@
-// A process that meets its fate at a step of the test's choice. What it asks of the database or of a host is counted; its
-// connections are its own. When it dies, nothing that it asks from that step on is done, not even its clean-up. When an
-// answer is lost, that one step is done, but the connection breaks before the process hears of it, and it lives on.
+// Simulates a process that fails at a chosen step. Each SQL statement and each host call is one step, and the process
+// has its own database connections. If it dies, this step and all later ones have no effect, not even its clean-up. If
+// it loses an answer, the step is carried out, but the connection breaks before the answer arrives and the process goes
+// on.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
 import type { App } from '../../src/app.ts';
@@ -33,7 +34,7 @@ pg.Client.prototype.query = function (this: pg.Client & { connection: pg.Connect
   return step === 'dead' ? breakOff() : Reflect.apply(query, this, args).then(breakOff, breakOff);
 } as pg.Client['query'];
 
-/** The app of such a process; its own reconciler does nothing. */
+/** Returns an app with its own database connections whose host calls count as steps. It cannot wake the reconciler. */
 function appOf(app: App): App {
   const client = (hostId: string): HostClient =>
     new Proxy(app.hosts.client(hostId), {
@@ -53,8 +54,8 @@ function appOf(app: App): App {
 }
 
 /**
- * Runs `work` in a process that meets its fate at its `at`th step, counted from 1. Returns whether it came to that step;
- * what `work` throws is nobody's business.
+ * Runs `work` in a simulated process that fails at step `at`, counted from 1. Returns whether it reached that step.
+ * Errors of `work` are ignored.
  */
 export async function runWithFate(
   app: App,
@@ -68,6 +69,6 @@ export async function runWithFate(
   return process.steps >= at;
 }
 
-/** The same for one that dies right before its `diesAt`th step. */
+/** Runs `work` in a simulated process that dies right before step `diesAt`, counted from 1. */
 export const runUntilDeath = (app: App, diesAt: number, work: (app: App) => Promise<unknown>): Promise<boolean> =>
   runWithFate(app, { fate: 'dies', at: diesAt }, work);

@@ -1,5 +1,5 @@
-// A host agent in memory: the host API of the contract on a Unix socket, able to fail, hang or drop the connection at
-// any call. It boots nothing; commands are a few words (`true`, `sleep`, `print TEXT`, `bytes N`, `exit N`).
+// A host agent in memory. It serves the host API on a Unix socket and can fail, hang or drop the connection at any
+// call. It boots nothing, and its jobs run only a few words (`true`, `sleep`, `print TEXT`, `bytes N`, `exit N`).
 import { EventEmitter, once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -39,8 +39,9 @@ export type Operation =
   | 'audit'
   | 'fixAudit';
 /**
- * `drop`: the connection ends and nothing was done. `dropAfter`: it was done. `hang`: no answer until released.
- * `failAfter`: it was done, and is refused all the same. `answerLate`: the answer of now, once released.
+ * What goes wrong with a call. `fail`: an error, nothing was done. `drop`: the connection ends, nothing was done.
+ * `hang`: no answer until released. With `After`, the host does the work first. `hangThenFail`: an error once released.
+ * `answerLate`: the host does the work and prepares the answer now, and sends it once released.
  */
 export type Fault =
   | 'fail'
@@ -62,21 +63,24 @@ const CHANGING: readonly Operation[] = [
   'deleteSnapshot',
 ];
 
-/** `wanted`: what the host was told of it. */
+/** `wanted` is the request that started the job. */
 type Job = { report: JobReport; stdout: Buffer; wanted: StartJob };
 type FakeMachine = {
   report: MachineReport;
   wanted: EnsureMachine;
   jobs: Map<string, Job>;
-  /** The root volume that became its disk, as it was. */
+  /** The root volume that became the machine's disk, as it was before. */
   taken: HostVolume | undefined;
-  /** The snapshots that its disk went back to, with the generation of each. */
+  /** The snapshots that the machine's disk was restored to, with the generation of each restore. */
   restores: { snapshotId: string; generation: number }[];
-  /** The generation that its present boot began with. */
+  /** The generation of the machine when it last booted. */
   bootGeneration: number;
 };
 
-/** As on a real host. Without heartbeats the control plane would open the stream again and see the host as away. */
+/**
+ * The interval of a real host. Without heartbeats the control plane would reopen the event stream and treat the host as
+ * away.
+ */
 const HEARTBEAT_MS = 5_000;
 export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
 
@@ -85,7 +89,7 @@ export class FakeHost {
   /** Disks that belong to no machine: data volumes and kept root disks. */
   readonly volumes = new Map<string, HostVolume>();
   readonly snapshots = new Map<string, HostSnapshot>();
-  /** What the host finds wrong with itself. */
+  /** What the host's own audit reports. */
   findings: HostFinding[] = [];
   /** All calls so far. Calls about a volume or snapshot have its id as `machineId`, but `takeSnapshot` has the machine's. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
@@ -101,12 +105,18 @@ export class FakeHost {
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
   readonly #events = new EventEmitter().setMaxListeners(0);
   readonly #changes = new EventEmitter().setMaxListeners(0);
-  /** The generation at which each machine was deleted. As on a real host, a create that arrives after the delete is refused. */
+  /**
+   * The generation at which each machine was deleted. Like a real host, this host refuses a create that arrives after
+   * the delete.
+   */
   readonly #destroyed = new Map<string, number>();
-  /** Deleted volumes: as on a real host, a late create of one of them is refused. */
+  /** The ids of deleted volumes. Like a real host, this host refuses to create one of them again. */
   readonly #removedVolumes = new Set<string>();
   readonly #socketPath: string;
-  /** How many addresses were leased so far. A freed address is leased again as late as possible. */
+  /**
+   * How many addresses were leased so far. The next lease continues from there, so that a freed address is leased again
+   * as late as possible.
+   */
   #leases = 0;
   #plants = 0;
   #releases: (() => void)[] = [];
@@ -160,7 +170,10 @@ export class FakeHost {
     return this.#changesMade.length;
   }
 
-  /** Repeats the changing calls number `from` up to, but not including, `to`, as calls that arrive late. Refusals are ignored. */
+  /**
+   * Repeats the changing calls from index `from` up to, but not including, `to`, as if they arrived late. Errors are
+   * ignored.
+   */
   repeatChanges(from: number, to?: number): void {
     for (const change of this.#changesMade.slice(from, to)) {
       try {
@@ -175,7 +188,7 @@ export class FakeHost {
     return this.calls.filter((call) => call.operation === operation).length;
   }
 
-  /** The virtual machine ends by itself. */
+  /** Ends the virtual machine as if it had stopped or crashed by itself. */
   end(machineId: string, status: 'failed' | 'stopped', reason: string | null): void {
     const machine = this.#machine(machineId);
     machine.report = { ...machine.report, status, reason };
@@ -199,15 +212,15 @@ export class FakeHost {
     this.#changes.emit('change');
   }
 
-  /** Puts a machine there that nobody asked for. */
+  /** Puts a machine on the host that no control plane asked for. */
   plant(machineId: string): void {
-    // From the end of the subnet, where no other machine of a test has its address.
+    // Addresses from the end of the subnet, so that they do not collide with those of other machines.
     const private_ip = `10.83.0.${250 - (this.#plants++ % 100)}`;
     const spec = { vcpus: 1, memory_mb: 128, rootfs_size_gb: 2, stack: 'base', private_ip, hostname: 'x' };
     this.#apply(machineId, { generation: 1, desired: 'running', spec });
   }
 
-  /** Puts a kept root disk there. */
+  /** Puts a kept root disk on the host. */
   plantVolume(volumeId: string, sizeGb: number): void {
     this.volumes.set(volumeId, { volume_id: volumeId, size_gb: sizeGb, kind: 'root' });
   }
@@ -228,7 +241,7 @@ export class FakeHost {
     await server.listen({ path: this.#socketPath });
   }
 
-  /** The agent goes away; its machines stay. */
+  /** Stops the agent. The machines stay. */
   async away(): Promise<void> {
     for (const release of this.#releases.splice(0)) release();
     this.#events.emit('close');
@@ -407,7 +420,7 @@ export class FakeHost {
     return report;
   }
 
-  /** The address that the machine has already, else the one that is sent, else a free one. */
+  /** Returns the address that the machine already has, else the one in the request, else a free one. */
   #addressOf(id: string, { desired, spec }: EnsureMachine): string {
     const own = this.machines.get(id)?.report.private_ip;
     const others = new Set(
@@ -421,7 +434,7 @@ export class FakeHost {
     return own ?? named ?? this.#leaseAddress(others);
   }
 
-  /** Leases any address but the network, the gateway, .2, .3 and the broadcast. */
+  /** Leases a free address, but never the network, the gateway, .2, .3 or the broadcast address. */
   #leaseAddress(taken: ReadonlySet<string | null>): string {
     const [base = '', bits] = this.info.subnet.split('/');
     const [a = 0, b = 0, c = 0, d = 0] = base.split('.').map(Number);
@@ -447,7 +460,7 @@ export class FakeHost {
     return { report, wanted, jobs: new Map(), taken, restores: [], bootGeneration: 0 };
   }
 
-  /** Restores a snapshot, once for each generation. */
+  /** Restores a snapshot, at most once for each generation. */
   #restore(machine: FakeMachine, { generation, restore_snapshot_id: snapshotId }: EnsureMachine): void {
     if (snapshotId === undefined || machine.restores.at(-1)?.generation === generation) return;
     this.#snapshot(snapshotId);
@@ -456,7 +469,7 @@ export class FakeHost {
     this.#loseJobs(machine);
   }
 
-  /** A volume that a machine was made of comes back as it was. */
+  /** Keeps the machine's disk as a volume. If the machine was made from this volume, the volume returns unchanged. */
   #keepDisk({ taken, wanted }: FakeMachine, volumeId: string): void {
     if (taken?.volume_id === volumeId) this.volumes.set(volumeId, taken);
     else this.plantVolume(volumeId, wanted.spec.rootfs_size_gb);
@@ -486,7 +499,7 @@ export class FakeHost {
     return snapshot;
   }
 
-  /** The machine that has the volume. A machine whose VM died has no volumes. */
+  /** Returns the machine that has the volume plugged in. A machine whose VM died has no volumes. */
   #holderOf(volumeId: string): string | undefined {
     const holders = [...this.machines].filter(
       ([, { report, wanted }]) =>

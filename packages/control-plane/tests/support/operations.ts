@@ -1,4 +1,4 @@
-// Operations as tests see them: what is under way, and what a process that died has left.
+// Reads unfinished operations, and inserts operations as a process that died leaves them.
 import { randomUUID } from 'node:crypto';
 import type { App } from '../../src/app.ts';
 import type { AnyOperationKind, OperationArguments, OperationRow } from '../../src/db/tables.ts';
@@ -14,11 +14,11 @@ export type Left = {
   args?: OperationArguments;
   undoing?: boolean;
   actor?: OperationRow['actor'];
-  /** Somebody seems to work on it for another minute. */
+  /** Whether the operation has a claim, valid for another minute, as if a process worked on it. */
   isClaimed?: boolean;
 };
 
-/** Writes down an operation of a machine that nobody works on, as a process leaves it that dies right after. */
+/** Inserts an unfinished operation as a process leaves it that dies right after it wrote the row. Returns its id. */
 export function leaveOperation(db: Db, machineId: string, left: Left): Promise<string> {
   return inTransaction(db, async (tx) => {
     const machine = await lockMachine(tx, machineId);
@@ -44,7 +44,7 @@ export function leaveOperation(db: Db, machineId: string, left: Left): Promise<s
   });
 }
 
-/** Whether an operation about the machine, volume or snapshot is under way. */
+/** Returns whether an unfinished operation names this machine, volume or snapshot. */
 export async function isBusy(db: Db, id: string): Promise<boolean> {
   const row = await db
     .selectFrom('operations')

@@ -1,4 +1,5 @@
-// Real PostgreSQL for tests: one server a process (or the one of SANDBAR_TEST_DATABASE_URL), a fresh database a test bed.
+// Real PostgreSQL for tests: one server for each test process (or the one at SANDBAR_TEST_DATABASE_URL), and a new
+// database for each test bed.
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -8,15 +9,15 @@ import { dirname, join } from 'node:path';
 import pg from 'pg';
 
 const require = createRequire(import.meta.url);
-/** PostgreSQL refuses to run as root; nobody owns nothing else. */
+/** The user id of `nobody`. PostgreSQL refuses to run as root, and this user has no other files. */
 const NOBODY = 65_534;
 
 export type PostgresServer = {
-  /** The URL of its `postgres` database. */
+  /** The URL of the server's `postgres` database. */
   url: string;
   stop(): Promise<void>;
   start(): Promise<void>;
-  /** Makes it hang (all its processes), or go on. */
+  /** Stops (SIGSTOP) or continues all processes of the server. */
   freeze(frozen: boolean): void;
 };
 
@@ -35,12 +36,12 @@ function asUnprivileged(program: string, args: string[]): [string, string[]] {
   ];
 }
 
-/** Starts a server of its own, for tests that take it away. */
+/** Starts a separate server, for tests that stop or freeze it. */
 export async function startPostgres(): Promise<PostgresServer> {
   const home = mkdtempSync(join(tmpdir(), 'sandbar-pg-'));
   let native = nativeDirectory();
   if (process.getuid?.() === 0) {
-    // A copy: the checkout may lie where only root may go.
+    // Copy the binaries, because the checkout may be in a folder that only root can read.
     execFileSync('cp', ['-a', native, join(home, 'native')]);
     native = join(home, 'native');
     chownSync(home, NOBODY, NOBODY);
@@ -61,7 +62,7 @@ export async function startPostgres(): Promise<PostgresServer> {
       ...settings.flatMap((setting) => ['-c', setting]),
     ]);
     child = spawn(program, args, { env, stdio: 'ignore', cwd: '/' });
-    // It must not keep a test process that is done; it ends with it.
+    // The server must not keep the test process alive. It is stopped when that process exits.
     child.unref();
     await until(() => canConnect(url), 'PostgreSQL answers');
   };
@@ -77,7 +78,7 @@ export async function startPostgres(): Promise<PostgresServer> {
     for (const pid of processTree(child?.pid ?? 0)) signalIfAlive(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
   };
   process.on('exit', () => {
-    // Waits for its end: a server that is ending still writes into the folder that is to go.
+    // Wait for the exit: a server that is still stopping writes into the folder that is removed next.
     const [pgCtl, stopArgs] = asUnprivileged(join(native, 'bin', 'pg_ctl'), ['stop', '-D', data, '-m', 'immediate']);
     if (child?.exitCode === null) spawnSync(pgCtl, stopArgs, { env, cwd: '/' });
     rmSync(home, { recursive: true, force: true });
@@ -86,7 +87,7 @@ export async function startPostgres(): Promise<PostgresServer> {
   return { url, start, stop, freeze };
 }
 
-/** A backend of PostgreSQL may end between the look and the signal. */
+/** Sends a signal and ignores that the process is gone: a PostgreSQL backend may exit at any time. */
 function signalIfAlive(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
@@ -95,7 +96,10 @@ function signalIfAlive(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** A process and its children (PostgreSQL's backends are sessions of their own). */
+/**
+ * Returns a process and all its descendants. A signal to the process group would miss the backends, which have sessions
+ * of their own.
+ */
 function processTree(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
   return [pid, ...children.split(' ').filter(Boolean).map(Number)];
@@ -131,13 +135,13 @@ export async function createDatabase(server?: PostgresServer): Promise<string> {
   return url.href;
 }
 
-/** Stops the shared server, so that the process of the test can end. */
+/** Stops the shared server, so that the test process can exit. */
 export async function endSharedPostgres(): Promise<void> {
   await (await shared)?.stop();
   shared = undefined;
 }
 
-/** Waits for a condition. Throws after `timeoutMs`, naming it. */
+/** Waits for a condition. Throws after `timeoutMs` with an error that names the condition. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,

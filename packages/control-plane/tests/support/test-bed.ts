@@ -1,5 +1,5 @@
-// A control plane to test: real PostgreSQL, a fake host, one replica or more in this process, keys of two accounts, and a
-// client that checks every successful answer against the contract.
+// A control plane to test: real PostgreSQL, a fake host, one or more replicas in this process, API keys of two
+// accounts, and a client that checks every successful answer against the contract.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,7 +29,7 @@ import { createLog, type Log } from '../../src/log.ts';
 import { FakeHost } from './fake-host.ts';
 import { createDatabase, endSharedPostgres, type PostgresServer, until } from './postgres.ts';
 
-/** Short enough for tests, long enough for a busy machine. */
+/** Intervals short enough for tests and long enough for a busy machine. */
 const TEST_TIMING: Timing = {
   ...DEFAULT_TIMING,
   claimTtlMs: 3_000,
@@ -44,10 +44,10 @@ const TEST_TIMING: Timing = {
   shutdownMs: 2_000,
 };
 
-/** No test comes near it by accident. */
+/** A rate limit that no test reaches by accident. */
 const UNLIMITED: Rate = { perSec: 10_000, burst: 10_000 };
 
-/** Of the account that the bed's keys are of. */
+/** The password of the test account, which owns the keys `full` and `read`. */
 export const TEST_PASSWORD = 'the password of the tests';
 export const TEST_ORIGIN = 'http://sandbar.test';
 
@@ -61,9 +61,12 @@ export type TestBed = {
   /** Everything that was logged, as text. */
   logged: () => string;
   api: Api;
-  /** Waits for a condition that the service brings about by itself. */
+  /** Waits until the service itself has brought about a condition. */
   settled(condition: () => boolean | Promise<boolean>): Promise<void>;
-  /** Signs in to the test account: the `Cookie` header. A change needs `Origin: TEST_ORIGIN` as well. */
+  /**
+   * Signs in to the test account and returns the `Cookie` header. A request that changes something also needs `Origin:
+   * TEST_ORIGIN`.
+   */
   session(): Promise<string>;
   /** Starts one more replica on the same database and host. */
   addReplica(): Promise<ControlPlane>;
@@ -84,13 +87,13 @@ export type BedOptions = {
   timing?: Partial<Timing>;
   host?: Partial<HostInfo>;
   overcommit?: number;
-  /** Changes of the configuration, such as the rates, which are beyond reach otherwise. */
+  /** Overrides of the configuration. Without them the rate limits are too high to reach. */
   config?: Partial<Config>;
   replicas?: number;
   postgres?: PostgresServer;
 };
 
-/** Starts a test bed; everything is taken down after the file's tests. */
+/** Starts a test bed. Everything is stopped and removed after the tests of the file. */
 export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const databaseUrl = await createDatabase(options.postgres);
   const root = mkdtempSync(join(tmpdir(), 'sandbar-cp-'));
@@ -174,7 +177,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   };
 }
 
-/** The `Cookie` header that a browser would send after an answer. */
+/** Returns the `Cookie` header that a browser would send after this answer. */
 export const cookieOf = (headers: Headers): string =>
   headers
     .getSetCookie()
@@ -229,7 +232,7 @@ const CREATED: [RegExp, TSchema][] = [
   [/\/snapshots$/, Snapshot],
 ];
 
-/** What was answered is what the contract says, with no field more. */
+/** Asserts that an answer matches the schema of the contract and has no other field. */
 function checkAnswer(method: string, path: string, status: number, json: unknown): void {
   const route = path.split('?')[0] ?? '';
   let schema = status >= 400 ? ErrorBody : SCHEMAS.find(([pattern]) => pattern.test(route))?.[1];
@@ -245,11 +248,14 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
   assert.deepEqual(extra, [], `${method} ${path} answered unknown fields`);
 }
 
-/** Invariants that hold whenever nothing is in flight: reservations equal the machines that hold them. */
+/**
+ * Checks that each host's reserved memory equals the sum of the machines that reserve it, and that use, volumes and
+ * snapshots agree. Call it when no request is in flight.
+ */
 export async function checkBooks(bed: TestBed): Promise<void> {
   const { plane, host } = bed;
   const { db } = plane.app;
-  // One snapshot of both: the reconciler may be at work, and each of its changes moves the two together.
+  // Read rows and reservations in one transaction, because the reconciler may change both at any time.
   const { rows, reserved } = await db
     .transaction()
     .setIsolationLevel('repeatable read')
@@ -277,7 +283,10 @@ export async function checkBooks(bed: TestBed): Promise<void> {
   );
 }
 
-/** Where nothing is being changed, a machine's volumes on its host are those of the rows, and each is where one is alone. */
+/**
+ * Checks that each machine has the same volumes on the host as in the rows, and that a destroyed machine has none. Skips
+ * machines with an unfinished operation.
+ */
 async function checkVolumes({ plane, host }: TestBed): Promise<void> {
   const volumes = await plane.app.db.selectFrom('volumes').selectAll().execute();
   const machines = await plane.app.db.selectFrom('machines').selectAll().execute();
@@ -295,7 +304,7 @@ async function checkVolumes({ plane, host }: TestBed): Promise<void> {
   }
 }
 
-/** Where nothing is being changed, the host has the snapshots that are ready, and nothing but those of rows. */
+/** Checks that the host has every snapshot whose row is ready, and no snapshot without a row. */
 async function checkSnapshots({ plane, host }: TestBed): Promise<void> {
   const rows = await plane.app.db.selectFrom('snapshots').selectAll().execute();
   const settled = rows.filter((row) => row.state === 'ready');
@@ -312,7 +321,7 @@ async function checkSnapshots({ plane, host }: TestBed): Promise<void> {
   );
 }
 
-/** What each account is charged for equals a recount of its machines and disks. */
+/** Checks that the usage counters of each account equal a recount of its machines and disks. */
 async function checkUse(plane: ControlPlane): Promise<void> {
   const { rows } = await sql`
     select a.id, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes, m.*, v.*

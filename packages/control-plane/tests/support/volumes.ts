@@ -1,4 +1,4 @@
-// What the tests of volumes have in common: making them, and looking at what became of them.
+// Requests and checks that the tests of volumes share.
 import assert from 'node:assert/strict';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import type { VolumeRow } from '../../src/db/tables.ts';
@@ -8,7 +8,7 @@ export const VOLUME_GB = 7;
 
 export type VolumeActs = ReturnType<typeof createVolumeActs>;
 
-/** Short forms of the calls of one bed, as its first account unless a key says otherwise. */
+/** Returns short functions for volume requests on one test bed. They use the first account unless a key is given. */
 export function createVolumeActs({ api, plane, host, keys }: TestBed) {
   const { db } = plane.app;
   const makeMachine = async (key = keys.full): Promise<string> => {
@@ -39,12 +39,12 @@ export function createVolumeActs({ api, plane, host, keys }: TestBed) {
   };
   const rowOf = (id: string): Promise<VolumeRow | undefined> =>
     db.selectFrom('volumes').selectAll().where('id', '=', id).executeTakeFirst();
-  /** The actions of the feed that name the volume, oldest first. */
+  /** Returns the actions in the activity feed that name the volume, oldest first. */
   const entriesOf = async (id: string): Promise<string[]> => {
     const rows = await db.selectFrom('activity').selectAll().orderBy('created_at').execute();
     return rows.filter((row) => row.metadata.volume_id === id).map((row) => row.action);
   };
-  /** What the host mounts in a machine: paths by volume. */
+  /** Returns what the host mounts in a machine: the mount path of each volume. */
   const onHost = (machineId: string): Record<string, string> =>
     Object.fromEntries(
       (host.machines.get(machineId)?.wanted.volumes ?? []).map(({ volume_id, mount_path }) => [volume_id, mount_path]),
@@ -54,7 +54,7 @@ export function createVolumeActs({ api, plane, host, keys }: TestBed) {
 
 type Refusal = { code: string; detail: string };
 
-/** What a refusal says, for comparison. */
+/** Returns the status and code of a refusal, for comparison. */
 export const refusalOf = ({ status, json }: Answer<{ code?: string }>): [number, string | undefined] => [
   status,
   json.code,

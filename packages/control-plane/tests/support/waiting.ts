@@ -1,5 +1,5 @@
-// Sees who waits for an operation: a request that joins or waits reads the row of the operation again and again, and
-// nobody else reads it that way. So a test knows that a request waits, without a pause.
+// Detects that a request waits for an operation, without a fixed pause in the test. Such a request reads the
+// operation's row again and again with a query that nothing else uses.
 import pg from 'pg';
 import { until } from './postgres.ts';
 
@@ -14,7 +14,7 @@ pg.Client.prototype.query = function (this: pg.Client, ...args: unknown[]) {
   return Reflect.apply(query, this, args);
 } as pg.Client['query'];
 
-/** Waits until somebody has waited for the operation for some rounds, counted from this call. */
+/** Waits until a waiting request has read the operation's row `rounds` times since this call. */
 export async function somebodyWaitsFor(operationId: string, rounds = 3): Promise<void> {
   const before = reads.get(operationId) ?? 0;
   await until(() => (reads.get(operationId) ?? 0) >= before + rounds, 'a request waits for the operation', 60_000);
