@@ -1,5 +1,5 @@
-// Kills processes of a service at random while clients work with it, and checks that nothing is lost, doubled or left
-// behind. README.md says what is checked. The exit code is 1 when there is a difference.
+// Kills processes of a service at random while clients work with it, and checks that nothing is lost, done twice or
+// left behind. README.md lists the checks. The exit code is 1 when a check found a difference.
 //   node_modules/node/bin/node bench/kills.ts --kills 200 --seed 1
 import { cpSync } from 'node:fs';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -12,9 +12,9 @@ import { runUnderKills } from './kills/run.ts';
 import { describeRun } from './kills/summary.ts';
 import { BenchService } from './service/bench-service.ts';
 
-/** Ready clones. Few, so that creates also take the other ways to a VM. */
+/** How many clones the pool keeps ready. Only one, so that some creates must clone or boot a VM themselves. */
 const POOL_SIZE = 1;
-/** Six clients with nine machines in all. */
+/** The most machines that each of the six clients has: nine in all. */
 const MACHINES_OF_CLIENTS = [2, 2, 2, 1, 1, 1];
 
 const { stop, hurry } = onStopSignals();

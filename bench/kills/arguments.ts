@@ -11,7 +11,7 @@ const USAGE = `bench/kills.ts [OPTIONS]
   --seed N     chooses victims, moments and the acts of the clients (1)
   --log FILE   the log (sandbar-kills-SEED.log in the folder for temporary files)`;
 
-/** Throws `Problem` with the usage when the command line is wrong. */
+/** Reads the options. Throws `Problem` with the usage text when the command line is wrong. */
 export function readKillsArguments(args: readonly string[]): KillsArguments {
   const options = { kills: { type: 'string' }, seed: { type: 'string' }, log: { type: 'string' } } as const;
   try {

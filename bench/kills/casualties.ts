@@ -1,4 +1,5 @@
-// Which machines may lose their VM to a kill, and which have. The clients declare machines, the killer reads the list.
+// Records which machines may lose their VM to a kill, and how often each was killed. The clients declare their
+// machines, and the killer chooses from them.
 
 export class Casualties {
   readonly #expendable = new Set<string>();
@@ -17,7 +18,7 @@ export class Casualties {
     this.#expendable.delete(id);
   }
 
-  /** To be called before the kill, so that no client sees its effect unprepared. */
+  /** Counts a kill. Call it before the kill, so that a client that sees the effect finds the kill counted. */
   kill(id: string): void {
     this.#kills.set(id, this.killsOf(id) + 1);
   }

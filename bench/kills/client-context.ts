@@ -1,4 +1,4 @@
-// What the acts of one client share: how it asks the service, and what it does with an answer that it did not expect.
+// The state that all actions of one client share, how it asks the service, and how it handles an unexpected answer.
 import type { Casualties } from './casualties.ts';
 import type { Journal } from './journal.ts';
 import type { Ledger } from './ledger.ts';
@@ -7,7 +7,7 @@ import type { Random } from './random.ts';
 import { type Answer, type Request, type Service, sendPatiently } from './requests.ts';
 
 export type ClientContext = {
-  /** Its name in the log and in the names of its machines and files. */
+  /** The client's name in the log. The names of its machines and files begin with it. */
   who: string;
   service: Service;
   random: Random;
@@ -18,11 +18,11 @@ export type ClientContext = {
   signal: AbortSignal;
   machines: Machine[];
   volumes: Volume[];
-  /** A number that no other call of any client has got. */
+  /** Returns a number that no other call, of any client, returns. */
   nextNumber(): number;
 };
 
-/** The VM of the machine was killed, which explains the answer. */
+/** Thrown for an unexpected answer when the machine's VM was killed, which explains the answer. */
 export class MachineDied extends Error {
   readonly machine: Machine;
   constructor(machine: Machine, why: string) {
@@ -31,19 +31,19 @@ export class MachineDied extends Error {
   }
 }
 
-/** The service gave an answer that nothing explains. It is in the journal already. */
+/** Thrown for an answer that no kill explains. The journal already has it. */
 export class Contradiction extends Error {}
 
 export type Question = Request & {
-  /** The statuses that are the result of the operation. */
+  /** The statuses that mean that the operation succeeded. */
   accepts: readonly number[];
-  /** A killed VM of this machine explains other answers. */
+  /** The machine that the request is about. If its VM was killed, an unexpected answer is no defect. */
   machine?: Machine;
-  /** Finds the result after another answer, when an earlier attempt may have been carried out. */
+  /** Finds the result after an unexpected answer, because an earlier attempt may have succeeded without an answer. */
   findResult?: (answer: Answer) => Promise<unknown>;
 };
 
-/** What was asked for, and how many earlier attempts may have been carried out as well. */
+/** The result, and how many earlier attempts may have been carried out as well. */
 export type Result<T> = { body: T; uncertain: number };
 
 /** Asks until there is a result. Throws `MachineDied` or `Contradiction`. */
@@ -63,12 +63,12 @@ export async function ask<T>(context: ClientContext, question: Question): Promis
   throw contradict(context, told);
 }
 
-/** Writes a difference to the journal. The caller throws what this returns, when it cannot go on. */
+/** Writes a difference to the journal. Returns an error, which the caller throws if it cannot go on. */
 export function contradict({ journal, who }: ClientContext, sentence: string): Contradiction {
   journal.difference(`${who}: ${sentence}`);
   return new Contradiction(sentence);
 }
 
-/** Whether the VM of the machine was killed since the client last dealt with that. */
+/** Whether the machine's VM was killed since the client last recovered it. */
 export const isCasualty = ({ casualties }: ClientContext, { id, killsSeen }: Machine): boolean =>
   casualties.killsOf(id) > killsSeen;

@@ -1,5 +1,5 @@
-// One client: it chooses acts by the seed and performs them one after the other, until the kills have ended. Then it checks
-// everything that it has.
+// One client. It chooses operations by the seed and performs them one after the other until the kills are over. Then it
+// checks all its machines and volumes.
 import { checkDisk } from './acts/disks.ts';
 import { rootOf, settleJobs, startWriter } from './acts/jobs.ts';
 import { createMachine, destroyMachine, startMachine, stopMachine } from './acts/machines.ts';
@@ -13,12 +13,12 @@ import { sendPatiently } from './requests.ts';
 
 const MOST_SNAPSHOTS = 3;
 const MOST_LONG_JOBS = 3;
-/** How often a client waits for its jobs before it stops or restores their machine. */
+/** The probability that a client waits for its jobs before it stops or restores their machine. */
 const PATIENT_SHARE = 0.7;
 
 type Act = readonly [weight: number, perform: () => Promise<unknown>];
 
-/** `machines`: how many it has at most. */
+/** Runs one client. `machines` is the most machines that it has at a time. */
 export async function runClient(context: ClientContext, machines: number, isOver: () => boolean): Promise<void> {
   while (!isOver()) {
     context.signal.throwIfAborted();
@@ -29,7 +29,7 @@ export async function runClient(context: ClientContext, machines: number, isOver
   }
 }
 
-/** Checks the files of every machine and volume. Everything stays as it is. */
+/** Checks the files of every machine and volume, and changes nothing. */
 export async function checkEverything(context: ClientContext): Promise<void> {
   for (const machine of [...context.machines]) await guard(context, machine, () => checkMachine(context, machine));
   for (const volume of context.volumes.filter((one) => one.machine === undefined)) {
@@ -42,7 +42,7 @@ export async function checkEverything(context: ClientContext): Promise<void> {
   }
 }
 
-/** Destroys what the client has, and checks that each delete is answered. */
+/** Destroys all machines and volumes of the client, and checks that each delete succeeds. */
 export async function removeEverything(context: ClientContext): Promise<void> {
   for (const machine of [...context.machines]) {
     await guard(context, machine, async () => {
@@ -53,7 +53,10 @@ export async function removeEverything(context: ClientContext): Promise<void> {
   for (const volume of [...context.volumes]) await guard(context, undefined, () => deleteVolume(context, volume));
 }
 
-/** Performs an act. A machine whose VM was killed is recovered, and one that the service contradicts is given up. */
+/**
+ * Performs an operation. If the VM of the machine was killed, it recovers the machine. If the service gave an
+ * inexplicable answer, it gives the machine up.
+ */
 async function guard(context: ClientContext, machine: Machine | undefined, act: () => Promise<unknown>): Promise<void> {
   let perform = act;
   for (;;) {
@@ -82,7 +85,10 @@ async function checkMachine(context: ClientContext, machine: Machine): Promise<v
   }
 }
 
-/** The client does not know any more how the machine is, so the verdict accepts anything about it. */
+/**
+ * Gives up a machine whose state the client cannot know any more. The checks at the end then accept any feed entry
+ * about it.
+ */
 async function giveUp(context: ClientContext, machine: Machine): Promise<void> {
   const volumes = context.volumes.filter((volume) => volume.machine === machine);
   for (const { id } of [machine, ...volumes]) context.ledger.doubt(id);
@@ -148,7 +154,7 @@ async function restore(
   await restoreSnapshot(context, machine, snapshot);
 }
 
-/** A job that still writes to the volume would refuse the detach. */
+/** Waits for the jobs of the machine first, because the service refuses to detach a volume that a job uses. */
 async function detach(
   context: ClientContext,
   machine: Machine,
@@ -158,7 +164,7 @@ async function detach(
   await detachVolume(context, volume, machine);
 }
 
-/** Sometimes a machine from one of the snapshots, or from the kept disk, takes its place. */
+/** Destroys a machine. Sometimes a new machine from one of its snapshots or from its kept disk replaces it. */
 async function destroy(context: ClientContext, machine: Machine): Promise<void> {
   await settleJobs(context, machine);
   const snapshot = context.random.pick(machine.snapshots);

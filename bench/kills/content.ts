@@ -1,12 +1,16 @@
-// The bytes that a job writes, and the command that writes them: to its output and, synced, to a file named after it.
+// Makes the bytes that a job writes, and the command that writes them: to its output, and to a synced file with the
+// job's name.
 import type { Random } from './random.ts';
 
-/** The folder of the files on a root disk. On a volume the files are at the top. */
+/** The folder of the files on a root disk. On a volume, the files are in the folder `kept`. */
 export const ROOT_FOLDER = '/root/kept';
 
 export type Content = { command: string; stdout: Buffer; stderr: Buffer; exitCode: number };
 
-/** `isLong`: it takes some seconds, so that kills and other acts come while it runs. */
+/**
+ * Makes the content of one job. A job with `isLong` takes some seconds, so that kills and other operations happen while
+ * it runs.
+ */
 export function createContent(
   random: Random,
   { tag, folder, isLong }: { tag: string; folder: string; isLong: boolean },

@@ -1,16 +1,17 @@
-// What happened in a run: a log file with a line for each kill, act and difference, and the counts of the summary.
+// Records what happens in a run: a log file with a line for each kill, operation and difference, and the counts for the
+// summary.
 import { appendFileSync, writeFileSync } from 'node:fs';
 
 export class Journal {
   readonly differences: string[] = [];
-  /** Acknowledged acts by their kind, such as `stop`. */
+  /** How many operations the service acknowledged, by kind, such as `stop`. */
   readonly acts = new Map<string, number>();
-  /** Answers that clients retried, by their reason, and other things worth counting. */
+  /** How many answers clients retried, by reason, and other events worth counting. */
   readonly retries = new Map<string, number>();
   readonly #lastRetries = new Map<string, string>();
   readonly #file: string;
 
-  /** Replaces an older log. */
+  /** Opens the log. Deletes an older log in the same file. */
   constructor(file: string) {
     this.#file = file;
     writeFileSync(file, '');
@@ -20,7 +21,7 @@ export class Journal {
     appendFileSync(this.#file, `${new Date().toISOString().slice(11, 23)} ${line}\n`);
   }
 
-  /** An act that the service acknowledged. `who`: the client. */
+  /** Records an operation that the service acknowledged. `who` is the client. */
   act(who: string, kind: string, about: string): void {
     count(this.acts, kind);
     this.write(`${who} ${kind} ${about}`);
@@ -32,13 +33,13 @@ export class Journal {
 
   retry(who: string, reason: string, about: string): void {
     count(this.retries, reason);
-    // A client that waits for a process to come back would fill the log.
+    // Write each repeated reason once: a client that waits for a process to come back would fill the log.
     const line = `${who} retries after ${reason}: ${about}`;
     if (this.#lastRetries.get(who) !== line) this.write(line);
     this.#lastRetries.set(who, line);
   }
 
-  /** Something that the service should not have done or said. */
+  /** Records that the service did or answered something wrong. */
   difference(sentence: string): void {
     this.differences.push(sentence);
     this.write(`DIFFERENCE ${sentence}`);

@@ -1,4 +1,4 @@
-// A machine that nobody touches, to see whether the service works: an answer with the output of its job passes through the
+// Keeps one machine that is never killed, to see whether the service works: reading the output of its job needs the
 // control plane, PostgreSQL and the host agent.
 import { setTimeout as delay } from 'node:timers/promises';
 import { rootOf, settleJobs, startWriter } from './acts/jobs.ts';
@@ -10,7 +10,7 @@ const ATTEMPT_MS = 60_000;
 const GIVE_UP_MS = 600_000;
 
 export type Keeper = {
-  /** Resolves at the first good answer to a request that was sent after the call. */
+  /** Resolves when the first request that was sent after this call gets the right output. */
   waitForAnswer(): Promise<void>;
 };
 

@@ -11,16 +11,16 @@ const PROCESSES = ['host-agent', 'control-plane', 'postgres'] as const;
 const VICTIMS = [...PROCESSES, 'vm'] as const;
 export type Victim = (typeof VICTIMS)[number];
 
-/** At least this time is between two kills... */
+/** The shortest time between two kills. */
 const BETWEEN_MS = 2_500;
-/** ...and up to so much more. */
+/** A random time, up to this, is added to the shortest time between two kills. */
 const LONGER_MS = 2_500;
-/** So many acts are acknowledged between two kills, unless that takes too long. */
+/** How many operations the clients must finish between two kills, unless that takes longer than PROGRESS_MS. */
 const ACTS_BETWEEN = 3;
 const PROGRESS_MS = 30_000;
 const POLL_MS = 20;
 
-/** `backMs`: from the signal to the first good answer of the API. */
+/** One kill. `backMs` is the time from the signal to the first good answer of the API. */
 export type Kill = { victim: Victim; backMs: number };
 
 export type Killing = {
@@ -33,7 +33,7 @@ export type Killing = {
   signal: AbortSignal;
 };
 
-/** Each kill comes when the API has answered after the one before. */
+/** Kills processes one after the other. Each kill waits until the API works again after the kill before it. */
 export async function killRepeatedly(killing: Killing): Promise<Kill[]> {
   const { kills, random, keeper, journal, signal } = killing;
   const done: Kill[] = [];
@@ -55,7 +55,10 @@ export async function killRepeatedly(killing: Killing): Promise<Kill[]> {
   return done;
 }
 
-/** Waits until the clients got on again: on a slow computer kills would otherwise come faster than any act ends. */
+/**
+ * Waits until the clients have finished some operations: on a slow computer, kills would otherwise come faster than
+ * operations end.
+ */
 async function waitForActs({ journal, signal }: Killing): Promise<void> {
   const before = journal.countActs();
   for (
@@ -69,7 +72,7 @@ async function waitForActs({ journal, signal }: Killing): Promise<void> {
 
 type Target = { victim: Victim; pid: number; about: string };
 
-/** While no machine is expendable, the turn of a VM goes to one of the processes. */
+/** Chooses the next process to kill. If the choice is a VM but no machine is expendable, it chooses another process. */
 async function findVictim({ home, random, casualties, signal }: Killing): Promise<Target> {
   const paths = homePaths(home);
   const chosen = random.pick(VICTIMS) ?? 'vm';

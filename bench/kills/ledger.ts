@@ -1,10 +1,14 @@
-// How often each entry may be in the activity feed. An act that the service acknowledged has one entry. An act whose
-// answer nobody got has an entry or none, and a repeated act that is not idempotent may have one for each attempt.
+// Counts how often each entry may be in the activity feed. An acknowledged operation has exactly one entry. An
+// operation whose answer was lost has one entry or none. A repeated operation that is not idempotent may have one entry
+// for each attempt.
 import type { ActivityEntry } from '@sandbar/contract/activity.ts';
 
 export type Expected = { least: number; most: number; metadata: Record<string, unknown> };
 
-/** Identifies what an entry is about. The clients give each job a time-out of its own, because the feed names no job. */
+/**
+ * Returns a key for an entry of the feed. The feed does not name jobs, so the clients give each job a different
+ * time-out.
+ */
 export function keyOf({
   action,
   machine_id,
@@ -16,32 +20,34 @@ export function keyOf({
 
 export class Ledger {
   readonly #expected = new Map<string, Expected>();
-  /** Ids of machines and volumes whose state a client could not follow, because the service contradicted it. */
+  /**
+   * Ids of machines and volumes whose state a client does not know, because the service gave it an inexplicable answer.
+   */
   readonly #doubtful = new Set<string>();
 
   get expected(): ReadonlyMap<string, Expected> {
     return this.#expected;
   }
 
-  /** An act is asked for: from now on `times` entries are possible. */
+  /** Call it when a client requests an operation: up to `times` more entries are allowed. */
   allow(key: string, times = 1): void {
     this.#of(key).most += times;
   }
 
-  /** The act was acknowledged: its entry is necessary, and must have this metadata. */
+  /** Call it when the service acknowledged an operation: the feed must have its entry, with this metadata. */
   acknowledge(key: string, metadata: Record<string, unknown> = {}): void {
     const expected = this.#of(key);
     expected.least += 1;
     Object.assign(expected.metadata, metadata);
   }
 
-  /** An act that was asked for and acknowledged. */
+  /** Allows one more entry and makes it necessary, for an operation that was acknowledged. */
   require(key: string, metadata: Record<string, unknown> = {}): void {
     this.allow(key);
     this.acknowledge(key, metadata);
   }
 
-  /** Accepts any entry about this id. */
+  /** From now on, accepts any entry about this machine or volume. */
   doubt(id: string): void {
     this.#doubtful.add(id);
   }

@@ -1,9 +1,9 @@
-// What a client knows of its machines, volumes and snapshots. A client does one act after the other and shares nothing
-// with other clients, so its knowledge is exact, except where a kill interrupts an act.
+// What a client knows about its machines, volumes and snapshots. A client does one operation at a time and shares
+// nothing with other clients, so it knows their exact state, except after a kill interrupts an operation.
 
 /** Files that jobs wrote. Each file is written once, by one job, and is named after it. */
 export type Disk = {
-  /** SHA-256 by name, of files that a job has written and synced. */
+  /** The files that a job has written and synced: their SHA-256 by name. */
   certain: Map<string, string>;
   /** Names of files that may be absent or incomplete. */
   doubtful: Set<string>;
@@ -15,13 +15,13 @@ export type Machine = {
   state: 'running' | 'stopped';
   disk: Disk;
   snapshots: Snapshot[];
-  /** Jobs whose results were not read yet. */
+  /** Jobs whose results the client has not read yet. */
   jobs: WrittenJob[];
-  /** How often its VM was killed, as far as the client has dealt with it. */
+  /** How many kills of its VM the client has already handled. */
   killsSeen: number;
-  /** The name of a snapshot that is being taken. */
+  /** The name of the snapshot that the client is taking. */
   takes?: string | undefined;
-  /** The disk that a restore under way goes back to. */
+  /** The disk content of the snapshot that an unfinished restore goes back to. */
   restoring?: Disk | undefined;
 };
 
@@ -33,11 +33,11 @@ export type Job = {
   machine: Machine;
   command: string;
   timeoutSec: number;
-  /** Whether the answer to its start was lost: then the service may have lost the job before it ran. */
+  /** Whether the answer to the start was lost. Then the service may have lost the job before it ran. */
   isStartUncertain: boolean;
 };
 
-/** A job that writes known bytes, to its output and to a file. */
+/** A job that writes known bytes to its output and to a file. */
 export type WrittenJob = Job & { tag: string; disk: Disk; stdout: Buffer; stderr: Buffer; exitCode: number };
 
 export const emptyDisk = (): Disk => ({ certain: new Map(), doubtful: new Set() });
@@ -47,7 +47,7 @@ export const copyDisk = ({ certain, doubtful }: Disk): Disk => ({
   doubtful: new Set(doubtful),
 });
 
-/** A disk that is one of two, and nobody knows which. */
+/** Combines two possible disk contents when nobody knows which one is real: only files in both are certain. */
 export function eitherDisk(one: Disk, other: Disk): Disk {
   const certain = new Map([...one.certain].filter(([name]) => other.certain.has(name)));
   const names = [one, other].flatMap((disk) => [...disk.certain.keys(), ...disk.doubtful]);

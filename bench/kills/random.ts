@@ -1,5 +1,5 @@
-// Random choices that a seed repeats. The order of events still differs from run to run, because processes race; but each
-// client makes the same choices in the same situations, and the victims come in the same order.
+// Random choices that a seed makes repeatable. The order of events still differs between runs, because processes race.
+// But each client makes the same choices in the same situations, and the killed processes come in the same order.
 
 export type Random = {
   /** From 0 inclusive to 1 exclusive. */
@@ -8,11 +8,14 @@ export type Random = {
   integer(least: number, most: number): number;
   /** True with this probability. */
   chance(probability: number): boolean;
-  /** One of the items; undefined when there is none. */
+  /** Returns one of the items, or undefined when there is none. */
   pick<T>(items: readonly T[]): T | undefined;
 };
 
-/** `stream` separates the choices of several users of one seed. The generator is mulberry32. */
+/**
+ * Creates a generator (mulberry32). Users of the same seed pass different `stream` numbers, so that their choices are
+ * independent.
+ */
 export function createRandom(seed: number, stream: number): Random {
   let state = (Math.imul(seed, 0x9e3779b1) ^ Math.imul(stream + 1, 0x85ebca6b)) >>> 0;
   const next = () => {
@@ -29,7 +32,7 @@ export function createRandom(seed: number, stream: number): Random {
   };
 }
 
-/** An item by its weight; undefined when no weight is positive. */
+/** Chooses an item with a probability in proportion to its weight. Returns undefined when no weight is positive. */
 export function pickWeighted<T>(random: Random, items: readonly (readonly [weight: number, item: T])[]): T | undefined {
   const total = items.reduce((sum, [weight]) => sum + weight, 0);
   let left = random.next() * total;

@@ -1,11 +1,13 @@
-// Requests of a patient client. It repeats a request while the service cannot be reached or answers 503, and returns every
-// other answer. The SDK is not used, because its own retries would hide what the service says.
+// Sends requests as a patient client. It repeats a request while the service cannot be reached or answers 503, and
+// returns every other answer. The SDK is not used, because its own retries would hide answers of the service.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Journal } from './journal.ts';
 
-/** A client gives up after this time. */
+/** The client gives up on a request after this time. */
 const PATIENCE_MS = 600_000;
-/** A request may take this long: the service lets it wait 60 s for another operation, and then the host is slow. */
+/**
+ * The time limit of one attempt. The service may wait 60 s for another operation, and the host may be slow after that.
+ */
 const ATTEMPT_MS = 300_000;
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -18,9 +20,9 @@ export type Request = {
 
 export type Answer = {
   status: number;
-  /** JSON, or undefined when the body is empty. */
+  /** The parsed JSON of the body, or undefined when the body is empty. */
   body: unknown;
-  /** How many earlier attempts may have been carried out: they got no answer, or a 503. */
+  /** How many earlier attempts may have been carried out, because they got no answer or a 503. */
   uncertain: number;
 };
 
@@ -30,11 +32,14 @@ export type Sender = {
   journal: Journal;
   /** The name of the client in the journal. */
   who: string;
-  /** Ends the retries, because the run has ended early. */
+  /** Aborted when the run ends early. Then the client stops retrying. */
   signal: AbortSignal;
 };
 
-/** Sends a request until it gets an answer other than "later". Throws when it gets none in 600 s, and when aborted. */
+/**
+ * Sends a request until it gets an answer that needs no retry. Throws when that takes longer than 600 s, and when
+ * `signal` is aborted.
+ */
 export async function sendPatiently(
   service: Service,
   request: Request,
@@ -75,14 +80,17 @@ async function sendOnce(
   return { status: response.status, body: text === '' ? undefined : JSON.parse(text), retryAfter };
 }
 
-/** A 409 with a time to retry after says that another operation of the machine takes too long. */
+/**
+ * Returns why the request must be repeated, or undefined. A 409 with a Retry-After header means that another operation
+ * of the machine takes too long.
+ */
 function reasonToRetry({ status, body, retryAfter }: Received): string | undefined {
   const { code, detail } = (body ?? {}) as { code?: string; detail?: string };
   if (status === 503) return `503 ${code}: ${detail}`;
   return retryAfter !== null && (status === 409 || status === 429) ? `${status} ${code}: ${detail}` : undefined;
 }
 
-/** The message of `fetch` alone says only that it failed. */
+/** Describes a failed connection. The message of a `fetch` error alone does not name the cause. */
 function describeBreak(error: unknown): string {
   const { cause, message } = error as Error & { cause?: { code?: string } };
   return `broken connection: ${cause?.code ?? message}`;

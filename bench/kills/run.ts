@@ -1,5 +1,5 @@
-// The run: clients put load on a service, processes of it are killed, and then everything is compared with what the clients
-// know. The service is started and stopped by the caller.
+// One run: clients put load on a service while its processes are killed. Then the service is compared with what the
+// clients know. The caller starts and stops the service.
 import { Casualties } from './casualties.ts';
 import { checkEverything, removeEverything, runClient } from './client.ts';
 import type { ClientContext } from './client-context.ts';
@@ -14,18 +14,21 @@ import { checkFeed, readNewestTime } from './verdict/feed.ts';
 import { checkQuotas } from './verdict/quotas.ts';
 
 export type Run = {
-  /** The data directory of the service, whose processes are killed. */
+  /** The service's data directory. Its files tell which processes to kill. */
   home: string;
   service: Service;
   seed: number;
   kills: number;
-  /** For each client, how many machines it has at most. */
+  /** The most machines that each client has at a time. */
   machinesOfClients: readonly number[];
   journal: Journal;
   signal: AbortSignal;
 };
 
-/** Returns the kills. The acts and the differences are in the journal. Nothing of the run goes on after its end. */
+/**
+ * Runs the clients and the killer to their end, then checks everything. Returns the kills. Operations and differences
+ * are in the journal. When it returns or throws, nothing of the run goes on.
+ */
 export async function runUnderKills(given: Run): Promise<Kill[]> {
   const failing = new AbortController();
   const run = { ...given, signal: AbortSignal.any([given.signal, failing.signal]) };
@@ -35,7 +38,7 @@ export async function runUnderKills(given: Run): Promise<Kill[]> {
     const since = await readNewestTime(contexts[0]);
     const { kills, loads } = await startLoadAndKills(run, contexts);
     work.push(kills, ...loads);
-    // A client that fails ends the run, because its part of the load is missing.
+    // If a client fails, the run ends: without that client's load the result would mean less.
     const [done] = await Promise.all([kills, ...loads]);
     given.journal.write('the kills have ended');
     await giveVerdict(run, contexts, since);
@@ -47,7 +50,7 @@ export async function runUnderKills(given: Run): Promise<Kill[]> {
   }
 }
 
-/** The first belongs to the keeper. */
+/** The first context belongs to the keeper, and each other one to a client. */
 type Contexts = [ClientContext, ...ClientContext[]];
 
 async function startLoadAndKills(run: Run, [keeping, ...clients]: Contexts) {

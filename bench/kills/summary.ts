@@ -1,4 +1,4 @@
-// The summary of a run, as lines of text.
+// Formats the summary of a run as lines of text.
 import type { Journal } from './journal.ts';
 import type { Kill } from './killer.ts';
 

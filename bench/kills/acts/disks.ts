@@ -3,10 +3,13 @@ import { type ClientContext, contradict } from '../client-context.ts';
 import type { Disk, Machine } from '../model.ts';
 import { runReader, type Target } from './jobs.ts';
 
-/** A job can be lost with the process that starts it. More than so many in a row are a defect. */
+/** A job can be lost with the process that starts it, so it is tried again. Losing five in a row is a defect. */
 const ATTEMPTS = 5;
 
-/** Every synced file must be there with its bytes, and no file that nobody wrote, or that a restore removed. */
+/**
+ * Checks that every synced file is there with its bytes, and that no other file is there: neither one that nobody wrote
+ * nor one that a restore removed.
+ */
 export async function checkDisk(context: ClientContext, machine: Machine, { disk, folder }: Target): Promise<void> {
   const command = `mkdir -p ${folder} && cd ${folder} && find . -maxdepth 1 -type f -exec sha256sum {} +`;
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -21,7 +24,7 @@ export async function checkDisk(context: ClientContext, machine: Machine, { disk
   throw contradict(context, `${ATTEMPTS} jobs in a row were lost before they ran in ${machine.id}`);
 }
 
-/** Lines of sha256sum: the sum, two spaces, and the path, which begins with `./`. */
+/** Parses the output of sha256sum. Each line has the sum, two spaces, and the path, which begins with `./`. */
 function parse(listing: string): Map<string, string> {
   const lines = listing.split('\n').filter(Boolean);
   return new Map(lines.map((line) => [line.slice(64).trim().replace(/^\.\//, ''), line.slice(0, 64)]));

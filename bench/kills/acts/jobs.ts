@@ -1,4 +1,4 @@
-// Jobs: start one, read its whole result, and check every byte of it.
+// Starts jobs, reads their whole results, and checks every byte.
 import { createHash, randomUUID } from 'node:crypto';
 import type { Exec, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import { ask, type ClientContext, contradict, isCasualty } from '../client-context.ts';
@@ -6,7 +6,7 @@ import { createContent, ROOT_FOLDER } from '../content.ts';
 import type { Disk, Job, Machine, WrittenJob } from '../model.ts';
 
 const WAIT_MS = 20_000;
-/** A job that still runs after this time hangs. The longest one takes some ten seconds. */
+/** A job that still runs after this time is stuck. The longest job takes about ten seconds. */
 const GIVE_UP_MS = 600_000;
 
 /** Where a job writes its file. */
@@ -25,13 +25,13 @@ export async function startWriter(
   const content = createContent(context.random, { tag, folder, isLong });
   disk.doubtful.add(tag);
   const job: WrittenJob = { ...describe(context, machine, content.command), ...content, tag, disk };
-  // The list has it before the request is sent, so that a job whose start was interrupted is settled as well.
+  // Add the job to the list before the request is sent, so that a job whose start was interrupted is checked as well.
   machine.jobs.push(job);
   await submit(context, job);
   context.journal.act(context.who, isLong ? 'long job' : 'job', `${tag} in ${machine.id}`);
 }
 
-/** Runs a command that only reads, and returns its output; undefined when the service has lost the job. */
+/** Runs a command that only reads, and returns its output. Returns undefined when the service has lost the job. */
 export async function runReader(
   context: ClientContext,
   machine: Machine,
@@ -47,7 +47,9 @@ export async function runReader(
   return stdout.toString();
 }
 
-/** Reads the results of all jobs of a machine. `isCutShort`: the client has ended the machine under them. */
+/**
+ * Reads the results of all jobs of a machine. `isCutShort`: the client stopped or restored the machine while they ran.
+ */
 export async function settleJobs(context: ClientContext, machine: Machine, isCutShort = false): Promise<void> {
   for (const job of machine.jobs) {
     await settleWriter(context, job, isCutShort);
@@ -57,7 +59,7 @@ export async function settleJobs(context: ClientContext, machine: Machine, isCut
 
 async function settleWriter(context: ClientContext, job: WrittenJob, isCutShort: boolean): Promise<void> {
   const known = await findJob(context, job);
-  // Its start was refused, or interrupted before the service knew of it.
+  // The start was refused, or it was interrupted before the service recorded the job.
   if (known === undefined) return;
   const { exec, stdout, stderr } = await readResult(context, job);
   const about = `job ${job.tag} (${job.id}) of ${job.machine.id}, ${exec.status} with ${exec.exit_code}`;
@@ -78,12 +80,14 @@ async function settleWriter(context: ClientContext, job: WrittenJob, isCutShort:
   context.journal.act(context.who, 'job cut short', about);
 }
 
-/** A job whose start got no answer may never have reached its machine. Then it is lost, without output. */
+/**
+ * Whether the service may report the job as lost: its VM was killed, or its start got no answer and it has no output.
+ */
 const mayBeLost = (context: ClientContext, job: Job, { status, stdout_bytes, stderr_bytes }: Exec): boolean =>
   isCasualty(context, job.machine) || (job.isStartUncertain && status === 'lost' && stdout_bytes + stderr_bytes === 0);
 
 function describe(context: ClientContext, machine: Machine, command: string): Job {
-  // The time-out identifies the job in the feed, so no two jobs have the same.
+  // The activity feed does not name the job, so its time-out identifies it: no two jobs have the same.
   return { id: randomUUID(), machine, command, timeoutSec: 1_000 + context.nextNumber(), isStartUncertain: true };
 }
 

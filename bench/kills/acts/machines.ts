@@ -1,4 +1,5 @@
-// Create, stop, start and destroy of a machine, with what each must answer and record.
+// Creates, stops, starts and destroys a machine, and checks each answer. The ledger notes the feed entry that each
+// operation must have.
 import type { Machine as MachineBody } from '@sandbar/contract/machine.ts';
 import { ask, type ClientContext, contradict } from '../client-context.ts';
 import { type Disk, emptyDisk, type Machine } from '../model.ts';
@@ -6,7 +7,7 @@ import { type Disk, emptyDisk, type Machine } from '../model.ts';
 /** The smallest machine that the base image boots in. */
 const SMALL = { memory_mb: 128, vcpus: 1 };
 const ROOTFS_GB = 2;
-/** How many machines may lose their VM. */
+/** The probability that a new machine is declared expendable, so that the killer may kill its VM. */
 const EXPENDABLE_SHARE = 0.5;
 
 /** What a machine is made from: the image, a snapshot or a kept root disk. */
@@ -58,7 +59,10 @@ async function change(context: ClientContext, machine: Machine, { kind, action, 
   machine.state = to;
 }
 
-/** The state that an operation must have led to. A kill may come between the operation and its answer. */
+/**
+ * Checks the state after an operation. If the VM may have been killed between the operation and its answer, other
+ * states are allowed.
+ */
 export function checkState(
   context: ClientContext,
   machine: Machine,
@@ -71,7 +75,9 @@ export function checkState(
   contradict(context, `${kind} of ${machine.id} answered 200, but it is ${state} with ${JSON.stringify(operation)}`);
 }
 
-/** Destroys a machine, in any state, with its snapshots. Returns the id of its root disk when that is kept. */
+/**
+ * Destroys a machine in any state, together with its snapshots. Returns the id of the root disk when the disk is kept.
+ */
 export async function destroyMachine(
   context: ClientContext,
   machine: Machine,
@@ -114,7 +120,7 @@ export async function readMachine(context: ClientContext, id: string): Promise<M
   return body;
 }
 
-/** The client has nothing to do with the machine any more. */
+/** Removes the machine from the client's knowledge, and stops the killer from killing its VM. */
 export function forgetMachine(context: ClientContext, machine: Machine): void {
   context.casualties.withdraw(machine.id);
   context.machines = context.machines.filter((other) => other !== machine);

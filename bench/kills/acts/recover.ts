@@ -1,5 +1,5 @@
-// What a client does after the VM of one of its machines was killed: it finds out what has become of the machine, and when
-// that is in error, goes on with its root disk in a new machine, or without it.
+// What a client does after the VM of one of its machines was killed: it asks for the machine's state. If the machine is
+// in error, the client destroys it, and may make a new machine from the root disk.
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ClientContext, contradict, MachineDied } from '../client-context.ts';
 import { eitherDisk, type Machine } from '../model.ts';
@@ -11,7 +11,7 @@ import { relearnVolumes } from './volumes.ts';
 
 const GIVE_UP_MS = 600_000;
 const POLL_MS = 100;
-/** How often the root disk of a machine in error goes on in a new machine. */
+/** The probability that the client keeps the root disk of a machine in error and makes a new machine from it. */
 const KEPT_SHARE = 0.6;
 
 export async function recoverMachine(context: ClientContext, machine: Machine): Promise<void> {
@@ -32,8 +32,9 @@ export async function recoverMachine(context: ClientContext, machine: Machine): 
 }
 
 /**
- * Waits for the end of what is under way. A machine that is shown as running may have lost its VM without the host having
- * noticed yet, or may have got a new VM by a restore or a start that was under way, so a job tells.
+ * Waits until no operation on the machine is under way, and returns its state. A machine shown as running may have a
+ * dead VM that the host has not noticed, or a new VM from a restore or start, so it is returned only after a job has
+ * succeeded in it.
  */
 async function findState(context: ClientContext, machine: Machine): Promise<'error' | Machine['state']> {
   for (const until = performance.now() + GIVE_UP_MS; ; ) {

@@ -1,4 +1,5 @@
-// Snapshots of a machine: take, restore, delete. A retry of a snapshot whose first answer was lost takes a second one.
+// Takes, restores and deletes snapshots of a machine. If the answer to a snapshot request is lost, the retry takes a
+// second snapshot.
 import type { Machine as MachineBody } from '@sandbar/contract/machine.ts';
 import type { Snapshot as SnapshotBody } from '@sandbar/contract/snapshot.ts';
 import { ask, type ClientContext, contradict } from '../client-context.ts';
@@ -26,7 +27,7 @@ export async function takeSnapshot(context: ClientContext, machine: Machine): Pr
   }
 }
 
-/** Finds the snapshots that the last request for one has made. Returns their ids. */
+/** Finds the snapshots that the last snapshot request made. Returns their ids. */
 export async function adoptSnapshots(context: ClientContext, machine: Machine): Promise<string[]> {
   const name = machine.takes;
   if (name === undefined) return [];
@@ -42,7 +43,7 @@ export async function adoptSnapshots(context: ClientContext, machine: Machine): 
   return found.map(({ id }) => id);
 }
 
-/** Goes back to a snapshot. Jobs that run meanwhile are cut short. */
+/** Restores a machine to a snapshot. The restore ends all jobs that run in the machine. */
 export async function restoreSnapshot(context: ClientContext, machine: Machine, snapshot: Snapshot): Promise<void> {
   const key = `snapshot.restored ${machine.id} ${snapshot.id}`;
   context.ledger.allow(key);
@@ -53,7 +54,7 @@ export async function restoreSnapshot(context: ClientContext, machine: Machine, 
     accepts: [200],
     machine,
   });
-  // A retry after the end of the first restore is another restore.
+  // A retry that starts after the first restore has ended is a second restore, with its own feed entry.
   context.ledger.allow(key, uncertain);
   context.ledger.acknowledge(key);
   context.journal.act(context.who, 'restore', `${snapshot.id} of ${machine.id}`);

@@ -1,13 +1,14 @@
-// Data volumes: create, attach, detach, delete. A retry of a create whose first answer was lost makes a second volume.
+// Creates, attaches, detaches and deletes data volumes. If the answer to a create is lost, the retry makes a second
+// volume.
 import type { Volume as VolumeBody } from '@sandbar/contract/volume.ts';
 import { ask, type ClientContext, contradict } from '../client-context.ts';
 import { emptyDisk, type Machine, type Volume } from '../model.ts';
 import type { Target } from './jobs.ts';
 
-/** The smallest volume that there is. */
+/** The smallest size that the service allows, in GB. */
 const SIZE_GB = 5;
 
-/** A volume as a place for files. */
+/** Returns the place on a volume where jobs write files. */
 export const mountOf = ({ id, disk }: Volume): Target => ({ disk, folder: `/mnt/${id}/kept` });
 
 export async function createVolume(context: ClientContext): Promise<void> {
@@ -47,7 +48,7 @@ export async function attachVolume(context: ClientContext, volume: Volume, machi
   volume.machine = machine;
 }
 
-/** The caller has ended the jobs that write to the volume. */
+/** Detaches a volume. The caller must first wait for the jobs that write to it. */
 export async function detachVolume(context: ClientContext, volume: Volume, machine: Machine): Promise<void> {
   const key = `volume.detached ${machine.id} ${volume.id}`;
   context.ledger.allow(key);
@@ -76,7 +77,7 @@ async function readVolume(context: ClientContext, { id }: Volume): Promise<Volum
   return (await ask<VolumeBody>(context, { method: 'GET', path: `/v1/volumes/${id}`, accepts: [200] })).body;
 }
 
-/** After an attach or a detach that a killed VM interrupted: asks where the volume is. */
+/** Asks the service where each volume is, after a killed VM interrupted an attach or a detach. */
 export async function relearnVolumes(context: ClientContext, machine: Machine): Promise<void> {
   for (const volume of context.volumes) {
     const { machine_id } = await readVolume(context, volume);

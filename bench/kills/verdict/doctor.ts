@@ -1,15 +1,15 @@
-// Asks the service what `sandbar doctor` shows: differences between its database and its hosts.
+// Runs the audit that `sandbar doctor` shows: differences between the database and the hosts.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { messageOf } from '@sandbar/service/problem.ts';
 import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
-/** The reconciler needs some time to clear up after the last kill. */
+/** How long the reconciler may take to clean up after the last kill. */
 const GIVE_UP_MS = 180_000;
 const POLL_MS = 1_000;
 
-/** Asks until nothing is found, and returns a sentence for each finding that stays. */
+/** Repeats the audit until it finds nothing or the time is over. Returns a sentence for each remaining finding. */
 export async function checkDoctor(home: string): Promise<string[]> {
   for (const until = performance.now() + GIVE_UP_MS; ; await delay(POLL_MS)) {
     const findings = await audit(homePaths(home).adminSocket);

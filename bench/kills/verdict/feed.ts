@@ -1,15 +1,19 @@
-// Compares the activity feed with what the clients did: each acknowledged act has its entry, and nothing else is there.
+// Compares the activity feed with what the clients did: each acknowledged operation must have its entry, and there may
+// be no unexpected entry.
 import type { ActivityEntry, ActivityList } from '@sandbar/contract/activity.ts';
 import { ask, type ClientContext } from '../client-context.ts';
 import { keyOf, type Ledger } from '../ledger.ts';
 
-/** The time of the newest entry, or an empty string. Entries up to it are not the clients'. */
+/**
+ * Returns the time of the newest entry, or an empty string. Entries up to that time are older than the run and are not
+ * compared.
+ */
 export async function readNewestTime(context: ClientContext): Promise<string> {
   const list = { method: 'GET', path: '/v1/activity?page_size=1', accepts: [200] } as const;
   return (await ask<ActivityList>(context, list)).body.activity[0]?.created_at ?? '';
 }
 
-/** Returns a sentence for each difference. */
+/** Compares the entries after `since` with the ledger. Returns a sentence for each difference. */
 export async function checkFeed(context: ClientContext, ledger: Ledger, since: string): Promise<string[]> {
   const byKey = Map.groupBy(await readFeed(context, since), keyOf);
   const keys = new Set([...byKey.keys(), ...ledger.expected.keys()]);

@@ -1,10 +1,10 @@
-// Counts again what counts against the quotas, from the lists of machines and volumes.
+// Recounts the quota usage from the lists of machines and volumes, and compares it with the counters of the service.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Amounts, Quotas } from '@sandbar/contract/quota.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import { ask, type ClientContext } from '../client-context.ts';
 
-/** Returns a sentence for each difference. Nothing may be under way. */
+/** Returns a sentence for each difference. No operation may be under way. */
 export async function checkQuotas(context: ClientContext): Promise<string[]> {
   const get = async <T>(path: string) => (await ask<T>(context, { method: 'GET', path, accepts: [200] })).body;
   const { machines } = await get<{ machines: Machine[] }>('/v1/machines');

@@ -10,8 +10,9 @@ import (
 	"sandbar/guest-agent/internal/jobs"
 )
 
-// rehearsalID names the one job that a machine without identity runs. It has the guest's own command whatever the
-// request asks for, so nothing of a user's runs before the machine is itself.
+// rehearsalID is the id of the only job that a guest without an identity runs, as a warm-up before its snapshot becomes
+// a template. It always runs a fixed command, whatever the request says, so that no user's command runs before the
+// guest has its identity.
 const rehearsalID = "rehearsal"
 
 func rehearsal() *jobs.Request {
@@ -19,7 +20,7 @@ func rehearsal() *jobs.Request {
 	return &jobs.Request{Command: &command}
 }
 
-// offsets is a place in both output streams of a job, in bytes.
+// offsets holds a position, in bytes, in each of the two output streams of a job.
 type offsets struct {
 	Stdout int64 `json:"stdout"`
 	Stderr int64 `json:"stderr"`
@@ -132,7 +133,7 @@ func (s *server) listJobs(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, body)
 }
 
-// findJob answers 404 itself if there is no such job.
+// findJob returns the job that the path names. If there is none, it answers the request with 404 and returns false.
 func (s *server) findJob(w http.ResponseWriter, r *http.Request) (*jobs.Job, bool) {
 	job, err := s.Jobs.Get(r.PathValue("id"))
 	if err != nil {

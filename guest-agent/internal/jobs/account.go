@@ -1,5 +1,5 @@
-// Accounts are read from the image's own files for every job, as the jobs themselves change them. An image without
-// any still has its root.
+// Looks up the account that a job runs as, in the image's /etc/passwd and /etc/group. The files are read again for each
+// job, because jobs may change them. An image without these files still has the account root.
 
 package jobs
 
@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// maxDatabase bounds what is read of a file that the image may have made anything of, in bytes.
+// maxDatabase is how many bytes of /etc/passwd or /etc/group are read at most, because a hostile image may make them
+// huge.
 const maxDatabase = 4 << 20
 
 type account struct {
@@ -23,8 +24,8 @@ type account struct {
 	shell  string
 }
 
-// findAccount resolves a name or a uid, or one with a group behind a colon, below the root directory; an empty spec is
-// root.
+// findAccount resolves spec in the files below the directory root. spec is a user or user:group, each given by name or
+// id. An empty spec means the account root.
 func findAccount(root, spec string) (account, error) {
 	if spec == "" {
 		spec = "root"
@@ -43,7 +44,7 @@ func findAccount(root, spec string) (account, error) {
 	return found, nil
 }
 
-// accountWithoutEntry resolves what is not simply the name or uid of an entry: user:group, each by name or by id.
+// accountWithoutEntry resolves a spec that is no name or uid in passwd: user:group, or a uid without an entry.
 func accountWithoutEntry(root, passwd, spec string) (account, error) {
 	user, group, hasGroup := strings.Cut(spec, ":")
 	found, ok := searchPasswd(passwd, user)
@@ -69,7 +70,7 @@ func accountWithoutEntry(root, passwd, spec string) (account, error) {
 	return found, nil
 }
 
-// searchGroup finds the group of that name or, failing that, takes the name for its id.
+// searchGroup returns the id of the group with this name. If no group has it, the name itself must be a group id.
 func searchGroup(groups, wanted string) (uint32, bool) {
 	for line := range strings.Lines(groups) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
@@ -84,7 +85,7 @@ func searchGroup(groups, wanted string) (uint32, bool) {
 	return uint32(gid), err == nil
 }
 
-// searchPasswd finds the entry whose name or, failing that, uid is wanted.
+// searchPasswd returns the entry with this name, or else the entry with this uid.
 func searchPasswd(passwd, wanted string) (account, bool) {
 	var byUID account
 	foundUID := false
@@ -121,7 +122,7 @@ func parseEntry(fields []string) (account, bool) {
 	return entry, true
 }
 
-// searchGroups returns the ids of the groups that list name as a member.
+// searchGroups returns the ids of the groups that list the account called name as a member.
 func searchGroups(group, name string) []uint32 {
 	var ids []uint32
 	for line := range strings.Lines(group) {
@@ -142,7 +143,7 @@ func searchGroups(group, name string) []uint32 {
 	return ids
 }
 
-// readDatabase returns the text of a file, or nothing: an image need not have it.
+// readDatabase returns the content of a file, or an empty string if the image does not have it.
 func readDatabase(path string) string {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

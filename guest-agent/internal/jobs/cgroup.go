@@ -1,5 +1,5 @@
-// Every job has a control group of its own, because that is the one thing that a process cannot leave by starting
-// a session, forking twice or becoming a daemon.
+// Each job has its own control group. A process can leave a session or a process group, by forking twice or becoming a
+// daemon, but it stays in its control group, so all processes of a job can be found and killed.
 
 package jobs
 
@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPasses bounds how often the processes of a group are listed again to catch those forked in between.
+// maxPasses is how often the processes of a group are listed again, to catch processes that were forked between two
+// listings.
 const maxPasses = 50
 
 type cgroup struct{ path string }
 
-// makeCgroup makes an empty group and opens it for a process to start in. A name may be taken by a job of that id which
-// the machine let go when it became another: then one with a number is made.
+// makeCgroup makes an empty group and opens it, so that a process can be started in it. The name is still taken if the
+// machine let go of an earlier job with the same id. Then a number is added to the name.
 func makeCgroup(path string) (cgroup, *os.File, error) {
 	taken := path
 	err := os.Mkdir(path, 0o755)
@@ -39,7 +40,7 @@ func makeCgroup(path string) (cgroup, *os.File, error) {
 	return cgroup{path}, os.NewFile(uintptr(fd), path), nil
 }
 
-// processes lists the processes of the group and of the groups that a job may have made inside.
+// processes returns the processes in the group and in groups that the job made inside it.
 func (g cgroup) processes() []int {
 	var pids []int
 	_ = filepath.WalkDir(g.path, func(path string, entry os.DirEntry, err error) error {
@@ -57,7 +58,8 @@ func (g cgroup) processes() []int {
 	return pids
 }
 
-// signal sends sig once to every process of the group, also to those forked meanwhile, and returns whom it reached.
+// signal sends sig once to every process of the group, including processes that are forked meanwhile. It returns the
+// processes that it signaled.
 func (g cgroup) signal(sig syscall.Signal) map[int]bool {
 	reached := make(map[int]bool)
 	for range maxPasses {
@@ -83,7 +85,8 @@ func (g cgroup) kill() {
 	g.signal(syscall.SIGKILL) // a kernel before 5.14
 }
 
-// awaitEmpty waits until no living process is left in the group; patience below zero is without end.
+// awaitEmpty waits until no living process is left in the group, at most for patience. A negative patience means
+// without limit. It returns whether the group is empty.
 func (g cgroup) awaitEmpty(patience time.Duration) bool {
 	fd, err := unix.Open(filepath.Join(g.path, "cgroup.events"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -109,8 +112,8 @@ func (g cgroup) awaitEmpty(patience time.Duration) bool {
 	}
 }
 
-// dissolve removes the group after its job. Processes that the job left behind go to the background group; should
-// any escape the move by forking, the group goes when the last of them has ended.
+// dissolve removes the group after its job has ended. It moves processes that the job left behind to the background
+// group. If some keep escaping by forking, the group is removed when the last of them has ended.
 func (g cgroup) dissolve(background string) {
 	if g.remove() {
 		return
@@ -130,7 +133,7 @@ func (g cgroup) dissolve(background string) {
 	}()
 }
 
-// remove deletes the group and the groups inside, and reports whether it is gone.
+// remove deletes the group and the groups inside it, and returns whether that succeeded.
 func (g cgroup) remove() bool {
 	err := unix.Rmdir(g.path)
 	if err == unix.EBUSY {

@@ -9,7 +9,8 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment returns what a login of the account would have, overridden by the request.
+// environment returns the environment variables that a login of the account would have. Variables of the request
+// override them.
 func environment(who *account, wanted map[string]string) []string {
 	name := who.name
 	if name == "" {
@@ -35,7 +36,8 @@ func environment(who *account, wanted map[string]string) []string {
 	return variables
 }
 
-// workingDirectory returns where the job starts: where the request says, else the home of the account, else /.
+// workingDirectory returns the directory in which the job starts: wanted if it is set, else the home of the account,
+// else /.
 func workingDirectory(who *account, wanted string) (string, error) {
 	if wanted != "" {
 		if !isDirectory(wanted) {
@@ -54,13 +56,14 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Exit codes by which a shell reports a program that it could not run.
+// The exit codes with which a shell reports that it could not run a program.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// findProgram returns the path of the program that name means, or the exit code of a shell that cannot run it.
+// findProgram returns the path of the program called name. If a shell could not run it, failure is the shell's exit
+// code.
 func findProgram(name string, env []string, cwd string) (path string, failure int) {
 	if strings.Contains(name, "/") {
 		return name, 0 // the kernel's answer is as good

@@ -2,13 +2,14 @@ package jobs
 
 import "sync"
 
-// event wakes everybody who waits for something to change. It costs nothing while nobody waits.
+// event wakes all goroutines that wait for a change. It needs no memory while none waits.
 type event struct {
 	mu   sync.Mutex
 	next chan struct{}
 }
 
-// wait returns a channel that the next fire closes. Take it before looking at what may change.
+// wait returns a channel that the next fire closes. Call it before you read the state that may change, so that no
+// change is missed.
 func (e *event) wait() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"sandbar/guest-agent/internal/output"
 )
 
-// killGrace is what processes get between TERM and KILL.
+// killGrace is the time that processes have to exit after TERM before they get KILL.
 const killGrace = 5 * time.Second
 
 // State is the state of a job.
 type State string
 
-// All states. Every state but the first is an end.
+// The states of a job. Running is the only state that can still change.
 const (
 	Running  State = "running"
 	Exited   State = "exited"
@@ -34,7 +34,8 @@ const (
 	TimedOut State = "timed_out"
 )
 
-// Status is what the host is told about a job. The byte counts are of the output that was kept, up to the limit.
+// Status is the report about a job that the host gets. The byte counts are those of the kept output, which ends at the
+// limit.
 type Status struct {
 	ID             string  `json:"id"`
 	State          State   `json:"status"`
@@ -47,7 +48,7 @@ type Status struct {
 	FinishedUnixMs *int64  `json:"finished_unix_ms"`
 }
 
-// Job is one command that runs or has run.
+// Job is one command that is running or has ended.
 type Job struct {
 	id      string
 	started time.Time
@@ -92,13 +93,15 @@ func (j *Job) Stdout() *output.Buffer { return j.stdout }
 // Stderr returns the standard error.
 func (j *Job) Stderr() *output.Buffer { return j.stderr }
 
-// Cancel asks for the end of every process of the job. It does not wait, and does nothing to an ended job.
+// Cancel requests the end of every process of the job and returns at once. It has no effect on a job that has ended.
 func (j *Job) Cancel() { j.cancelOnce.Do(func() { close(j.canceled) }) }
 
-// LetGo returns a channel that is closed when the machine lets go of the job.
+// LetGo returns a channel that is closed when the machine lets go of the job, because it resumed from a memory snapshot
+// as another machine.
 func (j *Job) LetGo() <-chan struct{} { return j.letGo }
 
-// release lets go of the job. Its pumps read on, so that its processes neither block on a full pipe nor die of a closed one.
+// release lets go of the job. Its pumps keep reading and drop the output, so that its processes neither block on a full
+// pipe nor are killed for writing to a closed one.
 func (j *Job) release() {
 	close(j.letGo)
 	j.stdout.Drop()
@@ -106,7 +109,7 @@ func (j *Job) release() {
 	j.freed.fire()
 }
 
-// Acknowledge frees the output below the offsets, which the host has.
+// Acknowledge frees the output below these offsets, because the host has stored it.
 func (j *Job) Acknowledge(stdout, stderr int64) error {
 	defer j.freed.fire()
 	if err := j.stdout.Acknowledge(stdout); err != nil {
@@ -118,14 +121,14 @@ func (j *Job) Acknowledge(stdout, stderr int64) error {
 	return nil
 }
 
-// Ended reports whether the job is over and its output complete.
+// Ended reports whether the job has ended and all its output has arrived.
 func (j *Job) Ended() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.state != Running
 }
 
-// Status describes the job as it is now.
+// Status returns the present status of the job.
 func (j *Job) Status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -147,7 +150,7 @@ func (j *Job) Status() Status {
 	return status
 }
 
-// running is a started job with what its supervisor needs.
+// running is a started job, together with what supervise needs to wait for it and to end it.
 type running struct {
 	*Job
 	process processOwner
@@ -158,13 +161,13 @@ type running struct {
 	timeout time.Duration // zero: none
 }
 
-// processOwner sends signals to children that may have ended.
+// processOwner sends signals to child processes. It must be safe to signal a child that has already exited.
 type processOwner interface {
 	Signal(pid int, sig syscall.Signal) error
 }
 
-// supervise waits for the end of the job and records it. It records nothing when the jobs were abandoned before. When the job
-// was let go, it removes the job's control group as soon as the group is empty.
+// supervise waits for the end of the job and records it. If the machine is powering off (abandoned is closed), it
+// records nothing. If the machine let go of the job, it removes the job's control group as soon as the group is empty.
 func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	state, status := r.awaitEnd()
 	select {
@@ -205,7 +208,7 @@ func (r *running) awaitEnd() (State, syscall.WaitStatus) {
 	}
 }
 
-// terminate ends every process of the group, and the main process even when that has left the group, as root can.
+// terminate ends every process of the group, and also the main process, which can leave the group if it runs as root.
 func (r *running) terminate() syscall.WaitStatus {
 	deadline := time.Now().Add(killGrace)
 	if reached := r.group.signal(syscall.SIGTERM); !reached[r.pid] {
@@ -239,7 +242,7 @@ func (j *Job) finish(state State, status syscall.WaitStatus) {
 	j.changed.fire()
 }
 
-// fail ends a job whose program could not be run, with the exit code and the kind of message that a shell would give.
+// fail ends a job whose program could not be run. The exit code and the message are like those of a shell.
 func (j *Job) fail(name string, exitCode int, text string) {
 	stream := j.stderr
 	if j.merged {

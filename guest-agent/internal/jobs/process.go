@@ -12,7 +12,8 @@ import (
 	"sandbar/guest-agent/internal/reaper"
 )
 
-// program is all that a fork needs: a request whose user, folder and program were looked up in the machine.
+// program is a checked request, ready to be started: its user, directory and program have been looked up in the
+// machine.
 type program struct {
 	path    string
 	argv    []string
@@ -37,11 +38,11 @@ func resolve(request *Request) (*program, error) {
 	return p, nil
 }
 
-// stdio is what becomes descriptors 0, 1 and 2 of a process. The last two may be the same file.
+// stdio holds the files that become descriptors 0, 1 and 2 of a process. Descriptors 1 and 2 may share one file.
 type stdio [3]*os.File
 
-// openInput returns a file that reads as content and then ends. It does not wait for the job to read: what does not fit into the
-// pipe at once is written in the background, and dropped if the job never reads it.
+// openInput returns a file from which the job reads content, followed by end of file. It returns at once: a goroutine
+// writes what does not fit into the pipe, and the rest is dropped if the job never reads it.
 func openInput(content []byte) (*os.File, error) {
 	if len(content) == 0 {
 		return os.OpenFile(os.DevNull, os.O_RDONLY, 0)
@@ -94,7 +95,8 @@ func (s *stdio) own(who *account) error {
 	return nil
 }
 
-// start runs the program in the control group and in a session of its own.
+// start runs the program in the control group and in its own session. It returns the pid and a channel for the exit
+// status.
 func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-chan syscall.WaitStatus, error) {
 	if err := files.own(&p.account); err != nil {
 		return 0, nil, err
@@ -128,13 +130,14 @@ func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-
 	return pid, status, err
 }
 
-// execError is an error of the fork or exec of the program itself.
+// execError marks an error of starting the program itself, as opposed to an error of the preparation.
 type execError struct{ cause error }
 
 func (e execError) Error() string { return "exec: " + e.cause.Error() }
 func (e execError) Unwrap() error { return e.cause }
 
-// execFailure returns the exit code and text that a shell would give for an error of exec. ok is false for errors of other kinds.
+// execFailure returns the exit code and message that a shell would give if it could not start a program. ok is false if
+// err is no execError.
 func execFailure(err error) (exitCode int, text string, ok bool) {
 	var failed execError
 	if !errors.As(err, &failed) {

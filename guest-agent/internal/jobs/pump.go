@@ -1,5 +1,6 @@
-// A pump carries one output pipe of a job into its buffer. The pipe may outlive the job in a process that was left
-// in the background, which must neither block nor die of it, so a pump runs until nobody can write any more.
+// A pump moves the output of a job from a pipe into the output buffer. A background process that the job left behind
+// may keep the pipe open. That process must not block on a full pipe or be killed for writing to a closed one, so the
+// pump reads until no process can write any more.
 
 package jobs
 
@@ -18,13 +19,14 @@ import (
 )
 
 const (
-	// pumpSize is the capacity of a pipe by default, in bytes: more cannot be read at once.
+	// pumpSize is the default capacity of a pipe, in bytes. A read never returns more.
 	pumpSize = 64 << 10
-	// fullRetry is when a write that found the disk full is tried again without an acknowledgement.
+	// fullRetry is the pause before a write is tried again after the disk was full. Acknowledged output also frees
+	// space and ends the pause early.
 	fullRetry = time.Second
 )
 
-// scratch holds read buffers. A pump has one only while it moves bytes, so that waiting costs no memory.
+// scratch holds read buffers. A pump borrows one only while it moves bytes, so that idle pumps use no memory for it.
 var scratch = sync.Pool{New: func() any { return new([pumpSize]byte) }}
 
 type pump struct {
@@ -37,7 +39,7 @@ type pump struct {
 	drained chan struct{}
 }
 
-// newPump makes a pipe and returns its pump and its writing end.
+// newPump makes a pipe and returns its pump and its write end.
 func newPump(buffer *output.Buffer, gate *freeze.Gate, grown, freed *event) (*pump, *os.File, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -57,7 +59,8 @@ func newPump(buffer *output.Buffer, gate *freeze.Gate, grown, freed *event) (*pu
 	}, writer, nil
 }
 
-// run does the pump's whole life. What arrives before stop, and what is in the pipe then, goes to the buffer.
+// run reads the pipe until no process can write to it any more. Bytes that were written before stop go to the buffer,
+// and later ones are dropped.
 func (p *pump) run() {
 	defer p.pipe.Close()
 	err := p.follow()
@@ -71,12 +74,14 @@ func (p *pump) run() {
 	}
 }
 
-// stop makes the pump take only what is in the pipe now; drained is closed when it has.
+// stop makes the pump keep only the bytes that are already in the pipe. The pump closes drained when it has stored
+// them.
 func (p *pump) stop() {
 	_ = p.pipe.SetReadDeadline(time.Unix(1, 0)) // fails only if the pipe is closed, which is as good
 }
 
-// follow moves bytes until the end of the stream or stop, and returns which it was.
+// follow moves bytes to the buffer until the end of the stream or a call of stop. The error tells which of the two
+// ended it.
 func (p *pump) follow() error {
 	for {
 		var failure error
@@ -93,7 +98,8 @@ func (p *pump) follow() error {
 	}
 }
 
-// drain moves what is in the pipe. Its amount is taken first: a process in the background may write without end.
+// drain moves the bytes that are in the pipe now. It asks for their number first, because a background process may
+// never stop writing.
 func (p *pump) drain() error {
 	var failure error
 	err := p.raw.Control(func(fd uintptr) {
@@ -115,7 +121,7 @@ func (p *pump) drain() error {
 	return errors.Join(err, failure)
 }
 
-// discard reads on for those who still write, and forgets what they say.
+// discard reads and drops later output, so that processes that still write do not block.
 func (p *pump) discard() {
 	if err := p.pipe.SetReadDeadline(time.Time{}); err != nil {
 		return
@@ -132,7 +138,7 @@ func (p *pump) discard() {
 	}
 }
 
-// transfer makes one read of at most limit bytes and hands them to use. It returns io.EOF at the end of the stream.
+// transfer makes one read of at most limit bytes and passes them to use. It returns io.EOF at the end of the stream.
 func (p *pump) transfer(fd, limit int, use func([]byte)) error {
 	space := scratch.Get().(*[pumpSize]byte)
 	defer scratch.Put(space)
@@ -151,7 +157,8 @@ func (p *pump) transfer(fd, limit int, use func([]byte)) error {
 	}
 }
 
-// keep puts data into the buffer, and waits where there is no room: the pipe then fills up and holds the job back.
+// keep adds data to the buffer and waits while the buffer has no room. Meanwhile the pipe fills up, which blocks the
+// job.
 func (p *pump) keep(data []byte) {
 	for {
 		freed, thawed := p.freed.wait(), p.gate.Opened()

@@ -1,5 +1,5 @@
-// Package jobs runs commands in the machine. It keeps their output and the way they ended until the host has both, also when
-// the connection with the host breaks.
+// Package jobs runs commands in the machine. It keeps their output and exit status until the host has received both,
+// also when the connection to the host breaks.
 package jobs
 
 import (
@@ -24,7 +24,7 @@ type Config struct {
 	Gate            *freeze.Gate // of the file system that the spill directory is on
 }
 
-// Registry holds all jobs that the host has not deleted.
+// Registry holds all jobs that the host has not deleted yet.
 type Registry struct {
 	config     Config
 	background string // control group of the processes that ended jobs left behind
@@ -37,7 +37,7 @@ type Registry struct {
 	jobs     map[string]*Job
 }
 
-// NewRegistry returns a registry without jobs and makes its control groups.
+// NewRegistry returns an empty registry and makes the control group for its jobs.
 func NewRegistry(config Config) (*Registry, error) {
 	background := filepath.Join(config.CgroupDirectory, "background")
 	if err := os.MkdirAll(background, 0o755); err != nil {
@@ -51,8 +51,8 @@ func NewRegistry(config Config) (*Registry, error) {
 	}, nil
 }
 
-// Put starts a job and returns it. If there is a job of that id already, it returns that one and starts nothing. On an error
-// there is no new job.
+// Put starts a job and returns it. If a job with this id exists, it returns that job, with created false, and starts
+// nothing. After an error there is no new job.
 func (r *Registry) Put(id string, request *Request) (job *Job, created bool, err error) {
 	r.starting.Lock()
 	defer r.starting.Unlock()
@@ -68,7 +68,7 @@ func (r *Registry) Put(id string, request *Request) (job *Job, created bool, err
 	return job, true, nil
 }
 
-// Get returns the job of that id.
+// Get returns the job with this id, or an error if there is none.
 func (r *Registry) Get(id string) (*Job, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *Registry) List() []*Job {
 	return list
 }
 
-// Delete forgets an ended job and its output.
+// Delete removes an ended job and its output.
 func (r *Registry) Delete(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Registry) Delete(id string) error {
 	return nil
 }
 
-// DeleteAll forgets every job, unless one is still running.
+// DeleteAll removes every job. It fails if a job is still running.
 func (r *Registry) DeleteAll() error {
 	for _, job := range r.List() {
 		if err := r.Delete(job.id); err != nil {
@@ -118,8 +118,8 @@ func (r *Registry) DeleteAll() error {
 	return nil
 }
 
-// LetGo forgets every job, because the machine has become another one. Their processes live on without a time limit, what they
-// print is dropped, and their ids can be used again.
+// LetGo forgets every job, because the machine has resumed from a memory snapshot as another machine. The processes of
+// the jobs go on without a time limit, their output is dropped, and their ids are free for new jobs.
 func (r *Registry) LetGo() {
 	r.starting.Lock()
 	defer r.starting.Unlock()
@@ -131,18 +131,18 @@ func (r *Registry) LetGo() {
 	clear(r.jobs)
 }
 
-// Abandon is called when the machine powers off. It is the power-off that ends the jobs then, so their end is not recorded, and
-// the host reports them as lost.
+// Abandon stops recording how jobs end. It is called when the machine powers off: the power-off ends the jobs, so the
+// host must report them as lost and not as failed.
 func (r *Registry) Abandon() { r.abandonOnce.Do(func() { close(r.abandoned) }) }
 
-// Close drops all output, so that no open file of the agent keeps the disk from being unmounted.
+// Close drops all output and closes its files, so that the disk can be unmounted.
 func (r *Registry) Close() {
 	for _, job := range r.List() {
 		job.close()
 	}
 }
 
-// start makes a job and its process.
+// start makes a job and starts its process.
 func (r *Registry) start(id string, request *Request) (*Job, error) {
 	program, err := resolve(request)
 	if err != nil {
@@ -171,7 +171,8 @@ func failureText(exitCode int) string {
 	return "permission denied"
 }
 
-// launch starts the process with its pipes and control group. An error of exec is returned as it is, for execFailure.
+// launch starts the process with its pipes and control group. It returns an error of exec unchanged, because the caller
+// passes it to execFailure.
 func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
 	group, directory, err := makeCgroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
 	if err != nil {
@@ -198,7 +199,8 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 	return err
 }
 
-// openStdio opens what the process reads and writes, and returns a pump for each pipe that it writes to, also on an error.
+// openStdio opens the files that become the descriptors 0 to 2 of the process. It returns a pump for each output pipe,
+// even when it also returns an error.
 func (r *Registry) openStdio(job *Job, files *stdio, stdin []byte) (pumps []*pump, err error) {
 	if files[0], err = openInput(stdin); err != nil {
 		return nil, err

@@ -7,10 +7,10 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// defaultOutputLimit is what is kept of each output stream, in bytes, if the request does not say.
+// defaultOutputLimit is how many bytes of each output stream are kept if the request sets no limit.
 const defaultOutputLimit = 256 << 20
 
-// Request is what the host asks to run: a command line for the shell, or a program with its arguments.
+// Request is a request of the host to run a job: either a command line for the shell, or a program with its arguments.
 type Request struct {
 	Command        *string           `json:"command"`
 	Argv           []string          `json:"argv"`
@@ -23,7 +23,8 @@ type Request struct {
 	MergeOutput    bool              `json:"merge_output"`
 }
 
-// ParseRequest reads the JSON of a request and checks all that can be checked without looking at the machine.
+// ParseRequest parses and checks the JSON of a request. It does not check whether the user, the directory or the
+// program exist in the machine.
 func ParseRequest(body []byte) (*Request, error) {
 	request := new(Request)
 	if err := json.Unmarshal(body, request); err != nil {
@@ -64,10 +65,10 @@ func (r *Request) check() error {
 	return nil
 }
 
-// maxTimeoutSec is a year, which keeps the time-out far from an overflow of time.Duration.
+// maxTimeoutSec is 366 days in seconds. In nanoseconds, as a time.Duration, it is far below the largest value.
 const maxTimeoutSec = 366 * 24 * 3600
 
-// argv returns the words of the program to run.
+// argv returns the program to run and its arguments.
 func (r *Request) argv() []string {
 	switch {
 	case r.Command == nil:
@@ -79,7 +80,7 @@ func (r *Request) argv() []string {
 	}
 }
 
-// script returns the command if it is too long to be an argument, else nothing.
+// script returns the command if it is too long for an argument of a program. Otherwise it returns nil.
 func (r *Request) script() []byte {
 	if r.Command == nil || len(*r.Command) <= maxArgument {
 		return nil
@@ -98,7 +99,7 @@ func hasNull(s string) bool { return strings.IndexByte(s, 0) >= 0 }
 
 func invalid(detail string) error { return fault.New(fault.Validation, detail) }
 
-// ValidID reports whether id may name a job. An id becomes part of a path, so it may hold few characters.
+// ValidID reports whether id may be the id of a job. Few characters are allowed, because the id becomes part of a path.
 func ValidID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false

@@ -1,5 +1,6 @@
-// A command can be longer than the kernel allows an argument to be. Such a command is written to a file in memory, which the
-// shell reads. The file has no name, so no other user finds it, and the kernel frees it when the shell has closed it.
+// A command can be longer than the kernel allows for one argument. Such a command is written to a file in memory, which
+// the shell reads. The file has no name, so other users cannot find it, and the kernel frees it when the shell closes
+// it.
 
 package jobs
 
@@ -11,19 +12,20 @@ import (
 )
 
 const (
-	// maxArgument is the longest argument that the kernel takes, in bytes: MAX_ARG_STRLEN without the null byte.
+	// maxArgument is the longest argument that the kernel accepts, in bytes: MAX_ARG_STRLEN without the null byte.
 	maxArgument = 32*4096 - 1
-	// scriptDescriptor is the number under which the shell inherits the file.
+	// scriptDescriptor is the descriptor number under which the shell inherits the file.
 	scriptDescriptor = 3
-	// runScript makes the shell read the file as it would read the text after -c: $0 is /bin/sh, there are no positional
-	// parameters, and standard input is the job's own.
+	// runScript makes the shell read the file as it would read the text after -c: $0 is /bin/sh, there are no
+	// positional parameters, and standard input is the job's own.
 	runScript = ". /proc/self/fd/3"
-	// closeScript is put before the command, so that no program of the job inherits the descriptor. The shell reads the file
-	// through another descriptor, which it opened itself. It is on the command's first line, so line numbers stay the same.
+	// closeScript is put before the command, so that programs that the job starts do not inherit the descriptor. The
+	// shell itself reads the file through a second descriptor. closeScript has no line break, so that line numbers in
+	// error messages stay right.
 	closeScript = "exec 3<&-; "
 )
 
-// openScript returns a file in memory that holds the command and that only the account and root may read.
+// openScript returns an in-memory file that holds the command. Only the account and root may read it.
 func openScript(command []byte, who *account) (*os.File, error) {
 	fd, err := unix.MemfdCreate("command", unix.MFD_CLOEXEC)
 	if err != nil {
