@@ -1,21 +1,21 @@
-// The log of a process: JSON lines on standard output. Secrets and what belongs to users (keys, script text, argv, env,
-// stdin, output, database rows) must not be in it. So requests are never logged as objects, and of an error only its
-// name, code, message, stack and cause.
+// Creates the log of a process: JSON lines on standard output. It must not contain secrets or data of users (keys,
+// script text, argv, env, stdin, output, database rows). So requests are never logged as objects, and an error is
+// logged only with its name, code, message, stack and cause.
 import { type DestinationStream, type Logger, pino } from 'pino';
 import { steadyStdout } from './steady-stdout.ts';
 
 export type Log = Logger;
 
 export type LogOptions = {
-  /** Names the process in every line. */
+  /** The name of the process, which each line contains. */
   process: string;
-  /** A level of pino; it throws for any other word. */
+  /** The least severe level that is logged. pino throws for an unknown level. */
   level: string;
-  /** Default: standard output. Tests read the log from here. */
+  /** Where the log goes. The default is standard output. Tests pass a stream to read the log. */
   destination?: DestinationStream | undefined;
 };
 
-/** Makes the log of a process. */
+/** Creates the log of a process. */
 export function createLog({ process, level, destination }: LogOptions): Log {
   const options = {
     level,
@@ -28,7 +28,10 @@ export function createLog({ process, level, destination }: LogOptions): Log {
 
 type LoggedError = { type: string; code?: string; message: string; stack?: string; cause?: LoggedError };
 
-/** Takes these fields only, because others may hold user data: PostgreSQL puts the failing row into `detail`. */
+/**
+ * Copies only these fields of an error, because other fields may hold user data. For example, PostgreSQL puts the
+ * failing row into `detail`.
+ */
 function describeError(error: unknown): LoggedError {
   if (!(error instanceof Error)) return { type: typeof error, message: String(error) };
   const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;

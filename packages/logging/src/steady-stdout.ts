@@ -1,14 +1,14 @@
-// Standard output for the log. It is usually a file on the disk that machines fill, and a full disk must not end the
-// process: a line that cannot be written waits in memory until there is room.
+// Standard output for the log. It is usually a file on the same disk as the machines, which may be full. A full disk
+// must not end the process, so lines that cannot be written wait in memory until there is room.
 import { writeSync } from 'node:fs';
 import type { DestinationStream } from 'pino';
 
-/** Once more than this waits, further lines are dropped. */
+/** When more bytes than this wait in memory, further lines are dropped. */
 const WAITING_BYTES = 64 * 1024;
 
 /**
- * Standard output that never fails. pino's own stream is of no use here: a write that fails ends the process, and its
- * flush after a fatal line never returns while the disk is full.
+ * Returns a stream to standard output that never fails. pino's own stream ends the process when a write fails, and its
+ * flush after a fatal error never returns while the disk is full.
  */
 export function steadyStdout(): DestinationStream {
   let rest = Buffer.alloc(0);
@@ -18,7 +18,7 @@ export function steadyStdout(): DestinationStream {
       try {
         while (rest.length > 0) rest = rest.subarray(writeSync(1, rest));
       } catch {
-        // The disk is full, or nobody reads the pipe: the next line tries again.
+        // The disk is full, or nobody reads the pipe. The next call tries again.
       }
     },
   };

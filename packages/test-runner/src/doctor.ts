@@ -1,12 +1,15 @@
-// Runs `sandbar doctor` after the end-to-end tests: whatever they did to the service, it must find nothing wrong.
+// Runs `sandbar doctor` after the end-to-end tests. It must find nothing wrong, whatever the tests did to the service.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { Problem } from '@sandbar/service/problem.ts';
 
-/** Within this time the service repairs itself, also after a kill -9. */
+/** How long the service may take to repair itself, even after a `kill -9`. */
 const WITHIN_MS = 30_000;
 
-/** Repeats the audit until it finds nothing. Throws Problem with its findings when that takes too long. */
+/**
+ * Repeats the audit until it finds nothing. Throws Problem with the findings when there are still some after the time
+ * limit.
+ */
 export async function waitForDoctor(checkout: string, home: string): Promise<void> {
   for (const until = performance.now() + WITHIN_MS; ; ) {
     const wrong = await askDoctor(checkout, home);
@@ -15,7 +18,10 @@ export async function waitForDoctor(checkout: string, home: string): Promise<voi
   }
 }
 
-/** Runs `sandbar doctor` on the data directory of a running service. Undefined when it finds nothing. */
+/**
+ * Runs `sandbar doctor` on the data directory of a running service. Returns its output when it found something, else
+ * undefined.
+ */
 async function askDoctor(checkout: string, home: string): Promise<string | undefined> {
   const cli = path.join(checkout, 'packages', 'cli', 'bin', 'sandbar.mjs');
   const child = spawn(process.execPath, [cli, 'doctor'], {

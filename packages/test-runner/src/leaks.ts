@@ -1,4 +1,4 @@
-// Looks for what a stopped service must not leave behind: processes, mounts, network interfaces, firewall rules.
+// Finds what a stopped service left behind: processes, mounts, network interfaces and firewall rules.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { networkNames } from '@sandbar/host-agent/network/names.ts';
@@ -6,15 +6,18 @@ import { mountPointOf } from '@sandbar/service/supervise/launch.ts';
 import { startTimeOf } from '@sandbar/service/supervise/process-identity.ts';
 
 const INTERFACES = '/sys/class/net';
-/** How the host agent names its taps. */
+/** Matches the names that the host agent gives to its taps. */
 const TAP = /^sbt/;
 
-/** The taps on this host now, of this service and of others. */
+/** Returns the names of all taps on this host, of this service and of others. */
 export function listTaps(): ReadonlySet<string> {
   return new Set(readdirSync(INTERFACES).filter((name) => TAP.test(name)));
 }
 
-/** A line for each leftover of the service on `home`. `before`: the taps from before the service started. */
+/**
+ * Returns a line for each leftover of the service with data directory `home`. `before` holds the taps from before the
+ * service started.
+ */
 export function describeLeaks(home: string, before: ReadonlySet<string>): string[] {
   return [...leftProcesses(home), ...leftMounts(home), ...leftNetwork(home), ...leftTaps(before)];
 }
@@ -40,7 +43,7 @@ function leftMounts(home: string): string[] {
 
 function leftNetwork(home: string): string[] {
   const { bridge, table, group } = networkNames(home);
-  // One table on each line: `table FAMILY NAME`. Without root the output is empty.
+  // nft prints one table on each line: `table FAMILY NAME`. Without root its output is empty.
   const tables = (spawnSync('nft', ['list', 'tables'], { encoding: 'utf8' }).stdout ?? '').split('\n');
   return [
     ...(existsSync(`${INTERFACES}/${bridge}`) ? [`bridge ${bridge}`] : []),
@@ -51,7 +54,7 @@ function leftNetwork(home: string): string[] {
   ];
 }
 
-/** New taps without a bridge. The taps of another service that runs at the same time are on its bridge. */
+/** Finds new taps without a bridge. A tap with a bridge belongs to another service that runs at the same time. */
 function leftTaps(before: ReadonlySet<string>): string[] {
   return [...listTaps()]
     .filter((name) => !before.has(name) && !existsSync(`${INTERFACES}/${name}/master`))
@@ -62,7 +65,7 @@ function read(file: string): string {
   try {
     return readFileSync(file, 'utf8');
   } catch {
-    // The process ended meanwhile.
+    // The process ended in the meantime.
     return '';
   }
 }

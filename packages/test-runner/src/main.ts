@@ -1,6 +1,6 @@
-// `npm test`, after the node modules: sets up, runs the static checks, then every test file, with one PostgreSQL for
-// all of them and one service for the end-to-end tests. Arguments (or SANDBAR_TEST_FILTER) choose test files by path;
-// the static checks do not run then.
+// Runs `npm test` once the node modules are installed. It runs the static checks and then every test file, with one
+// PostgreSQL for all of them and one service for the end-to-end tests. Arguments (or SANDBAR_TEST_FILTER) select test
+// files by path. Then the static checks are skipped.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -21,17 +21,20 @@ import { groupTestFiles, selectTestFiles } from './test-files.ts';
 import { ensureTestPackages } from './test-packages.ts';
 import { startTestPostgres } from './test-postgres.ts';
 
-/** How many of the slowest test files are listed. */
+/** How many of the slowest test files are listed at the end. */
 const SLOWEST = 10;
-/** Settings of the caller that no test may see: a unit test must not find the service of this machine. */
+/**
+ * Environment variables that tests must not inherit, because a unit test must not reach a service of the person who
+ * runs it.
+ */
 const NOT_INHERITED = ['HOME', 'BASE_URL', 'API_KEY', 'LISTEN', 'DATABASE_URL'].map((name) => `SANDBAR_${name}`);
 
 const { stop } = onStopSignals();
 const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
-/** A line for each thing that went wrong; the run has failed when there is one. */
+/** One line for each failure. The run has failed when there is at least one. */
 const failures: string[] = [];
 
-/** What the groups of test files left to print at the end. */
+/** What the groups of test files report at the end of the run. */
 type Report = { summaries: string[]; details: string[]; durations: Map<string, number> };
 
 async function main(): Promise<void> {
@@ -39,7 +42,7 @@ async function main(): Promise<void> {
     {
       ...process.env,
       SANDBAR_HOME: await mkdtemp(path.join(tmpdir(), 'sandbar-test-')),
-      // The end-to-end tests use several accounts, also where there is no KVM.
+      // The end-to-end tests use several accounts, which also need this setting where there is no KVM.
       SANDBAR_ALLOW_EMULATED_TENANTS: '1',
     },
     process.getuid?.() ?? -1,
@@ -134,7 +137,7 @@ async function runGroups(
   }
 }
 
-/** The failures come last, because the end of the output is seen first. */
+/** Prints the report. The failures come last, because a reader sees the end of the output first. */
 function print({ summaries, details, durations }: Report): void {
   const slowest = [...durations].sort(([, a], [, b]) => b - a).slice(0, SLOWEST);
   console.log('\nSlowest files, in seconds');
@@ -143,7 +146,7 @@ function print({ summaries, details, durations }: Report): void {
   console.log([...summaries, ...details].join('\n'));
 }
 
-/** Other ports than the usual ones, which a service of the person who runs the tests may be using. */
+/** Chooses free ports, because the person who runs the tests may have a service on the default ports. */
 async function onFreePorts(base: ServiceConfig): Promise<ServiceConfig> {
   const [port = 0, metricsPort = 0] = await findFreePorts(2);
   return {

@@ -1,4 +1,5 @@
-// Each test here runs a small program that calls the runner: node's runner does not run inside one of its own tests.
+// Tests the test runner. Each test starts a small program that calls the runner, because node's runner cannot run
+// inside one of its own tests.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,7 +10,10 @@ import { text } from 'node:stream/consumers';
 import { after, describe, it } from 'node:test';
 import type { NodeTestResult } from './node-tests.ts';
 
-/** Arguments: folder, then the test files. Prints the result as the last line, or the error that it rejects with. */
+/**
+ * A program that runs the test files in a folder. Its arguments are the folder and the files. Its last line of output
+ * is the result, or the error of the runner.
+ */
 const PROGRAM = `
 import { runNodeTests } from '${join(import.meta.dirname, 'node-tests.ts')}';
 const [folder, ...files] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-// Runs test files with node's own test runner, each in a process of its own, and gathers from its events what `npm
+// Runs test files with node's test runner, each in its own process. From the runner's events it collects what `npm
 // test` prints at the end: which tests failed and why, and how long each file took.
 import path from 'node:path';
 import { run } from 'node:test';
@@ -7,28 +7,28 @@ import { inspect } from 'node:util';
 
 export type NodeTestResult = {
   hasPassed: boolean;
-  /** One line: how many tests passed, failed and so on. */
+  /** One line with the numbers of tests that passed, failed and so on. */
   summary: string;
-  /** For each failed test its file, name and error. Also names each file that ran no test. */
+  /** The file, name and error of each failed test, and the name of each file that ran no test. */
   failures: string[];
-  /** Each file with the milliseconds that its process took. */
+  /** How long the process of each file took, in milliseconds. */
   durations: ReadonlyMap<string, number>;
 };
 
 export type NodeTestOptions = {
-  /** The whole environment of the test processes. */
+  /** The complete environment of the test processes. */
   env: NodeJS.ProcessEnv;
-  /** An abort ends the test processes. */
+  /** Aborting it ends the test processes. */
   signal: AbortSignal;
-  /** Runs one file at a time, otherwise as many as there are cores less one. */
+  /** Whether files run one at a time. If not, one file fewer than there are cores runs at a time. */
   isAlone: boolean;
-  /** Gets the output of node's `spec` reporter as it comes. */
+  /** Called with the output of node's `spec` reporter while the tests run. */
   show: (text: string) => void;
 };
 
 /**
- * Runs `files`, which are relative to `checkout`. Rejects with the reason of the signal when that is aborted. Cannot be
- * called inside a test of node's runner, which does not run itself recursively.
+ * Runs `files`, whose paths are relative to `checkout`. When the signal is aborted, rejects with its reason. Must not
+ * be called inside a test of node's runner, which cannot run itself recursively.
  */
 export async function runNodeTests(
   checkout: string,
@@ -63,19 +63,22 @@ type Test = {
   parentId: number | undefined;
   file?: string;
   line?: number;
-  /** The test file whose process sent the event. Node's own event for the file as a whole has none. */
+  /** The test file whose process sent the event. An event about the file as a whole has no entryFile. */
   entryFile?: string;
 };
 type EndedTest = Test & { details: { duration_ms: number; type?: 'suite' | 'test' }; skip?: string | boolean };
 type FailedTest = Test & { details: { error: TestError }; todo?: string | boolean };
-/** Node wraps what the test threw as `cause`. A file whose process failed has an exit code or a signal. */
+/**
+ * An error event of node. `cause` is what the test threw. If the process of a file failed, `exitCode` or `signal` is
+ * set.
+ */
 type TestError = Error & { failureType?: string; exitCode?: number | null; signal?: string | null };
 type Counts = { tests: number; passed: number; cancelled: number; skipped: number; todo: number };
 
-/** What the events of one run say. */
+/** Collects the results of one run from its events. */
 class Results {
   readonly #checkout: string;
-  /** By process and the id of the test in it. */
+  /** The name and parent of each test. The key is the file and the test's id in that file's process. */
   readonly #names = new Map<string, { name: string; parentId: number | undefined }>();
   /** The files that ran or skipped at least one test. */
   readonly #tested = new Set<string>();
@@ -93,7 +96,10 @@ class Results {
     if (entryFile !== undefined) this.#names.set(`${entryFile} ${testId}`, { name, parentId });
   }
 
-  /** A suite alone is no test: it may be empty. A skipped suite says on purpose that its tests do not run. */
+  /**
+   * Notes that a file has a test. A suite does not count, because it may be empty. A skipped suite counts, because its
+   * tests are left out on purpose.
+   */
   addEnd({ entryFile, details, skip }: EndedTest): void {
     const isTest = details.type !== 'suite' || skip !== undefined;
     if (entryFile !== undefined && isTest) this.#tested.add(this.#shorten(entryFile));
@@ -101,7 +107,8 @@ class Results {
 
   addFailure(test: FailedTest): void {
     const { error } = test.details;
-    // A test that is still to do may fail. A suite repeats the failures of its tests.
+    // Ignore the failure of a test marked as todo, which may fail. Ignore the failure of a suite, because the failed
+    // test in it is reported.
     if (test.todo !== undefined || error.failureType === 'subtestsFailed') return;
     if (test.entryFile === undefined) {
       const file = this.#shorten(test.name);
@@ -118,7 +125,7 @@ class Results {
     if (entryFile === undefined) this.#durations.set(this.#shorten(name), details.duration_ms);
   }
 
-  /** The summary without a file is that of the whole run. */
+  /** Stores the totals. Only the event without a file has the totals of the whole run. */
   addSummary({ file, success, counts }: { file?: string | undefined; success: boolean; counts: Counts }): void {
     if (file !== undefined) return;
     this.#isSuccess = success;
@@ -136,7 +143,7 @@ class Results {
     };
   }
 
-  /** The names of the suites around a test, then its own. */
+  /** Returns the names of the suites around a test, followed by the test's own name. */
   #fullName(test: Test): string {
     const names = [test.name];
     const parentOf = (id: number | undefined) => this.#names.get(`${test.entryFile} ${id}`);

@@ -1,4 +1,5 @@
-// An id such as those of docs/requirements.md means nothing to a reader who does not find it there.
+// Tests that every requirement id (such as CTL-3) in the repository is explained in docs/requirements.md. Otherwise a
+// reader cannot know what the id means.
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';

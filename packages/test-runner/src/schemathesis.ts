@@ -1,5 +1,5 @@
-// Installs schemathesis, the tool of the conformance test, into a Python environment of its own. The environment is
-// kept in the cache under a key of the versions in it. Only the tests need Python; the service does not.
+// Installs schemathesis, the tool of the conformance tests, into its own Python environment. The environment stays in
+// the cache, under a key made from the versions in it. Only the tests need Python.
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,16 +13,23 @@ import { installPackages } from '@sandbar/service/setup/system-packages.ts';
 const execute = promisify(execFile);
 
 /**
- * Tried in this order. schemathesis needs Python 3.11; on Ubuntu 22.04 `python3` is 3.10, and 3.11 is another package.
+ * The Python programs to try, first to last. schemathesis needs Python 3.11 or newer. On Ubuntu 22.04 `python3` is
+ * 3.10, and 3.11 is a separate package.
  */
 const PYTHONS = [
   { program: 'python3', package: 'python3-venv' },
   { program: 'python3.11', package: 'python3.11-venv' },
 ] as const;
-/** Prints the version. Fails where the distribution has `venv` or `ensurepip` in a package that is not installed. */
+/**
+ * A Python program that prints the version. It fails where `venv` or `ensurepip` is in a separate package that is not
+ * installed.
+ */
 const PROBE = 'import sys, venv, ensurepip; print(*sys.version_info[:2])';
 
-/** Resolves with the path of a Python that runs `-m schemathesis.cli`. Throws Problem. */
+/**
+ * Installs schemathesis unless the cache has it. Resolves with the path of a Python that runs `-m schemathesis.cli`.
+ * Throws Problem.
+ */
 export async function ensureSchemathesis(
   { checkout, cacheDir, isRoot }: ServiceConfig,
   progress: Progress,
@@ -57,7 +64,7 @@ async function ensurePython(isRoot: boolean, progress: Progress): Promise<Python
   throw new Problem('The conformance test needs Python 3.11 or newer with venv: install it as python3');
 }
 
-/** The version, such as `3 11`. Undefined when there is no such Python or it cannot make environments. */
+/** Returns the version, such as `3 11`. Returns undefined when the program is missing or cannot make environments. */
 async function versionOf(program: string): Promise<string | undefined> {
   const output = await execute(program, ['-c', PROBE]).catch(() => undefined);
   return output?.stdout.trim();

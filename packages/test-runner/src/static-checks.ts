@@ -1,10 +1,10 @@
-// Runs the checks that need no service: types, style, and the guest agent's own tests.
+// Runs the checks that need no service: the TypeScript types, the style, and the tests of the guest agent.
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { goEnvironment } from '@sandbar/host-agent/images/agent.ts';
 import type { Progress } from '@sandbar/service/progress.ts';
 
-/** Runs all checks and prints the output of those that fail. Resolves with the names of these. */
+/** Runs all checks and prints the output of those that fail. Resolves with the names of the failed checks. */
 export async function runStaticChecks(
   checkout: string,
   go: { path: string; cacheDir: string },
@@ -41,7 +41,7 @@ async function runCheck(
   signal: AbortSignal,
 ): Promise<true> {
   const [program = '', ...args] = command;
-  // tsc and biome run the `node` that is first on the PATH, which must be the service's.
+  // tsc and biome run the first `node` on the PATH, so put the node that runs this program first.
   const searchPath = `${path.dirname(process.execPath)}:${process.env.PATH}`;
   const child = spawn(program, args, {
     cwd,

@@ -1,14 +1,17 @@
-// Which files are tests, and in which groups they run.
+// Decides which files are tests, and in which groups they run.
 import { globSync } from 'node:fs';
 
 export type TestGroup = {
   name: string;
   files: string[];
-  /** One file at a time. */
+  /** Whether the files of this group run one at a time. */
   isAlone: boolean;
 };
 
-/** Test files below the checkout, relative and sorted; with filters, those whose path contains one of them. */
+/**
+ * Returns the paths of the test files, relative to the checkout and sorted. With filters, only files whose path
+ * contains one of the filters.
+ */
 export function selectTestFiles(checkout: string, filters: readonly string[]): string[] {
   return globSync(['packages/**/*.test.ts', 'tests/**/*.test.ts'], {
     cwd: checkout,
@@ -19,9 +22,9 @@ export function selectTestFiles(checkout: string, filters: readonly string[]): s
 }
 
 /**
- * The groups that have files, in the order in which they run. End-to-end files run one at a time, because some of them
- * kill the processes that all of them use. The conformance tests run last and by themselves: they load the service, and
- * other tests look at its memory and pace.
+ * Returns the groups that have files, in the order in which they run. End-to-end files run one at a time, because some
+ * of them kill the processes that all of them use. The conformance tests run last and separately: they put load on the
+ * service, and other tests measure its memory and speed.
  */
 export function groupTestFiles(files: readonly string[]): TestGroup[] {
   const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);

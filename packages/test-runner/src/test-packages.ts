@@ -1,4 +1,4 @@
-// The distribution's packages that the tests use besides those of the service.
+// The distribution packages that the tests need in addition to those of the service.
 import type { Progress } from '@sandbar/service/progress.ts';
 import {
   installPackages,
@@ -7,16 +7,22 @@ import {
   type Requirement,
 } from '@sandbar/service/setup/system-packages.ts';
 
-/** For the tests of image imports. An import names `skopeo` and `umoci` itself when they are missing. */
+/**
+ * Needed by the tests of image imports. Without `skopeo` or `umoci`, an import fails with an error that names the
+ * missing program.
+ */
 const FOR_IMPORTS: readonly Requirement[] = [
   { package: 'skopeo', shownBy: { program: 'skopeo' } },
   { package: 'umoci', shownBy: { program: 'umoci' } },
   { package: 'docker-registry', shownBy: { program: 'docker-registry' } },
-  // The package `busybox` has the same program, but linked to libraries that the test images lack.
+  // The package `busybox` has the same program, but that one needs shared libraries that the test images lack.
   { package: 'busybox-static', shownBy: { file: '/var/lib/dpkg/info/busybox-static.list' } },
 ];
 
-/** Installs what is missing for these test files. Throws Problem when it may not. */
+/**
+ * Installs the packages that these test files need and that are missing. Throws Problem when it is not allowed to
+ * install packages.
+ */
 export async function ensureTestPackages(files: readonly string[], isRoot: boolean, progress: Progress): Promise<void> {
   // Tests that run as root also start a service without root, which needs a few packages of its own.
   const missing = missingPackages(false);

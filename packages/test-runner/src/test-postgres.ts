@@ -1,4 +1,4 @@
-// Starts one PostgreSQL for all tests of a run. Each test file makes databases of its own on it.
+// Starts one PostgreSQL for all tests of a run. Each test file creates its own databases on it.
 import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { ServiceConfig } from '@sandbar/service/config.ts';
@@ -17,7 +17,7 @@ import { SupervisedProcess } from '@sandbar/service/supervise/supervised-process
 
 export type TestPostgres = { url: string; stop: () => Promise<void> };
 
-/** Starts it in a folder of the tests' data directory. */
+/** Starts PostgreSQL in a folder of the tests' data directory. */
 export async function startTestPostgres(config: ServiceConfig, user: UserIds | undefined): Promise<TestPostgres> {
   const home = path.join(config.home, 'pg');
   const mountPoint = mountPointOf(home);

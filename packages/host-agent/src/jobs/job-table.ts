@@ -1,5 +1,5 @@
-// The exec jobs of one machine: starts them in the guest and follows their output, also when the session with the guest breaks
-// or the agent restarts. Ended jobs are on disk only.
+// Manages the exec jobs of one machine: starts them in the guest and stores their output, even when the session with
+// the guest breaks or the agent restarts. Only running jobs are in memory. Ended jobs are read from disk.
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -11,11 +11,14 @@ import { Job } from './job.ts';
 
 export type JobTableOptions = {
   machineId: string;
-  /** `<machine>/jobs`, one directory a job. */
+  /** The directory `<machine>/jobs`. It has one directory for each job. */
   dir: string;
   outputLimitBytes: number;
   onEnd: (report: JobReport) => void;
-  /** Called when it is unknown whether a job started: the session must be opened anew, and the guest then lists its jobs. */
+  /**
+   * Called when it is unknown whether a job started. The machine must then open a new session, in which the guest lists
+   * its jobs.
+   */
   onDoubt: () => void;
   onError: (error: unknown, jobId: string) => void;
 };
@@ -31,7 +34,7 @@ export class JobTable {
     this.#options = options;
   }
 
-  /** Finds the jobs that were running when an earlier agent ended. */
+  /** Loads the jobs that were still running when the previous agent ended. */
   async load(): Promise<void> {
     mkdirSync(this.#options.dir, { recursive: true, mode: 0o700 });
     for (const jobId of readdirSync(this.#options.dir)) {
@@ -41,8 +44,9 @@ export class JobTable {
   }
 
   /**
-   * Starts a job. For an id that was used before it reports that job and starts nothing. Throws what the guest refuses with.
-   * When the session breaks, so that it is unknown whether the job started, the job counts as running until the next session.
+   * Starts a job. If a job with this id exists, it only returns the report of that job. Throws the guest's error when
+   * the guest refuses the job. If the session breaks and it is unknown whether the job started, the job counts as
+   * running until the next session.
    */
   start(jobId: string, spec: JobSpec, guest: Guest): Promise<JobReport> {
     const starting = this.#starting.get(jobId) ?? this.#start(jobId, spec, guest);
@@ -50,7 +54,7 @@ export class JobTable {
     return starting.finally(() => this.#starting.delete(jobId));
   }
 
-  /** The job, running or ended. Throws `not_found`. */
+  /** Returns the job, running or ended. Throws `not_found`. */
   async get(jobId: string): Promise<Job> {
     const job =
       this.#inMemory(jobId) ?? (await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes));
@@ -62,7 +66,10 @@ export class JobTable {
     return [...this.#running.values()].map((job) => job.report());
   }
 
-  /** For a new session: follows each running job from where its spool ends. Jobs that the guest does not know are lost. */
+  /**
+   * Call it when a new session is open. Continues each running job's output where the stored output ends. Marks jobs as
+   * lost that the guest does not know.
+   */
   async resume(guest: Guest): Promise<void> {
     const known = new Map((await guest.listJobs()).map((job) => [job.id, job]));
     for (const [jobId, job] of this.#running) {
@@ -73,20 +80,23 @@ export class JobTable {
       }
       void this.#follow(jobId, job, guest.followJob(jobId, job.offsets), guest);
     }
-    // The rest are jobs whose end is on disk already, but the guest has not been told to forget them.
+    // The jobs that are left over have ended, and their end is on disk. Tell the guest to forget them.
     for (const [jobId, job] of known) {
       if (job.status !== 'running' && !this.#unrecorded.has(jobId))
         guest.forgetJob(jobId).catch((error) => this.#options.onError(error, jobId));
     }
   }
 
-  /** Marks all running jobs as lost, because their VM is gone. Its session is closed, so no other job starts meanwhile. */
+  /**
+   * Marks all running jobs as lost, because their VM is gone. The session is closed already, so no other job can start
+   * meanwhile.
+   */
   async loseAll(): Promise<void> {
     await Promise.allSettled(this.#starting.values());
     for (const [jobId, job] of this.#running) await this.#lose(jobId, job);
   }
 
-  /** For the end of the agent: lets go of the jobs, which go on in their machine. */
+  /** Call it when the agent ends. Stops storing output. The jobs go on in the machine. */
   async release(): Promise<void> {
     await Promise.all([...this.#running.values()].map((job) => job.release()));
   }
@@ -104,7 +114,8 @@ export class JobTable {
       return job.report();
     } catch (error) {
       const job = this.#running.get(jobId);
-      // Only a refusal proves that the job does not run. Otherwise it stays in the table until a new session tells.
+      // Only a refusal of the guest proves that the job did not start. After other errors the job stays in the table
+      // until the next session.
       if (job && !(error instanceof ServiceError)) {
         this.#options.onError(error, jobId);
         this.#options.onDoubt();
@@ -121,15 +132,15 @@ export class JobTable {
       await job.follow(await frames, guest);
       this.#ended(jobId, job);
     } catch (error) {
-      // The job was marked as lost meanwhile, so it is no error that its stream ended.
+      // The job was marked as lost in the meantime, so the end of its stream is no error.
       if (!this.#running.has(jobId)) return;
       this.#options.onError(error, jobId);
       if (error instanceof GuestProtocolError || error instanceof ServiceError) {
-        // The guest broke the protocol for this job, so the job is given up. Other jobs of the machine are still followed.
+        // The guest broke the protocol for this job, so give up this job. The machine's other jobs go on.
         guest.cancelJob(jobId).catch(() => {});
         await this.#lose(jobId, job);
       } else {
-        // The session broke. The next session follows the job from here.
+        // The session broke. The next session continues the job's output where it stopped.
         guest.close();
       }
     }

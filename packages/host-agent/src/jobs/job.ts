@@ -1,5 +1,6 @@
-// One exec job on the host: follows its frames into the spool, tells who waits, and keeps its record. The record says
-// `running` until the end frame was written down, so a restarted agent knows what to follow on.
+// One exec job on the host. It stores the output that the guest sends in a spool file, wakes requests that wait for it,
+// and keeps the job's record. The record says `running` until the job's end is stored, so that a restarted agent knows
+// which jobs to continue.
 import { EventEmitter, once } from 'node:events';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,7 +11,10 @@ import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { JobSpool, readSpool } from './spool.ts';
 
 const RECORD = 'job.json';
-/** The guest may free what is safe here; told after this many bytes, and all at once when the job is forgotten. */
+/**
+ * The host acknowledges stored output after this many bytes, so that the guest can free it. When the job has ended, the
+ * guest is told to forget the whole job instead.
+ */
 const ACKNOWLEDGE_BYTES = 256 * 1024;
 
 export type OutputPage = { data: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
@@ -28,7 +32,7 @@ export class Job {
     this.#report = report;
   }
 
-  /** A new job; its record is on disk when this returns. `dir` exists and is empty. */
+  /** Creates a job. Its record is on disk when this returns. `dir` must exist and be empty. */
   static create(dir: string, machineId: string, jobId: string, limitBytes: number): Job {
     const report: JobReport = {
       job_id: jobId,
@@ -45,7 +49,10 @@ export class Job {
     return new Job(dir, JobSpool.create(dir, limitBytes), report);
   }
 
-  /** The job that a directory holds, running or ended; undefined when its record is missing or was lost in a crash. */
+  /**
+   * Loads the job from its directory, running or ended. Returns undefined when the record is missing or was lost in a
+   * crash.
+   */
   static async load(dir: string, limitBytes: number): Promise<Job | undefined> {
     const report = readJobRecord(dir);
     return report && new Job(dir, await JobSpool.open(dir, limitBytes), report);
@@ -55,7 +62,10 @@ export class Job {
     return this.#report.status === 'running';
   }
 
-  /** Resolves when the record on disk says how the job ended; a full disk holds that back, and nothing else. */
+  /**
+   * Resolves when the record on disk says how the job ended. Only a full disk delays that, and nothing else waits for
+   * it.
+   */
   get recorded(): Promise<void> {
     return this.#recorded;
   }
@@ -70,8 +80,8 @@ export class Job {
   }
 
   /**
-   * Writes down what comes until the job has ended. Throws when the stream breaks off first; the job is then still
-   * running, and following it again from `offsets` loses and repeats nothing.
+   * Stores the job's output until the job has ended. Throws when the stream breaks off before that. The job is then
+   * still running, and another call that begins at `offsets` neither loses nor repeats output.
    */
   async follow(frames: AsyncIterable<JobFrame>, guest: Guest): Promise<void> {
     const acknowledge = this.#acknowledger(guest);
@@ -84,7 +94,10 @@ export class Job {
     }
   }
 
-  /** Tells the guest what is safe, one call at a time: a guest that never answers must not make the host keep thousands. */
+  /**
+   * Returns a function that tells the guest how much output is stored. It has only one call under way at a time,
+   * because calls would pile up in the host's memory if the guest never answered.
+   */
   #acknowledger(guest: Guest): () => void {
     let told = totalOf(this.offsets);
     let underWay = false;
@@ -99,7 +112,7 @@ export class Job {
           acknowledge();
         },
         () => {
-          // Told again with the next bytes, should the session go on.
+          // The call failed. If the session goes on, the next output makes a new call.
           underWay = false;
         },
       );
@@ -107,29 +120,33 @@ export class Job {
     return acknowledge;
   }
 
-  /** The machine stopped or died under the job; what was written down stays readable. */
+  /** Marks the job as lost, because the machine stopped or died. Output that is already stored stays readable. */
   async lose(): Promise<void> {
     if (!this.isRunning) return;
-    // What is being written down still counts.
+    // Wait for output that is being stored now, because it still counts.
     await this.#spool.close();
     this.#finish({ status: 'lost', exit_code: null, signal: null, truncated: this.#report.truncated });
   }
 
-  /** The agent ends, the job goes on: nothing more is written down. */
+  /** Call it when the agent ends. Stops storing output. The job itself goes on. */
   async release(): Promise<void> {
     await this.#spool.close();
   }
 
-  /** Resolves with the report when the job has ended or the time is over. */
+  /** Resolves with the job's report as soon as the job has ended, or after `waitMs`. */
   async waitForEnd(waitMs: number): Promise<JobReport> {
     await this.#waitUntil(() => !this.isRunning, waitMs);
     return this.report();
   }
 
-  /** A page of output, as soon as there is any, or the end, or the time is over. An offset past the end is empty. */
+  /**
+   * Returns a page of output as soon as there is any, the job has ended, or `waitMs` is over. An offset past the end
+   * gives an empty page.
+   */
   async readOutput(stream: OutputStream, offset: number, limit: number, waitMs: number): Promise<OutputPage> {
     await this.#waitUntil(() => !this.isRunning || this.#spool.sizes[stream] > offset, waitMs);
-    // Asked in this order: a job that ends while the page is read has not yet reached its end for this page.
+    // Check for the end before reading the size: if the job ends in between, this page must not claim to be the last
+    // one.
     const ended = !this.isRunning;
     const totalBytes = this.#spool.sizes[stream];
     const data = await readSpool(this.#dir, stream, offset, limit, totalBytes);
@@ -145,7 +162,7 @@ export class Job {
       truncated: job.truncated,
     });
     this.#recorded.then(() => guest.forgetJob(this.#report.job_id)).catch(() => {});
-    // Who waits need not wait for this: the frames were written down one by one.
+    // Requests that wait need not wait for this, because every frame was stored before.
     await this.#spool.close();
   }
 
@@ -153,7 +170,8 @@ export class Job {
     if (!this.isRunning) return;
     this.#report = { ...this.report(), ...outcome, finished_at: new Date().toISOString() };
     this.#recorded = persistWhenThereIsRoom(join(this.#dir, RECORD), this.#report);
-    // Nobody may be waiting for it, and a record whose machine is destroyed meanwhile is no loss.
+    // Ignore an error here: perhaps nobody waits for the record, and it is not needed if the machine is destroyed
+    // meanwhile.
     this.#recorded.catch(() => {});
     this.#changes.emit('change');
   }

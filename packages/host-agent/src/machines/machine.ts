@@ -48,12 +48,12 @@ import { type LeasedSpec, type MachineRecord, NEW_DISK, RECORD, readMachineRecor
 import { RootDisk, refuseDamaged } from './root-disk.ts';
 import type { Starter } from './starter.ts';
 
-/** How long a guest may take to sync and power off before it is ended. */
+/** How long a guest may take to sync and power off before its VM is killed. */
 const GRACEFUL_STOP_MS = 10_000;
-/** The console output of a VM that died, kept so that a person can find the cause. */
+/** The file with the console output of a VM that died. It is kept so that a person can find the cause. */
 const LAST_CONSOLE = 'last-console.log';
 
-/** What every machine of a host shares. */
+/** The parts of the host that all machines share. */
 export type MachineHost = {
   vms: VmHost;
   starter: Starter;
@@ -66,7 +66,7 @@ export type MachineHost = {
   snapshots: SnapshotStore;
   outputLimitBytes: number;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
-  /** Called when layers may have become unused. */
+  /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
   onLayersLeft(): void;
   onMachineChange(report: MachineReport): void;
   onJobEnd(report: JobReport): void;
@@ -89,9 +89,9 @@ export class Machine {
   #link: GuestLink | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #synced: Promise<void> = Promise.resolve();
-  /** Aborted by every destroy, so that a boot under way is given up. */
+  /** Aborted by every destroy, so that a boot that is under way stops. */
   readonly #destroying = new AbortController();
-  /** Aborted by a destroy that keeps nothing, so that it does not wait for the guest to write its files. */
+  /** Aborted by a destroy that keeps no data, so that it does not wait for the guest to write its files. */
   readonly #discarding = new AbortController();
 
   private constructor(id: string, host: MachineHost, record: MachineRecord) {
@@ -134,7 +134,7 @@ export class Machine {
   }
 
   /**
-   * Makes a machine that this host does not know yet, and does not start it. `origin` is called a second time right before the
+   * Creates a machine that this host does not have yet, without starting it. `origin` is called again right before the
    * record is written, because its snapshot or volume may have been removed meanwhile. Throws what `origin` throws, and
    * `fleet_capacity` on a full disk.
    */
@@ -150,7 +150,7 @@ export class Machine {
       reason: null,
       bootId: host.bootId,
     });
-    // When the directory exists already, a crash of the host destroyed its record. Keep the disk in it.
+    // If the directory exists, a crash of the host destroyed the machine's record. Keep the disk in it.
     const made = await mkdir(machine.#dir, { recursive: true, mode: 0o700 });
     try {
       await machine.#jobs.load();
@@ -163,7 +163,10 @@ export class Machine {
     return machine;
   }
 
-  /** Loads a machine that an earlier agent made, with its VM when that still runs. Undefined when it has no record. */
+  /**
+   * Loads a machine that a previous agent created, with its VM if that still runs. Returns undefined when there is no
+   * record.
+   */
   static async load(id: string, host: MachineHost, vm: Vm | undefined): Promise<Machine | undefined> {
     const record = readMachineRecord(join(host.machinesDir, id));
     if (!record) return undefined;
@@ -188,9 +191,9 @@ export class Machine {
   }
 
   /**
-   * Brings the machine to the wanted state and resolves when it is reached. Throws `conflict` for an older generation,
-   * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and what {@link MachineVolumes} throws
-   * for volumes that cannot be attached or detached.
+   * Brings the machine to the wanted state, and resolves when it is there. Throws `conflict` for an older generation,
+   * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and the errors of {@link
+   * MachineVolumes} for volumes that cannot be attached or detached.
    */
   async ensure(wanted: EnsureMachine): Promise<MachineReport> {
     this.#refuseStale(wanted.generation);
@@ -214,19 +217,19 @@ export class Machine {
   }
 
   /**
-   * Ends the VM at once and removes everything that the host has of the machine. When the machine has volumes, or its disk is
-   * kept as volume `keepVolumeId`, the guest powers off first (10 s at most), so that all its writes are on disk. Throws what
-   * {@link keepDisk} throws; the disk then stays with the machine.
+   * Ends the VM and removes everything that the host has of the machine. If the machine has volumes, or if its disk is
+   * kept as volume `keepVolumeId`, the guest powers off first (10 s at most), so that all its writes are on disk. If
+   * {@link keepDisk} fails, throws its error, and the disk stays with the machine.
    */
   destroy(generation: number, keepVolumeId?: string): Promise<void> {
     this.#refuseStale(generation);
     this.#record.generation = generation;
-    // Otherwise this destroy would wait in the queue until a boot or a graceful stop under way is over.
+    // Stop a boot or a graceful stop that is under way, because this destroy waits for it in the queue.
     this.#destroying.abort();
     const isOutlived = () => keepVolumeId !== undefined || !this.#volumes.isEmpty;
     if (!isOutlived()) {
       this.#discarding.abort();
-      // Otherwise it would wait for a request to a guest that does not answer.
+      // Close the session, so that the destroy does not wait for a guest that does not answer.
       this.#link?.close();
     }
     return this.#enqueue(async () => {
@@ -238,7 +241,7 @@ export class Machine {
     });
   }
 
-  /** Takes a snapshot; see {@link takeSnapshot}. Throws `conflict` for an older generation. */
+  /** Takes a snapshot, see {@link takeSnapshot}. Throws `conflict` for an older generation. */
   takeSnapshot(snapshotId: string, { generation, memory }: TakeSnapshot): Promise<HostSnapshot> {
     return this.#enqueue(async () => {
       this.#refuseStale(generation);
@@ -257,13 +260,13 @@ export class Machine {
   }
 
   /**
-   * Starts a job; see {@link JobTable.start}. Throws `conflict` when the machine does not run, or was started after
-   * `generation`: the job was meant for an earlier boot.
+   * Starts a job, see {@link JobTable.start}. Throws `conflict` when the machine does not run, or when it was booted
+   * after `generation`, because the job was then meant for an earlier boot.
    */
   async startJob(jobId: string, { generation, ...spec }: StartJob): Promise<JobReport> {
     const link = this.#runningLink();
     const guest = await link.guest();
-    // No other code runs from here until the job table has noted the job, so a machine that ends finds every job.
+    // No other code runs from here until the job is in the job table. So if the machine ends, no job is missed.
     if (this.#link !== link) throw this.#notRunning();
     if (generation < this.#record.bootGeneration)
       throw new ServiceError(
@@ -278,7 +281,7 @@ export class Machine {
     if (!job.isRunning) return job.report();
     const guest = await this.#runningLink().guest();
     await guest.cancelJob(jobId).catch((error) => {
-      // The job ended by itself meanwhile, and the guest has forgotten it.
+      // The job ended by itself in the meantime, and the guest has forgotten it.
       if (job.isRunning) throw error;
     });
     return job.report();
@@ -292,7 +295,7 @@ export class Machine {
     return this.#jobs.runningReports();
   }
 
-  /** For the end of the agent: lets go of the VM, which goes on. */
+  /** Call it when the agent ends. Closes the session. The VM goes on. */
   async release(): Promise<void> {
     this.#link?.close();
     await this.#jobs.release();
@@ -363,14 +366,17 @@ export class Machine {
       this.#letGuestGoOn();
       return;
     }
-    // The earlier agent died while it started this VM, so the guest may not have its identity: end the VM.
+    // The previous agent died while it started this VM. The guest may lack its identity, so end the VM.
     this.#vm = vm;
     const { status, reason } = statusWithoutVm(this.#record, this.#host.bootId);
     await this.#tearDown();
     this.#note({ ...this.#withoutVm(status, reason), bootId: this.#host.bootId });
   }
 
-  /** Undoes the freeze of an agent that died during a snapshot. Without this the guest would stand still until its time limit. */
+  /**
+   * Thaws a guest that is still frozen because the previous agent died during a snapshot. Otherwise the guest would
+   * stay frozen until its own time limit.
+   */
   #letGuestGoOn(): void {
     const goOn = (guest: Guest) => Promise.allSettled([guest.thaw(), guest.releaseProcesses()]);
     this.#link
@@ -393,7 +399,7 @@ export class Machine {
     this.#flattening.begin(vm);
   }
 
-  /** Handles the end of a VM that the host did not ask for. */
+  /** Handles a VM that ended although the host did not end it. */
   async #vmEnded(vm: Vm, exit: VmExit): Promise<void> {
     if (this.#vm !== vm) return;
     this.#host.log.info({ machine_id: this.id, cause: exit.cause, reason: exit.reason }, 'a machine ended by itself');
@@ -408,7 +414,9 @@ export class Machine {
     this.#tellStatus(exit.cause === 'powered-off' ? 'stopped' : 'failed', exit.reason);
   }
 
-  /** Keeps the console output of a VM that died, if the disk has room. The machine is reported as failed in any case. */
+  /**
+   * Keeps the console output of a VM that died, if the disk has room. If not, the machine is still reported as failed.
+   */
   async #keepConsole(vm: Vm): Promise<void> {
     const file = join(this.#dir, LAST_CONSOLE);
     try {
@@ -437,7 +445,7 @@ export class Machine {
     timer.abort();
   }
 
-  /** Ends the VM with its sessions and jobs and removes its run directory; the disk stays. */
+  /** Ends the VM, its sessions and its jobs, and removes its run directory. The disk stays. */
   async #tearDown(): Promise<void> {
     const vm = this.#vm;
     this.#vm = undefined;
@@ -457,16 +465,19 @@ export class Machine {
     }
   }
 
-  /** Records the generation first, so that also a later agent refuses a late ensure, which would make a second disk. */
+  /**
+   * Makes a volume of the machine's disk. It records the generation first, so that a later agent also refuses an ensure
+   * that arrives late and would make a second disk.
+   */
   async #keepDisk(volumeId: string): Promise<void> {
     this.#save({ generation: this.#record.generation, ...this.#withoutVm('stopped', null) });
     await keepDisk(this.#host.volumes, volumeId, { id: this.id, disk: this.#disk }, () => this.#record);
   }
 
   /**
-   * Puts the disk back to a snapshot, once for each generation, and ends the VM before that. Volumes keep their content, so
-   * the guest of a machine with volumes powers off first. Throws `conflict`, before it does anything, when there is no such
-   * snapshot.
+   * Restores the disk to a snapshot, at most once for each generation. Ends the VM first. If volumes are attached, the
+   * guest powers off before that, so that their data is complete. If there is no such snapshot, throws `conflict` and
+   * changes nothing.
    */
   async #restore(snapshotId: string, generation: number): Promise<void> {
     if (this.#record.restoredGeneration >= generation) return;
@@ -485,13 +496,16 @@ export class Machine {
     this.#host.onLayersLeft();
   }
 
-  /** Sets the status of a machine without a VM. When it cannot be recorded, the next agent finds it out by itself. */
+  /**
+   * Sets and reports the status of a machine without a VM. If the disk is full and the status cannot be recorded, the
+   * next agent determines it again.
+   */
   #tellStatus(status: MachineRecord['status'], reason: string | null): void {
     this.#note(this.#withoutVm(status, reason));
     this.#host.onMachineChange(this.report());
   }
 
-  /** The given status, or `failed` when a part of the machine's disk is missing. */
+  /** Returns the given status, or `failed` when a part of the machine's disk is missing. */
   #withoutVm(status: MachineRecord['status'], reason: string | null): Pick<MachineRecord, 'status' | 'reason'> {
     const damage = this.#disk.damage();
     return damage === undefined ? { status, reason } : { status: 'failed', reason: damage };
@@ -503,7 +517,10 @@ export class Machine {
     this.#record = record;
   }
 
-  /** Makes the record durable while the machine starts: after a power cut its layers must still be known. */
+  /**
+   * Flushes the record to disk while the machine starts, because the record must name the disk's layers even after a
+   * power cut.
+   */
   #beginSync(): void {
     this.#synced = syncPath(join(this.#dir, RECORD)).then(() => syncPath(this.#dir));
     this.#synced.catch(() => {});
@@ -513,7 +530,10 @@ export class Machine {
     this.#host.log.warn({ machine_id: this.id, err }, message);
   }
 
-  /** Like `#save`, but on a full disk the change is made all the same and only not recorded. For changes that must not fail. */
+  /**
+   * Changes the record like `#save`, but on a full disk it keeps the change in memory instead of failing. For changes
+   * that must not fail.
+   */
   #note(changes: Partial<MachineRecord>): void {
     try {
       this.#save(changes);
@@ -536,7 +556,10 @@ export class Machine {
   }
 }
 
-/** The error for a machine that did not start. A full disk or a failing tool is not reported as an internal error. */
+/**
+ * Returns the error for a machine that did not start. A full disk or a failing tool must not be reported as an internal
+ * error.
+ */
 function startFailure(error: unknown): Error {
   if (isDiskFull(error)) return diskFull(error);
   if (!(error instanceof CommandError)) return error instanceof Error ? error : new Error(String(error));

@@ -1,19 +1,22 @@
-// The record of a machine on disk. A new agent needs nothing else to go on where the earlier one ended.
+// The record of a machine on disk. A restarted agent needs nothing else to continue with the machine.
 import { join } from 'node:path';
 import type { HOST_MACHINE_STATUSES, MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { ImageExec } from '../images/image-exec.ts';
 import { readRecord } from '../storage/record-file.ts';
 import type { AttachedVolume } from './machine-volumes.ts';
 
-/** The record's file in a machine's folder. */
+/** The name of the record file in a machine's folder. */
 export const RECORD = 'machine.json';
 
-/** The files of the image build that a machine uses for its life (absolute paths), and the image's defaults for jobs. */
+/**
+ * The files of the image build that a machine uses as long as it exists (absolute paths), and the image's defaults for
+ * jobs.
+ */
 export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPath: string; exec?: ImageExec };
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
 
-/** A specification with the address that the machine has for its life. */
+/** A specification with the machine's address, which never changes. */
 export type LeasedSpec = MachineSpec & { private_ip: string };
 
 export type MachineRecord = {
@@ -23,28 +26,30 @@ export type MachineRecord = {
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
-  /** Whether the machine has run from its disk. If so, a missing disk is a loss of data. */
+  /** Whether the machine has ever run from its disk. If so, a missing disk means lost data. */
   hasDisk: boolean;
-  /** The id of the layer that the disk is being turned into, while that is under way (root-disk.ts). */
+  /** The id of the layer that the disk is being turned into. Null when that is not under way (see root-disk.ts). */
   freezing: string | null;
-  /** The present disk is from before a restore and must be removed. */
+  /** Whether the present disk is older than a restore and must be removed. */
   isReplaced: boolean;
-  /** The generation of the last restore that was done; 0: none. */
+  /** The generation of the last completed restore, or 0 if there was none. */
   restoredGeneration: number;
-  /** The memory snapshot that the machine resumes when it starts for the first time. */
+  /** The id of the memory snapshot from which the machine resumes at its first start. Null if it boots. */
   resumes: string | null;
-  /** The data volumes of the machine. While it runs: all that may be plugged into its VM. */
+  /** The data volumes of the machine. While the machine runs, no other volume may be plugged into its VM. */
   volumes: readonly AttachedVolume[];
   status: HostMachineStatus;
-  /** The generation that the present boot of the machine began with; 0: unknown, or it never ran. */
+  /**
+   * The generation with which the present boot of the machine began, or 0 if it is unknown or the machine never ran.
+   */
   bootGeneration: number;
-  /** Why it failed, or why it stopped without being asked. */
+  /** Why the machine failed, or why it stopped although nobody asked for that. */
   reason: string | null;
-  /** The boot of the host during which `status` was recorded. No VM outlives a boot of the host. */
+  /** The boot id of the host when `status` was recorded. If the host has rebooted since, the VM is gone. */
   bootId: string;
 };
 
-/** The fields of a machine that begins with an empty disk on its image. */
+/** The record fields of a machine that starts from its image with an empty disk. */
 export const NEW_DISK = {
   layers: [],
   hasDisk: false,
@@ -55,14 +60,14 @@ export const NEW_DISK = {
   resumes: null,
 } as const satisfies Partial<MachineRecord>;
 
-/** The record in a machine's folder, undefined when there is none. Throws when it cannot be read. */
+/** Returns the record in a machine's folder, or undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
   const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes'>>(join(dir, RECORD));
-  // A record of an earlier version lacks the newer fields.
+  // A record that an earlier version wrote lacks the newer fields, so add their defaults.
   return record && { ...NEW_DISK, volumes: [], ...record };
 }
 
-/** The status of a machine whose record was found but whose VM was not. Pure. */
+/** Returns the status of a machine that has a record but no running VM. Pure. */
 export function statusWithoutVm(record: MachineRecord, bootId: string): Pick<MachineRecord, 'status' | 'reason'> {
   if (record.status === 'stopped' || record.status === 'failed')
     return { status: record.status, reason: record.reason };

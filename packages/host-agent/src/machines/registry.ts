@@ -1,5 +1,5 @@
-// All machines of this host. Finds them again when the agent starts, makes and removes them, leases their addresses, and
-// sends an event for every change.
+// Holds all machines of this host. It loads them when the agent starts, creates and removes them, leases their
+// addresses, and sends an event for every change.
 import { EventEmitter } from 'node:events';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
@@ -22,7 +22,7 @@ import { Machine, type MachineHost } from './machine.ts';
 import { originOf } from './origin.ts';
 import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 
-/** How many destroyed machines are remembered, so that a call that arrives late cannot make one of them again. */
+/** How many destroyed machines are remembered, so that a request that arrives late cannot create one of them again. */
 const REMEMBERED_DESTROYED = 10_000;
 
 export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressCounter };
@@ -34,11 +34,11 @@ export class MachineRegistry {
   readonly #findImage: (stack: string) => Promise<MachineImage>;
   readonly #machines = new Map<string, Machine>();
   readonly #creating = new Map<string, Promise<Machine>>();
-  /** Addresses of machines that are being made and have no record yet, by machine. */
+  /** Addresses of machines that are being created and have no record yet, by machine id. */
   readonly #leases = new Map<string, string>();
   readonly #destroyed = new Map<string, number>();
 
-  /** `findImage` rejects with `validation_error` for a stack that the host does not have. */
+  /** `findImage` must reject with `validation_error` for a stack that the host does not have. */
   constructor(host: RegistryHost, findImage: (stack: string) => Promise<MachineImage>) {
     this.#findImage = findImage;
     this.#addresses = host.addresses;
@@ -50,8 +50,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Loads the machines that earlier agents made. `found`: the VMs that run; those in the run directory of a machine belong to
-   * it. Run once, before the first request.
+   * Loads the machines that previous agents created. `found` holds the VMs that still run. Each belongs to the machine
+   * with its run directory. Call it once, before the first request.
    */
   async load(found: readonly Vm[]): Promise<void> {
     const { machinesDir, runMachinesDir, log } = this.#host;
@@ -67,11 +67,12 @@ export class MachineRegistry {
           this.#machines.set(id, machine);
           vms.delete(id);
         } else {
-          // It has no record, so its create was never confirmed to anyone.
+          // The machine has no record, so no client was ever told that it exists.
           rmSync(join(machinesDir, id), { recursive: true, force: true });
         }
       } catch (err) {
-        // A crash of the host can leave a record empty. Keep the disk: a later ensure uses it, a destroy removes it.
+        // A crash of the host can leave a record empty. Keep the disk: a later ensure uses it, and a destroy removes
+        // it.
         log.error({ machine_id: id, err }, 'a machine could not be taken up');
       }
     }
@@ -90,7 +91,7 @@ export class MachineRegistry {
     return this.#machines.has(id) || this.#creating.has(id);
   }
 
-  /** Throws `not_found`. */
+  /** Returns the machine. Throws `not_found`. */
   get(id: string): Machine {
     const machine = this.#machines.get(id);
     if (!machine) throw new ServiceError('not_found', `this host has no machine ${id}`);
@@ -98,8 +99,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Makes the machine unless it exists, and brings it to the wanted state; see {@link Machine.ensure}. Also throws `conflict`
-   * for an address that it cannot have, and `fleet_capacity` when the subnet has no free one.
+   * Creates the machine unless it exists, and brings it to the wanted state, see {@link Machine.ensure}. Also throws
+   * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address.
    */
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
@@ -111,8 +112,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Removes the machine; with `keepVolumeId` its disk is kept as that volume. Does nothing for a machine that does not exist,
-   * but throws `not_found` when its disk should be kept. See {@link Machine.destroy}.
+   * Removes the machine, see {@link Machine.destroy}. With `keepVolumeId`, its disk is kept as that volume. If there is
+   * no such machine, it does nothing, or throws `not_found` when the disk should be kept.
    */
   async destroy(id: string, generation: number, keepVolumeId?: string): Promise<void> {
     this.#rememberDestroyed(id, generation);
@@ -126,14 +127,14 @@ export class MachineRegistry {
   }
 
   /**
-   * Takes a snapshot of a machine; see {@link Machine.takeSnapshot}. Does nothing when the snapshot exists already. Throws
-   * `not_found` when there is no such machine.
+   * Takes a snapshot of a machine, see {@link Machine.takeSnapshot}. Does nothing when the snapshot exists already.
+   * Throws `not_found` when there is no such machine.
    */
   takeSnapshot(id: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot> {
     return this.get(id).takeSnapshot(snapshotId, wanted);
   }
 
-  /** For the end of the agent. VMs go on. The host's network is removed only when no machine runs. */
+  /** Call it when the agent ends. VMs go on. The host's network is removed only when no machine runs. */
   async close(): Promise<void> {
     await Promise.all([...this.#machines.values()].map((machine) => machine.release()));
     if (this.#runningCount() === 0) await this.#host.vms.network.remove();
@@ -161,9 +162,9 @@ export class MachineRegistry {
   }
 
   /**
-   * Chooses the address of a new machine: the one that the control plane names, or a free one. It chooses and notes the address
-   * without a pause in between, so two creates at once never get the same one. Throws `conflict` for a named address that the
-   * machine cannot have, `fleet_capacity` when no address is free.
+   * Leases an address for a new machine: the one that the control plane names, or a free one. It runs without an await,
+   * so two parallel creates never get the same address. Throws `conflict` for a named address that the machine cannot
+   * have, and `fleet_capacity` when no address is free.
    */
   #lease(id: string, spec: MachineSpec): string {
     const { subnet } = this.#addresses;
@@ -177,19 +178,25 @@ export class MachineRegistry {
     return address;
   }
 
-  /** The addresses of all machines: running, stopped and being made. */
+  /** Returns the addresses of all machines: running, stopped and being created. */
   #addressesInRecords(): Set<string> {
     return new Set([...this.#leases.values(), ...[...this.#machines.values()].map((machine) => machine.privateIp)]);
   }
 
-  /** A machine never changes its address. Throws `conflict` when the control plane names another than it has. */
+  /**
+   * Throws `conflict` when the control plane names another address than the machine has, because a machine never
+   * changes its address.
+   */
   #refuseOtherAddress(machine: Machine, named: string | undefined): void {
     if (named === undefined || named === machine.privateIp) return;
     if (this.#addressesInRecords().has(named)) throw addressConflict(named);
     throw new ServiceError('conflict', `the machine has the address ${machine.privateIp} on its host, not ${named}`);
   }
 
-  /** Removes the files of a machine whose record cannot be read. */
+  /**
+   * Removes the folder of a machine whose record cannot be read, and keeps its disk as a volume if `keepVolumeId` is
+   * given.
+   */
   async #removeFolder(id: string, keepVolumeId: string | undefined): Promise<void> {
     const dir = join(this.#host.machinesDir, id);
     if (keepVolumeId !== undefined) await keepDiskWithoutRecord(this.#host.volumes, keepVolumeId, { id, dir });
@@ -211,12 +218,18 @@ export class MachineRegistry {
   }
 }
 
-/** The message does not name the other machine, which may belong to another account. */
+/**
+ * Returns the error for an address that is taken. It does not name the other machine, which may belong to another
+ * account.
+ */
 function addressConflict(address: string): ServiceError {
   return new ServiceError('conflict', `another machine of the host has the address ${address}`);
 }
 
-/** The addresses of the machines whose VMs still run, by VM id. The network needs them at once, to write their rules. */
+/**
+ * Returns the addresses of the machines whose VMs still run, by VM id. The network needs them when it starts, to write
+ * the firewall rules of these VMs.
+ */
 export function assignedAddresses(machinesDir: string, found: readonly Vm[]): Map<string, string> {
   return new Map(
     found.flatMap((vm) => {

@@ -1,4 +1,4 @@
-// Runs the host agent as a process in a temporary folder, with real QEMUs. Tests send it requests over its socket, as the
+// Runs the host agent as a process in a temporary folder, with real QEMU VMs. Tests send requests to its socket, as the
 // control plane does. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -24,7 +24,10 @@ export class AgentProcess {
   #child: ChildProcess | undefined;
   #generation = 0;
 
-  /** `env`: added to the agent's environment; without it machines boot cold. `parent`: where the folder is made. */
+  /**
+   * `env` is added to the agent's environment. Without it, machines boot cold. `parent` is where the temporary folder
+   * is made.
+   */
   constructor(env: Record<string, string> = {}, parent = tmpdir()) {
     this.home = mkdtempSync(join(parent, 'sandbar-agent-'));
     this.paths = homePaths(this.home);
@@ -93,14 +96,14 @@ export class AgentProcess {
     }
   }
 
-  /** Like {@link call}; fails on a refusal. */
+  /** Sends a request like {@link call}, and fails the test when the agent refuses it. */
   async done<T>(method: Method, path: string, body?: unknown): Promise<T> {
     const answer = await this.call<T>(method, path, body);
     assert.ok(answer.status < 300, `${method} ${path}: ${JSON.stringify(answer)}\n${this.log()}`);
     return answer.body;
   }
 
-  /** Requests a machine with these volumes, running or stopped. */
+  /** Asks the agent for a machine with these volumes, running or stopped. */
   ensure(id: string, desired: 'running' | 'stopped', volumes: readonly MachineVolume[], size: MachineSize = {}) {
     const spec = {
       vcpus: 1,
@@ -155,7 +158,7 @@ export class AgentProcess {
     return join(this.paths.runMachines, id);
   }
 
-  /** Returns the pid of the machine's QEMU; NaN when there is none. */
+  /** Returns the pid of the machine's QEMU, or NaN when there is none. */
   pidOf(id: string): number {
     const path = join(this.runDirOf(id), 'qemu.pid');
     return existsSync(path) ? Number(readFileSync(path, 'utf8')) : Number.NaN;

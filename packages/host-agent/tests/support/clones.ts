@@ -1,5 +1,4 @@
-// Creates machines of one small shape on a fake host, and checks what must hold for all of them after any sequence of
-// events.
+// Creates small machines on a fake host, and checks what must hold for all of them after any sequence of events.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,7 +25,7 @@ export function vmOf(host: FakeHost, number: number) {
   return host.hypervisor.running.get(idOf(number)) ?? assert.fail(`machine ${number} has no VM`);
 }
 
-/** Returns how the machine's VM was started. */
+/** Returns how the machine's VM was started: by a cold boot, as a clone made on demand, or as a clone from the pool. */
 export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'ready clone' {
   const { vmId } = vmOf(host, number);
   const spec = host.hypervisor.launched.find((one) => one.vmId === vmId) ?? assert.fail('never launched');

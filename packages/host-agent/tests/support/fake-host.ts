@@ -1,5 +1,5 @@
-// A host agent's machine registry on a scratch folder, with a fake hypervisor and no network. It can start a new agent
-// on the same folder.
+// A host agent's machine registry in a temporary folder, with a fake hypervisor and no network. A test can start a new
+// agent on the same folder, as after a crash.
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -60,7 +60,7 @@ export class FakeHost {
   readonly events: HostEvent[] = [];
   /** Warnings of all agents that ran on this host. */
   readonly warnings: string[] = [];
-  /** Undefined: there are no templates, and every machine boots cold. */
+  /** The settings of templates and the pool. If undefined, there are no templates, and every machine boots cold. */
   readonly cloning: Cloning | undefined;
   templates: Templates | undefined;
   pool: Pool | undefined;
@@ -91,7 +91,7 @@ export class FakeHost {
 
   /** Starts a new agent on the same folder, as after `kill -9`. */
   async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
-    // End the old agent's sessions, which would compete with the new agent's.
+    // Close the old agent's sessions, because the guest would refuse the new agent's while they are open.
     if (!this.cloning && !this.isDead) await this.registry?.close();
     this.kill();
     this.#life = new Life();
@@ -149,14 +149,14 @@ export class FakeHost {
     return this.registry;
   }
 
-  /** Ends the agent in an orderly way. */
+  /** Stops the agent in an orderly way. */
   async close(): Promise<void> {
     await this.pool?.close();
     await this.templates?.close();
     await this.registry.close();
   }
 
-  /** Returns everything that clones, templates and VMs still have on the host. */
+  /** Returns the VMs, network attachments and files that clones, templates and machines still have on the host. */
   left(): { vms: string[]; attached: string[]; files: string[] } {
     const { pool, runPool, runTemplates, runMachines, templates } = this.paths;
     const entries = [pool, runPool, runTemplates, runMachines].flatMap((dir) =>

@@ -71,34 +71,36 @@ export type FaultPoint =
   | 'assign'
   | 'detach';
 
-/** The content of the fake guest's memory in a template, and its position. */
+/**
+ * Bytes that a template's memory file has at a known position, so that a restore can check that it got the right file.
+ */
 const MARK = Buffer.alloc(4096, 'sandbar');
 const MARK_AT = 3 * 4096;
-/** Above every pid that the kernel assigns, so no real process is meant. */
+/** Fake pids start above every pid that the kernel assigns, so that a signal never hits a real process. */
 const FIRST_PID = 100_000_000;
 
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
   fingerprint = 'fake';
   resumeFingerprint = 'fake';
-  /** Running VMs by the name of their run directory, which is the machine's id or the pool's name for a clone. */
+  /** Running VMs by the name of their run directory: the machine's id, or the pool's name for a clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
-  /** Steps to fail: each entry makes the next call of that step fail once. */
+  /** Each entry makes the next call of that step fail once. */
   readonly faults: FaultPoint[] = [];
-  /** Every call of a step, in order. */
+  /** Every call of a step, oldest first. */
   readonly passed: FaultPoint[] = [];
   /** Descriptions of steps that should never have happened. */
   readonly violations: string[] = [];
   /** Called before and after each step. If it returns true, the agent dies at that point. */
   isFatal: (point: FaultPoint, when: 'before' | 'after') => boolean = () => false;
-  /** Whether this call of the step fails. For faults that depend on earlier steps. */
+  /** Whether this call of the step fails. Tests use it for faults that depend on earlier steps. */
   isFaulty: (point: FaultPoint, isClone: boolean) => boolean = () => false;
   /** Returns the error of a failing step. */
   newFault: (point: FaultPoint) => Error = (point) => new Error(`forced fault: ${point}`);
   /** Returns the address that the network has assigned to a VM. */
   addressOf: ((vmId: string) => string | undefined) | undefined;
-  /** Whether the processes of a VM from a memory snapshot are still held when it gets its new identity. */
+  /** If true, a VM from a memory snapshot still holds its processes when it gets its new identity, as it should. */
   staysHeld = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
@@ -139,13 +141,13 @@ export class FakeHypervisor implements Hypervisor {
     return { processes, cgroups: ids, records: ids };
   }
 
-  /** Like the real hypervisor, ends VMs whose run directory is not where their record says. */
+  /** Returns the running VMs. Like the real hypervisor, it first drops VMs whose run directory has disappeared. */
   async adopt(): Promise<Vm[]> {
     for (const [name, vm] of this.running) if (!existsSync(vm.runDir)) this.running.delete(name);
     return [...this.running.values()];
   }
 
-  /** Makes calls of `point` wait until the returned function is called. */
+  /** Makes each call of step `point` wait until the test calls the returned function. */
   hold(point: FaultPoint): () => void {
     let release = () => {};
     this.#holds.set(
@@ -176,8 +178,8 @@ export class FakeHypervisor implements Hypervisor {
   }
 
   /**
-   * Checks that a VM is restored from a template's memory. If the descriptor was closed, its number may belong to
-   * another file, and the guest would get the content of that file.
+   * Records a violation unless the VM is restored from a template's memory. If the agent had closed the descriptor, its
+   * number could belong to another file, and the guest would get that file's content.
    */
   #checkTemplate({ memoryFd, statePath }: Restore): void {
     const found = Buffer.alloc(MARK.length);
@@ -206,7 +208,7 @@ export class FakeVm implements Vm {
   readonly plugged = new Map<number, PluggedFile>();
   /** The volumes mounted in the guest, by id. */
   readonly mounts = new Map<string, VolumeMount>();
-  /** By volume id: what keeps a mounted volume busy. Unmounting is refused with this text. */
+  /** What keeps a mounted volume busy, by volume id. Unmounting such a volume is refused with this text. */
   readonly holders = new Map<string, string>();
   isFrozen = false;
   /** Number of memory saves that were neither completed nor abandoned. */
@@ -220,15 +222,17 @@ export class FakeVm implements Vm {
   session: FakeGuest | undefined;
   /** Number of sessions opened so far. */
   sessions = 0;
-  /** The layer below the overlay that the guest writes to; undefined while it writes to its original disk. */
+  /**
+   * The layer below the overlay that the guest writes to. Undefined while the guest still writes to its original disk.
+   */
   switchedTo: string | undefined;
   /** Whether the guest was frozen when its disk was last switched. */
   wasFrozen = false;
-  /** Ends a running copy. `isFlat`: whether the copy is complete. */
+  /** Ends the disk copy that is running. `isFlat` says whether the copy is complete. */
   endFlatten: ((isFlat: boolean) => void) | undefined;
   readonly #hypervisor: FakeHypervisor;
   #exit!: (exit: VmExit) => void;
-  /** Stays open like in QEMU, so it refers to the same file after a rename. */
+  /** The open disk file. It stays open as in QEMU, so it refers to the same file after a rename. */
   #diskFd: number | undefined;
   #staged: { layerId: string; fd: number } | undefined;
 
@@ -255,7 +259,7 @@ export class FakeVm implements Vm {
     return basename(this.runDir);
   }
 
-  /** Like QEMU's socket, it serves no second client while the first is connected. */
+  /** Opens a session with the guest. Like QEMU's socket, it serves no second client while the first is connected. */
   async connectGuest(signal?: AbortSignal): Promise<Guest> {
     const connecting = this.step('connectGuest', () => {
       signal?.throwIfAborted();
@@ -361,7 +365,7 @@ export class FakeVm implements Vm {
     return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
   }
 
-  /** Like QEMU, continues to run after an error during the pause. */
+  /** Saves the memory. Like QEMU, the VM goes on when `whileStopped` fails. */
   saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
     return this.step('saveMemory', async () => {
       writeFileSync(place.memoryPath, '', { flag: 'wx' });
@@ -401,8 +405,8 @@ export class FakeVm implements Vm {
   }
 
   /**
-   * Throws to simulate the agent's death here, because a synchronous call cannot wait forever. Whatever the dead agent
-   * does with the error has no effect.
+   * Moves the VM to another run directory. If the agent is to die here, it throws, because a synchronous call cannot
+   * wait forever. The dead agent's reaction to the error has no effect.
    */
   moveTo(runDir: string): void {
     const { passed, running, isFatal } = this.#hypervisor;
@@ -535,7 +539,7 @@ export class FakeGuest implements Guest {
     });
   }
 
-  /** Freezes the guest until the test thaws it; there is no timeout. */
+  /** Freezes the guest's file systems until the test thaws them. Unlike the real guest, it has no time limit. */
   freeze(): Promise<void> {
     return this.#inGuest('freeze', () => {
       if (this.#vm.isFrozen) throw new ServiceError('conflict', 'the root file system is frozen already');
@@ -550,7 +554,7 @@ export class FakeGuest implements Guest {
     });
   }
 
-  /** Holds the processes until the test releases them; there is no timeout. */
+  /** Holds the guest's processes until the test releases them. Unlike the real guest, it has no time limit. */
   holdProcesses(): Promise<void> {
     return this.#inGuest('holdProcesses', () => {
       if (this.#vm.areProcessesHeld) throw new ServiceError('conflict', 'the processes are held already');

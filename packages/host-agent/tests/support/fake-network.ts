@@ -1,10 +1,11 @@
-// A network without taps. It records what each VM has, so that tests can see leftovers, and it can make any step fail.
+// A network without taps. It records which VM has which address, so that tests can find leftovers, and it can make any
+// step fail.
 import type { Nic } from '../../src/hypervisor/driver.ts';
 import { UserNetwork } from '../../src/network/user-network.ts';
 import type { FakeHypervisor } from './fake-hypervisor.ts';
 
 export class FakeNetwork extends UserNetwork {
-  /** Assigned address by VM id; undefined before `assign`. */
+  /** The assigned address of each attached VM, by VM id. Undefined before `assign` is called. */
   readonly attached = new Map<string, string | undefined>();
   readonly #host: FakeHypervisor;
 

@@ -1,4 +1,4 @@
-// Builds Ethernet frames with arbitrary sender addresses, as a lying machine would send them.
+// Builds Ethernet frames with any sender address, as a machine that forges its address would send them.
 
 export type Udp = { from: string; fromMac: string; to: string; toMac: string; text: string; port?: number };
 export type Arp = {
@@ -23,14 +23,14 @@ export function udpFrame({ from, fromMac, to, toMac, text, port = UDP_PORT }: Ud
   return ethernet(toMac, fromMac, 0x0800, Buffer.concat([ip, udp, payload]));
 }
 
-/** An ICMP echo request. Its reply contains the same text. */
+/** Builds an ICMP echo request. The reply to it contains the same text. */
 export function pingFrame({ from, fromMac, to, toMac, text }: Omit<Udp, 'port'>): Buffer {
   const icmp = Buffer.concat([Buffer.from([8, 0, 0, 0, 0, 1, 0, 1]), Buffer.from(text.length % 2 ? `${text} ` : text)]);
   icmp.writeUInt16BE(checksum(icmp), 2);
   return ethernet(toMac, fromMac, 0x0800, Buffer.concat([ipHeader(1, from, to, icmp.length), icmp]));
 }
 
-/** An ARP frame with the text in its padding. */
+/** Builds an ARP frame with the text in its padding. */
 export function arpFrame({ fromMac, senderMac, sender, target, isReply = false, text }: Arp): Buffer {
   const head = Buffer.from([0, 1, 8, 0, 6, 4, 0, isReply ? 2 : 1]);
   const body = [macBytes(senderMac), ipBytes(sender), Buffer.alloc(6), ipBytes(target), Buffer.from(text)];

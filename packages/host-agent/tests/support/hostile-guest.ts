@@ -1,6 +1,6 @@
-// A hostile guest agent that speaks HTTP/2 by hand and violates its rules. It runs in its own process, so that the
-// host's memory use can be measured separately. Its argument is a socket path. A client first sends a line with the
-// name of an attack, then HTTP/2.
+// A hostile guest agent that violates the rules of HTTP/2. It is a process of its own, so that the host's memory use
+// can be measured separately. Its argument is a socket path. A client first sends a line with the name of an attack,
+// then speaks HTTP/2.
 import { createServer, type Socket } from 'node:net';
 
 const TYPE = {

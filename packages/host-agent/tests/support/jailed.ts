@@ -25,7 +25,7 @@ export type Jailed = {
   ended: Promise<string>;
 };
 
-/** A data directory with a jail. `close` ends all processes in it. */
+/** A data directory with a jail. `close` ends all processes in the jail. */
 export class JailFixture {
   readonly home: string;
   readonly jail: RootJail;
@@ -56,7 +56,7 @@ export class JailFixture {
     };
   }
 
-  /** Runs a Perl script in the jail. `descriptors`: passed on as 3, 4, and so on. */
+  /** Runs a Perl script in the jail. The script gets `descriptors` as its file descriptors 3, 4, and so on. */
   perl(script: string, spec: Partial<JailedProcess> = {}, descriptors: readonly number[] = []): Promise<Jailed> {
     return this.start(this.newVm({ args: ['-e', `$| = 1; ${script}`], ...spec }), descriptors);
   }

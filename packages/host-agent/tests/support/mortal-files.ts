@@ -1,5 +1,5 @@
-// Simulates `kill -9` of an agent between two file operations: counts all changes to files, and from a chosen change on
-// lets no further one happen.
+// Simulates `kill -9` of an agent between two file operations. It counts all changes of files. From a chosen change on,
+// no further change happens.
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 
@@ -19,7 +19,10 @@ const ASYNC = ['rename', 'rm', 'mkdir'] as const;
 /** Counts changes to files from its construction on. Call `close` to restore the file system functions. */
 export class MortalFiles {
   passed = 0;
-  /** The change at which the agent dies: that change still happens (`after`) or not (`before`), later ones never. */
+  /**
+   * The change at which the agent dies. With `after`, this change still happens, with `before` it does not. Later
+   * changes never happen.
+   */
   deathAt: { pass: number; when: 'before' | 'after' } | undefined;
   onDeath: () => void = () => {};
   readonly #originals = new Map<string, Change>();
@@ -36,20 +39,20 @@ export class MortalFiles {
     return this.#isDead;
   }
 
-  /** Starts counting from zero. `deathAt`: where the agent dies. */
+  /** Starts counting at zero. The agent dies at `deathAt`. */
   begin(deathAt?: { pass: number; when: 'before' | 'after' }): void {
     this.passed = 0;
     this.deathAt = deathAt;
     this.#isCounting = true;
   }
 
-  /** Lets another agent change files again. */
+  /** Lets file changes happen again, for the next agent. */
   revive(): void {
     this.#isCounting = false;
     this.#isDead = false;
   }
 
-  /** Makes the agent die now. */
+  /** Makes the agent die now: no file change happens after this. */
   die(): void {
     this.#isDead = true;
   }

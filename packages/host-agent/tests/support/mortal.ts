@@ -1,5 +1,5 @@
-// Simulates `kill -9` of an agent in a test. Once its life is over, the agent's calls have no effect, and its promises
-// never settle. The objects it worked on stay as they are, for the next agent.
+// Simulates `kill -9` of an agent in a test. Once the agent's life is over, its calls have no effect, and its promises
+// never settle. The objects that it worked on stay unchanged, for the next agent.
 
 export class Life {
   isOver = false;
@@ -9,8 +9,8 @@ export class Life {
 export const never = new Promise<never>(() => {});
 
 /**
- * Wraps an object so that its calls have no effect once `life` is over. `isPart`: selects returned values that are
- * wrapped in the same way.
+ * Wraps an object so that calls of its methods have no effect once `life` is over. Returned values for which `isPart`
+ * is true are wrapped in the same way.
  */
 export function mortal<T extends object>(target: T, life: Life, isPart: (value: unknown) => value is object): T {
   const wrap = (value: unknown): unknown => {

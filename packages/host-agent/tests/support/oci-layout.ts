@@ -1,4 +1,4 @@
-// Builds OCI layouts by hand, byte by byte, because no tool would write the contents of a hostile image.
+// Builds OCI layouts byte by byte, because no tool would write a hostile image.
 import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -6,7 +6,7 @@ import { gzipSync, zstdCompressSync } from 'node:zlib';
 
 export type TarItem = {
   name: string;
-  /** Type character of the header: `0` file, `1` hard link, `2` symlink, `3` and `4` devices, `5` folder. */
+  /** The type character of the tar header: `0` file, `1` hard link, `2` symlink, `3` and `4` devices, `5` folder. */
   type?: string;
   mode?: number;
   uid?: number;
@@ -14,9 +14,9 @@ export type TarItem = {
   linkName?: string;
   device?: readonly [number, number];
   data?: string | Buffer;
-  /** The size field of the header, if it should differ from the data's size. */
+  /** The size that the tar header claims, if it should differ from the size of the data. */
   size?: number;
-  /** Records of the extended header. Values are bytes as Latin-1. */
+  /** Records of the extended tar header. Each value is a string whose characters are the bytes (Latin-1). */
   extended?: Record<string, string>;
 };
 
@@ -26,19 +26,19 @@ export type LayoutImage = {
   layers: readonly (readonly TarItem[] | Buffer)[];
   config?: object;
   platform?: Platform;
-  /** Media type of the layers; gzip by default. */
+  /** The media type of the layers. The default is gzip. */
   mediaType?: string;
   tag?: string;
-  /** Layer digests in the configuration, if they should differ from the real ones. */
+  /** The layer digests that the image configuration claims, if they should differ from the real ones. */
   diffIds?: readonly string[];
-  /** Whether the index entry names the platform, as in an index of several platforms. */
+  /** Whether the index entry names the platform, as in an index for several platforms. */
   isPlatformNamed?: boolean;
 };
 
 const LINUX: Platform = { os: 'linux', architecture: 'amd64' };
 const MANIFEST = 'application/vnd.oci.image.manifest.v1+json';
 
-/** Writes a layout with these images in its index. Returns its folder. */
+/** Writes a layout whose index lists these images. Returns the layout's folder. */
 export async function writeLayout(folder: string, ...images: readonly LayoutImage[]): Promise<string> {
   await mkdir(path.join(folder, 'blobs', 'sha256'), { recursive: true });
   const manifests = [];
@@ -101,7 +101,7 @@ function tarItem(item: TarItem): Buffer[] {
   return [header({ name: 'pax', type: 'x' }, body.length), body, padding(body.length), ...own];
 }
 
-/** Encodes `<length of this line> <key>=<value>\n`. */
+/** Encodes a record of the extended tar header as `<length of this line> <key>=<value>` and a line feed. */
 function record(key: string, value: string): string {
   const rest = ` ${key}=${value}\n`;
   const length = [1, 2, 3, 4, 5].map((digits) => rest.length + digits).find((sum, at) => String(sum).length === at + 1);

@@ -1,4 +1,4 @@
-// Runs a registry on this machine for tests: Debian's docker-registry, without a certificate.
+// Runs an image registry on this computer for tests: Debian's docker-registry, without a certificate.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -10,11 +10,11 @@ import { promisify } from 'node:util';
 const execute = promisify(execFile);
 
 export type Registry = {
-  /** Host and port. */
+  /** The host and port of the registry. */
   address: string;
   /**
-   * Pushes an image of a layout. `tag` is its tag in the layout and in the registry. `all`: pushes the images of all
-   * platforms.
+   * Pushes an image from an OCI layout. The image has the same `tag` in the layout and in the registry. With `all`,
+   * pushes the images of all platforms.
    */
   push(layout: string, tag: string, name: string, options?: { all?: boolean }): Promise<void>;
   stop(): Promise<void>;

@@ -1,5 +1,6 @@
-// Test peers for taps and bridges: a "machine" that holds a tap as QEMU would and has its own network stack in a
-// namespace, "outside" hosts behind a router, and a listener on the bridge. Frames contain their names as text.
+// Programs that talk to a test over taps and bridges: a "machine" that opens a tap as QEMU would and has its own
+// network stack in a namespace, "outside" hosts behind a router, and a listener on the bridge. Frames contain readable
+// text, so that tests can search for it.
 import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
@@ -9,7 +10,10 @@ import { UDP_PORT } from './frames.ts';
 
 const TAP_IOCTL = `ioctl($_[0], 0x400454ca, pack('Z16 S x22', $_[1], 0x1002)) or die "tap $_[1]: $!";`;
 
-/** Opens a tap of the host, enters its own network namespace, and connects the tap to an eth0 there. */
+/**
+ * A Perl program that opens a tap of the host, enters its own network namespace, and connects the tap to an interface
+ * eth0 there.
+ */
 const MACHINE = `
   use strict; sub tap { ${TAP_IOCTL} }
   my ($name, $fd) = @ARGV; my $host;
@@ -31,7 +35,7 @@ const MACHINE = `
     }
   }`;
 
-/** Prints the frames that an interface of the host receives. */
+/** A Perl program that prints the frames that an interface of the host receives. */
 const EAR = `
   use strict; socket(my $ear, 17, 3, unpack('S', pack('n', 3))) or die; setsockopt($ear, 1, 8, pack('l', 8 << 20));
   open(my $index, '<', "/sys/class/net/$ARGV[0]/ifindex") or die;
@@ -39,7 +43,8 @@ const EAR = `
   while (my $from = recv($ear, my $frame, 65536, 0)) { print unpack('H*', $frame), "\\n" if unpack('x10 C', $from) != 4; }`;
 
 /**
- * Answers over UDP and TCP on all its addresses, on the test port and on the DNS port. Prints the messages it receives.
+ * A Node program that answers over UDP and TCP on all its addresses, on the test port and on the DNS port. It prints
+ * the messages that it receives.
  */
 const OUTSIDE = `
   const { createSocket } = require('node:dgram'); const { createServer } = require('node:net');
@@ -59,7 +64,7 @@ export type Script = ChildProcessByStdio<Writable, Readable, null>;
 
 const CLOSED = '(closed)';
 
-/** A child process that prints lines; the first line is `ready`. */
+/** A child process that prints lines. The first line is `ready`. */
 export class Speaker {
   readonly said: string[] = [];
   readonly pid: number;
@@ -84,7 +89,7 @@ export class Speaker {
     this.#child.stdin.write(text);
   }
 
-  /** Resolves when the process prints a line that satisfies `isIt`. Rejects when the process ends first. */
+  /** Resolves when the process prints a line for which `isIt` returns true. Rejects when the process ends first. */
   async waitFor(isIt: (line: string) => boolean): Promise<void> {
     for (let at = 0; ; at++) {
       const line = this.said[at];
@@ -110,7 +115,7 @@ export class Speaker {
   }
 }
 
-/** A process that prints received frames. `heard` searches them for a text. */
+/** A process that prints received frames. `heard` tells whether one of them contains a text. */
 class FrameSpeaker extends Speaker {
   heard(text: string): boolean {
     const hex = Buffer.from(text).toString('hex');
@@ -132,7 +137,7 @@ export class Ear extends FrameSpeaker {
 }
 
 export class TapMachine extends FrameSpeaker {
-  /** Opens a tap. It has no address until `configure`, but can `send`. */
+  /** Opens a tap. The machine has no address until `configure`, but it can already `send`. */
   static async open(tapName: string): Promise<TapMachine> {
     const machine = new TapMachine('perl', ['-e', MACHINE, tapName], { ...process.env, MACHINE });
     await machine.waitFor((line) => line === 'ready');
@@ -163,12 +168,18 @@ export class TapMachine extends FrameSpeaker {
   }
 }
 
-/** Hosts behind a router. The host under test has a public address on the network that leads to them. */
+/**
+ * Hosts outside the host under test, behind a router. The host under test has a public address on the network that
+ * leads to them.
+ */
 export class Outside extends Speaker {
   static readonly hostAddress = '203.0.113.1';
   static readonly address = '203.0.113.10';
 
-  /** `addresses`: additional addresses, which the host routes to these hosts. */
+  /**
+   * Starts outside hosts behind an interface. `addresses` are additional addresses that the host under test routes to
+   * them.
+   */
   static async behind(device: string, addresses: readonly string[]): Promise<Outside> {
     const outside = new Outside('unshare', ['--net', '--', process.execPath, '-e', OUTSIDE]);
     await outside.waitFor((line) => line === 'ready');
