@@ -18,7 +18,10 @@ export class Casualties {
     this.#expendable.delete(id);
   }
 
-  /** Counts a kill. Call it before the kill, so that a client that sees the effect finds the kill counted. */
+  /**
+   * Counts a kill of a machine's VM. Call it before the kill, so that a client that notices the dead VM finds the kill
+   * already counted.
+   */
   kill(id: string): void {
     this.#kills.set(id, this.killsOf(id) + 1);
   }

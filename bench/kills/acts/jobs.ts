@@ -87,7 +87,7 @@ const mayBeLost = (context: ClientContext, job: Job, { status, stdout_bytes, std
   isCasualty(context, job.machine) || (job.isStartUncertain && status === 'lost' && stdout_bytes + stderr_bytes === 0);
 
 function describe(context: ClientContext, machine: Machine, command: string): Job {
-  // The activity feed does not name the job, so its time-out identifies it: no two jobs have the same.
+  // The activity feed does not name jobs, so each job is recognized there by its time-out, which no other job has.
   return { id: randomUUID(), machine, command, timeoutSec: 1_000 + context.nextNumber(), isStartUncertain: true };
 }
 

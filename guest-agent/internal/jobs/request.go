@@ -65,7 +65,8 @@ func (r *Request) check() error {
 	return nil
 }
 
-// maxTimeoutSec is 366 days in seconds. In nanoseconds, as a time.Duration, it is far below the largest value.
+// maxTimeoutSec is the longest time-out that a request may set: 366 days. It also fits easily into a time.Duration,
+// which counts nanoseconds.
 const maxTimeoutSec = 366 * 24 * 3600
 
 // argv returns the program to run and its arguments.

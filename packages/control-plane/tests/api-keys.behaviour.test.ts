@@ -143,8 +143,8 @@ describe('api keys', () => {
     const recent = await lastUse();
     for (let round = 0; round < 5; round++) await use(json.key, second);
     assert.equal(await lastUse(), recent);
-    // Another replica also decided to update the time of the last use. The database refuses, because the time is less
-    // than a minute old.
+    // Acts like a second replica that also wants to record the key's use. The statement must change nothing, because
+    // the recorded time is less than a minute old.
     await touchKey(db, json.id);
     assert.equal(await lastUse(), recent);
     await setBack(61);

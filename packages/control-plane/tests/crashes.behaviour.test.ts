@@ -176,7 +176,8 @@ async function beginAll(plane: Plane, faults: readonly Fault[]): Promise<UnderWa
     for (const act of ACTS) {
       const prepared = await act.prepare(plane);
       const before = host.calls.length;
-      // Every call of deleteVolume hangs, because the reconciler retries a volume delete on its own.
+      // Of other operations, only the next call hangs. For deleteVolume all calls must hang, because the reconciler
+      // sends that call too.
       host.fault(act.operation, fault, act.operation === 'deleteVolume' ? Number.POSITIVE_INFINITY : 1);
       const answer = act.ask(plane, prepared).catch(() => undefined);
       const asked = () => host.calls.slice(before).find(({ operation }) => operation === act.operation);
@@ -266,7 +267,8 @@ describe('kill -9 of the control plane (CTL-3)', () => {
         plane.call('DELETE', `/v1/machines/${toKeep}?preserve_storage=true`),
         plane.call('DELETE', `/v1/machines/${toDelete}`),
       ]);
-      // Kill the control plane wherever it is, after a different number of host changes in each round.
+      // Kill the control plane in the middle of these operations, after a different number of changes on the host in
+      // each round.
       await until(() => host.changeCount > before + round, 'something reached the host');
       await plane.kill();
       await asked;

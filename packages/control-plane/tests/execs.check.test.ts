@@ -1,4 +1,4 @@
-// Tests that the API refuses at once a job that no machine could run, for example one that is too large.
+// Tests that the API refuses a job with an argument that is longer than the kernel accepts, without asking the host.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { startTestBed } from './support/test-bed.ts';

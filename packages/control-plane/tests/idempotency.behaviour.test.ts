@@ -1,5 +1,5 @@
-// Tests of Idempotency-Key on machine creates: a key creates exactly one machine, whichever replica is asked, however
-// often, and whatever crashes in between.
+// Tests of the Idempotency-Key header on machine creates: requests with the same key create exactly one machine,
+// however often and to whichever replica they are sent, and even if a process dies in between.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';

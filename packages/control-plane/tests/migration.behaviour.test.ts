@@ -51,7 +51,7 @@ class Old {
     this.host.plant(id);
     const planted = this.host.machines.get(id);
     assert(planted);
-    // The host still has the generation from before the unfinished operation.
+    // The host is one generation behind the row, because the unfinished operation has not reached it.
     const generation = this.#generation - 1;
     planted.report = { ...planted.report, generation, status: onHost === 'stopped' ? 'stopped' : 'running' };
     planted.wanted = { ...planted.wanted, generation };

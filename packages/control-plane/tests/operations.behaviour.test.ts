@@ -53,7 +53,7 @@ const feedOf = async (machine: string, of: TestBed = bed): Promise<string[]> => 
 };
 const callsAbout = (machine: string, operation: Operation): number =>
   host.calls.filter((call) => call.operation === operation && call.machineId === machine).length;
-/** Inserts a stop that nobody works on, as if its process had died right after it wrote the row. */
+/** Inserts an unfinished stop operation, as a process leaves it that dies right after it wrote the row. */
 async function leaveStop(machine: string): Promise<void> {
   await db.transaction().execute(async (tx) => {
     await sql`update machines set generation = generation + 1 where id = ${machine}`.execute(tx);
@@ -290,7 +290,8 @@ describe('a host call that hangs', () => {
     const first = await operationOf(id);
     assert(first?.claim_expires_at);
     const firstExpiry = first.claim_expires_at;
-    // Wait until the claim expires 4 s later than at first: it lives 2 s, so it was renewed at least twice.
+    // Wait until the expiry of the claim has moved by more than 4 s. A claim lasts 2 s, so it was renewed at least
+    // twice.
     await until(
       async () => ((await operationOf(id))?.claim_expires_at?.getTime() ?? 0) > firstExpiry.getTime() + 4_000,
       'the claim was renewed',

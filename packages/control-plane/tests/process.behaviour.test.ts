@@ -1,5 +1,5 @@
-// Tests of the process: its ready message, signals, a supervisor that dies, and clear error messages when it cannot
-// start.
+// Tests the control plane as a process: its ready message, signals, the death of its supervisor, and clear error
+// messages when it cannot start.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -28,8 +28,8 @@ const NOBODY = `/v1/machines/${randomUUID()}`;
 
 const refill = () => db.deleteFrom('rate_buckets').execute();
 /**
- * Returns the limit, the tokens left, and the tokens missing to a full bucket. The header gives the last one in
- * seconds, so it is rounded up to absorb the seconds that a test takes.
+ * Returns the rate limit as the headers tell it: the limit, the tokens left, and the tokens missing until the bucket is
+ * full. The header gives the last value as seconds. Rounding up hides the seconds that the test itself takes.
  */
 const stand = ({ headers }: Answer) => {
   const [limit, remaining, reset] = ['limit', 'remaining', 'reset'].map((name) => headers.get(`ratelimit-${name}`));
@@ -192,7 +192,8 @@ describe('a route for who has no account yet', async () => {
       [refused.statusCode, refused.headers['ratelimit-limit'], refused.headers['ratelimit-remaining']],
       [429, '3', '0'],
     );
-    // A stranger's failed attempts must not lock out the owner of the address, who signs in from another client.
+    // The limit of an e-mail address applies to each client separately, so a stranger's attempts do not lock out the
+    // account's owner, who uses another client.
     assert.equal((await signIn('203.0.113.78', 'a@example.test')).statusCode, 200);
     const names = await db.selectFrom('rate_buckets').select('key').execute();
     assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');

@@ -1,5 +1,5 @@
-// Tests of the reconciler's memory of unexpected machines and disks: none is overdue at first sight or before its grace
-// period has passed, and one that disappeared and came back starts again.
+// Tests how the reconciler remembers unexpected machines and disks. It acts on such a find only when the find has
+// lasted for a grace period. A find that disappears and comes back starts a new period.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { v7 as uuidv7 } from 'uuid';

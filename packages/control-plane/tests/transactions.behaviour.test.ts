@@ -12,7 +12,7 @@ const { api } = bed;
 const { app } = bed.plane;
 const { db } = app;
 
-/** The bucket is not full before this time. Housekeeping removes full buckets. */
+/** An hour from now. Housekeeping deletes full buckets, so the test's buckets must not become full during the test. */
 const LATER = new Date(Date.now() + 3_600_000);
 const bucket = (key: string) => db.insertInto('rate_buckets').values({ key, full_at: LATER });
 const keysLike = async (pattern: string) =>

@@ -124,7 +124,10 @@ const CHANGES: Change[] = [
   },
 ];
 
-/** Returns the state of the volume in a word, after it has checked that row, feed and host agree. */
+/**
+ * Returns what the feed says about the volume, such as `attached, detached`, after it has checked that row and host
+ * agree with it.
+ */
 async function storyOf({ id, machineId }: Subject): Promise<string> {
   const row = await rowOf(id);
   const entries = (await entriesOf(id)).slice(1).map((action) => action.replace('volume.', ''));

@@ -70,7 +70,7 @@ describe('CTL-2: an attach or detach whose host', () => {
           await bed.settled(() => isStill(id));
           assert.deepEqual([(await shown(id)).state, onHost(machineId)], [end, path]);
           await checkAll(bed);
-          // The host's calls of this operation arrive again, late.
+          // Repeat the calls to the host, as if copies of them arrived late.
           host.repeatChanges(from);
           host.repeatChanges(from);
           await checkAll(bed);
@@ -199,7 +199,8 @@ describe('CTL-2: a create whose host', () => {
       host.heal();
       await bed.settled(async () => (await countVolumes()) === volumes);
       await checkAll(bed);
-      // The call arrives late and makes a disk that no row names, so the reconciler must remove it.
+      // Repeat the call, as if a copy arrived late. It makes a disk that no row names, and the reconciler must remove
+      // that disk.
       host.repeatChanges(from);
       await bed.settled(() => host.volumes.size === disks);
       await checkAll(bed);

@@ -171,8 +171,8 @@ export class FakeHost {
   }
 
   /**
-   * Repeats the changing calls from index `from` up to, but not including, `to`, as if they arrived late. Errors are
-   * ignored.
+   * Repeats earlier calls that changed something, from index `from` up to, but not including, `to`, as if copies of
+   * them arrived late. Errors are ignored.
    */
   repeatChanges(from: number, to?: number): void {
     for (const change of this.#changesMade.slice(from, to)) {

@@ -178,8 +178,8 @@ export class FakeHypervisor implements Hypervisor {
   }
 
   /**
-   * Records a violation unless the VM is restored from a template's memory. If the agent had closed the descriptor, its
-   * number could belong to another file, and the guest would get that file's content.
+   * Records a violation unless the descriptor refers to a template's memory file. If the agent had closed it too early,
+   * the number could belong to another file, and the guest would get that file's content as its memory.
    */
   #checkTemplate({ memoryFd, statePath }: Restore): void {
     const found = Buffer.alloc(MARK.length);

@@ -9,7 +9,7 @@ import { publishImage } from '../../src/images/publish.ts';
 const execute = promisify(execFile);
 export const KERNEL_VERSION = '6.12.0-test';
 
-/** Creates the folder with fake files instead of a kernel. */
+/** Creates the cache folder of an image build. Small fake files replace the kernel. */
 export async function writeCache(cacheDir: string): Promise<void> {
   const kernelDir = path.join(cacheDir, 'kernel', 'k1');
   const modules = path.join(kernelDir, 'lib', 'modules', KERNEL_VERSION);
