@@ -41,7 +41,7 @@ export class Ledger {
     Object.assign(expected.metadata, metadata);
   }
 
-  /** Allows one more entry and makes it necessary, for an operation that was acknowledged. */
+  /** Requires one more entry in the feed. Call it for an operation that was requested and acknowledged. */
   require(key: string, metadata: Record<string, unknown> = {}): void {
     this.allow(key);
     this.acknowledge(key, metadata);

@@ -3,7 +3,7 @@ import { type ClientContext, contradict } from '../client-context.ts';
 import type { Disk, Machine } from '../model.ts';
 import { runReader, type Target } from './jobs.ts';
 
-/** A job can be lost with the process that starts it, so it is tried again. Losing five in a row is a defect. */
+/** How often a job that lists the files is tried. A kill can lose such a job, but losing five in a row is a defect. */
 const ATTEMPTS = 5;
 
 /**

@@ -239,7 +239,7 @@ describe('at its expiry a machine', () => {
     const stopping = api('POST', `/v1/machines/${id}/stop`);
     await until(async () => (await getMachine(id)).operation !== null, 'it is being stopped', WITHIN_MS);
     await makeDue(id);
-    // Ten attempts look like an operation that has been retried for some seconds.
+    // An expiry that has waited for some seconds has about ten attempts. The doctor must not report them as failures.
     await sql`update operations set attempts = 10 where kind = 'expire' and machine_id = ${id}`.execute(db);
     const { json } = await callAdmin<Audit>(bed.plane.app.config.adminSocket, '/admin/audit');
     host.release();

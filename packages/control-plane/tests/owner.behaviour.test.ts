@@ -13,7 +13,7 @@ after(endSharedPostgres);
 describe('work as the owner of the tables', () => {
   it('may take longer than a request waits for an answer', async () => {
     const url = await createDatabase();
-    // Statements of requests are cancelled after 4 s. This one takes 6 s.
+    // A statement of a request may take at most 4 s. This one takes 6 s.
     const { rows } = await asOwner(url, log, (owner) =>
       sql<{ done: boolean }>`
       select true as done from pg_sleep(6)`.execute(owner),

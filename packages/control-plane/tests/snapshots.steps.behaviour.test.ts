@@ -133,7 +133,7 @@ const ACTS: Act[] = [
       (await api('DELETE', `/v1/machines/${await create()}?preserve_storage=true`)).json.root_volume_id,
     ask: (id) => api('POST', '/v1/machines', { body: { memory_mb: 128, root_volume_id: id, rootfs_size_gb: 20 } }),
     check: async (id) => {
-      // The disk belongs either to a machine or to the volume, in the rows and on the host alike.
+      // Either a running machine or the kept volume has the disk, never both. Rows and host must agree on that.
       const volume = await db.selectFrom('volumes').selectAll().where('id', '=', id).executeTakeFirst();
       const machines = await db.selectFrom('machines').selectAll().where('root_volume_id', '=', id).execute();
       const ofMachines = machines.filter((row) => row.state === 'running');

@@ -249,8 +249,8 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 }
 
 /**
- * Checks that each host's reserved memory equals the sum of the machines that reserve it, and that use, volumes and
- * snapshots agree. Call it when no request is in flight.
+ * Checks that the host's reserved memory equals the sum over the machines that reserve it, and that quota usage,
+ * volumes and snapshots agree. Call it when no request is in flight.
  */
 export async function checkBooks(bed: TestBed): Promise<void> {
   const { plane, host } = bed;
