@@ -48,7 +48,7 @@ describe('host API', () => {
 
   it('a job may have variables of any name', async () => {
     const url = `/v1/machines/${ID}/jobs/${JOB}`;
-    const payload = '{"command":"env","timeout_sec":10,"env":{"__proto__":"a","constructor":"b"}}';
+    const payload = '{"command":"env","timeout_sec":10,"generation":1,"env":{"__proto__":"a","constructor":"b"}}';
     const started = await server.inject({
       method: 'PUT',
       url,
