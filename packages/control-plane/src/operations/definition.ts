@@ -1,40 +1,53 @@
-// The shape of an entry of OPERATIONS: what a kind of operation asks of a host, and what it records.
+// The types of an entry of the table OPERATIONS (operations/kinds.ts): what a kind of operation asks of a host, and
+// what it records in the database.
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import type { Steps } from '../transitions/transition.ts';
 import type { Claimed } from './store.ts';
 
-/** A claimed operation with the row of its machine, read when the attempt began. */
+/** The input of an attempt: the claimed operation and its machine's row, as it was when the attempt began. */
 export type Work = { claimed: Claimed; operation: OperationRow; machine: MachineRow | undefined };
 
-/** What records a result: it runs in the transaction that finishes the operation, on the machine's locked row. */
+/**
+ * The input of `done`, which records a result. It runs in the transaction that finishes the operation. `machine` is the
+ * machine's locked row.
+ */
 export type Recording = { app: App; tx: Tx; steps: Steps; operation: OperationRow; machine: MachineRow | undefined };
 
-/** Asks the host, which may be repeated any number of times, and then records what came out of it. */
+/**
+ * One part of an operation (its action or its undo): first `run` calls the host, then `done` records the outcome in the
+ * database. `run` must be safe to repeat any number of times.
+ */
 export type Act<Outcome> = {
   run(app: App, work: Work): Promise<Outcome>;
-  /** Returns the row of the machine as it is then, where the answer to a request needs it. */
+  /** Returns the machine's new row if the answer to the request needs it. */
   done(recording: Recording, outcome: Outcome): Promise<MachineRow | undefined> | Promise<void>;
 };
 
 export type Definition = {
   act: Act<unknown>;
-  /** Takes back what a refused attempt did. Without it a failed attempt is repeated until it succeeds. */
+  /** Reverts what a refused attempt did. A kind without `undo` repeats a failed attempt until it succeeds. */
   undo?: Act<unknown>;
-  /** Whether a failed attempt is taken back; otherwise it is repeated later. */
+  /**
+   * Returns true for errors after which the attempt is undone. After other errors it is repeated later. Without this
+   * function every error leads to an undo, except a lost claim or an unreachable database.
+   */
   isRefusal?: (error: unknown, operation: OperationRow) => boolean;
-  /** What happens when the process that worked on it died: the default is to go on. */
+  /** What to do after a crash of the process that performed the operation: undo it, or (by default) repeat it. */
   afterCrash?: 'undo';
 };
 
-/** Keeps the type of the outcome between `run` and `done`, which the table of all kinds cannot know. */
+/**
+ * Checks at compile time that `done` accepts what `run` returns. The table of all kinds cannot express this, since each
+ * kind has its own outcome type.
+ */
 export const act = <Outcome>(run: Act<Outcome>['run'], done: Act<Outcome>['done']): Act<unknown> => ({
   run,
   done: (recording, outcome) => done(recording, outcome as Outcome),
 });
 
-/** The machine of an operation that has one. */
+/** Returns the row of an operation's machine. Throws an Error if there is none, which is a bug. */
 export function machineOf({
   machine,
   operation,

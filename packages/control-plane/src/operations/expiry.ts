@@ -1,5 +1,6 @@
-// Expiry: a row of operations that is due when its machine expires, by the database's clock, and that becomes a stop or a
-// destroy then. Several replicas may see it due: the claim decides which of them acts.
+// The expiry of a machine is a row in `operations` whose `run_at` is the time of the expiry, by the database's clock.
+// When it is due, it is replaced by a stop or a destroy operation. Several replicas may see the same expiry; only the
+// one that claims the row acts on it.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
@@ -13,10 +14,13 @@ import { type Claimed, finishClaimed, lockUnfinished } from './store.ts';
 
 const ACTOR = 'system:expiry';
 
-/** How long an expiry waits for another operation of its machine before it looks again, ms. */
+/** When another operation on the machine is unfinished, the expiry is tried again after this time, in milliseconds. */
 const BUSY_MS = 1_000;
 
-/** Writes, in the transaction of the request, when a machine expires; null: never. Returns the time. */
+/**
+ * Sets when a machine expires, in the transaction of the request. `sec`: seconds from now; null removes the expiry.
+ * Returns the time of the expiry, or null.
+ */
 export async function setExpiry(
   tx: Tx,
   machine: Pick<MachineRow, 'id' | 'account_id' | 'host_id'>,
@@ -40,7 +44,10 @@ export async function setExpiry(
   return run_at;
 }
 
-/** Performs an expiry that is due and claimed. It waits while another operation of the machine is under way. */
+/**
+ * Acts on an expiry that is due and claimed: stops or destroys the machine. While another operation on the machine is
+ * unfinished, it only schedules another try.
+ */
 export async function performExpiry(app: App, claimed: Claimed): Promise<void> {
   const machineId = claimed.operation.machine_id;
   if (machineId === null) throw new Error(`The expiry ${claimed.operation.id} has no machine.`);
@@ -57,7 +64,10 @@ export async function performExpiry(app: App, claimed: Claimed): Promise<void> {
   if (begun !== 'noop') await performClaimed(app, begun);
 }
 
-/** A machine with snapshots is stopped, whatever `on_expiry` says. A machine that does not run is stopped already. */
+/**
+ * Begins the stop or the destroy of an expired machine. A machine with snapshots is always stopped and never destroyed,
+ * whatever `on_expiry` says. Returns `noop` when there is nothing to stop.
+ */
 async function begin(app: App, tx: Tx, machine: MachineRow): Promise<Begun> {
   if (machine.state === 'destroyed') return 'noop';
   const mustStop = machine.on_expiry === 'stop' || (await hasSnapshots(tx, machine.id));
@@ -65,7 +75,7 @@ async function begin(app: App, tx: Tx, machine: MachineRow): Promise<Begun> {
   return machine.state === 'running' ? beginStop(app, tx, machine, ACTOR) : 'noop';
 }
 
-/** A request may have moved or removed the expiry since it was claimed. */
+/** Returns false when a request has changed or removed the expiry since this process claimed it. */
 async function isStillDue(tx: Tx, { operation, token }: Claimed): Promise<boolean> {
   const row = await tx
     .selectFrom('operations')
@@ -78,7 +88,10 @@ async function isStillDue(tx: Tx, { operation, token }: Claimed): Promise<boolea
   return row !== undefined;
 }
 
-/** Keeps the time of the expiry, which clients see, and the claim until it is looked at again. */
+/**
+ * Schedules another try in `BUSY_MS` by shortening the claim. `run_at` must not change, because clients see it as the
+ * time of the expiry.
+ */
 async function lookAgainSoon(tx: Tx, { operation }: Claimed): Promise<void> {
   await tx
     .updateTable('operations')

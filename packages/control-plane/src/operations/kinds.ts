@@ -1,5 +1,5 @@
-// Every kind of operation: what it asks of a host, what it records, and how it is taken back. Nothing else in the service
-// knows how an operation is done, so a request, the reconciler after a crash, and the audit do the same.
+// The table of all kinds of operations: what each asks of a host, what it records, and how it is undone. Requests, the
+// reconciler and the audit all use this table, so an operation is done in the same way by each of them.
 import type { AnyOperationKind } from '../db/tables.ts';
 import type { Definition } from './definition.ts';
 import { ATTACH } from './kinds/attach.ts';
@@ -12,7 +12,7 @@ import { START } from './kinds/start.ts';
 import { STOP } from './kinds/stop.ts';
 import { CREATE_VOLUME, DELETE_VOLUME } from './kinds/volume.ts';
 
-/** All kinds but the expiry, which becomes a stop or a destroy when it is due (operations/expiry.ts). */
+/** All kinds except the expiry, which is replaced by a stop or a destroy when it is due (operations/expiry.ts). */
 export const OPERATIONS: Record<Exclude<AnyOperationKind, 'expire'>, Definition> = {
   create: CREATE,
   start: START,

@@ -1,10 +1,10 @@
-// One attempt at an operation that this process has claimed. Requests make the first attempt themselves, and the
-// reconciler makes all others.
+// Makes one attempt at an operation that this process has claimed. The request that created the operation makes the
+// first attempt. The reconciler makes all later attempts.
 //
-//   run --succeeds--> recorded and finished
-//    \--fails, and is no refusal--> due again after a pause
-//    \--refused--> undoing --succeeds--> recorded and finished with the refusal
-//                       \--fails--> due again after a pause, still undoing
+//   run --succeeds--> result recorded, operation finished
+//    \--fails, and the error is no refusal--> due again after a pause
+//    \--fails, and the error is a refusal--> undoing --succeeds--> undo recorded, operation finished with the refusal
+//                                               \--fails--> due again after a pause, still undoing
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
@@ -18,8 +18,11 @@ import { ClaimLost } from './refusals.ts';
 import { type Claimed, finishClaimed, holdClaim, postponeClaimed, toRefusal, updateClaimed } from './store.ts';
 
 /**
- * Attempts a claimed operation once. `machine` is its row, when the caller has just read it. Throws what the operation was
- * refused with, or failed with: then it is due again later. Returns the machine's new row where the kind has one. Throws `ClaimLost` when another process has taken it over.
+ * Makes one attempt at a claimed operation. `machine` is the machine's row if the caller has just read it; otherwise
+ * this function reads it. Returns the machine's new row if this kind of operation returns one.
+ *
+ * Throws the refusal when the operation was undone. Throws the error of the attempt when it failed in another way; the
+ * operation is then due again later. Throws `ClaimLost` when another process has claimed the operation.
  */
 export async function performClaimed(
   app: App,
@@ -52,7 +55,7 @@ const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definitio
 const mayUndo = ({ isRefusal = () => true }: Definition, error: unknown, operation: OperationRow): boolean =>
   !(error instanceof ClaimLost) && !isDatabaseAway(error) && isRefusal(error, operation);
 
-/** Takes back what was done, and throws the refusal that made it necessary. */
+/** Undoes the operation and then throws `refusal`, the reason for the undo. */
 async function undo(app: App, definition: Definition, work: Work, refusal: ServiceError): Promise<never> {
   const { claimed } = work;
   let { operation } = work;
@@ -66,7 +69,7 @@ async function undo(app: App, definition: Definition, work: Work, refusal: Servi
     const outcome = await undoing.run(app, { ...work, operation });
     await record(app, { ...work, operation }, undoing, outcome, refusal);
   } catch (error) {
-    // The client is told why it was refused. That the undo has to be repeated is told to the log.
+    // The client gets the refusal. That the undo failed and is repeated goes to the log only.
     await postpone(app, claimed, error, refusal).catch((failure: unknown) => {
       if (failure instanceof ClaimLost) throw failure;
     });
@@ -74,7 +77,10 @@ async function undo(app: App, definition: Definition, work: Work, refusal: Servi
   throw refusal;
 }
 
-/** The transaction that finishes an operation with its result. Throws `ClaimLost`. */
+/**
+ * Finishes an operation and records its result in one transaction. `refusal` is set when the operation was undone.
+ * Returns the machine's new row if this kind of operation returns one. Throws `ClaimLost`.
+ */
 async function record(
   app: App,
   work: Work,
@@ -96,19 +102,22 @@ async function record(
   });
 }
 
-/** Leaves a failed attempt to the reconciler, and throws its failure. `told`: what clients are told instead. */
+/**
+ * Schedules the next attempt for the reconciler, and throws `error`. `told` is the error that clients see as the reason
+ * for the failure.
+ */
 async function postpone(app: App, claimed: Claimed, error: unknown, told = error): Promise<never> {
   if (error instanceof ClaimLost) throw error;
   const { id, kind, machine_id } = claimed.operation;
   await postponeClaimed(app, claimed, told).catch((err: unknown) => {
     if (err instanceof ClaimLost) throw err;
-    // Its claim expires by itself.
+    // Nothing else to do: the claim expires by itself, and then the reconciler takes the operation.
     app.log.debug({ err, operation_id: id }, 'a failed operation could not be given back');
   });
   app.log.warn({ err: error, operation_id: id, kind, machine_id }, 'an operation failed and is attempted again later');
   throw error;
 }
 
-/** Why an operation of an earlier attempt is being undone. */
+/** Returns the refusal that made an earlier attempt start the undo. */
 const refusalOf = ({ error_code, last_error, kind }: OperationRow): ServiceError =>
   new ServiceError(error_code ?? 'internal_error', last_error ?? `The ${kind} was interrupted, and is taken back.`);

@@ -1,7 +1,10 @@
-// The refusals that operations share, worded once.
+// Errors that several operations throw, so that clients read the same text everywhere.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
-/** Another process finishes the operation, or a delete of the machine ended it. */
+/**
+ * This process has lost its claim on the operation: another process claimed it, or a delete of the machine cancelled
+ * it.
+ */
 export class ClaimLost extends ServiceError {
   constructor() {
     super('conflict', 'The machine was deleted meanwhile.');

@@ -1,12 +1,14 @@
-// How a request meets what is under way. A pure rule; tests/operations.pairs.behaviour.test.ts shows every pair.
+// Decides what a request does about an unfinished operation. This is a pure function;
+// tests/operations.pairs.behaviour.test.ts covers every pair.
 import type { OperationRow } from '../db/tables.ts';
 
-/** What a request asks for, in the columns of an operation. */
+/** The operation that a request asks for. */
 export type Asked = Pick<OperationRow, 'kind' | 'machine_id' | 'volume_id' | 'snapshot_id' | 'args'>;
 
 /**
- * `join`: the request waits for the operation and gets its result. `wait`: it waits for the end of the operation and then
- * begins. `cancel`: it ends the operation and takes its place. `refuse`: the machine is being deleted.
+ * `join`: the request waits for the unfinished operation and returns its result. `wait`: the request waits until the
+ * operation ends and then begins its own. `cancel`: the request ends the operation and begins its own. `refuse`: the
+ * request is refused because the machine is being deleted.
  */
 export type Relation = 'join' | 'wait' | 'cancel' | 'refuse';
 
@@ -17,7 +19,10 @@ export function relate(underWay: Asked & Pick<OperationRow, 'undoing'>, asked: A
   return isSame(underWay, asked) && !underWay.undoing ? 'join' : 'wait';
 }
 
-/** Every snapshot is one of its own, so a second request for a snapshot waits. */
+/**
+ * Whether both operations do the same. Two requests for a snapshot never do, because each creates a new snapshot; so
+ * the second one waits.
+ */
 function isSame(a: Asked, b: Asked): boolean {
   return (
     a.kind === b.kind &&

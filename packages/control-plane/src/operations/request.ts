@@ -1,5 +1,5 @@
-// How a request becomes an operation: it joins the same one that is under way, waits for another, or writes its own row and
-// works on it.
+// Turns a request into an operation. The request joins an unfinished operation that does the same, waits for a
+// different one to end, or inserts its own operation and performs it.
 import type { App } from '../app.ts';
 import { isUniqueViolation, type Tx } from '../db/database.ts';
 import type { MachineRow } from '../db/tables.ts';
@@ -11,27 +11,35 @@ import { type Asked, relate } from './relate.ts';
 import { type Claimed, cancelOperation, lockUnfinished } from './store.ts';
 import { joinOperation, waitForOperation } from './wait.ts';
 
-/** What to do with an operation: `noop` when things are as asked for already. */
+/**
+ * Either the new operation, which this process has claimed, or `noop` when the machine, volume or snapshot is already
+ * as requested.
+ */
 export type Begun = Claimed | 'noop';
 
 export type OperationRequest = Asked & {
   /**
-   * Decides on locked rows, and writes the operation with what belongs to its beginning. `machine` is the row of the
-   * machine that is asked for; absent for operations without one. Throws the refusal that applies.
+   * Checks the locked rows, then inserts the operation and makes the changes that belong to its beginning. `machine` is
+   * the locked row of the requested machine, or undefined if there is none. Throws when the request must be refused.
    */
   begin: (tx: Tx, machine: MachineRow | undefined) => Promise<Begun>;
-  /** How long it waits for other operations, ms; `operationWaitMs` when absent. */
+  /** How long the request waits for other operations, in milliseconds. The default is `operationWaitMs`. */
   waitMs?: number;
 };
 
-/** How a request ended: its own operation was done, it joined one, or nothing was to be done. */
+/**
+ * `done`: the request performed its own operation. `joined`: it got the result of an operation that was under way.
+ * `noop`: there was nothing to do.
+ */
 export type Ended = 'done' | 'joined' | 'noop';
 
 type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: string } | { kind: 'noop' };
 
 /**
- * Runs an operation to its end, for a request. Throws what `begin` and the operation are refused with; `conflict` when it
- * waited for another operation in vain (60 s); `host_unavailable`, and then a retry joins what is still under way.
+ * Performs an operation for a request, or joins one that does the same, and waits for the end. Throws the refusals of
+ * `begin` and of the operation; `conflict` when another operation does not end in time (60 s by default);
+ * `host_unavailable` when the host does not answer, and then a retry of the request joins the operation if it is still
+ * unfinished.
  */
 export async function requestOperation(app: App, request: OperationRequest): Promise<Ended> {
   const deadline = performance.now() + (request.waitMs ?? app.config.timing.operationWaitMs);
@@ -53,7 +61,10 @@ export async function requestOperation(app: App, request: OperationRequest): Pro
 
 const ONE_AT_A_TIME = ['operations_machine', 'operations_volume', 'operations_snapshot'];
 
-/** Undefined when another operation about the volume or the snapshot began in the same moment: look again. */
+/**
+ * Returns undefined when another request began an operation on the same machine, volume or snapshot at the same moment.
+ * The caller then has to decide again.
+ */
 async function decideOnce(app: App, request: OperationRequest): Promise<Step | undefined> {
   try {
     return await inTransaction(app.db, (tx) => decide(tx, request));
@@ -64,8 +75,10 @@ async function decideOnce(app: App, request: OperationRequest): Promise<Step | u
 }
 
 /**
- * Works on an operation that the caller has begun. When another process takes it over, its result is the answer. Returns
- * the new row of a machine that this process has made.
+ * Performs an operation that the caller has inserted and claimed. When another process takes the operation over, waits
+ * for it and returns undefined. Otherwise returns the machine's new row if this kind of operation returns one.
+ * `deadline`: when to stop waiting, in milliseconds of `performance.now()`. Throws the refusal or the error of the
+ * operation.
  */
 export async function performForRequest(
   app: App,

@@ -1,12 +1,14 @@
-// SQL of operations: one row says what is under way for a machine, a volume or a snapshot. It is written before anything is
-// done, and finished in the transaction that records the result.
+// The SQL of operations. One row describes one unfinished change of a machine, a volume or a snapshot. It is inserted
+// before the change begins, and finished in the transaction that records the result. A finished row is kept for one
+// hour, so that waiting requests can read the result.
 //
-//   due --claim--> claimed, renewed every 3 s --finish--> finished (kept for an hour, for those who wait for the result)
-//    ^                 |        \--nobody renews for 10 s: its process died--> due
-//    \----postpone-----/
+//   due --claim--> claimed, renewed every 3 s --finish--> finished
+//    ^                |        \--not renewed for 10 s, because its process died--> due
+//    \---postpone-----/
 //
-// A claim is no lock that blocks. Every write of the process that holds it names its token, so a process that lost its
-// claim (it stalled, or the machine was deleted) fails at its next write, and overwrites nothing.
+// A claim does not block other processes. Instead, every write of the process that holds the claim checks the claim's
+// token. A process that has lost its claim (because it stalled, or because the machine was deleted) fails at its next
+// write and overwrites nothing.
 import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type Insertable, type RawBuilder, sql } from 'kysely';
@@ -16,13 +18,16 @@ import { statement } from '../db/statement.ts';
 import type { OperationRow, OperationTable } from '../db/tables.ts';
 import { ClaimLost } from './refusals.ts';
 
-/** An operation that this process works on. */
+/** An operation that this process has claimed, with the token of the claim. */
 export type Claimed = { operation: OperationRow; token: string };
 
-/** True for operations that nobody works on, by the database's clock. */
+/** SQL condition: no process holds a valid claim on the operation, by the database's clock. */
 export const isUnclaimed = sql<boolean>`(operations.claim_token is null or operations.claim_expires_at < now())`;
 
-/** Written out, since PostgreSQL uses the index of these rows for a literal only. */
+/**
+ * SQL condition: the operation is not an expiry. The kind is a literal and not a parameter, because PostgreSQL uses the
+ * partial index `operations_machine` for a literal only.
+ */
 export const isNoExpiry = sql<boolean>`operations.kind <> 'expire'`;
 
 const freshClaim = (ttlMs: number, token: string) => ({
@@ -35,7 +40,7 @@ export type NewOperation = Pick<
   'account_id' | 'host_id' | 'machine_id' | 'volume_id' | 'snapshot_id' | 'kind' | 'args' | 'actor'
 >;
 
-/** Writes down an operation that the caller works on from now on. */
+/** Inserts an operation that is claimed by the caller and counts as its first attempt. */
 export async function insertClaimed(app: App, tx: Tx, row: NewOperation): Promise<Claimed> {
   const token = randomUUID();
   const [operation] = await insertOperation(tx, row, token, app.config.timing.claimTtlMs);
@@ -61,10 +66,13 @@ const insertOperation = statement((db, row: NewOperation, token: string, ttlMs: 
     .returningAll(),
 );
 
-/** What an operation is about. */
+/** The machine, volume and snapshot that an operation changes, by id. */
 export type Subject = { machineId?: string; volumeId?: string; snapshotId?: string };
 
-/** The unfinished operations about any of these, locked until the transaction ends. An expiry is none of them. */
+/**
+ * Returns the unfinished operations on the given machine, volume or snapshot, except expiries. Their rows stay locked
+ * until the transaction ends.
+ */
 export function lockUnfinished(tx: Tx, { machineId, volumeId, snapshotId }: Subject): Promise<OperationRow[]> {
   return tx
     .selectFrom('operations')
@@ -88,15 +96,18 @@ export function getOperation(db: Db | Tx, id: string): Promise<OperationRow | un
 }
 
 /**
- * Claims the operation that is due for the longest time on one of the hosts, as the next attempt at it. Several replicas
- * may ask at once: each gets another one.
+ * Claims the operation on one of the hosts that has been due for the longest time, and counts a new attempt. Returns
+ * undefined when none is due. When several replicas call this at once, each gets a different operation.
  */
 export function claimDue(app: App, hostIds: readonly string[]): Promise<Claimed | undefined> {
   const isDue = sql<boolean>`run_at <= now() and host_id = any(${[...hostIds]}::uuid[])`;
   return claimNext(app, isDue);
 }
 
-/** Claims an operation before it is due, unless somebody works on it. */
+/**
+ * Claims an operation even if it is not due yet, and counts a new attempt. Returns undefined when another process holds
+ * a claim on it or it is finished.
+ */
 export function claimNow(app: App, id: string): Promise<Claimed | undefined> {
   return claimNext(app, sql<boolean>`id = ${id}`);
 }
@@ -130,7 +141,7 @@ const claimedBy = (db: Db | Tx, { operation, token }: Claimed) =>
     .where('claim_token', '=', token)
     .where('finished_at', 'is', null);
 
-/** Runs `work` and renews the claim meanwhile. */
+/** Runs `work` and renews the claim every `claimRenewMs` until `work` ends. */
 export async function holdClaim<T>(app: App, claimed: Claimed, work: () => Promise<T>): Promise<T> {
   const renewal = setInterval(() => {
     claimedBy(app.db, claimed)
@@ -145,7 +156,9 @@ export async function holdClaim<T>(app: App, claimed: Claimed, work: () => Promi
   }
 }
 
-/** Changes a claimed operation, in the transaction of what it means. Throws `ClaimLost`. */
+/**
+ * Changes columns of a claimed operation. Returns the new row. Throws `ClaimLost` when this process has lost the claim.
+ */
 export async function updateClaimed(
   tx: Db | Tx,
   claimed: Claimed,
@@ -156,7 +169,10 @@ export async function updateClaimed(
   return row;
 }
 
-/** Finishes a claimed operation, in the transaction of its result; `refusal`: why it was not done. Throws `ClaimLost`. */
+/**
+ * Finishes a claimed operation in the transaction that records its result. `refusal`: why the operation was not done;
+ * undefined when it succeeded. Throws `ClaimLost`.
+ */
 export async function finishClaimed(tx: Tx, { operation, token }: Claimed, refusal?: ServiceError): Promise<void> {
   const { last_error, error_code } = toColumns(refusal);
   const [row] = await finish(tx, operation.id, token, last_error, error_code);
@@ -175,7 +191,7 @@ const finish = statement(
       .returning('id'),
 );
 
-/** What clients are told of a failure: a bug is not shown to them. */
+/** Turns an error into the error that clients see. The text of an unexpected error (a bug) is hidden from them. */
 export const toRefusal = (error: unknown): ServiceError =>
   error instanceof ServiceError
     ? error
@@ -184,11 +200,17 @@ export const toRefusal = (error: unknown): ServiceError =>
 const toColumns = (refusal: ServiceError | undefined) =>
   refusal ? { last_error: refusal.message, error_code: refusal.code } : { last_error: null, error_code: null };
 
-/** The pause after this many failed attempts: `first`, doubled with each, up to `longest`. Milliseconds. */
+/**
+ * Returns the pause before the next attempt, in milliseconds: `first` after one failed attempt, doubled after each
+ * further one, at most `longest`.
+ */
 export const pauseAfterMs = (attempts: number, { first, longest }: { first: number; longest: number }): number =>
   Math.min(first * 2 ** Math.min(Math.max(0, attempts - 1), 30), longest);
 
-/** Gives a claimed operation back after a failure, to be tried again after a pause that grows. Throws `ClaimLost`. */
+/**
+ * Gives up the claim after a failed attempt and makes the operation due again after a growing pause. `error` is stored
+ * as the reason. Throws `ClaimLost`.
+ */
 export async function postponeClaimed(app: App, claimed: Claimed, error: unknown): Promise<void> {
   const pauseMs = pauseAfterMs(claimed.operation.attempts, app.config.timing.retryMs);
   const { numUpdatedRows } = await claimedBy(app.db, claimed)
@@ -202,7 +224,10 @@ export async function postponeClaimed(app: App, claimed: Claimed, error: unknown
   if (numUpdatedRows === 0n) throw new ClaimLost();
 }
 
-/** Ends an operation that another one takes the place of: its process fails at its next write. */
+/**
+ * Ends an unfinished operation because another one replaces it. The process that performs it fails with `ClaimLost` at
+ * its next write.
+ */
 export async function cancelOperation(tx: Tx, { id }: OperationRow, refusal: ServiceError): Promise<void> {
   await tx
     .updateTable('operations')
@@ -211,7 +236,7 @@ export async function cancelOperation(tx: Tx, { id }: OperationRow, refusal: Ser
     .execute();
 }
 
-/** Makes operations due that wait for their next attempt: all of a host, or one. Expiries keep their time. */
+/** Makes postponed operations due now: all operations of a host, or a single one. Expiries keep their time. */
 export async function hastenOperations(db: Db, which: { hostId: string } | { id: string }): Promise<void> {
   const query = db
     .updateTable('operations')

@@ -1,4 +1,4 @@
-// Waiting for an operation that somebody works on: another request, another replica, or the reconciler.
+// Waits for an operation that another request, another replica or the reconciler performs.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
@@ -11,24 +11,31 @@ const FIRST_POLL_MS = 20;
 const LONGEST_POLL_MS = 250;
 
 type Waiting = {
-  /** Of performance.now. */
+  /** When to stop waiting, in milliseconds of `performance.now()`. */
   deadline: number;
-  /** Ends the wait with what the attempt failed with that is under way now, or comes next. */
+  /**
+   * If true, the wait ends with an error as soon as the current attempt fails (or the next attempt, if none is
+   * running). If false, it goes on through failed attempts.
+   */
   failsWithAttempt: boolean;
 };
 
 /**
- * Waits for the end of an operation. Returns its finished row, or undefined when it went with its machine. An operation
- * that waits for its next attempt is attempted now. Throws `conflict` naming what it waited for, `host_unavailable` when
- * only a host that is away could end it, `shutting_down`.
+ * Waits for the end of an operation. Returns its finished row, or undefined when the row was deleted together with its
+ * machine. If the operation is postponed, its next attempt is made now. `deadline`: in milliseconds of
+ * `performance.now()`.
+ *
+ * Throws `conflict` with the name of the operation when the deadline passes; `host_unavailable` when no attempt is
+ * running and the host is not connected; `shutting_down` when this process stops.
  */
 export function waitForOperation(app: App, id: string, deadline: number): Promise<OperationRow | undefined> {
   return wait(app, id, { deadline, failsWithAttempt: false });
 }
 
 /**
- * Waits for the result of an operation, and throws what it was refused with. When its next attempt fails, that failure is
- * thrown: the operation is attempted again later, and a retry joins it again. Throws as `waitForOperation` does.
+ * Waits for the result of an operation and throws the refusal that it ended with. When its current attempt fails,
+ * throws the error of that attempt; the operation is attempted again later, and a retry of the request can join it
+ * again. Otherwise throws as `waitForOperation` does.
  */
 export async function joinOperation(app: App, id: string, deadline: number): Promise<void> {
   const row = await wait(app, id, { deadline, failsWithAttempt: true });

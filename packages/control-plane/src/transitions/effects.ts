@@ -1,5 +1,5 @@
-// What a change of state means beyond the row itself: entries of the activity feed, use of the account's quota, and promised
-// memory of the host. This is the only writer of all three.
+// Applies what a change of state means beyond the changed row: entries of the activity feed, use of the account's
+// quota, and promised memory of the host. No other code writes these three.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
@@ -12,17 +12,18 @@ import { fleetIsFull } from '../machines/refusals.ts';
 export type Effects = {
   accountId: string;
   hostId: string;
-  /** In the order in which they are to appear. */
+  /** Entries for the activity feed, oldest first. */
   entries: NewActivity[];
-  /** Added to the account's use; negative amounts give back. */
+  /** Amounts to add to the account's use; negative amounts reduce it. */
   use: Partial<Amounts>;
-  /** Added to the host's promised memory, MiB; negative gives back. */
+  /** MiB to add to the host's promised memory; a negative number releases memory. */
   memoryMb: number;
 };
 
 /**
- * Applies the effects of one transaction. It locks the account and then the host until the transaction ends. Throws
- * `fleet_capacity` when the host has no room for the memory (it may promise `overcommit` times what it has).
+ * Applies the effects of one transaction. Locks first the account's row and then the host's row until the transaction
+ * ends. Throws `fleet_capacity` when the host has no room for the memory. A host may promise at most `overcommit` times
+ * its physical memory.
  */
 export async function applyEffects(tx: Tx, effects: Effects, overcommit: number): Promise<void> {
   const { hostId, memoryMb } = effects;
@@ -34,17 +35,17 @@ export async function applyEffects(tx: Tx, effects: Effects, overcommit: number)
   if (!isReserved) throw fleetIsFull(memoryMb);
 }
 
-/** Adds up the use of two changes. */
+/** Returns a + sign * b for every quota dimension. */
 export function addAmounts(a: Partial<Amounts>, b: Partial<Amounts>, sign: 1 | -1 = 1): Partial<Amounts> {
   return Object.fromEntries(QUOTA_DIMENSIONS.map((name) => [name, (a[name] ?? 0) + sign * (b[name] ?? 0)]));
 }
 
 /**
- * Writes entries of one account into its activity feed, in their order, in the transaction of what they tell.
+ * Appends entries to an account's activity feed, oldest first, in the transaction of the change that they describe.
  *
- * The entries of an account have strictly growing times, in the order in which they become visible: the account's row
- * holds the last time and stays locked until the commit. So a reader that pages, or asks for what is newer than its last
- * entry, never misses an entry that was written late.
+ * A reader that pages through the feed, or asks for entries newer than its last one, must never miss an entry that is
+ * committed late. Therefore the account's row stores the time of the last entry and stays locked until the commit. So
+ * no two entries of an account have the same time, and entries become visible in the order of their times.
  */
 export function writeActivity(tx: Tx, accountId: string, entries: NewActivity[]): Promise<void> {
   return changeAccount(tx, { accountId, entries, use: {} });
@@ -74,7 +75,10 @@ const moveUse = statement((db, accountId: string, amounts: Amounts) =>
   db.updateTable('accounts').set(movedUse(amounts)).where('id', '=', accountId),
 );
 
-/** Each entry has a millisecond of its own, and the last one has the account's time. */
+/**
+ * Updates the account's use and inserts `count` entries in one statement. Each entry gets its own millisecond. The last
+ * entry's time is stored in the account's `activity_at`.
+ */
 const tell = statement((db, accountId: string, amounts: Amounts, count: number, entries: string) =>
   db
     .with('clock', (tx) =>

@@ -1,12 +1,15 @@
-// Which entries of the activity feed a change makes: pure functions of the rows before and after. `undefined` stands for
-// a row that is not there.
+// Decides which entries of the activity feed a change of a row creates. Pure functions of the row before and the row
+// after the change. `before` is undefined for a new row, and `after` is undefined for a deleted row.
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { ExecRow, MachineRow, SnapshotRow, VolumeRow } from '../db/tables.ts';
 
-/** What the entry of a destroyed machine tells besides its row. */
+/** Details of a destroyed machine's entry that are not in the machine's row. */
 export type Told = { keptDisk?: boolean; snapshotsDeleted?: number };
 
-/** No entry for what is no finished act: a start that failed, a machine that crashed. */
+/**
+ * Returns the entry for a machine that was created, started, stopped or destroyed. A failed start and a crash create no
+ * entry.
+ */
 export function entriesOfMachine(
   before: MachineRow | undefined,
   after: MachineRow | undefined,
@@ -21,7 +24,7 @@ export function entriesOfMachine(
         before.started_at === null ? created(after, about) : { ...about, action: 'machine.started', metadata: {} },
       ];
     case 'stopped':
-      // A start that failed goes back to stopped as well, and nothing was done.
+      // A failed start also leads to `stopped`, but nothing was stopped, so it creates no entry.
       return before.state === 'running' ? [{ ...about, action: 'machine.stopped', metadata: {} }] : [];
     case 'destroyed': {
       const metadata = { preserve_storage: keptDisk, snapshots_deleted: snapshotsDeleted };
@@ -56,7 +59,10 @@ export function entriesOfVolume(
   return had === null ? [] : [{ ...about, action: 'volume.detached', machineId: had }];
 }
 
-/** A snapshot that no client has seen is not told of. */
+/**
+ * Returns the entry for a snapshot that was created or deleted. A snapshot that was never ready creates no entry,
+ * because no client has seen it.
+ */
 export function entriesOfSnapshot(
   before: SnapshotRow,
   after: SnapshotRow | undefined,
@@ -67,7 +73,7 @@ export function entriesOfSnapshot(
   return after ? [] : [{ ...about, action: 'snapshot.deleted' }];
 }
 
-/** The entry of a job that ended, however it did. */
+/** Returns the entry for a job that ended, whether it exited, timed out, was cancelled or was lost. */
 export function activityOfJob(row: Pick<ExecRow, 'machine_id' | 'exit_code' | 'timeout_sec'>): NewActivity {
   const metadata = { exit_code: row.exit_code, timeout_sec: row.timeout_sec };
   return { action: 'exec', actor: 'user', machineId: row.machine_id, metadata };

@@ -1,6 +1,6 @@
-// The one way in which machines, volumes and snapshots change their state. A transition writes rows, and everything that
-// their changes mean (transitions/effects.ts) follows from the rows before and after, in the same transaction. What a
-// change of one row means is in entries.ts, and amounts.ts says what a row counts for.
+// The only code that changes the state of machines, volumes and snapshots. A transition writes the rows. It then
+// derives all other effects from the rows before and after the change and applies them in the same transaction:
+// entries.ts derives the activity entries, amounts.ts the quota amounts, and effects.ts writes both.
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
@@ -12,16 +12,25 @@ import { machineUse, promisedMemory, volumeUse } from './amounts.ts';
 import { addAmounts, applyEffects, type Effects } from './effects.ts';
 import { entriesOfMachine, entriesOfSnapshot, entriesOfVolume, type Told } from './entries.ts';
 
-/** Columns of a machine to change; its times follow from its state. */
+/**
+ * The columns of a machine to change. `started_at`, `stopped_at` and `destroyed_at` are set automatically when the
+ * state changes.
+ */
 export type MachineChange = UpdateObject<Database, 'machines'> & { state?: MachineState };
 
-/** Whose rows change, where they are, and who wanted it. */
+/** The account that owns the rows, the host that they are on, and the actor who asked for the change. */
 export type Scope = { accountId: string; hostId: string; actor: ActivityActor };
 
-/** The steps of a transition. Each writes one row, which the caller has locked, and returns it as it is then. */
+/**
+ * The changes that a transition can make. Each function writes one row and returns the new row. The caller must have
+ * locked the row.
+ */
 export type Steps = {
   insertMachine(row: Insertable<MachineTable>): Promise<MachineRow>;
-  /** The running jobs of a machine that does not run any more are lost. `told`: what the entry in the feed says besides the row. */
+  /**
+   * Changes a machine. If it stops running, its running jobs are recorded as lost. `told`: details for the activity
+   * entry that the row does not have.
+   */
   changeMachine(before: MachineRow, to: MachineChange, told?: Told): Promise<MachineRow>;
   removeMachine(before: MachineRow): Promise<void>;
   insertVolume(row: Insertable<VolumeTable>): Promise<VolumeRow>;
@@ -29,13 +38,16 @@ export type Steps = {
   removeVolume(before: VolumeRow): Promise<void>;
   changeSnapshot(before: SnapshotRow, to: UpdateObject<Database, 'snapshots'>): Promise<SnapshotRow>;
   removeSnapshot(before: SnapshotRow): Promise<void>;
-  /** Adds entries of jobs that ended with their machine, and of acts that change no state. */
+  /**
+   * Adds activity entries for events that change no row here, such as a restore or jobs that were lost with their
+   * machine.
+   */
   tell(entries: readonly NewActivity[]): void;
 };
 
 /**
- * Runs `work`, which changes rows of one account, and then applies what the changes mean. Throws what `work` throws, and
- * `fleet_capacity` when a machine needs memory that its host does not have.
+ * Runs `work`, which changes rows of one account, and then applies the effects of these changes. Returns the result of
+ * `work`. Throws what `work` throws, and `fleet_capacity` when a machine needs more memory than its host can promise.
  */
 export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps: Steps) => Promise<T>): Promise<T> {
   const { accountId, hostId, actor } = scope;
@@ -104,7 +116,7 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
 const leavesRunning = (before: MachineRow, { state }: MachineChange): boolean =>
   before.state === 'running' && state !== undefined && state !== 'running';
 
-/** The times that a machine's new state sets. */
+/** Returns the time columns that the change to a new state sets. */
 function timesOf(before: MachineRow, { state }: MachineChange): MachineChange {
   const now = sql<Date>`now()`;
   if (state === undefined || state === before.state) return {};

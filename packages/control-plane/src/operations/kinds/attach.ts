@@ -1,5 +1,6 @@
-// Attach: the host plugs a data volume into its machine and mounts it. When the host refuses, it unplugs the volume again.
-// A host that did not answer has perhaps done it, so the attach is repeated.
+// The attach operation: the host plugs a data volume into its machine and mounts it. When the host refuses, the volume
+// is unplugged again. When the host does not answer, it may have attached the volume already, so the attach is
+// repeated.
 
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
@@ -39,7 +40,10 @@ export const ATTACH: Definition = {
   ),
 };
 
-/** Brings the host to the machine's volumes as they are to be. */
+/**
+ * Tells the host which data volumes the machine should have and keeps the machine running or stopped as it is. Throws
+ * as `ensureOnHost` does.
+ */
 export async function ensureVolumes(app: App, machine: MachineRow, wanted: Wanted): Promise<void> {
   await ensureOnHost(app, machine, machine.state === 'running' ? 'running' : 'stopped', wanted);
 }

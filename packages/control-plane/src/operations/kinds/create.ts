@@ -1,5 +1,6 @@
-// Create: the machine's row is there, `provisioning` and charged for; the host makes it run. A create that fails leaves
-// nothing: the host forgets the machine, its row goes, and a root volume that it took is a volume again.
+// The create operation. The request has already inserted the machine's row (state `provisioning`) and charged the
+// quota; this operation makes the host start the machine. When it fails, everything is removed: the host deletes the
+// machine, the machine's row is deleted, and a root volume that the machine was to boot from becomes available again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
 import type { MachineRow } from '../../db/tables.ts';
@@ -16,7 +17,7 @@ export const CREATE: Definition = {
     async ({ tx, steps, ...recording }, { isolation, private_ip }) => {
       const machine = machineOf(recording);
       const taken = machine.root_volume_id === null ? [] : await lockVolumesOf(tx, machine.id);
-      // The volume is the machine's own disk from now on.
+      // The machine owns the disk from now on, so the volume's row is deleted.
       for (const volume of taken) await steps.removeVolume(volume);
       return steps.changeMachine(machine, { state: 'running', error: null, isolation, private_ip });
     },
@@ -32,18 +33,24 @@ export const CREATE: Definition = {
       for (const volume of await lockVolumesOf(tx, machine.id)) {
         await steps.changeVolume(volume, returned(sizeGb));
       }
-      // The idempotency key goes with it, and is free again.
+      // Deleting the machine's row also deletes its idempotency key (by cascade), so the client can use the key again.
       await steps.removeMachine(machine);
       return undefined;
     },
   ),
 };
 
-/** The columns of a root volume that a machine gives back, grown to `sizeGb` where its host knows that. */
+/**
+ * The columns of a root volume that becomes available again because its machine was not created. `sizeGb`: the new size
+ * of the disk in GiB, or undefined to leave the size unchanged.
+ */
 export const returned = (sizeGb: number | undefined) =>
   ({ state: 'available', machine_id: null, ...(sizeGb === undefined ? {} : { size_gb: sizeGb }) }) as const;
 
-/** A new generation for what takes an operation back, so that the host ignores late calls of the operation. */
+/**
+ * Increments the machine's generation before an undo, so that the host ignores calls of the failed attempt that arrive
+ * late. Returns the new row. Throws `ClaimLost`.
+ */
 export function bumpForUndo(app: App, { claimed, ...work }: Work): Promise<MachineRow> {
   const { id } = machineOf(work);
   return inTransaction(app.db, async (tx) => {
@@ -52,7 +59,10 @@ export function bumpForUndo(app: App, { claimed, ...work }: Work): Promise<Machi
   });
 }
 
-/** Removes a machine from its host, and keeps its root disk as the volume `keepVolumeId`, unless that disk is lost. */
+/**
+ * Deletes a machine on its host. With `keepVolumeId` its root disk is kept as the volume of that id; if the host has no
+ * such disk, the call succeeds and no disk is kept. Throws what the host refuses with and `host_unavailable`.
+ */
 export async function removeFromHost(app: App, machine: MachineRow, keepVolumeId: string | undefined): Promise<void> {
   try {
     await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation, keepVolumeId);
@@ -62,7 +72,11 @@ export async function removeFromHost(app: App, machine: MachineRow, keepVolumeId
   }
 }
 
-/** GiB of the root volume that a machine gives back, which a boot that failed may have grown. Undefined when unknown. */
+/**
+ * Returns the size in GiB of a root volume that becomes available again. The size may have changed, because a failed
+ * boot can grow the disk. Returns undefined when the machine had no root volume, when it has run, or when the host does
+ * not list the volume.
+ */
 export async function sizeOfReturned(app: App, machine: MachineRow): Promise<number | undefined> {
   if (machine.root_volume_id === null || machine.started_at !== null) return undefined;
   const volumes = await app.hosts.client(machine.host_id).listVolumes();

@@ -1,5 +1,6 @@
-// Destroy: the host forgets the machine and its snapshots, and keeps its root disk as a volume where that was asked for. It
-// is tried again until it is done. Only a disk that cannot be kept, because it is lost, ends it: then nothing is deleted.
+// The destroy operation: the host deletes the machine and its snapshots. If the client asked for it, the host keeps the
+// root disk as a volume. A destroy is repeated until it succeeds, with one exception: when the disk to keep is lost,
+// the operation ends with a refusal and the machine is not deleted.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
 import type { MachineRow, SnapshotRow } from '../../db/tables.ts';
@@ -11,7 +12,7 @@ import { act, type Definition, machineOf, type Recording, type Work } from '../d
 import { updateClaimed } from '../store.ts';
 import { returned, sizeOfReturned } from './create.ts';
 
-/** The root disk of a machine that has run is not there any more. */
+/** The client asked to keep the root disk of a machine that has run, but the host does not have the disk any more. */
 class DiskIsLost extends ServiceError {
   constructor() {
     super(
@@ -30,7 +31,7 @@ export const DESTROY: Definition = {
     async () => undefined,
     async ({ steps, ...recording }) => {
       const machine = machineOf(recording);
-      // The delete ended a start, so nothing else brings the machine to another state.
+      // This destroy cancelled a start, so no other operation will move the machine out of `provisioning`.
       if (machine.state === 'provisioning') {
         await steps.changeMachine(machine, { state: 'error', error: 'Its disk is not there any more.' });
       }
@@ -41,14 +42,18 @@ export const DESTROY: Definition = {
 async function remove(app: App, work: Work): Promise<Removed> {
   const machine = machineOf(work);
   const keepVolumeId = work.operation.args.keep_volume_id;
-  // Where the disk is to be kept and cannot be, the snapshots are all that is left of it. So they go last.
+  // If the root disk has to be kept, delete the snapshots last: when the disk turns out to be lost, they are the only
+  // copies of its data.
   if (keepVolumeId === undefined) await removeSnapshots(app, work);
   const keptDisk = await removeMachine(app, machine, keepVolumeId);
   if (keepVolumeId !== undefined) await removeSnapshots(app, work);
   return { keptDisk, returnedSizeGb: await sizeOfReturned(app, machine) };
 }
 
-/** Returns whether the root disk was kept. A machine that never ran had nothing on its disk. */
+/**
+ * Deletes the machine on its host. Returns true if the root disk was kept as a volume. A machine that never ran may
+ * have no disk: then it returns false. Throws `DiskIsLost` when a machine that has run has no disk.
+ */
 async function removeMachine(app: App, machine: MachineRow, keepVolumeId: string | undefined): Promise<boolean> {
   try {
     await app.hosts.client(machine.host_id).deleteMachine(machine.id, machine.generation, keepVolumeId);
@@ -78,7 +83,8 @@ async function record({ tx, steps, operation, ...recording }: Recording, removed
   }
   const to = { state: 'destroyed', error: null, root_volume_id: disk } as const;
   await steps.changeMachine(machine, to, { keptDisk: disk !== null, snapshotsDeleted });
-  // Its expiry goes with it, and so does the key of a create that was overtaken: that request failed.
+  // Delete the machine's expiry. If the machine never ran, this destroy may have cancelled its create; that request
+  // failed, so delete its idempotency key too and let the client use the key again.
   await tx.deleteFrom('operations').where('machine_id', '=', machine.id).where('kind', '=', 'expire').execute();
   if (machine.started_at === null) {
     await tx.deleteFrom('idempotency_keys').where('machine_id', '=', machine.id).execute();
@@ -91,7 +97,10 @@ const keptDisk = ({ account_id, host_id, rootfs_size_gb: size_gb, stack }: Machi
 const latestArguments = async (tx: Recording['tx'], id: string) =>
   (await tx.selectFrom('operations').select('args').where('id', '=', id).executeTakeFirst())?.args;
 
-/** Removes every snapshot of a machine that is being destroyed, also those that were just being made or deleted. */
+/**
+ * Deletes every snapshot of a machine that is being destroyed, including snapshots that are still being created or
+ * deleted.
+ */
 async function removeSnapshots(app: App, work: Work): Promise<void> {
   const snapshots = await app.db
     .selectFrom('snapshots')
@@ -110,7 +119,7 @@ async function recordSnapshotRemoved(app: App, { claimed, operation, ...work }: 
   await inTransaction(app.db, async (tx) => {
     const [, current, snapshot] = await Promise.all([
       lockMachine(tx, machine.id),
-      // Changes nothing, but fails when the claim is lost.
+      // This update changes no value. It throws `ClaimLost` when another process has claimed the operation meanwhile.
       updateClaimed(tx, claimed, { undoing: operation.undoing }),
       tx.selectFrom('snapshots').selectAll().where('id', '=', id).forUpdate().executeTakeFirst(),
     ]);
@@ -124,5 +133,8 @@ async function recordSnapshotRemoved(app: App, { claimed, operation, ...work }: 
   });
 }
 
-/** A snapshot whose own delete was accepted before is not counted as the machine's. */
+/**
+ * True for snapshots that the client still sees. A snapshot that the client deleted separately is not counted in the
+ * activity entry of the machine's destruction.
+ */
 const isShown = ({ state }: SnapshotRow): boolean => state === 'ready' || state === 'error';

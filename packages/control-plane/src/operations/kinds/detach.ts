@@ -1,5 +1,6 @@
-// Detach: the host unmounts a data volume and unplugs it from its machine. When the host refuses (the mount is busy), it
-// mounts the volume again. A machine in error has no VM, so its row is all that changes.
+// The detach operation: the host unmounts a data volume and unplugs it from its machine. When the host refuses (for
+// example because the mount is busy), the host mounts the volume again. A machine in state `error` has no VM, so only
+// the volume's row changes.
 
 import type { App } from '../../app.ts';
 import type { MachineRow } from '../../db/tables.ts';

@@ -1,10 +1,11 @@
-// Restore: the root disk of a machine goes back to one of its snapshots.
+// The restore operation: the host resets the root disk of a machine to one of the machine's snapshots.
 //
-//   running --host: ends it, disk back, boots--> running        refused: as it was
-//      \--disk back, does not boot--> stopped
-//   stopped --host: disk back--> stopped
+//   running --host stops the VM, resets the disk, boots--> running      host refused: the machine is unchanged
+//      \--disk was reset, but the VM does not boot--> stopped
+//   stopped --host resets the disk--> stopped
 //
-// A host that did not answer has perhaps gone back already, so nothing but going on is right: the restore is repeated.
+// When the host does not answer, it may have reset the disk already. The old disk is gone then, so the restore is not
+// undone but repeated.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
@@ -33,7 +34,8 @@ const mayHaveActed = (error: HostUnavailable, { attempts }: OperationRow): boole
   error.mayHaveActed || attempts > 1;
 
 async function restore(app: App, work: Work): Promise<Restored> {
-  // After a first attempt, a machine that does not run may be one that just went back.
+  // Only the first attempt asks whether the machine ended by itself. At later attempts the machine may be down because
+  // the earlier attempt stopped it in order to reset its disk.
   const machine = work.operation.attempts === 1 ? await noticeEnd(app, work) : machineOf(work);
   if (machine.state === 'error') throw new ServiceError('conflict', 'The machine ended, and is in error.');
   const before = await listRunningJobs(app, machine.id);
@@ -54,7 +56,10 @@ async function record({ tx, steps, operation, ...recording }: Recording, restore
   steps.tell([{ action: 'snapshot.restored', actor: operation.actor, machineId: machine.id, metadata }]);
 }
 
-/** After a refusal a machine that does not run any more is stopped. Returns whether it is. */
+/**
+ * Runs after the host refused a restore. If the VM of a running machine is down now, tells the host to keep the machine
+ * stopped. Returns true if the VM was down.
+ */
 async function stopWhenEnded(app: App, work: Work): Promise<boolean> {
   const machine = machineOf(work);
   if (machine.state !== 'running') return false;
@@ -73,7 +78,7 @@ function snapshotOf({ operation }: Pick<Work, 'operation'>): string {
   return operation.snapshot_id;
 }
 
-/** Those of the jobs of `before` that the machine does not run after it went back. */
+/** Returns the ids in `before` (jobs that ran before the restore) that the host does not report as running any more. */
 async function jobsThatEnded(app: App, machine: MachineRow, before: readonly string[]): Promise<string[]> {
   await settleJobsOf(app, machine);
   const reports = await app.hosts.client(machine.host_id).listRunningJobs(machine.id);

@@ -1,5 +1,5 @@
-// Snapshot: its row is there, hidden, and the host takes it. What fails, or was interrupted, is taken back: nobody has seen
-// the snapshot.
+// The snapshot operation: the host takes the snapshot, whose row exists already but is hidden from clients. A snapshot
+// that fails or is interrupted is deleted, because no client has seen it yet.
 import { act, type Definition, machineOf, type Recording, type Work } from '../definition.ts';
 
 export const SNAPSHOT: Definition = {
@@ -30,7 +30,10 @@ export const SNAPSHOT: Definition = {
   afterCrash: 'undo',
 };
 
-/** Delete of a snapshot: its row is hidden, the host forgets it, then the row goes. Repeated until it is done. */
+/**
+ * The operation that deletes a snapshot. The request has already hidden the snapshot's row. The host deletes the files,
+ * then the row is deleted. The operation is repeated until it succeeds.
+ */
 export const DELETE_SNAPSHOT: Definition = {
   act: act(
     (app, work) => app.hosts.client(work.operation.host_id).deleteSnapshot(snapshotIdOf(work)),

@@ -1,4 +1,5 @@
-// Start: the row is `provisioning`, and the host boots the machine from its disk. A start that fails goes back to stopped.
+// The start operation: the machine's row is in state `provisioning`, and the host boots the machine from its disk. When
+// the start fails, the machine is stopped again.
 import { settleJobsOf } from '../../execs/settle.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
 import { act, type Definition, machineOf } from '../definition.ts';

@@ -1,5 +1,5 @@
-// Stop: graceful on the host (10 s, then hard). The disk stays, the memory is given back, and running jobs are lost. A stop
-// that fails is tried again until it is done.
+// The stop operation: the host asks the guest to shut down and kills the VM after 10 s. The machine keeps its disk, its
+// memory is freed, and its running jobs are recorded as lost. A stop that fails is repeated until it succeeds.
 import { settleJobsOf } from '../../execs/settle.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
 import { act, type Definition, machineOf } from '../definition.ts';
