@@ -1,10 +1,13 @@
-// Refuses a job that no machine could run, before the job takes one of the places of its machine.
+// Refuses a job that Linux could not start, before the job counts toward the limit of running jobs of its machine.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
-/** The longest argument that Linux takes, in bytes: MAX_ARG_STRLEN (execve(2)) without the null byte at its end. */
+/**
+ * The longest single argument that Linux accepts, in bytes: MAX_ARG_STRLEN (see execve(2)) without the terminating null
+ * byte.
+ */
 const ARGUMENT_BYTES_MAX = 131_071;
 
-/** Throws `validation_error` for an item of `argv` that is too long for the kernel of any machine. */
+/** Throws `validation_error` if an item of `argv` is longer than `ARGUMENT_BYTES_MAX`. */
 export function checkArgv(argv: readonly string[] = []): void {
   for (const [index, item] of argv.entries()) {
     const bytes = Buffer.byteLength(item);

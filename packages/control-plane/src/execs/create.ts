@@ -1,5 +1,6 @@
-// Start of a job: a place among the 16 (one transaction), then the host starts it. A refusal frees the place. When nobody
-// knows whether the host started it, the host is asked once, and after that the reconciler asks.
+// Starts a job. One transaction inserts its row and checks the limit of 16 running jobs a machine, then the host starts
+// the job. If the host refuses, the row is deleted. If it is unknown whether the host started the job, this module asks
+// the host once, and later the reconciler asks again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
   EXEC_BOUNDS,
@@ -20,11 +21,14 @@ import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 import { type Admission, admitJob, findExec, forgetJob } from './store.ts';
 
-/** `waitMs`: how long the answer may wait for the end of the job; undefined for an answer at once, without output. */
+/**
+ * `waitMs`: how long the request waits for the end of the job, in milliseconds, to return its output. Undefined: the
+ * request returns at once and without output.
+ */
 export type Waiting = { waitMs: number | undefined; signal: AbortSignal };
 
 /**
- * Starts a job in a machine of the account. It waits up to 30 s for a machine that is on its way to running. Throws
+ * Starts a job in a machine of the account. If the machine is being started, waits up to 30 s until it runs. Throws
  * `validation_error`, `not_found`, `conflict`, `host_unavailable`.
  */
 export async function createExec(
@@ -49,7 +53,7 @@ export async function createExec(
   const started = await startOnHost(app, machine, exec, job);
   const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
   const settled = await settleJob(app.db, report);
-  // Who else learnt of the end may have recorded it before.
+  // Another caller (the event listener or the reconciler) may have recorded the end already, so read the row again.
   const isOver = !settled && report.status !== 'running';
   const row = isOver ? (await findExec(app, accountId, machine.id, exec.id)).exec : (settled ?? exec);
   const record = toExec(row, { timeoutSec, report });
@@ -84,7 +88,10 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
   }
 }
 
-/** The report of a job that ended, or of a job that still runs after `waitMs`, or whose host does not answer now. */
+/**
+ * Waits up to `waitMs` for the end of the job. Returns the host's latest report. The job may still run in it: if the
+ * time is over or if the host does not answer.
+ */
 async function waitForEnd(
   app: App,
   hostId: string,
@@ -103,7 +110,10 @@ async function waitForEnd(
   }
 }
 
-/** The first page of a stream. While the host does not answer it is empty, and the client reads on from its offset. */
+/**
+ * Returns the first page of stdout or stderr. If the host does not answer, returns an empty page at offset 0, from
+ * which the client can read on.
+ */
 async function firstPage(
   app: App,
   machine: MachineRow,
@@ -121,7 +131,10 @@ async function firstPage(
   }
 }
 
-/** Throws `validation_error`: the schema bounds the text, which can hold one byte more than it may. */
+/**
+ * Throws `validation_error` for a stdin that is too large. The schema limits only the length of the base64 text, which
+ * can decode to one byte more than allowed.
+ */
 function checkStdin(stdin: string): void {
   if (Buffer.byteLength(stdin, 'base64') > EXEC_BOUNDS.stdinBytes) {
     throw new ServiceError('validation_error', `stdin must be at most ${EXEC_BOUNDS.stdinBytes} bytes when decoded.`);

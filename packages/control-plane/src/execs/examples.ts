@@ -1,4 +1,4 @@
-// The job that the API document shows.
+// The example job in the OpenAPI document.
 import type { Exec } from '@sandbar/contract/exec.ts';
 
 export function exampleExec(changes: Partial<Exec> = {}): Exec {

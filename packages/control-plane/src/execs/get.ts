@@ -1,5 +1,5 @@
-// Status of a job and its cancellation. A running job is asked for at its host, where a wait ends the moment the job
-// does; when the host does not answer, what the database knows is the answer.
+// Reads the status of a job and cancels a job. For a running job this module asks the host, which answers a waiting
+// call as soon as the job ends. If the host does not answer a read, the status from the database is returned.
 import { type Exec, JOB_STATE_TABLE } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
@@ -11,7 +11,7 @@ import { findExec } from './store.ts';
 
 type ExecId = { accountId: string; machineId: string; execId: string };
 
-/** The job, after waiting up to `waitMs` for its end. Throws `not_found`. */
+/** Returns the job, after waiting up to `waitMs` milliseconds for its end. Throws `not_found`. */
 export async function getExec(app: App, id: ExecId, waitMs: number, signal: AbortSignal): Promise<Exec> {
   const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
   if (exec.status !== 'running') return toExec(exec);
@@ -30,7 +30,10 @@ async function askHost(app: App, hostId: string, exec: ExecRow, waitMs: number, 
   }
 }
 
-/** Asks for the end of the job (TERM, then KILL after 5 s). An ended job is answered as it is. */
+/**
+ * Asks the host to end the job: it sends TERM, and KILL after 5 s. A job that has ended already is returned unchanged.
+ * Throws `not_found`, `host_unavailable`.
+ */
 export async function cancelExec(app: App, id: ExecId): Promise<Exec> {
   const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
   if (JOB_STATE_TABLE[exec.status].cancel === 'noop') return toExec(exec);
@@ -39,7 +42,10 @@ export async function cancelExec(app: App, id: ExecId): Promise<Exec> {
   return settledOrPresent(app, id, report);
 }
 
-/** The row after a report of the end, which somebody else may have settled in the meantime. */
+/**
+ * Records the end of the job from the host's report and returns the job. If another caller has recorded the end
+ * already, reads the row again.
+ */
 async function settledOrPresent(app: App, id: ExecId, report: JobReport | undefined): Promise<Exec> {
   const settled = report && (await settleJob(app.db, report));
   if (settled) return toExec(settled);

@@ -1,5 +1,5 @@
-// The jobs of a machine. Byte counts of running ones come from the host (there are 16 at most); while it is away they
-// are as old as the row.
+// Lists the jobs of a machine. The byte counts of running jobs (at most 16 a machine) are read from the host. If the
+// host does not answer, the counts from the database are returned.
 import type { Exec, JobStatus } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
@@ -11,7 +11,10 @@ import { settleJob } from './settle.ts';
 
 type ListQuery = { status?: JobStatus; page_size?: number; cursor?: string };
 
-/** Newest first. Throws `not_found` for the machine, `validation_error` for a bad cursor. */
+/**
+ * Returns one page of a machine's jobs, newest first. Throws `not_found` for the machine, `validation_error` for an
+ * invalid cursor.
+ */
 export async function listExecs(
   app: App,
   accountId: string,

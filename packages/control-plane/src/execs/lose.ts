@@ -1,12 +1,12 @@
-// Jobs that ended because their machine did.
+// Records jobs as `lost` because their machine ended.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
 import type { Tx } from '../db/database.ts';
 import { activityOfJob } from '../transitions/entries.ts';
 
 /**
- * Ends the jobs of a machine that does not run any more, or those of `ids` that an earlier boot of the machine had.
- * Returns their entries for the feed.
+ * Sets the running jobs of a machine to `lost`: those in `ids`, or all of them if `ids` is absent. Returns the entries
+ * for the activity feed, which the caller has to write.
  */
 export async function loseRunningJobs(tx: Tx, machineId: string, ids?: readonly string[]): Promise<NewActivity[]> {
   let update = tx

@@ -1,4 +1,4 @@
-// HTTP of a job's output: a page of JSON, or the same pages as server-sent events.
+// The HTTP endpoint for a job's output. It returns one page as JSON, or all pages as server-sent events.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS, ExecOutput, ExecOutputQuery, ExecParams } from '@sandbar/contract/exec.ts';
@@ -57,13 +57,16 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
       const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal);
       const body = writePage(target, offset, page);
-      // Typed replies expect the object; this is its text.
+      // The reply's type expects an object, but `body` is the object's JSON text already.
       return (reply as FastifyReply).type('application/json; charset=utf-8').send(body);
     },
   });
 }
 
-/** Where a reader that lost its connection goes on. Throws `validation_error`. */
+/**
+ * Returns the offset from the header Last-Event-ID, at which a client resumes an interrupted event stream. Undefined
+ * without the header. Throws `validation_error`.
+ */
 function lastEventId(request: FastifyRequest): number | undefined {
   const header = request.headers['last-event-id'];
   if (header === undefined || header === '') return undefined;

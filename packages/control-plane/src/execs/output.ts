@@ -1,5 +1,5 @@
-// A page of a job's output, from the host's spool. The answer is put together by hand: base64 needs no escaping, and a
-// megabyte of it should not be walked by JSON.stringify.
+// Reads pages of a job's output from the host. The JSON text of a page is assembled by hand, since base64 needs no
+// escaping and JSON.stringify would be slow on megabytes.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
@@ -8,7 +8,10 @@ import { type FoundExec, findExec } from './store.ts';
 
 export type OutputTarget = FoundExec & { stream: OutputStream };
 
-/** The job whose output is wanted. Throws `not_found`, also when the machine took the output with it. */
+/**
+ * Returns the job whose output is read. Throws `not_found`, also when the machine is destroyed, because its output is
+ * deleted with it.
+ */
 export async function findOutput(
   app: App,
   id: { accountId: string; machineId: string; execId: string },
@@ -21,7 +24,10 @@ export async function findOutput(
   return { ...found, stream };
 }
 
-/** Reads a page, waiting up to `waitMs` for bytes when there are none yet. Throws `host_unavailable`, `not_found`. */
+/**
+ * Reads a page. If there are no new bytes yet, waits up to `waitMs` milliseconds for some. Throws `host_unavailable`,
+ * `not_found`.
+ */
 export async function readPageOfOutput(
   app: App,
   target: OutputTarget,
@@ -31,7 +37,7 @@ export async function readPageOfOutput(
   const { exec, hostId, stream } = target;
   const page = await app.hosts.client(hostId).readOutput(exec.machine_id, exec.id, { stream, ...query }, signal);
   if (page) return page;
-  // The host does not know the job. A job that was lost before it wrote anything has no output, and that is all of it.
+  // The host does not know the job. If the job was lost before it wrote anything, its complete output is empty.
   const hasOutput = exec.stdout_bytes + exec.stderr_bytes > 0;
   if (exec.status === 'lost' && !hasOutput && query.offset === 0) {
     return { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: true };
@@ -39,11 +45,11 @@ export async function readPageOfOutput(
   throw new ServiceError('not_found', 'The output of this job is not there any more.');
 }
 
-/** Whether an error means that output cannot be read now, as opposed to a bug. */
+/** Returns true if the error means that the output cannot be read now. Other errors are bugs. */
 export const isGone = (error: unknown): boolean =>
   error instanceof ServiceError && (error.code === 'host_unavailable' || error.code === 'not_found');
 
-/** The page as the object that clients see. */
+/** Converts a page into the JSON object that clients get. */
 export const toPage = ({ exec, stream }: OutputTarget, offset: number, page: OutputPage): ExecOutput => ({
   exec_id: exec.id,
   stream,
@@ -54,10 +60,16 @@ export const toPage = ({ exec, stream }: OutputTarget, offset: number, page: Out
   eof: page.eof,
 });
 
-/** Encoded at a time: a multiple of 3, so that the pieces join without padding, and small enough to be young garbage. */
+/**
+ * Bytes to encode in one step. A multiple of 3, so that the base64 pieces join without padding, and small, so that V8
+ * frees the short-lived strings cheaply.
+ */
 const BASE64_STEP_BYTES = 48 * 1024;
 
-/** The page as the JSON text of `ExecOutput`, in one buffer: strings of megabytes would stay until a full collection. */
+/**
+ * Returns the JSON text of the page's `ExecOutput` as one buffer. Strings of several megabytes would stay in memory
+ * until a full garbage collection.
+ */
 export function writePage(target: OutputTarget, offset: number, page: OutputPage): Buffer {
   const { bytes } = page;
   const head = `{"exec_id":"${target.exec.id}","stream":"${target.stream}","offset":${offset},"data":"`;

@@ -1,10 +1,14 @@
-// The job as clients see it, made from its row and, while it runs, from what its host says of it.
+// Converts a job's row into the JSON object that clients get. For a running job, the byte counts come from the host's
+// report.
 import type { Exec } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { timestamp } from '../machines/record.ts';
 
-/** `timeout_sec` is real in the start response only. A report adds the byte counts of a running job. */
+/**
+ * Returns the job's JSON object. `timeoutSec` is passed only in the answer to the start of the job; in all other
+ * answers `timeout_sec` is null. `report` supplies the byte counts of a running job.
+ */
 export function toExec(row: ExecRow, options: { timeoutSec?: number; report?: JobReport | undefined } = {}): Exec {
   const counts = row.status === 'running' && options.report ? options.report : row;
   return {

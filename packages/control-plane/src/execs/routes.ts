@@ -1,4 +1,4 @@
-// HTTP of exec jobs.
+// The HTTP endpoints of jobs.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
@@ -124,7 +124,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
       params: MachineParams,
     },
     config: { access: 'full', errors: ['endpoint_retired'] },
-    // Before the body is parsed: old clients send what they always sent.
+    // Refuse before the body is parsed, so that old clients get this error whatever body they send.
     onRequest: async (request, reply) => {
       const replacement = `/v1/machines/${encodeURIComponent(request.params.id)}/execs`;
       reply.header('link', `<${replacement}>; rel="successor-version"`);

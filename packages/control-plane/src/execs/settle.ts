@@ -1,4 +1,5 @@
-// The end of a job, written once: every way to learn of it (an answer of the host, an event, the reconciler) comes here.
+// Records the end of a job exactly once. The end may be reported by an answer of the host, by an event of the host, or
+// by the reconciler; all of them call this module.
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -9,10 +10,16 @@ import { inTransaction } from '../db/transaction.ts';
 import { writeActivity } from '../transitions/effects.ts';
 import { activityOfJob } from '../transitions/entries.ts';
 
-/** Ends that are being written now: whoever learns of one meanwhile waits for it, instead of asking the database again. */
+/**
+ * Ends of jobs that are being written now, by `machine id/job id`. A second caller with the same job waits for the
+ * first caller's transaction instead of starting its own.
+ */
 const underWay = new WeakMap<Db, Map<string, Promise<ExecRow | undefined>>>();
 
-/** Records how a job ended. Undefined when it runs still, was settled before, or is not known. */
+/**
+ * Records how a job ended. Returns the new row, or undefined when the job still runs, was recorded as ended before, or
+ * is not in the database.
+ */
 export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | undefined> {
   if (report.status === 'running') return undefined;
   const ends = underWay.get(db) ?? new Map<string, Promise<ExecRow | undefined>>();
@@ -25,7 +32,9 @@ export async function settleJob(db: Db, report: JobReport): Promise<ExecRow | un
   return end;
 }
 
-/** The end and its entry in the feed: once, whoever comes first. */
+/**
+ * Writes the end of the job and its activity entry in one transaction. Does nothing when the end is recorded already.
+ */
 function writeEnd(db: Db, report: JobReport): Promise<ExecRow | undefined> {
   return inTransaction(db, async (tx) => {
     const [row] = await endJob(tx, report);
@@ -52,7 +61,7 @@ const endJob = statement((db, report: JobReport) =>
     .returningAll(),
 );
 
-/** Records that a running job was never known to its host. It never ran, so the feed has nothing to tell. */
+/** Sets a running job to `lost` because its host does not know it. The job never ran, so it gets no activity entry. */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {
   await db
     .updateTable('execs')
@@ -64,8 +73,9 @@ export async function loseJob(db: Db, machineId: string, jobId: string): Promise
 }
 
 /**
- * Before a machine's running jobs are written off: those that ended in time keep their result. Asks the host only when
- * there is a running job; a host that does not answer changes nothing.
+ * Records the results of jobs that ended shortly before their machine did. Call this before `loseRunningJobs`, which
+ * would set them to `lost`. Asks the host only when the machine has running jobs. If the host does not answer, nothing
+ * changes.
  */
 export async function settleJobsOf(app: App, machine: MachineRow): Promise<void> {
   const running = await app.db

@@ -1,4 +1,4 @@
-// SQL of jobs.
+// The SQL of jobs.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { sql } from 'kysely';
@@ -15,12 +15,12 @@ import { isNoExpiry } from '../operations/store.ts';
 
 export type Admission = { accountId: string; machineId: string; execId: string; name: string; timeoutSec: number };
 
-/** An admitted job, or the operation that brings the machine to running, which the job waits for. */
+/** The new job, or the id of the operation that the job must wait for because it makes the machine run. */
 export type Admitted = { exec: ExecRow; machine: MachineRow } | { waitsFor: string };
 
 /**
- * Makes the row of a job. The machine's row is locked meanwhile, so that the seventeenth of many starts at once is
- * refused, and no job slips in behind a stop. Throws `not_found`, `conflict`.
+ * Inserts a job's row. The machine's row is locked meanwhile, so parallel starts cannot exceed the limit of 16 running
+ * jobs, and no job can start while a stop begins. Throws `not_found`, `conflict`.
  */
 export async function admitJob(app: App, admission: Admission): Promise<Admitted> {
   const { accountId, machineId } = admission;
@@ -45,13 +45,13 @@ export async function admitJob(app: App, admission: Admission): Promise<Admitted
   }
 }
 
-/** Operations under which a machine keeps running, so that a job may start. */
+/** Kinds of operations during which the machine keeps running, so a job may start. */
 const RUNS_BESIDE: ReadonlySet<OperationRow['kind']> = new Set(['snapshot', 'attach', 'detach']);
 
 const isHidden = (operation: Pick<OperationRow, 'kind' | 'undoing'> | undefined): boolean =>
   operation?.kind === 'create' && operation.undoing;
 
-/** Throws `conflict` when the operation does not lead to a running machine. */
+/** Returns the id of the unfinished operation if the machine will run after it. Otherwise throws `conflict`. */
 function mustWait(machine: MachineRow, { id, kind, undoing }: Pick<OperationRow, 'id' | 'kind' | 'undoing'>): Admitted {
   if (kind === 'destroy') throw machineIsLeaving();
   const leadsToRunning = kind === 'create' || (kind === 'start' && !undoing);
@@ -99,14 +99,17 @@ const tooManyJobs = () =>
     `The machine runs ${EXEC_BOUNDS.concurrentJobs} jobs already, which is the limit. Wait for one to end, or cancel one.`,
   );
 
-/** Frees the place of a job that was never started. */
+/** Deletes the row of a job that was never started, so that it does not count toward the limit. */
 export async function forgetJob(app: App, machineId: string, execId: string): Promise<void> {
   await app.db.deleteFrom('execs').where('machine_id', '=', machineId).where('id', '=', execId).execute();
 }
 
 export type FoundExec = { exec: ExecRow; hostId: string; machineState: MachineRow['state'] };
 
-/** A job of a machine of the account. Throws `not_found`, in the same words whatever is missing. */
+/**
+ * Returns a job of a machine of the account. Throws `not_found`, with the same text whether the machine or the job is
+ * missing.
+ */
 export async function findExec(app: App, accountId: string, machineId: string, execId: string): Promise<FoundExec> {
   const [row] = await selectExec(app.db, machineId, execId, accountId);
   if (!row) throw new ServiceError('not_found', 'There is no such job.');

@@ -1,5 +1,5 @@
-// A job's output as server-sent events: the same pages, pushed until the end of the stream. A slow reader slows the
-// reading of the spool down, never the job.
+// Sends a job's output as server-sent events until the stream ends. A slow client slows down only the reading of the
+// host's output file, never the job.
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -8,13 +8,19 @@ import { sleep } from '../concurrency.ts';
 import type { OutputPage } from '../hosts/client.ts';
 import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
 
-/** How long a host may be away (an agent being restarted) before the stream ends and the reader has to resume. */
+/**
+ * How long the host may be unreachable (for example while its agent restarts) before the event stream ends and the
+ * client has to resume.
+ */
 const HOST_AWAY_MS = 30_000;
 const RETRY_MS = 500;
 
 type Reading = { offset: number; limit: number };
 
-/** Writes events from `offset` on until the end of the output, the end of the reader, or a shutdown. Never throws. */
+/**
+ * Writes events from `offset` on. Ends at the end of the output, or when `signal` is aborted because the client
+ * disconnected or the service shuts down. Never throws.
+ */
 export async function streamOutput(
   app: App,
   target: OutputTarget,
@@ -54,7 +60,7 @@ export async function streamOutput(
 
 const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
 
-/** Nothing new is a comment, which keeps the connection in use. */
+/** Formats a page as an event. A page without new bytes becomes an SSE comment, which keeps the connection alive. */
 function asEvent(target: OutputTarget, offset: number, page: OutputPage): Buffer {
   if (page.bytes.length === 0 && !page.eof) return Buffer.from(':\n\n');
   const id = Buffer.from(`id: ${page.nextOffset}\ndata: `);

@@ -1,5 +1,5 @@
-// Start, stop and destroy, as an account asks for them. Each may be repeated: a request joins the same one that is under way,
-// and changes nothing when the machine is as asked for already.
+// Start, stop and destroy of a machine at the request of its account. A client may repeat each request: it joins an
+// unfinished operation of the same kind, and it changes nothing when the machine is already in the requested state.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
@@ -19,8 +19,9 @@ import { admitsAccount, emulatedOnly } from './tenancy.ts';
 type MachineKind = 'start' | 'stop' | 'destroy';
 
 /**
- * Starts a machine of the account. Throws `not_found`, `conflict`, `forbidden` on a host that does not admit the account
- * any more, `insufficient_balance`, `fleet_capacity`, `host_unavailable`.
+ * Starts a machine of the account and waits until it runs. Throws `not_found`, `conflict`, `insufficient_balance`,
+ * `fleet_capacity`, `host_unavailable`, or `forbidden` when the machine's host does not allow this account any more
+ * (machines/tenancy.ts).
  */
 export async function startMachine(app: App, accountId: string, id: string): Promise<MachineView> {
   await findMachine(app, accountId, id);
@@ -45,7 +46,10 @@ async function checkMayRun(app: App, tx: Tx, machine: MachineRow): Promise<void>
   await checkBalance(tx, account);
 }
 
-/** Stops a machine of the account. Throws `not_found`, `conflict`, `host_unavailable`: then it is stopped later. */
+/**
+ * Stops a machine of the account and waits until it is stopped. Throws `not_found`, `conflict`, or `host_unavailable`;
+ * in the last case the reconciler stops the machine later.
+ */
 export async function stopMachine(
   app: App,
   accountId: string,
@@ -63,7 +67,10 @@ export async function stopMachine(
   return findMachine(app, accountId, id);
 }
 
-/** Begins a stop of a locked machine that has nothing under way. Throws `conflict` in a state that forbids it. */
+/**
+ * Inserts a stop operation. The caller has locked the machine and checked that it has no unfinished operation. Returns
+ * `noop` when the machine is stopped already. Throws `conflict` when the machine's state does not allow a stop.
+ */
 export async function beginStop(app: App, tx: Tx, machine: MachineRow, actor: ActivityActor): Promise<Begun> {
   if (checkAction(machine.state, 'stop') === 'noop') return 'noop';
   const [claimed] = await Promise.all([
@@ -74,16 +81,16 @@ export async function beginStop(app: App, tx: Tx, machine: MachineRow, actor: Ac
 }
 
 export type DestroyOptions = {
-  /** The root disk becomes a detached volume. */
+  /** Keep the root disk as a volume. */
   preserveStorage?: boolean;
-  /** Its snapshots are removed as well. */
+  /** Delete the machine's snapshots too. */
   deleteSnapshots?: boolean;
 };
 
 /**
- * Destroys a machine of the account, in any state, and ends what is under way. Throws `not_found` when it is destroyed
- * already; `conflict` when it has snapshots, unless `deleteSnapshots` removes them as well, or when the disk to keep is
- * lost; `host_unavailable`: then it is destroyed later.
+ * Destroys a machine of the account in any state and cancels its unfinished operation. Throws `not_found` when the
+ * machine is destroyed already; `conflict` when it has snapshots and `deleteSnapshots` is not set, or when the disk to
+ * keep is lost; `host_unavailable` when the host does not answer, and then the reconciler destroys the machine later.
  */
 export async function destroyMachine(
   app: App,
@@ -105,7 +112,7 @@ export async function destroyMachine(
   return findMachine(app, accountId, id);
 }
 
-/** Begins the destruction of a locked machine that has nothing else under way any more. */
+/** Inserts a destroy operation. The caller has locked the machine and checked that it has no unfinished operation. */
 export async function beginDestroy(
   app: App,
   tx: Tx,
@@ -113,7 +120,7 @@ export async function beginDestroy(
   actor: ActivityActor,
   { preserveStorage = false }: DestroyOptions,
 ): Promise<Begun> {
-  // A root volume that the machine never ran from is given back in any case.
+  // A machine that never ran has not used its root volume, so the volume is always returned to the account.
   const untouched = machine.started_at === null ? machine.root_volume_id : null;
   const keep = untouched ?? (preserveStorage ? uuidv7() : undefined);
   const args: OperationArguments = keep === undefined ? {} : { keep_volume_id: keep };

@@ -1,6 +1,6 @@
-// Whether and where a create is admitted, in one transaction. The account's row is locked first, so creates of one account
-// are admitted one after the other: of many at once exactly those that fit are made, and a second request with the same
-// idempotency key sees the first.
+// Decides in one transaction whether a new machine is allowed, and on which host. The transaction locks the account's
+// row, so parallel creates of one account are checked one after the other. Therefore they never exceed the quota
+// together, and a second request with the same idempotency key finds the machine of the first.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
 import type { Amounts, TierLimits } from '@sandbar/contract/quota.ts';
@@ -30,17 +30,20 @@ export type AdmissionRequest = {
   accountId: string;
   asked: AskedCreate;
   idempotencyKey: IdempotencyKey | undefined;
-  /** Hosts that had no room when they were locked. */
+  /** Ids of hosts that turned out to be full when their row was locked. */
   triedHosts: Set<string>;
 };
 
-/** A new machine with its operation, or what an earlier request with the same key made or is making. */
+/**
+ * The result: a new machine with its operation (`new`), the machine of an earlier request with the same key (`replay`),
+ * or the unfinished create operation of that request (`under way`).
+ */
 export type Admitted =
   | { kind: 'new'; machine: MachineRow; claimed: Claimed; expiresAt: Date | null }
   | { kind: 'replay'; machine: MachineView }
   | { kind: 'under way'; operationId: string };
 
-/** The best host has no room any more: the next one is to be tried, in a new transaction. */
+/** The chosen host is full. The caller has to try the next host in a new transaction, since this one is rolled back. */
 export class HostIsFull extends Error {
   readonly hostId: string;
   constructor(hostId: string) {
@@ -50,9 +53,10 @@ export class HostIsFull extends Error {
 }
 
 /**
- * Admits a create: its row is `provisioning` and charged for, and its operation is claimed by the caller. Throws
- * `validation_error`, `conflict`, `not_found`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and
- * `host_unavailable`, in this order, and `HostIsFull`.
+ * Admits a create request: inserts the machine in state `provisioning`, charges the quota, and inserts the create
+ * operation, which the caller has claimed. Throws `validation_error`, `conflict`, `not_found`, `forbidden`,
+ * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order, and
+ * `HostIsFull`.
  */
 export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest): Promise<Admitted> {
   const { accountId, asked, idempotencyKey } = request;
@@ -84,7 +88,10 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   return { kind: 'new', machine, claimed, expiresAt };
 }
 
-/** The machine of the first request with the same key, or what it still waits for. */
+/**
+ * Returns the machine of the first request with the same key, or the create operation of that request if it is
+ * unfinished.
+ */
 async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
   const operation = await tx
     .selectFrom('operations')
@@ -99,8 +106,8 @@ async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
 }
 
 /**
- * The most that a machine can have: by the tier or the account, and by the largest host of the service. Throws
- * `validation_error`, since no waiting and no quota would help.
+ * Checks that a machine is not larger than the account's limits for one machine, nor larger than the largest host.
+ * Throws `validation_error` and not `quota_exceeded`, because neither waiting nor freeing quota would help.
  */
 function checkMachineSize(
   limits: TierLimits,
@@ -124,9 +131,12 @@ function checkAtMost(field: string, value: number, most: number, why: string): v
   );
 }
 
-/** Throws `validation_error` for a stack that no host has, or a disk smaller than its image. */
+/**
+ * Throws `validation_error` for a stack that no host has, or for a root disk that is smaller than the stack's image.
+ */
 function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
-  // Placement refuses it, after everything that is the account's own.
+  // Without a host there is nothing to check here. `chooseHost` refuses the request later, after the checks of the
+  // account.
   if (hosts.length === 0) return;
   const images = hosts.flatMap((host) => host.images);
   const matching = images.filter((image) => image.stack === request.stack);
@@ -145,7 +155,11 @@ function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
 
 type Placing = { account: AccountRow; hosts: readonly HostRow[]; complete: CreateRequest; tried: ReadonlySet<string> };
 
-/** Checks what the account may, and returns the host that seems to have the most room. */
+/**
+ * Returns the host with the most room for the machine. Checks first that the account may use a host, has enough balance
+ * and has enough quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`,
+ * `fleet_capacity`.
+ */
 async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }: Placing): Promise<HostRow> {
   const { source, memory_mb: memoryMb, stack } = complete;
   const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
@@ -156,14 +170,17 @@ async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }:
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  // A host that has the snapshot or the disk needs no image.
+  // A machine from a snapshot or a root volume does not need the image of its stack.
   const wanted = { memoryMb, stack: source ? undefined : stack };
   const [best] = rankHosts(reachable, wanted, app.config.memoryOvercommit).filter(({ id }) => !tried.has(id));
   if (best) return best;
   throw source ? hostIsFull(source.kind, memoryMb) : fleetIsFull(memoryMb);
 }
 
-/** What the create adds to the account's use: its root volume counts already. */
+/**
+ * Returns the quota amounts that the new machine adds. A root volume already counts toward storage_gb, so only the
+ * growth of its disk is added.
+ */
 function amountsOf(request: CreateRequest): Partial<Amounts> {
   const { source, rootfs_size_gb } = request;
   const amounts = machineAmounts(request);

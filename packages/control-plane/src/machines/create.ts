@@ -1,5 +1,5 @@
-// Create, as an account asks for it: one transaction admits it (or finds the machine of an earlier request with the same
-// idempotency key), then its operation makes it run.
+// Creates a machine at the request of an account. One transaction checks and admits the request, or finds the machine
+// of an earlier request with the same idempotency key. Then the create operation starts the machine on its host.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import type { App } from '../app.ts';
@@ -14,10 +14,13 @@ import { type MachineView, selectMachineViews } from './store.ts';
 export type Created = { row: MachineView; isReplay: boolean };
 
 /**
- * Makes a machine and waits until it runs, or finds the machine that an earlier request with the same key made. Throws
- * `validation_error`, `not_found` or `conflict` of its snapshot or root volume, `forbidden`, `insufficient_balance`,
- * `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what the host refused with, or `conflict` when it was deleted
- * meanwhile. After a throw nothing of it is left, or soon will be, and its root volume is a volume again.
+ * Creates a machine and waits until it runs, or returns the machine of an earlier request with the same idempotency
+ * key. Throws `validation_error`, `not_found` or `conflict` for its snapshot or root volume, `forbidden`,
+ * `insufficient_balance`, `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what the host refused with, or
+ * `conflict` when the machine was deleted meanwhile.
+ *
+ * After an error nothing of the machine remains: what is left on the host is removed soon, and its root volume becomes
+ * available again.
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
   const asked = readCreate(body);
@@ -32,15 +35,18 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
       const row = made ? { ...IDLE, ...made, expires_at: expiresAt } : await readCreated(app, machine.id);
       return { row, isReplay: false };
     }
-    // The first request is still at work. When it fails, this one begins anew.
+    // The first request with this key is still unfinished. If it fails, the loop creates the machine in this request.
     await waitForOperation(app, admitted.operationId, deadline);
   }
 }
 
-/** Of a machine that nothing is under way for. */
+/** The operation fields of a machine that has no unfinished operation. */
 const IDLE = { operation_kind: null, operation_since: null, operation_attempts: null, operation_error: null };
 
-/** Tries the hosts that seem to have room, best first, until one of them has room under its lock. */
+/**
+ * Tries the hosts that seem to have enough memory, best one first. A parallel request may take the memory before this
+ * one has locked the host; then the next host is tried.
+ */
 async function admitToSomeHost(app: App, request: AdmissionRequest): Promise<Admitted> {
   for (;;) {
     try {

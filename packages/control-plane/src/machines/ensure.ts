@@ -1,4 +1,5 @@
-// Asks a machine's host to make it what its row says, and accepts only a report that says so.
+// Tells a host what a machine's row says (running or stopped, sizes, volumes), and checks that the host's report
+// agrees.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport, MachineVolume } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
@@ -6,12 +7,13 @@ import type { MachineRow } from '../db/tables.ts';
 import { memoryMs } from '../hosts/client.ts';
 import { listAttachedVolumes } from '../volumes/store.ts';
 
-/** What else the host is to do besides the state: data volumes that come or go, and a snapshot to go back to. */
+/** Changes to make in addition to the machine's state: attach a volume, detach a volume, or restore a snapshot. */
 export type Wanted = { attaching?: MachineVolume; detachingId?: string; restoreSnapshotId?: string };
 
 /**
- * Ensures the row's machine `running` or `stopped` at its present generation, with its volumes. Throws what the host
- * refused with, `host_unavailable`, or `internal_error` when the machine ended up as something else.
+ * Makes the host run or stop the machine with the row's generation and its volumes. Returns the host's report. Throws
+ * what the host refused with, `host_unavailable`, or `internal_error` when the machine is in another state than
+ * `desired` afterwards.
  */
 export async function ensureOnHost(
   app: App,
@@ -30,7 +32,7 @@ export async function ensureOnHost(
         rootfs_size_gb: row.rootfs_size_gb,
         stack: row.stack,
         hostname: hostnameOf(row.id),
-        // The host leases one when it makes the machine.
+        // Null before the first run: the host then leases an address and reports it.
         ...(row.private_ip === null ? {} : { private_ip: row.private_ip }),
         ...(row.snapshot_id === null ? {} : { snapshot_id: row.snapshot_id }),
         ...(row.root_volume_id === null ? {} : { root_volume_id: row.root_volume_id }),
@@ -46,17 +48,23 @@ export async function ensureOnHost(
   return report;
 }
 
-/** The data volumes that the machine is to have. A path that another volume's path lies below comes first. */
+/** Returns the data volumes that the machine should have, sorted by mount path. So `/a` is mounted before `/a/b`. */
 async function listWanted(app: App, row: MachineRow, { attaching, detachingId }: Wanted): Promise<MachineVolume[]> {
-  // A machine that never ran has none.
+  // A machine that never ran has no data volumes.
   const attached = row.started_at === null ? [] : await listAttachedVolumes(app.db, row.id);
   const others = attached.filter(({ volume_id: id }) => id !== detachingId && id !== attaching?.volume_id);
   const volumes = attaching ? [...others, attaching] : others;
   return volumes.sort((a, b) => (a.mount_path < b.mount_path ? -1 : 1));
 }
 
-/** Whether its first start may have to read all of a memory snapshot. */
+/**
+ * Returns true if this is the first start of a machine from a snapshot. The host may then have to read a whole memory
+ * snapshot, so the call gets more time.
+ */
 const mayResume = (row: MachineRow): boolean => row.snapshot_id !== null && row.started_at === null;
 
-/** The random end of the id: unique enough to read, short enough for a prompt. */
+/**
+ * The machine's hostname: `m-` and the last 12 characters of its id, which are random. They are unique enough in
+ * practice and short enough for a shell prompt.
+ */
 const hostnameOf = (id: string) => `m-${id.slice(-12)}`;

@@ -1,4 +1,4 @@
-// The machine that the API document shows.
+// The example machine in the OpenAPI document.
 import type { Machine } from '@sandbar/contract/machine.ts';
 
 export function exampleMachine(changes: Partial<Machine> = {}): Machine {

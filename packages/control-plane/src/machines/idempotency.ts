@@ -1,6 +1,6 @@
-// Idempotency-Key: the first request with a key makes the machine, and every other one finds it. The key's row is written
-// in the transaction that writes the machine's. It goes with the machine when the create is taken back: then the key is
-// free again.
+// The header Idempotency-Key: the first request with a key creates a machine, and every later request with this key
+// returns the same machine. The key's row is inserted in the transaction that inserts the machine. When the create
+// fails, the key's row is deleted with the machine, and the key can be used again.
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -9,16 +9,19 @@ import stringify from 'safe-stable-stringify';
 import type { Tx } from '../db/database.ts';
 import { type AskedCreate, withDefaults } from './source.ts';
 
-/** What an Idempotency-Key stands for: the key and the SHA-256 of the request it came with. */
+/** A key and the SHA-256 of the request that was sent with it. */
 export type IdempotencyKey = { key: string; fingerprint: Buffer };
 
-/** The header as the schema let it pass. */
+/** Returns the value of the header Idempotency-Key, or undefined. The schema has validated it already. */
 export function readIdempotencyKey(headers: IncomingHttpHeaders): string | undefined {
   const key = headers['idempotency-key'];
   return typeof key === 'string' ? key : undefined;
 }
 
-/** The request that a key stands for: without a source, with the defaults that hold for everybody. */
+/**
+ * Returns the normalised request whose hash is stored with a key. Two requests that mean the same become equal:
+ * defaults are filled in (unless the machine has a source, which sets other defaults), and ids are in lower case.
+ */
 export function identityOf(asked: AskedCreate): MachineCreate {
   const { snapshot_id, root_volume_id } = asked;
   if (snapshot_id === undefined && root_volume_id === undefined) return withDefaults(asked);
@@ -29,12 +32,15 @@ export function identityOf(asked: AskedCreate): MachineCreate {
   };
 }
 
-/** The same for two bodies that ask for the same, in whatever order their fields stand. */
+/** Returns the SHA-256 of a request. The order of its fields does not matter. */
 export function fingerprintOf(request: object): Buffer {
   return createHash('sha256').update(stringify(request)).digest();
 }
 
-/** The id of the machine of the first request with this key, if there was one. Throws `conflict` for another body. */
+/**
+ * Returns the machine id of the first request with this key, or undefined if there was none. Throws `conflict` when
+ * that request had another body.
+ */
 export async function findKey(
   tx: Tx,
   accountId: string,

@@ -1,4 +1,4 @@
-// The list of an account's machines with its filters.
+// Lists an account's machines, with filters.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineListQuery } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
@@ -8,14 +8,18 @@ import { type MachineView, selectMachineViews } from './store.ts';
 
 const METADATA_PREFIX = 'metadata.';
 
-/** `[key, value]` of every `metadata.KEY=VALUE` parameter. */
+/** Returns `[KEY, VALUE]` for every query parameter `metadata.KEY=VALUE`. */
 function metadataFilters(query: Record<string, unknown>): [string, string][] {
   return Object.entries(query)
     .filter(([name]) => name.startsWith(METADATA_PREFIX))
     .map(([name, value]) => [name.slice(METADATA_PREFIX.length), String(value)]);
 }
 
-/** Newest first; destroyed machines only when asked for. Throws `validation_error` for a bad cursor. */
+/**
+ * Returns one page of the account's machines, newest first, and the cursor of the next page. Destroyed machines are
+ * listed only when the query asks for that state. Throws `validation_error` for an invalid cursor or more than 16
+ * metadata filters.
+ */
 export async function listMachines(
   app: App,
   accountId: string,

@@ -1,5 +1,5 @@
-// What a host saw of a machine, applied to its row: for events as they come, and for the reconciler. Only a running
-// machine changes by itself; everything else is done by an operation.
+// Updates a machine's row when its host reports that the machine ended by itself. The event listener and the reconciler
+// use this. Only a running machine can change by itself; every other change is made by an operation.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import type { App } from '../app.ts';
@@ -15,12 +15,13 @@ import { getMachineRow, lockMachine, selectMachineViews } from './store.ts';
 const MAX_REASON = 1000;
 const LOST_MACHINE = 'The host has lost it: neither its virtual machine nor its disk is there any more.';
 
-/** How a machine ended by itself. */
+/** The new state and error of a machine that ended by itself. */
 type End = { state: 'stopped' | 'error'; error: string | null };
 
 /**
- * Applies a report: `failed` makes a running machine `error` with the reason, `stopped` makes it `stopped`. A report of
- * an older generation, or of a machine with an operation under way, changes nothing. Returns whether the row changed.
+ * Applies a host's report: `failed` sets a running machine to `error` with the reason, `stopped` sets it to `stopped`.
+ * Ignores a report of an older generation, and a machine that has an unfinished operation. Returns true if the row
+ * changed.
  */
 export async function observeMachine(app: App, hostId: string, report: MachineReport): Promise<boolean> {
   if (report.status !== 'failed' && report.status !== 'stopped') return false;
@@ -30,7 +31,7 @@ export async function observeMachine(app: App, hostId: string, report: MachineRe
   return endMachine(app, row.id, { from: ['running'], generation: report.generation }, endOf(report));
 }
 
-/** Looks into a report that says that a machine ended. Reports of machines that go on mean nothing. */
+/** Handles an event of the host that says that a machine ended. Ignores all other reports. */
 export async function noticeReport(app: App, hostId: string, report: MachineReport): Promise<void> {
   if (report.status !== 'failed' && report.status !== 'stopped') return;
   const row = await getMachineRow(app.db, report.machine_id);
@@ -38,9 +39,12 @@ export async function noticeReport(app: App, hostId: string, report: MachineRepo
 }
 
 /**
- * Asks again while no operation is under way, and records the end of a machine. The first report may be of before the end
- * of an operation (a restore ends the virtual machine for a moment). A host may also have forgotten its last change (its
- * power failed before that was on disk): what it says now is its newest word.
+ * Asks the host for the machine again, and records the end of the machine if the host still says that it ended. Does
+ * nothing while the machine has an unfinished operation.
+ *
+ * The first report may be outdated: a restore stops the VM for a moment, for example. The report's generation may be
+ * older than the row's, if the host lost power before it had written the newer one to disk. The answer to the second
+ * question is current in both cases, so it counts as a report of the row's generation.
  */
 export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
   if (!(await isUntouched(app, row))) return;
@@ -49,13 +53,16 @@ export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
   await observeMachine(app, row.host_id, { ...report, generation: Math.max(report.generation, row.generation) });
 }
 
-/** Whether no operation has begun since the machine's row was read. */
+/**
+ * Returns true if the machine has no unfinished operation and the same generation as in `row`, which the caller read
+ * earlier.
+ */
 export async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
   const view = await selectMachineViews(app.db).where('id', '=', row.id).executeTakeFirst();
   return view?.generation === row.generation && view.operation_kind === null;
 }
 
-/** Marks a machine that its host does not know any more. Returns whether the row changed. */
+/** Sets a machine to `error` because its host does not know it any more. Returns true if the row changed. */
 export function loseMachine(app: App, id: string, generation: number): Promise<boolean> {
   return endMachine(app, id, { from: ['running', 'stopped'], generation }, { state: 'error', error: LOST_MACHINE });
 }
@@ -65,7 +72,10 @@ function endOf({ status, reason }: MachineReport): End {
   return { state: 'error', error: (reason ?? 'The virtual machine ended without a reason.').slice(0, MAX_REASON) };
 }
 
-/** Records an end that nobody asked for, unless an operation is under way or the row is of a later generation. */
+/**
+ * Records that a machine ended by itself. Does nothing if an operation is unfinished, the row has a later generation,
+ * or its state is not in `from`. Returns true if the row changed.
+ */
 async function endMachine(
   app: App,
   id: string,
@@ -83,8 +93,9 @@ async function endMachine(
 }
 
 /**
- * The machine of an operation as it is by now: asks its host first, so that the operation does not bring back a machine
- * that ended or was lost unseen. Throws `ClaimLost`, `host_unavailable`.
+ * Asks the host for an operation's machine before the operation acts on it. If the machine has ended or is lost,
+ * records that first, so that the operation does not start it again. Returns the current row. Throws `ClaimLost`,
+ * `host_unavailable`.
  */
 export async function noticeEnd(app: App, work: Work): Promise<MachineRow> {
   const machine = machineOf(work);

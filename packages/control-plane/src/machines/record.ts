@@ -1,8 +1,8 @@
-// The machine as clients see it, made from its row.
+// Converts a machine's row into the JSON object that clients get.
 import type { Machine, MachineOperation, OperationKind } from '@sandbar/contract/machine.ts';
 import type { MachineView } from './store.ts';
 
-/** RFC 3339 UTC with milliseconds, or null. */
+/** Formats a time as RFC 3339 in UTC with milliseconds; null stays null. */
 export const timestamp = (time: Date | null): string | null => time?.toISOString() ?? null;
 
 export function toMachine(row: MachineView): Machine {
@@ -34,6 +34,7 @@ export function toMachine(row: MachineView): Machine {
 function toOperation(row: MachineView): MachineOperation | null {
   const { operation_kind: kind, operation_since: since, operation_attempts: attempts, operation_error: error } = row;
   if (kind === null || since === null || attempts === null) return null;
-  // Operations of machines are those that clients know; volumes and snapshots have others.
+  // Clients know every kind of operation that a machine can have. The other kinds belong to volumes, snapshots and
+  // expiries.
   return { kind: kind as OperationKind, since: since.toISOString(), attempts, last_error: error };
 }

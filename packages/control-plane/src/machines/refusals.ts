@@ -1,9 +1,9 @@
-// The refusals that several machine operations share, worded once.
+// Errors that several machine operations throw, so that clients read the same text everywhere.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 export const machineNotFound = (): ServiceError => new ServiceError('not_found', 'There is no such machine.');
 
-/** Of a delete that comes after another one. */
+/** For a request that needs a machine that is not destroyed. `at`: when the machine was destroyed. */
 export const machineIsDestroyed = (at: Date | null): ServiceError =>
   new ServiceError('not_found', `The machine is destroyed already${at ? `, since ${at.toISOString()}` : ''}.`);
 
@@ -14,7 +14,10 @@ export function fleetIsFull(memoryMb: number): ServiceError {
   return new ServiceError('fleet_capacity', detail, { retryAfterSec: 10 });
 }
 
-/** The host that a create is pinned to has no room; `source` is what pins it. */
+/**
+ * The only possible host of a new machine has no room. A machine must be created on the host of its snapshot or root
+ * volume; `source` says which of the two.
+ */
 export function hostIsFull(source: 'snapshot' | 'volume', memoryMb: number): ServiceError {
   const detail =
     `The host of the ${source} has no room for a machine of ${memoryMb} MiB now. This is a limit of the fleet, not a quota ` +

@@ -1,4 +1,4 @@
-// HTTP of machines.
+// The HTTP endpoints of machines.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import {
   Machine,

@@ -1,4 +1,4 @@
-// Which action a state allows: the contract's table, turned into an answer or a refusal.
+// Checks whether a machine's state allows an action, using the state table of the contract.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
   MACHINE_STATE_TABLE,
@@ -7,11 +7,14 @@ import {
   type MachineState,
 } from '@sandbar/contract/machine.ts';
 
-/** The states in which an action may begin. */
+/** Returns the states that allow the action. */
 export const statesAllowing = (action: MachineAction): MachineState[] =>
   MACHINE_STATES.filter((state) => MACHINE_STATE_TABLE[state][action] === 'allowed');
 
-/** `allowed` or `noop`. Throws `conflict` naming the state and what the action needs. */
+/**
+ * Returns `allowed`, or `noop` if the machine is already as the action would make it. Throws `conflict` with the
+ * current state and the states that the action needs.
+ */
 export function checkAction(state: MachineState, action: MachineAction): 'allowed' | 'noop' {
   const verdict = MACHINE_STATE_TABLE[state][action];
   if (verdict) return verdict;

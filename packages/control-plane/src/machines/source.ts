@@ -1,5 +1,5 @@
-// What a machine's disk begins as when it is no image: a snapshot, or a kept root disk. It decides the host and the stack,
-// and what a create gets that does not say.
+// The source of a new machine's root disk, when that is not an image: a snapshot or a kept root disk (a root volume).
+// The source determines the host and the stack, and the default sizes of the machine.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
 import type { Tx } from '../db/database.ts';
@@ -7,20 +7,20 @@ import type { SnapshotRow, VolumeRow } from '../db/tables.ts';
 import { findSnapshot } from '../snapshots/store.ts';
 import { volumeNotFound } from '../volumes/store.ts';
 
-/** A snapshot or a root volume of the account that a machine can be made from. */
+/** A snapshot or a root volume from which an account can create a machine. */
 export type DiskSource =
   | { kind: 'snapshot'; id: string; hostId: string; stack: string; sizeGb: number; snapshot: SnapshotRow }
   | { kind: 'volume'; id: string; hostId: string; stack: string; sizeGb: number };
 
-/** A create as it was asked for, of the right shape; what it leaves out is decided by its source. */
+/** A valid create request. Absent fields get their values later, from the source or the defaults. */
 export type AskedCreate = MachineCreate & Required<Pick<MachineCreate, 'name' | 'metadata' | 'env'>>;
 
-/** A create with everything said. */
+/** A create request in which every field has a value. */
 export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_volume_id'>> & {
   source: DiskSource | undefined;
 };
 
-/** Checks what the schema cannot. Throws `validation_error`. */
+/** Checks the sizes of `metadata` and `env`, which the JSON schema cannot express. Throws `validation_error`. */
 export function readCreate(body: MachineCreate): AskedCreate {
   const { name = '', metadata = {}, env = {} } = body;
   checkMetadata(metadata);
@@ -38,8 +38,9 @@ function checkBytes(field: string, value: object, most: number): void {
 }
 
 /**
- * What the create is to be made from; undefined for an image. `volume` is the locked row of its root volume, if there is
- * one. Throws `not_found` for what is absent or another account's, `conflict` for what cannot be booted from now.
+ * Returns the source of the new machine's disk, or undefined if that is an image. `volume` is the locked row of the
+ * requested root volume, if any. Throws `not_found` when the source does not exist or belongs to another account, and
+ * `conflict` when a machine cannot boot from it now.
  */
 export async function findSource(
   tx: Tx,
@@ -58,7 +59,10 @@ function sourceOfSnapshot(snapshot: SnapshotRow): DiskSource {
   return { kind: 'snapshot', id, hostId, stack, sizeGb, snapshot };
 }
 
-/** A volume that another machine is being made from is there still, since that create may fail. */
+/**
+ * A volume in state `taken` (another machine is being created from it) is refused with `conflict` and not with
+ * `not_found`: if that create fails, the volume becomes available again.
+ */
 function sourceOfVolume(accountId: string, volume: VolumeRow | undefined): DiskSource {
   const isAbsent = volume?.account_id !== accountId || volume.state === 'deleting' || volume.state === 'creating';
   if (!volume || isAbsent) throw volumeNotFound();
@@ -73,7 +77,7 @@ function sourceOfVolume(accountId: string, volume: VolumeRow | undefined): DiskS
   return { kind: 'volume', id: volume.id, hostId, stack, sizeGb };
 }
 
-/** Everything that the create leaves open. Throws `validation_error` for what its source does not allow. */
+/** Fills in all absent fields. Throws `validation_error` for a value that contradicts the source. */
 export function completeRequest(asked: AskedCreate, source: DiskSource | undefined): CreateRequest {
   if (!source) return { ...withDefaults(asked), source };
   checkFitsSource(asked, source);
@@ -81,7 +85,7 @@ export function completeRequest(asked: AskedCreate, source: DiskSource | undefin
   return { ...withDefaults({ ...asked, ...sizeOfMemory(asked, source), rootfs_size_gb, stack: source.stack }), source };
 }
 
-/** The request with the defaults that hold for every machine. */
+/** Fills in the defaults that are the same for every machine. */
 export const withDefaults = ({ name, metadata, env, ...asked }: AskedCreate): Omit<CreateRequest, 'source'> => ({
   name,
   vcpus: asked.vcpus ?? MACHINE_DEFAULTS.vcpus,
@@ -97,7 +101,10 @@ export const withDefaults = ({ name, metadata, env, ...asked }: AskedCreate): Om
 const defaultSizeGb = ({ kind, sizeGb }: DiskSource): number =>
   kind === 'volume' ? sizeGb : Math.max(MACHINE_DEFAULTS.rootfs_size_gb, sizeGb);
 
-/** Memory goes on in a machine of its own size only. */
+/**
+ * Returns the vCPUs and the memory of a memory snapshot, since saved memory can only be resumed in a machine of the
+ * same size. Throws `validation_error` if the request asks for another size.
+ */
 function sizeOfMemory(asked: AskedCreate, source: DiskSource): Pick<MachineCreate, 'vcpus' | 'memory_mb'> {
   if (source.kind !== 'snapshot' || source.snapshot.kind !== 'memory') return {};
   const { vcpus, memory_mb } = source.snapshot;

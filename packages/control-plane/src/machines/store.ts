@@ -1,4 +1,4 @@
-// SQL of machines. Their states change in transitions/transition.ts only.
+// The SQL of machines. Only transitions/transition.ts changes a machine's state.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
@@ -7,7 +7,7 @@ import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { isNoExpiry } from '../operations/store.ts';
 import { machineNotFound } from './refusals.ts';
 
-/** A machine as clients see it: its row, what is under way for it, and when it expires. */
+/** A machine's row with its unfinished operation and the time of its expiry, for answers to clients. */
 export type MachineView = MachineRow & {
   operation_kind: OperationRow['kind'] | null;
   operation_since: Date | null;
@@ -16,7 +16,7 @@ export type MachineView = MachineRow & {
   expires_at: Date | null;
 };
 
-/** The machines that their accounts see. A create that is being taken back hides its machine. */
+/** Query for machines as clients see them. A machine whose failed create is being undone is hidden. */
 export function selectMachineViews(db: Db | Tx) {
   const views = db
     .selectFrom('machines')
@@ -45,19 +45,22 @@ const selectMachineOf = statement((db, accountId: string, id: string) =>
   selectMachineViews(db).where('id', '=', id).where('account_id', '=', accountId),
 );
 
-/** The machine as its owner sees it. Throws `not_found`, the same for an absent one and another account's. */
+/**
+ * Returns a machine of the account. Throws `not_found`, with the same text for a machine that does not exist and for a
+ * machine of another account.
+ */
 export async function findMachine(app: App, accountId: string, id: string): Promise<MachineView> {
   const [row] = await selectMachineOf(app.db, accountId, id);
   if (!row) throw machineNotFound();
   return row;
 }
 
-/** The row of a machine, whoever it belongs to. */
+/** Returns the row of a machine of any account, including hidden ones. */
 export function getMachineRow(db: Db | Tx, id: string): Promise<MachineRow | undefined> {
   return db.selectFrom('machines').selectAll().where('id', '=', id).executeTakeFirst();
 }
 
-/** The row of a machine, locked until the transaction ends. */
+/** Returns the row of a machine and locks it until the transaction ends. */
 export async function lockMachine(tx: Tx, id: string): Promise<MachineRow | undefined> {
   return (await selectForUpdate(tx, id))[0];
 }
@@ -66,7 +69,10 @@ const selectForUpdate = statement((db, id: string) =>
   db.selectFrom('machines').selectAll().where('id', '=', id).forNoKeyUpdate(),
 );
 
-/** Makes calls of earlier generations ineffective on the host. Returns the row; the caller tells the host. */
+/**
+ * Increments a machine's generation and returns the new row. Once the host has seen the new generation, it ignores
+ * calls of earlier ones. The caller must send the new generation to the host.
+ */
 export function bumpGeneration(tx: Tx, id: string): Promise<MachineRow> {
   return tx
     .updateTable('machines')
@@ -76,7 +82,10 @@ export function bumpGeneration(tx: Tx, id: string): Promise<MachineRow> {
     .executeTakeFirstOrThrow();
 }
 
-/** Whether a machine has snapshots that a client sees, or that are being made. */
+/**
+ * Returns true if a machine has snapshots, including snapshots that are still being created, but not those that are
+ * being deleted.
+ */
 export async function hasSnapshots(db: Db | Tx, machineId: string): Promise<boolean> {
   const row = await db
     .selectFrom('snapshots')

@@ -1,11 +1,12 @@
-// Who may have machines where: emulation is no security boundary, so a host without hardware virtualisation serves its
-// owner only, unless the operator says otherwise.
+// Decides which accounts may run machines on which host. Emulation (no hardware virtualisation) does not isolate
+// tenants securely, so an emulating host runs machines of the service's owner only, unless the operator allows other
+// accounts.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { App } from '../app.ts';
 import type { AccountRow } from '../db/tables.ts';
 
-/** Whether an account's machines may run with this isolation. */
+/** Returns true if the account may run machines on a host with this isolation (`kvm` or emulation). */
 export function admitsAccount(app: App, { isolation }: { isolation: Isolation }, account: AccountRow): boolean {
   return isolation === 'kvm' || account.is_owner || app.config.allowEmulatedTenants;
 }

@@ -1,4 +1,4 @@
-// What of a machine can be changed without its host: its label, its metadata, and when it expires.
+// Changes the fields of a machine that its host does not need to know: name, metadata, expiry and what to do on expiry.
 import type { MachineUpdate } from '@sandbar/contract/machine.ts';
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
@@ -10,8 +10,8 @@ import { checkMetadata } from './source.ts';
 import { findMachine, lockMachine, type MachineView } from './store.ts';
 
 /**
- * Changes what the request names and leaves the rest. Throws `validation_error` for metadata that is too large,
- * `not_found`, also for a destroyed machine, and `conflict` while it is being deleted.
+ * Changes the fields that are present in the request and leaves the others. Throws `validation_error` for metadata that
+ * is too large, `not_found` for an absent or destroyed machine, and `conflict` while the machine is being deleted.
  */
 export async function updateMachine(
   app: App,

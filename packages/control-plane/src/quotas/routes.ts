@@ -1,4 +1,4 @@
-// HTTP of quotas.
+// The HTTP endpoint of quotas.
 import { QUOTA_DESCRIPTIONS, QUOTA_DIMENSIONS, Quotas } from '@sandbar/contract/quota.ts';
 import type { FastifyInstance } from 'fastify';
 import { getAccount } from '../accounts/store.ts';

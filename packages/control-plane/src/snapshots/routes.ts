@@ -1,4 +1,4 @@
-// HTTP of snapshots.
+// The HTTP endpoints of snapshots.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { NoContent } from '@sandbar/contract/fields.ts';
 import { Machine, MachineParams } from '@sandbar/contract/machine.ts';

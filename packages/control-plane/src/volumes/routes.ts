@@ -1,4 +1,4 @@
-// HTTP of volumes.
+// The HTTP endpoints of volumes.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { NoContent } from '@sandbar/contract/fields.ts';
 import {
