@@ -1,6 +1,7 @@
-// The audit: everything that is kept in two places is compared, the hosts against the rows and the counters against what
-// they count. Whatever differs is looked at again a little later, since an operation may be under way; what both looks
-// saw is a finding, and is mended when that is certain to harm nobody.
+// The audit compares all data that is stored in two places: the hosts' machines, volumes and snapshots with the
+// database, and the stored totals with the rows that they count. A difference may only exist because an operation is
+// unfinished. So the audit compares twice, with a pause, and reports a difference only if both comparisons saw it. It
+// repairs a difference only when the repair is certainly safe.
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
@@ -12,19 +13,22 @@ import { findLeftovers } from './leftovers.ts';
 
 type Look = Omit<Audit, 'findings'> & { findings: Finding[] };
 
-/** Compares everything. Changes nothing. */
+/** Compares everything and returns the findings. Changes nothing. */
 export async function audit(app: App): Promise<Audit> {
   const look = await lookTwice(app);
   return { ...look, findings: look.findings.map(toAuditFinding) };
 }
 
-/** Compares everything, mends what can be mended safely, and compares again. What cannot be mended is logged and stays. */
+/**
+ * Compares everything, makes all safe repairs, and compares again. Returns what was repaired and what remains. A repair
+ * that fails is logged, and its finding remains.
+ */
 export async function fixAudit(app: App): Promise<AuditFix> {
   const before = await lookTwice(app);
   const mended = new Set<string>();
   for (const { key, area, hostId, subject, mend } of before.findings) {
     if (!mend) continue;
-    // A host mends all of its own at once.
+    // One call to a host repairs all problems that this host reported.
     const once = area === 'host' ? `host/${hostId}` : key;
     if (mended.has(once)) continue;
     mended.add(once);
@@ -39,7 +43,10 @@ export async function fixAudit(app: App): Promise<AuditFix> {
   return { ...after, findings: after.findings.map(toAuditFinding), fixed };
 }
 
-/** Longer than a pass of the reconciler, which mends by itself what it sees. */
+/**
+ * The pause between the two comparisons, in intervals of the reconciler. It is longer than one interval, so the
+ * reconciler can resolve ordinary differences in between.
+ */
 const PAUSE_PASSES = 1.5;
 
 async function lookTwice(app: App): Promise<Look> {
@@ -79,7 +86,10 @@ async function look(app: App): Promise<Look> {
   return result;
 }
 
-/** A host of long ago that has nothing any more need not be asked. */
+/**
+ * Returns the ids of hosts that still have machines or volumes. Only these are reported as not audited when they are
+ * not connected; an old, empty host is ignored.
+ */
 async function hostsInUse(app: App): Promise<Set<string>> {
   const machines = app.db.selectFrom('machines').select('host_id').where('state', '<>', 'destroyed');
   const rows = await machines.union(app.db.selectFrom('volumes').select('host_id')).execute();

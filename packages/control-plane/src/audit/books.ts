@@ -1,5 +1,6 @@
-// What is counted beside the rows it counts: the use of accounts, the promised memory of hosts, and the wallet's ledger,
-// whose sum is the balance and is kept nowhere else, so that only its entries can be wrong.
+// Audits the stored totals: each account's use and each host's promised memory are compared with the rows that they
+// count. The wallet has no stored balance (it is the sum of the ledger's entries), so for the ledger only the single
+// entries are checked.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';
@@ -8,7 +9,7 @@ import type { Finding } from './finding.ts';
 
 const SHOWN_ENTRIES = 20;
 
-/** Looks at all of them. */
+/** Returns the findings about quotas, promised memory and the ledger. */
 export async function findInBooks(app: App): Promise<Finding[]> {
   return [...(await findInQuotas(app)), ...(await findInReservations(app)), ...(await findInLedger(app))];
 }
@@ -45,7 +46,10 @@ async function findInReservations(app: App): Promise<Finding[]> {
   }));
 }
 
-/** A charge is negative, and money that comes in is positive. Entries are for good: the operator adds one that corrects. */
+/**
+ * Finds ledger entries with the wrong sign: a charge must be negative, every other entry positive. They have no
+ * automatic repair, because ledger entries are never changed; the operator adds a correcting entry.
+ */
 async function findInLedger(app: App): Promise<Finding[]> {
   const rows = await app.db
     .selectFrom('ledger')

@@ -1,13 +1,14 @@
-// A finding inside the control plane: what the operator is told, how to know it again in a second look, and how to mend it.
+// A finding of the audit: the text for the operator, a key that identifies the finding in a second comparison, and
+// optionally a way to repair it.
 import type { AuditArea, AuditFinding } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
 
 export type Mend = {
-  /** What it would do: "remove it from its host". */
+  /** What the repair would do, for example "remove it from its host". */
   fix: string;
-  /** What was done: "removed it from its host". */
+  /** What the repair did, for example "removed it from its host". */
   did: string;
-  /** May be repeated, and changes nothing when the reason is gone meanwhile. */
+  /** Repairs the finding. Safe to repeat; changes nothing if the difference no longer exists. */
   run: (app: App) => Promise<unknown>;
 };
 
@@ -16,13 +17,16 @@ export type Finding = {
   hostId: string | null;
   subject: string;
   detail: string;
-  /** The same in two looks exactly when it is the same difference, not one that came after it. */
+  /**
+   * Identifies the difference: equal in two comparisons if and only if both saw the same difference, and not a newer
+   * one about the same object.
+   */
   key: string;
-  /** Undefined when nothing can be done safely. */
+  /** The repair, or undefined if no repair is safe. */
   mend?: Mend | undefined;
 };
 
-/** A finding as the operator sees it. */
+/** Converts a finding into the object that the operator gets. */
 export function toAuditFinding({ area, hostId, subject, detail, mend }: Finding): AuditFinding {
   return { area, host_id: hostId, subject, detail, fix: mend?.fix ?? null };
 }

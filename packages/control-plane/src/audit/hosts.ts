@@ -1,4 +1,5 @@
-// One look at one host: what it finds in its own house, and what it has against the rows.
+// Audits one host: asks the host for problems in its own records, and compares its machines, volumes and snapshots with
+// the database.
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -11,7 +12,10 @@ import { type AuditedVolume, compareVolumes } from './volumes.ts';
 
 export type HostLook = { findings: Finding[]; machines: number; volumes: number; snapshots: number };
 
-/** Throws what the host refuses with. */
+/**
+ * Audits a host once. Returns the findings and how many rows were compared. Throws what the host refuses with and
+ * `host_unavailable`.
+ */
 export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   const volumeRows = await listAuditedVolumes(app, host.id);
   const snapshotRows = await listAuditedSnapshots(app, host.id);
@@ -38,12 +42,12 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   };
 }
 
-/** Whether an operation on the row is under way. */
+/** SQL condition: the row has an unfinished operation (other than an expiry). */
 const isBusy = (table: string, column: string) => sql<boolean>`exists (
   select from operations
   where operations.${sql.ref(column)} = ${sql.ref(`${table}.id`)} and finished_at is null and ${isNoExpiry})`;
 
-/** Volumes that the deletes under way make of the root disks of their machines. */
+/** Returns the ids of volumes that unfinished destroy operations will create from the root disks of their machines. */
 async function listBeingKept(app: App, hostId: string): Promise<Set<string>> {
   const rows = await app.db
     .selectFrom('operations')
@@ -76,7 +80,10 @@ function listAuditedSnapshots(app: App, hostId: string): Promise<AuditedSnapshot
     .execute();
 }
 
-/** Mending is the host's own work, of everything at once. */
+/**
+ * Converts a problem that the host reported itself. The repair is a single host call that repairs all such problems of
+ * the host at once.
+ */
 function ofHost(hostId: string, { kind, subject, detail, fixable }: HostFinding): Finding {
   const finding: Finding = { area: 'host', hostId, subject, detail, key: `host/${hostId}/${kind}/${subject}` };
   if (!fixable) return finding;

@@ -1,5 +1,5 @@
-// What should have ended: operations that fail again and again, running jobs of machines that do not run, idempotency keys
-// past their time.
+// Finds rows that should not exist any more: operations that fail again and again, running jobs of machines that do not
+// run, and expired idempotency keys.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { OperationRow } from '../db/tables.ts';
@@ -8,12 +8,15 @@ import { performDue } from '../reconcilers/due.ts';
 import type { Finding } from './finding.ts';
 import { loseJobsOf } from './mend.ts';
 
-/** Longer than any pass of the reconciler that would have seen it. */
+/**
+ * An operation that has been due for this long without being claimed is a finding. The reconciler looks for due
+ * operations every 2 s.
+ */
 const STALE = sql`interval '60 seconds'`;
-/** Keys are kept for 24 hours and swept every hour. */
+/** Idempotency keys are kept for 24 hours and deleted hourly. So a key that is older than 26 hours is a finding. */
 const KEY_LIFE = sql`interval '26 hours'`;
 
-/** Looks at all of them. */
+/** Returns the findings about jobs, operations and idempotency keys. */
 export async function findLeftovers(app: App): Promise<Finding[]> {
   return [...(await findJobs(app)), ...(await findOperations(app)), ...(await findKeys(app))];
 }
@@ -37,10 +40,13 @@ async function findJobs(app: App): Promise<Finding[]> {
   }));
 }
 
-/** Attempts from which an operation is told of: with growing pauses that is about two minutes. */
+/**
+ * An operation with more attempts than this is a finding. With the growing pauses between attempts, that is after about
+ * two minutes.
+ */
 const MANY_ATTEMPTS = 5;
 
-/** Operations that fail again and again, with why; and operations that are due and that nobody takes. */
+/** Finds operations that fail again and again, and operations that are due but that no process claims. */
 async function findOperations(app: App): Promise<Finding[]> {
   const isForgottenNow = sql<boolean>`(run_at < now() - ${STALE} and ${isUnclaimed})`;
   const rows = await app.db
@@ -48,7 +54,7 @@ async function findOperations(app: App): Promise<Finding[]> {
     .selectAll()
     .select(isForgottenNow.as('isForgotten'))
     .where('finished_at', 'is', null)
-    // An expiry that waits for another operation looks at it again and again.
+    // An expiry may have many attempts without a failure, because it waits for other operations.
     .where(isNoExpiry)
     .where((is) => is.or([is('attempts', '>', MANY_ATTEMPTS), isForgottenNow]))
     .orderBy('id')
@@ -76,7 +82,10 @@ function describe({ kind, attempts, last_error, isForgotten }: OperationRow & { 
   return `Its ${kind} failed ${attempts} times. The last error: ${last_error ?? 'none was recorded'}`;
 }
 
-/** Past their time, or of a create that was overtaken by a delete and so failed: a retry with it must be a new create. */
+/**
+ * SQL condition: the key is too old, or it belongs to a create that a delete cancelled. That create failed, so a retry
+ * with the same key must create a new machine and must not find the old key.
+ */
 const isForgotten = sql<boolean>`(created_at < now() - ${KEY_LIFE}
   or machine_id in (select id from machines where state = 'destroyed' and started_at is null))`;
 

@@ -1,5 +1,5 @@
-// Machines of one host against their rows: a pure comparison. What somebody works on, or what the host is about to tell
-// by itself, is no finding.
+// Compares the machines of one host with their rows. Pure functions. A machine with an unfinished operation is no
+// finding, and neither is a difference that the host will soon report by an event.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { HostRow, MachineRow } from '../db/tables.ts';
 import { confirmEnded } from '../machines/observe.ts';
@@ -7,10 +7,13 @@ import { confirmLost, keepStopped, removeUnknown } from '../reconcilers/drift.ts
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
 import type { Finding, Mend } from './finding.ts';
 
-/** A row, and whether an operation of the machine is under way. */
+/** A machine's row, and whether the machine has an unfinished operation. */
 export type AuditedMachine = MachineRow & { isBusy: boolean };
 
-/** `rows`: those of the host that are not destroyed, and the destroyed ones among the reported. */
+/**
+ * Returns the differences. `rows` must contain the host's machines that are not destroyed, and those destroyed machines
+ * that the host still reports.
+ */
 export function compareMachines(
   host: Pick<HostRow, 'id' | 'created_at'>,
   rows: readonly AuditedMachine[],
@@ -73,7 +76,7 @@ function describeDifference(row: AuditedMachine, report: MachineReport | undefin
   if (report.generation > row.generation) {
     return { detail: 'Its host knows of a later change than the database, which seems to be an old copy.' };
   }
-  // A guest that reboots is `starting` for a while, and still runs.
+  // The status `starting` is no difference here: a guest that reboots has it for a moment while its machine is running.
   if (row.state === 'running' && (report.status === 'stopped' || report.status === 'failed')) {
     const mend = { fix: 'record its end', did: 'recorded its end', run: confirmEndedOf(row) };
     return { detail: `It is running, and ${report.status} on its host.`, mend };

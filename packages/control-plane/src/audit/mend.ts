@@ -1,11 +1,12 @@
-// What only the audit mends; the rest is the reconciler's own work, done now. Each looks again right before it acts.
+// The repairs that only the audit makes. For all other findings the audit calls functions of the reconciler. Each
+// repair checks the difference again right before it changes anything.
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { loseRunningJobs } from '../execs/lose.ts';
 import { lockMachine } from '../machines/store.ts';
 import { writeActivity } from '../transitions/effects.ts';
 
-/** Records the running jobs of a machine that does not run as lost, with their entries in the feed. */
+/** Sets the running jobs of a machine to `lost` and writes their activity entries. Does nothing if the machine runs. */
 export function loseJobsOf(app: App, machineId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     const machine = await lockMachine(tx, machineId);

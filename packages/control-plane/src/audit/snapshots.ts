@@ -1,14 +1,17 @@
-// Snapshots of one host against their rows: a pure comparison.
+// Compares the snapshots of one host with their rows. Pure functions.
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
 import type { HostRow, SnapshotRow } from '../db/tables.ts';
 import { findSnapshotAgain, LOST_SNAPSHOT, loseSnapshot, removeUnknownSnapshot } from '../reconcilers/snapshots.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
 import type { Finding, Mend } from './finding.ts';
 
-/** A row, and whether an operation of the snapshot is under way. */
+/** A snapshot's row, and whether the snapshot has an unfinished operation. */
 export type AuditedSnapshot = SnapshotRow & { isBusy: boolean };
 
-/** `rows`: all of the host, read before the host was asked. */
+/**
+ * Returns the differences. `rows` must contain all snapshots of the host, read before the host was asked for
+ * `snapshots`.
+ */
 export function compareSnapshots(
   host: Pick<HostRow, 'id' | 'created_at'>,
   rows: readonly AuditedSnapshot[],

@@ -1,16 +1,16 @@
-// Volumes of one host against their rows: a pure comparison.
+// Compares the volumes of one host with their rows. Pure functions.
 import type { HostVolume } from '@sandbar/contract/host-api.ts';
 import type { HostRow, VolumeRow } from '../db/tables.ts';
 import { isOfThisDatabase } from '../reconcilers/unknown.ts';
 import { findVolumeAgain, LOST_DISK, loseVolume, removeUnknownVolume } from '../reconcilers/volumes.ts';
 import type { Finding, Mend } from './finding.ts';
 
-/** A row, and whether an operation of the volume or of its machine is under way. */
+/** A volume's row, and whether the volume or its machine has an unfinished operation. */
 export type AuditedVolume = VolumeRow & { isBusy: boolean };
 
 /**
- * `rows`: all of the host, read before the host was asked. `beingKept`: volumes that the deletes under way make of their
- * machines' disks.
+ * Returns the differences. `rows` must contain all volumes of the host, read before the host was asked for `volumes`.
+ * `beingKept`: ids of volumes that unfinished destroy operations will create from root disks.
  */
 export function compareVolumes(
   host: Pick<HostRow, 'id' | 'created_at'>,

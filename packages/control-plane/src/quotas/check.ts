@@ -1,10 +1,13 @@
-// The refusal of a charge that an account has no room for. The caller has locked the account's row, so of many charges at
-// once exactly those that fit are made; transitions/effects.ts moves the use.
+// Refuses a request that would exceed the account's quota. The caller has locked the account's row, so parallel
+// requests cannot exceed the quota together. transitions/effects.ts updates the use.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Amounts } from '@sandbar/contract/quota.ts';
 import { currentUse, effectiveLimits, findExcess, type LimitColumns, type UseColumns } from './limits.ts';
 
-/** Throws `quota_exceeded` naming the first dimension in which an account has no room for `amounts`, if there is one. */
+/**
+ * Throws `quota_exceeded` if adding `amounts` would exceed the account's quota in any dimension. The error names the
+ * first such dimension.
+ */
 export function checkQuota(account: LimitColumns & UseColumns, amounts: Partial<Amounts>): void {
   const excess = findExcess(effectiveLimits(account), currentUse(account), amounts);
   if (!excess) return;

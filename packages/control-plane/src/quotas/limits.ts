@@ -1,4 +1,5 @@
-// What an account may use: its tier's limits with its own overrides. Pure arithmetic, no I/O.
+// Computes an account's quota limits: the limits of its tier, replaced by the account's own overrides where there are
+// any. Pure functions.
 import {
   type Amounts,
   QUOTA_DIMENSIONS,
@@ -11,18 +12,18 @@ import type { AccountRow } from '../db/tables.ts';
 export const LIMIT_NAMES = [...QUOTA_DIMENSIONS, 'vcpus_per_machine', 'memory_mb_per_machine'] as const;
 export type LimitName = (typeof LIMIT_NAMES)[number];
 
-/** The columns that limits and use are read from. */
+/** The account columns from which the limits are computed. */
 export type LimitColumns = Pick<AccountRow, 'tier' | `limit_${LimitName}`>;
 export type UseColumns = Pick<AccountRow, `used_${QuotaDimension}`>;
 
-/** The limits in force. */
+/** Returns the limits that apply to the account. */
 export function effectiveLimits(account: LimitColumns): TierLimits {
   const limits = { ...TIER_LIMITS[account.tier] };
   for (const name of LIMIT_NAMES) limits[name] = account[`limit_${name}`] ?? limits[name];
   return limits;
 }
 
-/** What is used now, by dimension. */
+/** Returns the account's current use of each quota dimension. */
 export function currentUse(account: UseColumns): Amounts {
   return {
     machines: account.used_machines,
@@ -35,7 +36,10 @@ export function currentUse(account: UseColumns): Amounts {
 
 export type Excess = { dimension: QuotaDimension; used: number; requested: number; limit: number };
 
-/** The first dimension that `requested` more would exceed. A dimension that nothing is asked of binds nobody. */
+/**
+ * Returns the first dimension in which `used` + `requested` exceeds the limit, or undefined. A dimension of which
+ * nothing is requested is never exceeded, even if the account is already over its limit there.
+ */
 export function findExcess(limits: Amounts, used: Amounts, requested: Partial<Amounts>): Excess | undefined {
   for (const dimension of QUOTA_DIMENSIONS) {
     const amount = requested[dimension] ?? 0;

@@ -1,5 +1,6 @@
-// What accounts and hosts are charged for, counted anew from the rows. The counters are moved in the transactions of what
-// they count, so one snapshot of both never differs, whatever is under way.
+// Recomputes the use of accounts and the promised memory of hosts from the rows of machines and volumes. Each stored
+// total changes in the same transaction as the rows that it counts. So one statement always sees both in agreement,
+// even while operations are unfinished; a difference is an error.
 import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
@@ -12,8 +13,8 @@ type Counts = Record<`used_${QuotaDimension}` | `real_${QuotaDimension}`, number
 export type Miscount = { accountId: string; email: string; differences: string[] };
 
 /**
- * What one account's rows add up to, by dimension; `a` is the account. A volume that a machine takes is counted as its
- * root disk already.
+ * SQL subquery: the actual use of the account with alias `a`, by dimension. Volumes in state `taken` are not counted,
+ * because they already count as the root disk of a machine.
  */
 const RECOUNT = sql`
   select machines.count as real_machines, machines.vcpus as real_vcpus, machines.memory_mb as real_memory_mb,
@@ -25,7 +26,7 @@ const RECOUNT = sql`
     (select coalesce(sum(size_gb), 0)::int as size_gb, (count(*) filter (where kind = 'data'))::int as data_count
      from volumes where account_id = a.id and state <> 'taken') as volumes`;
 
-/** Accounts whose use is not what their rows add up to. */
+/** Returns the accounts whose stored use differs from the sum of their rows. */
 export async function findMiscounts(db: Db): Promise<Miscount[]> {
   const { rows } = await sql<Counts & { id: string; email: string }>`
     select a.id, a.email, a.used_machines, a.used_vcpus, a.used_memory_mb, a.used_storage_gb, a.used_volumes, recount.*
@@ -42,11 +43,15 @@ export async function findMiscounts(db: Db): Promise<Miscount[]> {
   }));
 }
 
-/** Sets an account's use to what its rows add up to, under its lock: whoever moves the one moves the other behind it. */
+/**
+ * Sets an account's stored use to the sum of its rows. Locks the account's row first: every transaction that changes
+ * the account's machines or volumes has to lock it too, so it commits either before or after this recount.
+ */
 export function recountAccount(app: App, accountId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     await lockAccount(tx, accountId);
-    // A statement of its own, whose snapshot is of after the lock.
+    // The recount must be a separate statement after the lock, so that it sees everything that was committed before the
+    // lock.
     await sql`
       update accounts as a set (used_machines, used_vcpus, used_memory_mb, used_storage_gb, used_volumes) = (${RECOUNT})
       where id = ${accountId}`.execute(tx);
@@ -60,7 +65,7 @@ const RESERVED = sql<number>`
   select coalesce(sum(memory_mb), 0)::int as real_mb from machines
   where host_id = h.id and state in (${sql.join(MEMORY_HOLDERS)})`;
 
-/** Hosts whose promised memory is not what their machines add up to. */
+/** Returns the hosts whose stored promised memory differs from the sum of their machines' memory, in MiB. */
 export async function findMisreservations(db: Db): Promise<Misreservation[]> {
   const { rows } = await sql<Misreservation>`
     select h.id as "hostId", h.reserved_memory_mb as "reservedMb", real_mb as "realMb"
@@ -69,7 +74,7 @@ export async function findMisreservations(db: Db): Promise<Misreservation[]> {
   return rows;
 }
 
-/** Sets a host's promised memory to what its machines add up to, under its lock. */
+/** Locks a host's row and sets its promised memory to the sum of its machines' memory. */
 export function recountHost(app: App, hostId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     await tx.selectFrom('hosts').select('id').where('id', '=', hostId).forNoKeyUpdate().execute();

@@ -1,5 +1,6 @@
-// What a host has against what the rows say: machines that ended unseen, machines the host lost, and machines that no row
-// knows. Everything is looked at twice, since rows and hosts move while this compares.
+// Compares the machines of each host with their rows. Finds machines that ended without being noticed, machines that
+// the host has lost, and machines that no row knows. Rows and hosts change during the comparison, so every difference
+// is checked a second time before anything is changed.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
@@ -12,7 +13,10 @@ import { isOfThisDatabase } from './unknown.ts';
 
 const WIDTH = 8;
 
-/** Compares every host that answers with its rows; what fails of a host or a machine is logged and left to a later pass. */
+/**
+ * Compares the machines of every connected host with their rows. A failure concerning one host or machine is logged,
+ * and the next pass tries again.
+ */
 export async function compareWithHosts(app: App, unknown: Sightings): Promise<void> {
   try {
     for (const hostId of app.hosts.connectedIds()) {
@@ -51,8 +55,9 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
 }
 
 /**
- * Removes a machine that no account has from its host. A row exists before its host hears of it, and is asked for again
- * right before the end. Returns whether it was ours to remove: one of another database is left alone.
+ * Deletes a machine on its host if no account has it. A machine's row is inserted before its host is told of the
+ * machine, and this function looks for the row again right before the delete. Returns false, and deletes nothing, if
+ * there is a row or if the machine may belong to another database.
  */
 export async function removeUnknown(app: App, hostId: string, report: MachineReport): Promise<boolean> {
   const { machine_id: id, generation } = report;
@@ -73,9 +78,9 @@ const isOn = (report: MachineReport | undefined): boolean =>
   report?.status === 'running' || report?.status === 'starting';
 
 /**
- * Stops the VM of a machine that is stopped or in error: a stop that the host did not finish, or a start that came late.
- * Asks again first, since the stop may be newer than the report. An operation that begins meanwhile has a later
- * generation, so the host ignores this stop.
+ * Stops the VM of a machine whose row says `stopped` or `error`. The VM may still run because the host did not finish a
+ * stop, or because a start arrived late. Asks the host again first, because the stop may be newer than `report`. If
+ * another operation begins meanwhile, it has a later generation, and the host ignores this stop.
  */
 export async function keepStopped(app: App, row: MachineRow, report: MachineReport): Promise<void> {
   if (!isOn(report) || !(await isUntouched(app, row))) return;
@@ -83,7 +88,7 @@ export async function keepStopped(app: App, row: MachineRow, report: MachineRepo
   if (isOn(await app.hosts.client(row.host_id).getMachine(row.id))) await ensureOnHost(app, row, 'stopped');
 }
 
-/** Asks again, and gives up a machine that its host does not have. */
+/** Asks the host for the machine again, and sets the machine to `error` if the host still does not have it. */
 export async function confirmLost(app: App, row: MachineRow): Promise<void> {
   if (await app.hosts.client(row.host_id).getMachine(row.id)) return;
   if (!(await isUntouched(app, row))) return;

@@ -1,4 +1,5 @@
-// Takes the operations that are due, one by one, and works on them side by side: an operation that hangs holds no other back.
+// Claims the operations that are due, one by one, and performs them concurrently, so that an operation that hangs does
+// not delay the others.
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
 import { performExpiry } from '../operations/expiry.ts';
@@ -6,13 +7,16 @@ import { performClaimed } from '../operations/perform.ts';
 import { ClaimLost } from '../operations/refusals.ts';
 import { type Claimed, claimDue } from '../operations/store.ts';
 
-/** Operations at work at once in this process, beyond those of requests: each may hold a call to a host. */
+/**
+ * How many operations the reconciler of this process performs at once. Each may hold an open call to a host. Operations
+ * that requests perform are not counted.
+ */
 const WIDTH = 256;
 
 export type DueRunner = {
-  /** Takes everything that is due now. Throws when the database is away. */
+  /** Claims all operations that are due now and starts to perform them. Throws when the database does not answer. */
   take(): Promise<void>;
-  /** Waits for the end of the operations that were taken. */
+  /** Waits until all operations that were started have ended. */
   settled(): Promise<void>;
 };
 
@@ -35,13 +39,16 @@ export function createDueRunner(app: App): DueRunner {
   };
 }
 
-/** Attempts a claimed operation once. A failure is logged, and the operation is due again. Never throws. */
+/**
+ * Makes one attempt at a claimed operation. If it fails, logs the error; the operation is attempted again later. Never
+ * throws.
+ */
 export async function performDue(app: App, claimed: Claimed): Promise<void> {
   const { id, kind, machine_id, volume_id, snapshot_id } = claimed.operation;
   const subject = { operation_id: id, kind, machine_id, volume_id, snapshot_id };
   try {
     await (kind === 'expire' ? performExpiry(app, claimed) : performClaimed(app, claimed));
-    // An expiry may only have looked whether it can act.
+    // An expiry is not logged here, because it may only have scheduled another try.
     if (kind !== 'expire') app.log.info(subject, 'the reconciler finished an operation');
   } catch (err) {
     if (err instanceof ClaimLost || isDatabaseAway(err)) app.log.debug({ err, ...subject }, 'an operation was left');

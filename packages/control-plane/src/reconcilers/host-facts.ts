@@ -1,15 +1,22 @@
-// What a host says about itself changes while its agent stays connected: images are built and removed. Its row follows.
+// Keeps the hosts' rows up to date while their agents stay connected. For example, the list of images changes when
+// images are built or removed.
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import { registerHost } from '../hosts/store.ts';
 import { attempt } from './attempt.ts';
 
-/** How long an image that was built may stay unlisted, at most. One small call and one row. */
+/**
+ * How often each host is asked, in milliseconds. A newly built image appears in the database after at most this time.
+ * One pass costs a small call and one update for each host.
+ */
 export const FACTS_MS = 5_000;
-/** Hosts that are asked at the same time. */
+/** How many hosts are asked at the same time. */
 const WIDTH = 8;
 
-/** Asks every connected host for its facts and records them. A host that does not answer hides no other. */
+/**
+ * Asks every connected host for its current version, size and images, and updates its row. A failure concerning one
+ * host is logged and does not affect the others.
+ */
 export async function refreshHosts(app: App): Promise<void> {
   await forEachBounded(app.hosts.connectedIds(), WIDTH, (hostId) =>
     attempt(app, { host_id: hostId }, () => refreshHost(app, hostId)),
@@ -18,6 +25,7 @@ export async function refreshHosts(app: App): Promise<void> {
 
 async function refreshHost(app: App, hostId: string): Promise<void> {
   const info = await app.hosts.client(hostId).info();
-  // Another agent took the socket over: the listener will notice and register it.
+  // If the id differs, another agent listens on the socket now. The event listener notices this and registers that
+  // host.
   if (info.host_id === hostId) await registerHost(app.db, info);
 }

@@ -1,6 +1,6 @@
-// Removes what is too old to be kept: months of the activity feed, machines that were destroyed longer ago than the
-// retention, idempotency keys, full rate buckets, and sessions that ended. Every hour, and at the start; several replicas
-// may do it at the same time.
+// Deletes data that has passed its retention: months of the activity feed, machines that were destroyed long ago,
+// idempotency keys, finished operations, full rate buckets, and ended sessions. Runs at the start of the process and
+// then every hour. Several replicas may run it at the same time.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
 import type { App } from '../app.ts';
@@ -10,7 +10,7 @@ import { asOwner } from '../db/database.ts';
 import { sweepBuckets } from '../rate-limits/store.ts';
 
 export const HOUSEKEEPING_MS = 3_600_000;
-/** When a sweep failed. */
+/** How soon housekeeping runs again after a sweep failed, in milliseconds. */
 export const HOUSEKEEPING_RETRY_MS = 60_000;
 
 const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
@@ -22,7 +22,10 @@ const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
   ['sessions', ({ db, closing }) => sweepSessions(db, closing)],
 ];
 
-/** One round. A sweep that fails is logged and the later ones run all the same; false when one failed. */
+/**
+ * Runs all sweeps once. A sweep that fails is logged, and the other sweeps still run. Returns false if any sweep
+ * failed.
+ */
 export async function keepHouse(app: App): Promise<boolean> {
   let isComplete = true;
   for (const [name, sweep] of SWEEPS) {
@@ -47,17 +50,17 @@ async function sweepMonths({ config, log }: App): Promise<void> {
 async function sweepMachines({ db, config, closing }: App): Promise<void> {
   const oldest = oldestKept(new Date(), config.activityRetentionDays);
   const isOld = sql`state = 'destroyed' and destroyed_at < ${oldest}`;
-  // The jobs would go with their machines; deleted before, they are bounded too.
+  // Deleting a machine also deletes its jobs, in one statement of unlimited size. Delete the jobs first, in batches.
   await deleteInBatches(db, 'execs', sql`machine_id in (select id from machines where ${isOld})`, closing);
   await deleteInBatches(db, 'machines', isOld, closing);
 }
 
-/** They are promised for 24 hours. */
+/** The API promises that idempotency keys work for 24 hours. */
 async function sweepIdempotencyKeys({ db, closing }: App): Promise<void> {
   await deleteInBatches(db, 'idempotency_keys', sql`created_at < now() - interval '24 hours'`, closing);
 }
 
-/** Requests that wait for an operation read its result within a minute of its end. */
+/** One hour is ample: requests that wait for an operation read its result within a minute of its end. */
 async function sweepOperations({ db, closing }: App): Promise<void> {
   await deleteInBatches(db, 'operations', sql`finished_at < now() - interval '1 hour'`, closing);
 }

@@ -1,5 +1,5 @@
-// Running jobs that ended while nobody listened: each machine's host is asked which of them run, and for each that does
-// not by its id.
+// Finds jobs that ended while no replica was listening to the host's events. Asks each host which jobs of a machine
+// still run, and then asks for each missing job by its id.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
@@ -9,7 +9,10 @@ const WIDTH = 8;
 
 type RunningJob = { id: string; machine_id: string; host_id: string; isOld: boolean };
 
-/** Settles what the hosts say ended; a job that its host does not know for 30 s after its start is lost. */
+/**
+ * Records the end of every job that its host reports as ended. If a host does not know a job 30 s after the job was
+ * created, the job is recorded as lost.
+ */
 export async function settleRunningJobs(app: App): Promise<void> {
   const connected = app.hosts.connectedIds();
   if (connected.length === 0) return;

@@ -1,5 +1,5 @@
-// The reconciler: the only recovery path. Whatever a crash, a lost connection or a failed undo left half done is found and
-// finished by one of these tasks.
+// The reconciler: these tasks find and finish everything that a crash, a lost connection or a failed undo has left
+// unfinished. There is no other code for recovery.
 import type { App } from '../app.ts';
 import { compareWithHosts } from './drift.ts';
 import { createDueRunner } from './due.ts';
@@ -12,15 +12,15 @@ import { startTask, type Task } from './task.ts';
 import { compareVolumes } from './volumes.ts';
 
 export type Reconciler = {
-  /** Asks every task for a pass now. */
+  /** Requests a pass of every task now. */
   signal(): void;
-  /** Runs a full pass of every task and waits for the end of all. */
+  /** Runs a full pass of every task. Waits for all passes and for the operations that they started. */
   runOnce(): Promise<void>;
-  /** No pass begins after this; waits for those that run. */
+  /** Stops all tasks. Waits for running passes and for the operations that they started. */
   stop(): Promise<void>;
 };
 
-/** Starts the tasks; their first passes begin at once. */
+/** Starts all tasks. Their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
   const { reconcileMs, reconcileJobsMs } = app.config.timing;
   const unknownMachines = createSightings();

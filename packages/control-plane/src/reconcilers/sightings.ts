@@ -1,17 +1,18 @@
-// What should not be and yet was seen, remembered from pass to pass: nothing is removed or given up on the strength of
-// one look, since rows and hosts move while they are compared.
+// Remembers from pass to pass which differences between a host and the database were seen. Rows and hosts change while
+// the reconciler compares them, so a difference in a single pass may be temporary. Nothing is deleted or marked as lost
+// until a later pass has seen the difference again.
 
 export type Sightings = {
   /**
-   * Records that it is there in this pass. True when an earlier pass saw it too and `graceMs` have gone by since it was
-   * first seen without a pass that did not see it.
+   * Records that the difference `key` exists in this pass. Returns true if all passes since at least `graceMs`
+   * milliseconds ago have seen it too, and at least the previous pass has.
    */
   isOverdue(key: string, graceMs: number): boolean;
-  /** Ends a pass: what it did not see is forgotten. */
+  /** Ends a pass. Differences that the pass did not see are forgotten. */
   endPass(): void;
 };
 
-/** Makes an empty memory; `now` counts milliseconds. */
+/** Creates an empty memory of differences. `now` returns the time in milliseconds. */
 export function createSightings(now: () => number = () => performance.now()): Sightings {
   let earlier = new Map<string, number>();
   let current = new Map<string, number>();

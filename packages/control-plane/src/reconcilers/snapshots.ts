@@ -1,6 +1,7 @@
-// Snapshots of the hosts against their rows. A row is shown after its snapshot is safe and marked before it is removed, so
-// a row without a snapshot has lost it: that is an error, taken back when it is there again. A snapshot without a row is
-// what a late call or a crash left, and is removed when this database gave its id away.
+// Compares the snapshots of each host with their rows. A row becomes `ready` only after the host has saved the
+// snapshot, and becomes `deleting` before the host deletes it. So if a row is `ready` and the host has no snapshot, the
+// snapshot is lost: the row is set to `error`, and back to `ready` if the snapshot reappears. A snapshot without a row
+// was left by a crash or by a call that arrived late. It is deleted if its id belongs to this database.
 import type { App } from '../app.ts';
 import type { SnapshotRow } from '../db/tables.ts';
 import { attempt } from './attempt.ts';
@@ -9,10 +10,15 @@ import { isOfThisDatabase } from './unknown.ts';
 
 export const LOST_SNAPSHOT = 'The host has lost it: its files are not there any more.';
 
-/** What earlier passes saw: rows without a snapshot, and snapshots without a row. */
+/**
+ * The differences that earlier passes saw: rows without a snapshot (`lost`) and snapshots without a row (`unknown`).
+ */
 export type SnapshotSightings = { lost: Sightings; unknown: Sightings };
 
-/** Compares the snapshots of every host that answers with their rows; what fails is logged and left to a later pass. */
+/**
+ * Compares the snapshots of every connected host with their rows. A failure concerning one host or snapshot is logged,
+ * and the next pass tries again.
+ */
 export async function compareSnapshots(app: App, { lost, unknown }: SnapshotSightings): Promise<void> {
   try {
     for (const hostId of app.hosts.connectedIds()) {
@@ -25,7 +31,8 @@ export async function compareSnapshots(app: App, { lost, unknown }: SnapshotSigh
 }
 
 async function compareSnapshotsOf(app: App, hostId: string, { lost, unknown }: SnapshotSightings): Promise<void> {
-  // Rows first: whatever is shown by now is on the host, unless it is marked by the time it is given up.
+  // Read the rows before asking the host. A row that is `ready` now has its snapshot on the host, unless a delete
+  // begins meanwhile; `loseSnapshot` checks for that.
   const rows = await app.db.selectFrom('snapshots').selectAll().where('host_id', '=', hostId).execute();
   const snapshots = await app.hosts.client(hostId).listSnapshots();
   const present = new Set(snapshots.map((snapshot) => snapshot.snapshot_id));
@@ -43,7 +50,10 @@ async function compareSnapshotsOf(app: App, hostId: string, { lost, unknown }: S
   }
 }
 
-/** Records that a snapshot is gone; false when it is being deleted, or was recorded before. */
+/**
+ * Sets a `ready` snapshot to `error` because its host has lost it. Returns false if the snapshot is in another state:
+ * it is being deleted, or its loss was recorded before.
+ */
 export async function loseSnapshot(app: App, id: string): Promise<boolean> {
   const result = await app.db
     .updateTable('snapshots')
@@ -56,7 +66,10 @@ export async function loseSnapshot(app: App, id: string): Promise<boolean> {
   return isLost;
 }
 
-/** Takes a loss back; one that was none, or is recorded as something else, stays as it is. */
+/**
+ * Sets a snapshot that was recorded as lost back to `ready`, because its host has it again. A snapshot with another
+ * error is not changed.
+ */
 export async function findSnapshotAgain(app: App, { id, error }: Pick<SnapshotRow, 'id' | 'error'>): Promise<void> {
   if (error !== LOST_SNAPSHOT) return;
   await app.db
@@ -69,8 +82,9 @@ export async function findSnapshotAgain(app: App, { id, error }: Pick<SnapshotRo
 }
 
 /**
- * Removes a snapshot that no account has from its host. Its row would be older than what the host has, and is asked for
- * again right before the end. Returns whether it was ours to remove: one of another database is left alone.
+ * Deletes a snapshot on its host if no account has it. A snapshot's row is inserted before its host takes the snapshot,
+ * and this function looks for the row again right before the delete. Returns false, and deletes nothing, if there is a
+ * row or if the snapshot may belong to another database.
  */
 export async function removeUnknownSnapshot(app: App, hostId: string, id: string): Promise<boolean> {
   const row = await app.db.selectFrom('snapshots').select('id').where('id', '=', id).executeTakeFirst();

@@ -1,18 +1,21 @@
-// One task of the reconciler: it runs on a timer and on a signal, one pass at a time, without arguments. Each task has a
-// clock of its own, so that a host call that hangs in one of them does not keep the others from their work.
+// One periodic task of the reconciler. It runs on a timer and when it is signalled, and never twice at the same time.
+// Each task has its own timer, so a host call that hangs in one task does not delay the others.
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
 
 export type Task = {
-  /** Asks for a pass now; several requests during a pass make one more. */
+  /** Requests a pass now. Several requests during a running pass lead to only one more pass. */
   signal(): void;
-  /** Runs a full pass that begins now and waits for its end. */
+  /** Waits for a running pass to end, then runs a full pass and waits for its end. */
   runOnce(): Promise<void>;
-  /** No pass begins after this; waits for the one that runs. */
+  /** Stops the timer, so that no further pass begins, and waits for a running pass to end. */
   stop(): Promise<void>;
 };
 
-/** Starts a task, with its first pass at once. A pass that fails is logged, and the next one tries again. */
+/**
+ * Starts a task; its first pass begins at once. `everyMs`: the interval of the timer in milliseconds. When a pass
+ * fails, the error is logged and the next pass tries again.
+ */
 export function startTask(app: App, name: string, everyMs: number, work: () => Promise<void>): Task {
   let isStopped = false;
   let isWanted = false;

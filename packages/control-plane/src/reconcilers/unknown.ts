@@ -1,16 +1,23 @@
-// Whether what a host has and no row knows is certainly ours to remove. Ids are version 7 and so tell when they were made:
-// what is older than this database's own knowledge of the host comes from another database (a lost one, or one of another
-// service), and to remove that would be to destroy somebody's machines because of a wrong SANDBAR_DATABASE_URL.
+// Decides whether an object (machine, volume, snapshot) that a host has, but that no row of the database knows, may be
+// deleted. Ids are UUIDs of version 7, which contain their time of creation. An id that is older than the host's row in
+// this database was created by another database, for example after a restore or with a wrong SANDBAR_DATABASE_URL.
+// Deleting such an object could destroy somebody else's machines.
 
-/** The clocks of the database and of the replicas that make ids may differ by this much, ms. */
+/** How much the clocks of the database and of the replicas, which create the ids, may differ, in milliseconds. */
 const CLOCK_SLACK_MS = 60_000;
 
-/** When a version 7 id was made, in ms of the epoch; undefined for ids of other versions. */
+/**
+ * Returns the creation time of a version 7 id in milliseconds since the epoch, or undefined for an id of another
+ * version.
+ */
 export function timeOfId(id: string): number | undefined {
   return id[14] === '7' ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : undefined;
 }
 
-/** Whether this database gave the id away: it knew the host (since `hostKnownSince`) when the id was made. */
+/**
+ * Returns true if the id was created after this database had registered the host (`hostKnownSince`). Then the id
+ * belongs to this database.
+ */
 export function isOfThisDatabase(id: string, hostKnownSince: Date): boolean {
   const madeAt = timeOfId(id);
   return madeAt !== undefined && madeAt >= hostKnownSince.getTime() - CLOCK_SLACK_MS;

@@ -1,6 +1,7 @@
-// Disks against their rows. A row is written before its disk is made, or after it is safe, and marked before it is
-// removed. So an unmarked row without a disk has lost it: that is shown as an error, and taken back when the disk is there
-// again (its file system was not mounted, say). And a disk without a row, of an id that this database gave away, is garbage.
+// Compares the disks of volumes on each host with their rows. A volume's row exists in a hidden state while its disk is
+// being created or deleted. So if a row is visible and the host has no disk, the disk is lost: the row is set to
+// `error`, and back when the disk reappears (for example because its file system was not mounted). A disk without a row
+// is garbage if its id belongs to this database, and is deleted.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
@@ -10,10 +11,13 @@ import { isOfThisDatabase } from './unknown.ts';
 
 export const LOST_DISK = 'The host has lost it: its disk is not there any more.';
 
-/** What each pass remembers for the next one. */
+/** The differences that earlier passes saw: rows without a disk (`lost`) and disks without a row (`unknown`). */
 export type VolumeSightings = { lost: Sightings; unknown: Sightings };
 
-/** Compares the volumes of every host that answers with their rows; what fails is logged and left to a later pass. */
+/**
+ * Compares the volumes of every connected host with their rows. A failure concerning one host or volume is logged, and
+ * the next pass tries again.
+ */
 export async function compareVolumes(app: App, { lost, unknown }: VolumeSightings): Promise<void> {
   try {
     for (const hostId of app.hosts.connectedIds()) {
@@ -26,7 +30,8 @@ export async function compareVolumes(app: App, { lost, unknown }: VolumeSighting
 }
 
 async function compareVolumesOf(app: App, hostId: string, { lost, unknown }: VolumeSightings): Promise<void> {
-  // Rows first: whatever has a row by now has a disk, unless it is marked by the time it is given up.
+  // Read the rows before asking the host. A row that is visible now has its disk on the host, unless a delete begins
+  // meanwhile; `loseVolume` checks for that.
   const rows = await app.db.selectFrom('volumes').selectAll().where('host_id', '=', hostId).execute();
   const volumes = await app.hosts.client(hostId).listVolumes();
   const present = new Set(volumes.map((volume) => volume.volume_id));
@@ -44,13 +49,14 @@ async function compareVolumesOf(app: App, hostId: string, { lost, unknown }: Vol
 }
 
 /**
- * Removes a disk that no row refers to, neither a volume's nor that of a machine whose disk is to become one. One of another
- * database is left alone.
+ * Deletes a disk on its host if no row refers to it: neither a volume's row, nor an unfinished destroy operation that
+ * keeps a machine's root disk as this volume. Does nothing if the disk may belong to another database.
  */
 export async function removeUnknownVolume(app: App, hostId: string, id: string): Promise<void> {
   const host = await app.db.selectFrom('hosts').select('created_at').where('id', '=', hostId).executeTakeFirst();
   if (!host || !isOfThisDatabase(id, host.created_at)) return;
-  // One statement: a delete that keeps a disk goes from the one row to the other in a moment.
+  // Check both tables in one statement: when a destroy finishes, the reference moves from `operations` to `volumes` in
+  // one transaction, and two statements could miss it.
   const { rows } = await sql`
     select from volumes where id = ${id}
     union all select from operations where args ->> 'keep_volume_id' = ${id} and finished_at is null`.execute(app.db);
@@ -59,7 +65,10 @@ export async function removeUnknownVolume(app: App, hostId: string, id: string):
   app.log.warn({ volume_id: id }, 'removed a disk from its host that no account has');
 }
 
-/** Records that a volume's disk is gone; false when it is being changed or deleted, or was recorded before. */
+/**
+ * Sets a volume to `error` because its host has lost its disk. Returns false if the volume is in another state: it is
+ * being changed or deleted, or its loss was recorded before.
+ */
 export async function loseVolume(app: App, id: string): Promise<boolean> {
   const result = await app.db
     .updateTable('volumes')
@@ -72,7 +81,10 @@ export async function loseVolume(app: App, id: string): Promise<boolean> {
   return isLost;
 }
 
-/** Takes a loss back; one that was none, or is recorded as something else, stays as it is. */
+/**
+ * Sets a volume that was recorded as lost back to `available` or `attached`, because its host has the disk again. A
+ * volume with another error is not changed.
+ */
 export async function findVolumeAgain(app: App, { id, error }: Pick<VolumeRow, 'id' | 'error'>): Promise<void> {
   if (error !== LOST_DISK) return;
   await app.db

@@ -1,4 +1,5 @@
-// A snapshot of a machine, as an account asks for it: its row is written, hidden, then its operation takes it on the host.
+// Takes a snapshot of a machine at the request of an account. The request inserts the snapshot's row, which is hidden
+// from clients. Then the operation takes the snapshot on the host and makes it visible.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { SnapshotCreate } from '@sandbar/contract/snapshot.ts';
 import { v7 as uuidv7 } from 'uuid';
@@ -14,9 +15,9 @@ import { listAttachedVolumes } from '../volumes/store.ts';
 import { findSnapshot, type VisibleSnapshot } from './store.ts';
 
 /**
- * Takes a snapshot of a machine of the account. Throws `not_found`; `conflict` in a state that does not allow it, or for
- * memory beside attached volumes; what the host refused with; `host_unavailable`. After a throw nothing of it is left, or
- * soon will be.
+ * Takes a snapshot of a machine of the account. Throws `not_found`; `conflict` when the machine's state does not allow
+ * a snapshot, or when a snapshot with memory is requested for a machine with attached volumes; what the host refused
+ * with; `host_unavailable`. After an error nothing of the snapshot remains, or the reconciler removes it soon.
  */
 export async function createSnapshot(
   app: App,
@@ -50,7 +51,10 @@ export async function createSnapshot(
   return findSnapshot(app.db, accountId, id);
 }
 
-/** The memory would know file systems that no other machine can have. */
+/**
+ * Throws `conflict` if the machine has attached volumes. The saved memory would contain their mounted file systems, and
+ * a machine that resumes from the snapshot does not have these volumes.
+ */
 async function checkHasNoVolumes(tx: Tx, machine: MachineRow): Promise<void> {
   if ((await listAttachedVolumes(tx, machine.id)).length === 0) return;
   throw new ServiceError('conflict', 'The machine has volumes: detach them first, or take a snapshot without memory.');

@@ -1,5 +1,5 @@
-// Delete of a snapshot, as an account asks for it: its row is hidden from then on, and its operation removes it from the
-// host. Bytes that machines or other snapshots stand on stay on the host as long as those do.
+// Deletes a snapshot at the request of an account. The request hides the snapshot's row, then the operation deletes the
+// snapshot on the host. The host keeps those bytes of it that a machine or another snapshot still uses.
 import type { App } from '../app.ts';
 import { requestOperation } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';
@@ -7,8 +7,9 @@ import { transition } from '../transitions/transition.ts';
 import { lockSnapshot, snapshotNotFound } from './store.ts';
 
 /**
- * Deletes a snapshot of the account, or joins the delete that is under way. Waits while a machine goes back to it. Throws
- * `not_found`; `host_unavailable` when its host does not answer: then it is deleted later.
+ * Deletes a snapshot of the account, or joins an unfinished delete. Waits while a machine is being restored from the
+ * snapshot. Throws `not_found`; `host_unavailable` when its host does not answer, and then the reconciler deletes the
+ * snapshot later.
  */
 export async function deleteSnapshot(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db

@@ -1,4 +1,4 @@
-// The lists of snapshots: an account's with its filters, and a machine's.
+// Lists the snapshots of an account or of one machine, with filters.
 import type { SnapshotListQuery } from '@sandbar/contract/snapshot.ts';
 import type { App } from '../app.ts';
 import { findMachine } from '../machines/store.ts';
@@ -7,12 +7,18 @@ import { isVisible, type VisibleSnapshot } from './store.ts';
 
 type Listed = { rows: VisibleSnapshot[]; cursor: { next_cursor?: string } };
 
-/** Newest first. Throws `validation_error` for a bad cursor. */
+/**
+ * Returns one page of the account's snapshots, newest first, and the cursor of the next page. Throws `validation_error`
+ * for an invalid cursor.
+ */
 export function listSnapshots(app: App, accountId: string, query: SnapshotListQuery): Promise<Listed> {
   return fetchList(app, accountId, query);
 }
 
-/** Those of one machine, destroyed ones too, which have none. Throws `not_found`, and `validation_error` as above. */
+/**
+ * Returns one page of a machine's snapshots, newest first. The list of a destroyed machine is empty. Throws `not_found`
+ * for the machine and `validation_error` for an invalid cursor.
+ */
 export async function listSnapshotsOf(
   app: App,
   accountId: string,

@@ -1,4 +1,4 @@
-// The snapshot as clients see it, made from its row.
+// Converts a snapshot's row into the JSON object that clients get.
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import type { VisibleSnapshot } from './store.ts';
 

@@ -1,4 +1,4 @@
-// Restore of a snapshot into its machine, as an account asks for it.
+// Restores a machine from one of its snapshots at the request of an account.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { machineNotFound } from '../machines/refusals.ts';
@@ -9,8 +9,9 @@ import { insertClaimed } from '../operations/store.ts';
 import { findSnapshot, lockSnapshot, snapshotNotFound } from './store.ts';
 
 /**
- * Restores a snapshot of the account into its machine; a running machine reboots into it. Throws `not_found`, `conflict`,
- * what the host refused with (the machine is as it was, or stopped when it does not boot), or `host_unavailable`.
+ * Resets a machine's root disk to a snapshot; a running machine reboots. Throws `not_found`, `conflict`,
+ * `host_unavailable`, or what the host refused with. After a refusal the machine is unchanged, or stopped if it did not
+ * boot from the restored disk.
  */
 export async function restoreSnapshot(app: App, accountId: string, id: string): Promise<MachineView> {
   const { id: snapshot_id, machine_id } = await findSnapshot(app.db, accountId, id);

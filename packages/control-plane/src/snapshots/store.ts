@@ -1,4 +1,4 @@
-// SQL of snapshots. Their states change in transitions/transition.ts only.
+// The SQL of snapshots. Only transitions/transition.ts changes a snapshot's state.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { SnapshotState } from '@sandbar/contract/snapshot.ts';
 import { SNAPSHOT_STATES } from '@sandbar/contract/snapshot.ts';
@@ -6,13 +6,16 @@ import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
 import type { SnapshotRow } from '../db/tables.ts';
 
-/** A snapshot that its account sees. */
+/** The row of a snapshot that clients can see. */
 export type VisibleSnapshot = SnapshotRow & { state: SnapshotState };
 
-/** True for rows that their account sees: snapshots that are being made or deleted are hidden. */
+/** SQL condition: clients can see the snapshot. Snapshots that are being created or deleted are hidden. */
 export const isVisible = sql<boolean>`snapshots.state in (${sql.join(SNAPSHOT_STATES.map((state) => sql.lit(state)))})`;
 
-/** A snapshot as its owner sees it. Throws `not_found`, the same for an absent one and another account's. */
+/**
+ * Returns a snapshot of the account. Throws `not_found`, with the same text for a snapshot that does not exist and for
+ * a snapshot of another account.
+ */
 export async function findSnapshot(db: Db | Tx, accountId: string, id: string): Promise<VisibleSnapshot> {
   const row = await db
     .selectFrom('snapshots')
@@ -25,7 +28,7 @@ export async function findSnapshot(db: Db | Tx, accountId: string, id: string): 
   return row as VisibleSnapshot;
 }
 
-/** The row of a snapshot in any state, locked until the transaction ends. */
+/** Returns the row of a snapshot in any state and locks it until the transaction ends. */
 export function lockSnapshot(tx: Tx, id: string): Promise<SnapshotRow | undefined> {
   return tx.selectFrom('snapshots').selectAll().where('id', '=', id).forUpdate().executeTakeFirst();
 }

@@ -1,4 +1,5 @@
-// Attach and detach, as an account asks for them: operations of the machine, decided on locked rows.
+// Attaches and detaches volumes at the request of an account. Both are operations of the machine. The request checks
+// the rules while the rows of the machine and the volume are locked.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { defaultMountPath, type VolumeAttach } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
@@ -12,9 +13,9 @@ import { checkAttach, checkDetach, checkMountPath } from './attachable.ts';
 import { findVolume, lockVolume, lockVolumesOf, type VisibleVolume, volumeNotFound } from './store.ts';
 
 /**
- * Attaches a volume of the account to one of its machines; where it is already it stays. Throws `validation_error` for a
- * path, `not_found` for volume or machine, `conflict`, what the host refused with (then it is as before), or
- * `host_unavailable` (then it is attached later).
+ * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. Throws
+ * `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, what the host
+ * refused with (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
  */
 export async function attachVolume(
   app: App,
@@ -46,7 +47,10 @@ export async function attachVolume(
   return findVolume(app, accountId, id);
 }
 
-/** Detaches a volume of the account. Throws as attachVolume does; `conflict` as well when it is not attached. */
+/**
+ * Detaches a volume of the account. Throws the same errors as `attachVolume`, and `conflict` when the volume is not
+ * attached.
+ */
 export async function detachVolume(app: App, accountId: string, id: string): Promise<VisibleVolume> {
   const volume = await findVolume(app, accountId, id);
   const machineId = volume.machine_id ?? (await findAttachingMachine(app, volume.id));
@@ -66,7 +70,7 @@ export async function detachVolume(app: App, accountId: string, id: string): Pro
   return findVolume(app, accountId, id);
 }
 
-/** The machine that a volume is just being attached to: a detach waits for the end of that. */
+/** Returns the machine to which a volume is being attached now. A detach request waits for the end of that attach. */
 async function findAttachingMachine(app: App, volumeId: string): Promise<string | undefined> {
   const row = await app.db
     .selectFrom('operations')
@@ -91,7 +95,7 @@ function insert(app: App, tx: Tx, { account_id, host_id }: MachineRow, question:
   return insertClaimed(app, tx, row);
 }
 
-/** The volume under its lock. Throws `not_found` when it was deleted meanwhile. */
+/** Locks the volume and returns its row. Throws `not_found` when the volume was deleted meanwhile. */
 async function lockExisting(tx: Tx, id: string): Promise<VolumeRow> {
   const row = await lockVolume(tx, id);
   if (!row || row.state === 'deleting') throw volumeNotFound();

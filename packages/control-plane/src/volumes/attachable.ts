@@ -1,10 +1,14 @@
-// Whether a volume can be attached to, or detached from, a machine: pure rules, which throw the refusal that applies first.
+// Checks whether a volume can be attached to or detached from a machine. Pure functions. When several reasons forbid
+// it, they throw the first one.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
 import { checkAction } from '../machines/rules.ts';
 
-/** Throws `validation_error` for a path that a machine cannot do without. */
+/**
+ * Throws `validation_error` if the mount path is at or below a directory that the guest's own system needs, such as
+ * /proc.
+ */
 export function checkMountPath(path: string): void {
   const taken = UNMOUNTABLE.find((folder) => path === folder || path.startsWith(`${folder}/`));
   if (taken === undefined) return;
@@ -18,11 +22,11 @@ export type AttachRequest = {
   volume: VolumeRow;
   machine: MachineRow;
   mountPath: string;
-  /** The other data volumes that the machine has. */
+  /** The machine's other data volumes. */
   others: readonly VolumeRow[];
 };
 
-/** `noop` when it is attached there already, at that path. Throws `conflict`. */
+/** Returns `noop` when the volume is already attached to this machine at this path. Throws `conflict`. */
 export function checkAttach({ volume, machine, mountPath, others }: AttachRequest): 'allowed' | 'noop' {
   if (volume.kind === 'root') {
     throw conflict('It is a root disk: make a machine that boots from it, with root_volume_id. It cannot be data.');
@@ -49,7 +53,7 @@ export function checkAttach({ volume, machine, mountPath, others }: AttachReques
   return 'allowed';
 }
 
-/** Throws `conflict` when the volume cannot be detached from the machine that it is attached to. */
+/** Throws `conflict` when the state of the volume's machine does not allow a detach. */
 export function checkDetach(machine: MachineRow): void {
   checkAction(machine.state, 'detach');
 }

@@ -1,5 +1,5 @@
-// Create of a data volume, as an account asks for it: one transaction charges for it and writes its row, hidden, then its
-// operation makes the disk on a host.
+// Creates a data volume at the request of an account. One transaction charges the quota and inserts the volume's row,
+// which is hidden from clients. Then the operation creates the disk on a host and makes the volume visible.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { VolumeCreate } from '@sandbar/contract/volume.ts';
 import { v7 as uuidv7 } from 'uuid';
@@ -20,8 +20,9 @@ import { rankHostsForVolume } from './placement.ts';
 import { findVolume, type VisibleVolume } from './store.ts';
 
 /**
- * Makes an empty data volume. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
- * `host_unavailable` or what the host refused with; after a throw nothing of it is left, or soon will be.
+ * Creates an empty data volume. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
+ * `host_unavailable` or what the host refused with. After an error nothing of the volume remains, or the reconciler
+ * removes it soon.
  */
 export async function createVolume(
   app: App,
@@ -49,7 +50,10 @@ export async function createVolume(
   return findVolume(app, accountId, id);
 }
 
-/** Throws `host_unavailable` when none answers, `fleet_capacity` when none takes new volumes. */
+/**
+ * Returns the host for the new volume. Throws `host_unavailable` when no host is connected, and `fleet_capacity` when
+ * no connected host accepts new volumes.
+ */
 function chooseHost(app: App, hosts: readonly HostRow[]): HostRow {
   const connected = new Set(app.hosts.connectedIds());
   const reachable = hosts.filter((host) => connected.has(host.id));

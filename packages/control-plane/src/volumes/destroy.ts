@@ -1,4 +1,5 @@
-// Delete of a volume, as an account asks for it: its row is hidden from then on, and its operation removes the disk.
+// Deletes a volume at the request of an account. The request hides the volume's row, then the operation deletes the
+// disk on the host and the row.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { VOLUME_STATE_TABLE, type VolumeState } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
@@ -9,8 +10,8 @@ import { transition } from '../transitions/transition.ts';
 import { lockVolume, volumeNotFound } from './store.ts';
 
 /**
- * Deletes a volume of the account, or joins the delete that is under way. Throws `not_found`; `conflict` while it is
- * attached; `host_unavailable` when its host does not answer: then it is deleted later.
+ * Deletes a volume of the account, or joins an unfinished delete. Throws `not_found`; `conflict` while the volume is
+ * attached; `host_unavailable` when its host does not answer, and then the reconciler deletes the volume later.
  */
 export async function deleteVolume(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db

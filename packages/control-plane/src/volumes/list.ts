@@ -1,10 +1,13 @@
-// The list of an account's volumes with its filters.
+// Lists an account's volumes, with filters.
 import type { VolumeListQuery } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
 import { fetchPage, readPage } from '../paging.ts';
 import { isVisible, type VisibleVolume } from './store.ts';
 
-/** Newest first. Throws `validation_error` for a bad cursor. */
+/**
+ * Returns one page of the account's volumes, newest first, and the cursor of the next page. Throws `validation_error`
+ * for an invalid cursor.
+ */
 export async function listVolumes(
   app: App,
   accountId: string,

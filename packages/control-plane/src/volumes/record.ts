@@ -1,4 +1,4 @@
-// The volume as clients see it, made from its row.
+// Converts a volume's row into the JSON object that clients get.
 import type { Volume } from '@sandbar/contract/volume.ts';
 import type { VisibleVolume } from './store.ts';
 

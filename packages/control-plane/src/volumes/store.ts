@@ -1,4 +1,4 @@
-// SQL of volumes. Their states change in transitions/transition.ts only.
+// The SQL of volumes. Only transitions/transition.ts changes a volume's state.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import { VOLUME_STATES, type VolumeState } from '@sandbar/contract/volume.ts';
@@ -7,13 +7,19 @@ import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { VolumeRow } from '../db/tables.ts';
 
-/** A volume that its account sees. */
+/** The row of a volume that clients can see. */
 export type VisibleVolume = VolumeRow & { state: VolumeState };
 
-/** True for rows that their account sees: volumes that are being made, taken by a machine or deleted are hidden. */
+/**
+ * SQL condition: clients can see the volume. Volumes that are being created, deleted or turned into a machine's root
+ * disk are hidden.
+ */
 export const isVisible = sql<boolean>`volumes.state in (${sql.join(VOLUME_STATES.map((state) => sql.lit(state)))})`;
 
-/** A volume as its owner sees it. Throws `not_found`, the same for an absent one and another account's. */
+/**
+ * Returns a volume of the account. Throws `not_found`, with the same text for a volume that does not exist and for a
+ * volume of another account.
+ */
 export async function findVolume(app: App, accountId: string, id: string): Promise<VisibleVolume> {
   const row = await app.db
     .selectFrom('volumes')
@@ -26,12 +32,12 @@ export async function findVolume(app: App, accountId: string, id: string): Promi
   return row as VisibleVolume;
 }
 
-/** The row of a volume in any state, locked until the transaction ends. */
+/** Returns the row of a volume in any state and locks it until the transaction ends. */
 export function lockVolume(tx: Tx, id: string): Promise<VolumeRow | undefined> {
   return tx.selectFrom('volumes').selectAll().where('id', '=', id).forUpdate().executeTakeFirst();
 }
 
-/** The data volumes that are attached to a machine. */
+/** Returns the data volumes that are attached to a machine, with their mount paths. */
 export async function listAttachedVolumes(db: Db | Tx, machineId: string): Promise<MachineVolume[]> {
   const rows = await db
     .selectFrom('volumes')
@@ -42,12 +48,15 @@ export async function listAttachedVolumes(db: Db | Tx, machineId: string): Promi
   return rows.flatMap(({ id, mount_path }) => (mount_path === null ? [] : [{ volume_id: id, mount_path }]));
 }
 
-/** The rows of a machine's volumes, its root volume among them, locked in the order of their ids. */
+/**
+ * Returns the rows of a machine's volumes, including its root volume, and locks them. The order by id avoids deadlocks
+ * between transactions that lock several volumes.
+ */
 export function lockVolumesOf(tx: Tx, machineId: string): Promise<VolumeRow[]> {
   return tx.selectFrom('volumes').selectAll().where('machine_id', '=', machineId).orderBy('id').forUpdate().execute();
 }
 
-/** The columns of a volume that leaves its machine. A volume in error stays so. */
+/** The new columns of a volume that is detached from its machine. A volume in state `error` stays in that state. */
 export const freed = ({ state }: VolumeRow) =>
   ({ machine_id: null, mount_path: null, state: state === 'error' ? 'error' : 'available' }) as const;
 
