@@ -1,5 +1,5 @@
-// What every part of the control plane is given: one small object instead of globals, so that a test can run two
-// replicas in one process and put a fake in any place.
+// The dependencies that every part of the control plane gets as an argument. There are no globals, so a test can run
+// two replicas in one process and replace any dependency by a fake.
 import type { Config } from './config.ts';
 import type { Db } from './db/database.ts';
 import type { Hosts } from './hosts/hosts.ts';
@@ -10,8 +10,8 @@ export type App = {
   db: Db;
   hosts: Hosts;
   log: Log;
-  /** Asks for a pass of the reconciler soon; returns at once. */
+  /** Requests a pass of the reconciler. Returns at once. */
   reconcileSoon: () => void;
-  /** Aborted when the process is told to stop: long waits end early. */
+  /** Aborted when the process has to stop. Long waits then end early. */
   closing: AbortSignal;
 };

@@ -1,6 +1,6 @@
-// Waiting and bounded parallel work, in one place so that every loop can be ended.
+// Sleeping and bounded parallel work. Loops use these functions so that a shutdown can end them.
 
-/** Waits `ms`, or less when the signal is aborted. Never throws. */
+/** Waits `ms` milliseconds, or until the signal is aborted. Never throws. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
@@ -14,7 +14,10 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** Runs `work` for every item, at most `width` at once. A rejection ends the run; `work` that may fail must catch. */
+/**
+ * Calls `work` for every item, with at most `width` calls at the same time. The first error rejects the whole run, so a
+ * `work` that may fail should catch its errors.
+ */
 export async function forEachBounded<T>(
   items: readonly T[],
   width: number,

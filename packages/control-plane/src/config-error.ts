@@ -1,4 +1,4 @@
-// In a file of its own, since every part of the configuration throws it.
+// In a separate file to avoid a circular import: config.ts and auth/config.ts both throw this error.
 
-/** A variable of the environment that cannot be used; the message says which and why. */
+/** An environment variable has an invalid value. The message names the variable and the reason. */
 export class ConfigError extends Error {}

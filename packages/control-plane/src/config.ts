@@ -1,5 +1,5 @@
-// The environment, read once: everything later gets typed values, and a bad value stops the process with a sentence
-// that names the variable and what it allows.
+// Reads the environment variables once at the start and turns them into typed values. An invalid value stops the
+// process with a message that names the variable and the allowed values.
 import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
@@ -9,33 +9,39 @@ export { ConfigError };
 
 export type Address = { host: string; port: number };
 
-/** Durations that tests shorten. Milliseconds; the values in force are in `DEFAULT_TIMING`. */
+/** Durations in milliseconds, which tests shorten. `DEFAULT_TIMING` has the values that the service uses. */
 export type Timing = {
-  /** Life of a claim that nobody renews: how long a crash keeps a machine from being worked on. */
+  /**
+   * How long a claim on an operation is valid without a renewal. After a crash, nobody can continue the operation for
+   * this long.
+   */
   claimTtlMs: number;
   claimRenewMs: number;
-  /** How long a request waits for another operation on the same machine. */
+  /** How long a request waits for another operation on the same machine, volume or snapshot. */
   operationWaitMs: number;
-  /** How long an exec or a snapshot waits for a machine that is on its way to running. */
+  /** How long the start of a job or a snapshot waits for a machine that is being started. */
   runningWaitMs: number;
-  /** Pause after the first failed attempt at an operation, which doubles with each, and the longest pause. */
+  /**
+   * The pause after the first failed attempt at an operation, which doubles with each further failure, and the longest
+   * pause.
+   */
   retryMs: { first: number; longest: number };
   reconcileMs: number;
-  /** How often running jobs are asked for by id without a reason. */
+  /** How often the reconciler asks the hosts for running jobs, even without a reason. */
   reconcileJobsMs: number;
-  /** Age from which a job that its host does not know is lost. */
+  /** A running job that its host does not know is recorded as lost when it is this old. */
   jobLostMs: number;
-  /** How long a machine that no row knows must be seen on its host before it is removed. */
+  /** A machine that no row knows must be seen on its host for this long before the reconciler deletes it. */
   unknownGraceMs: number;
-  /** Silence on the event stream (heartbeats come every 5 s) after which it is opened again. */
+  /** The event stream is reopened if nothing arrives for this long. The agent sends a heartbeat every 5 s. */
   eventSilenceMs: number;
-  /** First and longest pause between attempts to reach a host agent. */
+  /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
-  /** Pause between heartbeats on a stream of output. */
+  /** The interval of heartbeats on a stream of job output. */
   streamHeartbeatMs: number;
-  /** How long a host may take to make a machine run. */
+  /** How long a host may take to start or stop a machine. */
   ensureMs: number;
-  /** How long requests in flight may take once a shutdown began. */
+  /** How long unfinished requests may continue after a shutdown began. */
   shutdownMs: number;
 };
 
@@ -56,9 +62,12 @@ export const DEFAULT_TIMING: Timing = {
   shutdownMs: 10_000,
 };
 
-/** A token bucket: `perSec` tokens come back a second, `burst` are there at most. */
+/** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */
 export type Rate = { perSec: number; burst: number };
-/** Shared by all replicas: per account, and for sign-in per client address and per e-mail address. */
+/**
+ * Rate limits, which all replicas share. `mutating` and `exec` apply to each account. The sign-in limits apply to each
+ * client address and each e-mail address.
+ */
 export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate };
 
 export const DEFAULT_RATES: Rates = {
@@ -78,16 +87,16 @@ export type Config = {
   listen: Address;
   metricsListen: Address;
   databaseUrl: string;
-  /** How many times the memory of a host may be promised to machines. */
+  /** A host may promise this many times its physical memory to machines. */
   memoryOvercommit: number;
-  /** Days that the activity feed goes back at least; whole months are dropped. */
+  /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
-  /** Lets accounts beyond the owner's have machines on hosts without hardware virtualisation. */
+  /** If true, accounts other than the owner's may run machines on hosts without hardware virtualisation. */
   allowEmulatedTenants: boolean;
   rates: Rates;
-  /** Signs cursors and session cookies; the same for every replica. */
+  /** The key that signs paging cursors and session cookies. It must be the same in every replica. */
   secret: string;
-  /** Reverse proxies whose X-Forwarded-For is believed, as addresses or networks; empty: none. */
+  /** Addresses or networks of reverse proxies whose header X-Forwarded-For is trusted, comma-separated; empty: none. */
   trustProxy: string;
   auth: AuthConfig;
   logLevel: LogLevel;
@@ -96,7 +105,9 @@ export type Config = {
 
 type Env = Record<string, string | undefined>;
 
-/** Reads the configuration from the environment. Throws `ConfigError`. */
+/**
+ * Reads the configuration from the environment. `isRoot` determines the default of SANDBAR_HOME. Throws `ConfigError`.
+ */
 export function readConfig(env: Env, isRoot: boolean): Config {
   const home = defaultHome(env, isRoot);
   if (!home.startsWith('/')) throw new ConfigError(`SANDBAR_HOME must be an absolute path, not "${home}".`);
@@ -155,7 +166,7 @@ function readNumber(env: Env, name: string, fallback: number, bounds: { min: num
   return value;
 }
 
-/** `PER_SECOND/BURST`, such as 10/60. */
+/** Reads a rate in the form `PER_SECOND/BURST`, such as 10/60. */
 function readRate(env: Env, name: string, fallback: Rate): Rate {
   const text = env[name];
   if (!text) return fallback;
@@ -169,7 +180,7 @@ function readRate(env: Env, name: string, fallback: Rate): Rate {
   return { perSec, burst };
 }
 
-/** Addresses and networks, comma-separated. */
+/** Reads a comma-separated list of addresses and networks. */
 function readProxies(env: Env): string {
   const text = env.SANDBAR_TRUST_PROXY ?? '';
   const isNetwork = (item: string) => {

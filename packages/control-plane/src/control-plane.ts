@@ -1,5 +1,5 @@
-// Puts the parts together, in the order in which they depend on each other, and takes them apart again. The process entry
-// and the tests start the same thing.
+// Starts the parts of the control plane in the order of their dependencies, and stops them again. Both main.ts and the
+// tests use this.
 import { setTimeout as after } from 'node:timers/promises';
 import { Registry } from 'prom-client';
 import { keepMonths } from './activity/partitions.ts';
@@ -21,17 +21,24 @@ import { type Reconciler, startReconciler } from './reconcilers/loop.ts';
 export type ControlPlane = {
   app: App;
   reconciler: Reconciler;
-  /** Where it listens; the ports are real also when 0 was asked for. */
+  /** The address on which the API listens. The port is the actual one, even if port 0 was requested. */
   address: Address;
   metricsAddress: Address;
-  /** Ends it: no new requests, those in flight end (bounded), then everything is closed. */
+  /**
+   * Stops the control plane: refuses new requests, waits for unfinished requests (at most `shutdownMs`), then closes
+   * everything.
+   */
   close(): Promise<void>;
 };
 
-/** An address that is taken; the message says which variable to change. */
+/** An address to listen on is used by another process. The message says which variable to change. */
 export class AddressInUse extends Error {}
 
-/** Starts a replica: migrations, servers, the host's events, the reconciler. Throws what keeps it from starting. */
+/**
+ * Starts a replica: applies migrations, starts the servers, the event listener and the reconciler. `hostClient`
+ * replaces the client of the host agent in tests. Throws the error that prevents the start, after stopping everything
+ * that was started.
+ */
 export async function startControlPlane(config: Config, log: Log, hostClient?: HostClient): Promise<ControlPlane> {
   const db = openDatabase(config.databaseUrl, log);
   const closing = new AbortController();
@@ -45,7 +52,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     reconcileSoon: () => reconciler?.signal(),
     closing: closing.signal,
   };
-  // Not prom-client's global registry: each replica in a process has its own.
+  // Do not use prom-client's global registry: several replicas in one process need separate metrics.
   const registry = new Registry();
   const server = await buildServer(app, createRequestCounter(registry));
   const admin = buildAdminServer(app);
@@ -67,7 +74,8 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     metrics.closeAllConnections();
     metrics.close();
     listening.abort();
-    // What still waits for the host is given up; its claims expire, and the next replica's reconciler goes on.
+    // Abort calls to the host that are still unfinished. The claims of their operations expire, and the reconciler of
+    // another replica (or of this one after its restart) continues them.
     local.close();
     await stopping;
     await events;

@@ -1,4 +1,4 @@
-// The process: environment in, exit code out. It is started and watched by the supervisor, or by systemd, or by hand.
+// The entry point of the control plane's process. The supervisor, systemd or a person starts it.
 
 import { ConfigError, readConfig } from './config.ts';
 import { AddressInUse, startControlPlane } from './control-plane.ts';
@@ -28,7 +28,7 @@ async function main(): Promise<void> {
   };
   process.on('SIGTERM', () => end('SIGTERM'));
   process.on('SIGINT', () => end('SIGINT'));
-  // The supervisor died: a control plane that nobody watches must not stay behind.
+  // The supervisor died. Stop as well, since nobody watches this process any more.
   process.on('disconnect', () => end('the supervisor is gone'));
   process.send?.({ type: 'ready' });
 }
@@ -42,7 +42,9 @@ function watchForBugs(log: Log): void {
   process.on('unhandledRejection', die('unhandled rejection'));
 }
 
-/** What keeps the process from starting is one line that says what to do; the stack is for bugs only. */
+/**
+ * Returns the text for an error that prevents the start: one line that says what to do. Only a bug gets a stack trace.
+ */
 function explain(error: unknown): string {
   if (error instanceof ConfigError || error instanceof AddressInUse) return error.message;
   const message = error instanceof Error ? error.message || error.name : String(error);
@@ -56,7 +58,7 @@ try {
   await main();
 } catch (error) {
   const reason = explain(error);
-  // The supervisor tells a person; the log has it as well.
+  // The supervisor shows this reason to the operator. It is written to stderr as well, for the log.
   if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
   process.stderr.write(`sandbar control plane: ${reason}\n`);
   if (!process.send) process.exit(1);

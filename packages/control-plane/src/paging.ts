@@ -1,5 +1,6 @@
-// Keyset paging. A cursor is a position (created_at, id), signed together with the list it came from: the account, the
-// route and the filters. Anywhere else, or changed, it is malformed.
+// Keyset paging: a page starts after the last row of the previous page. A cursor contains that row's position
+// (created_at, id) and a signature. The signature covers the list too (account, route and filters), so a cursor is
+// invalid for any other list or after any change.
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type SelectQueryBuilder, sql } from 'kysely';
@@ -10,13 +11,19 @@ export type PageRequest = { pageSize: number | undefined; after: Position | unde
 type Positioned = { created_at: Date; id: string };
 
 const POSITION = /^(\d{1,15})\.([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})$/;
-/** 128 bits of the HMAC. */
+/** Characters of the signature in base64url: about 128 bits of the HMAC. */
 const SIGNATURE_LENGTH = 22;
 
-/** What a list is of: two lists share cursors only when these are equal. */
+/**
+ * Identifies a list: the kind of its rows, the account and the filters. A cursor is valid only for a list with an equal
+ * key.
+ */
 export type ListKey = readonly unknown[];
 
-/** Reads `page_size` and `cursor`. Throws `validation_error` for a malformed or foreign cursor. */
+/**
+ * Reads `page_size` and `cursor` from a query. `list` is the key of the requested list. Throws `validation_error` for
+ * an invalid cursor or a cursor of another list.
+ */
 export function readPage(secret: string, query: { page_size?: number; cursor?: string }, list: ListKey): PageRequest {
   if (query.cursor === undefined) return { pageSize: query.page_size, after: undefined };
   const text = Buffer.from(query.cursor, 'base64url').toString('latin1');
@@ -31,7 +38,10 @@ export function readPage(secret: string, query: { page_size?: number; cursor?: s
   return { pageSize: query.page_size, after: { createdAt: new Date(Number(time)), id } };
 }
 
-/** Runs a list's query for one page, and makes its `next_cursor` (absent when the request did not page). */
+/**
+ * Runs a list's query for one page. Returns the rows and `next_cursor`: empty on the last page, and absent if the
+ * request did not use paging.
+ */
 export async function fetchPage<TB extends keyof Database, T extends Positioned>(
   secret: string,
   query: SelectQueryBuilder<Database, TB, T>,
@@ -41,7 +51,10 @@ export async function fetchPage<TB extends keyof Database, T extends Positioned>
   return cutPage(secret, await pageOf(query, page).execute(), page, list);
 }
 
-/** The query newest first from the page's position on, and one row more, which says whether there is a next page. */
+/**
+ * Returns the query of one page, newest first. It reads one row more than the page has, which shows whether there is a
+ * next page.
+ */
 export function pageOf<TB extends keyof Database, T>(
   query: SelectQueryBuilder<Database, TB, T>,
   { after, pageSize }: PageRequest,
@@ -49,7 +62,7 @@ export function pageOf<TB extends keyof Database, T>(
   let select = query.orderBy(sql`created_at`, 'desc').orderBy(sql`id`, 'desc');
   if (after) {
     select = select
-      // Says what the next line says, in a form that rules out whole partitions.
+      // Redundant with the next condition, but PostgreSQL can use this form to skip whole partitions.
       .where(sql<boolean>`created_at <= ${after.createdAt}`)
       .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
   }
@@ -79,7 +92,10 @@ function isSigned(secret: string, position: string, signature: string, list: Lis
   return given.length === expected.length && timingSafeEqual(given, expected);
 }
 
-/** `cursor` sets this use of the secret apart from every other. */
+/**
+ * Returns the signature of a position. The word `cursor` in the signed text makes sure that a signature made with the
+ * same secret for another purpose is not valid here.
+ */
 const signatureOf = (secret: string, position: string, list: ListKey): string =>
   createHmac('sha256', secret)
     .update(JSON.stringify(['cursor', position, list]))

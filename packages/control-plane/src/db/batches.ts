@@ -1,15 +1,18 @@
-// Deletes of many rows, a bounded number in each statement: a statement is given up after a few seconds, so one that
-// deletes a year's rows at once would fail every time.
+// Deletes many rows in batches. A statement is cancelled after a few seconds, so a single statement that deletes a
+// year's rows would fail every time.
 import { type RawBuilder, sql } from 'kysely';
 import type { Db } from './database.ts';
 import type { Database } from './tables.ts';
 
-/** Far less than a second of work, also where each row takes others with it. */
+/**
+ * Rows deleted by one statement. This takes far less than a second, even if each delete cascades to rows of other
+ * tables.
+ */
 export const BATCH_ROWS = 1000;
 
 /**
- * Deletes the rows of `table` for which `condition` holds, until none is left or `closing` is aborted. Rows that another
- * transaction holds are left for the next time, so two replicas that do the same do not wait for each other.
+ * Deletes all rows of `table` that match `condition`, or stops early when `closing` is aborted. Rows that another
+ * transaction has locked may be left for the next call, so that two replicas do not wait for each other.
  */
 export async function deleteInBatches(
   db: Db,
@@ -18,7 +21,8 @@ export async function deleteInBatches(
   closing?: AbortSignal,
 ): Promise<void> {
   while (!closing?.aborted) {
-    // The row lock keeps a row at its ctid (its place in the table) until the delete of the same statement.
+    // `for update` guarantees that a row stays at its ctid (its physical position in the table) until this statement
+    // deletes it.
     const { numAffectedRows } = await sql`
       delete from ${sql.table(table)} where ctid = any(array(
         select ctid from ${sql.table(table)} where ${condition} limit ${sql.lit(BATCH_ROWS)} for update skip locked

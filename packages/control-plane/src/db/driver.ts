@@ -1,6 +1,6 @@
-// How Kysely reaches PostgreSQL: a pool of pg's connections. It differs from Kysely's own driver in two points: every
-// statement is prepared once on each connection, and a connection that did not answer in time is closed, because its late
-// answer must not reach the next statement.
+// Connects Kysely to PostgreSQL through a connection pool of the package pg. It differs from Kysely's own driver in two
+// points. Each connection prepares every statement once. And a connection on which a statement timed out is closed, so
+// that its late answer cannot be taken for the answer to the next statement.
 import {
   type CompiledQuery,
   type DatabaseConnection,
@@ -13,10 +13,13 @@ import {
 } from 'kysely';
 import pg from 'pg';
 
-/** Text of pg's error for a statement that was not answered within `query_timeout`. */
+/** pg's error message when a statement is not answered within `query_timeout`. */
 const READ_TIMEOUT = 'Query read timeout';
 
-/** A dialect for Kysely on a pool that is made with `options` when the first statement comes. */
+/**
+ * Returns a Kysely dialect. Its pool is created with `options` at the first statement. `onIdleError` is called when an
+ * idle connection breaks.
+ */
 export function createDialect(options: pg.PoolConfig, onIdleError: (error: Error) => void): Dialect {
   return {
     createAdapter: () => new PostgresAdapter(),
@@ -38,9 +41,11 @@ class PooledDriver implements Driver {
 
   async init(): Promise<void> {
     this.#pool = new pg.Pool(this.#options);
-    // Without a listener a connection that breaks while it is idle would end the process. The next statement opens another.
+    // Without this listener, an idle connection that breaks would crash the process. The next statement opens a new
+    // connection.
     this.#pool.on('error', this.#onIdleError);
-    // The same for a connection that breaks between two statements of a transaction. The next statement fails by itself.
+    // The same for a connection that breaks between two statements of a transaction. There is nothing else to do: the
+    // next statement fails and reports it.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
   }
 
@@ -71,7 +76,7 @@ class PooledDriver implements Driver {
   }
 }
 
-/** A connection of the pool, from its acquisition to its release. */
+/** A connection that was taken from the pool and is returned by `release`. */
 export class PooledConnection implements DatabaseConnection {
   readonly #client: pg.PoolClient;
   isInTransaction = false;
@@ -90,18 +95,22 @@ export class PooledConnection implements DatabaseConnection {
     } catch (error) {
       if (!isPlanOutdated(error)) throw error;
       forgetNames();
-      // A transaction is over with its first error, and begins anew (transaction.ts).
+      // After an error PostgreSQL accepts no more statements in the transaction, so transaction.ts repeats the whole
+      // transaction.
       if (this.isInTransaction) throw error;
       return this.executeQuery(query);
     }
   }
 
-  /** Sends a command without parameters. */
+  /** Sends SQL text without parameters and without preparing it. */
   async send(text: string): Promise<pg.QueryResult> {
     return this.#query({ name: undefined, text, values: [] });
   }
 
-  /** Throws when PostgreSQL rolled back instead, because an earlier statement of the transaction had failed. */
+  /**
+   * Commits the transaction. If an earlier statement failed, PostgreSQL answers a commit with a rollback; then this
+   * function throws.
+   */
   async commit(): Promise<void> {
     const { command } = await this.send('commit');
     if (command !== 'COMMIT') throw new Error('A failed transaction was committed, so PostgreSQL rolled it back.');
@@ -111,7 +120,7 @@ export class PooledConnection implements DatabaseConnection {
     this.#client.release(this.#isBroken);
   }
 
-  // biome-ignore lint/correctness/useYield: Kysely's interface asks for it, and nothing here reads rows as a stream.
+  // biome-ignore lint/correctness/useYield: Kysely's interface requires a generator, but this driver streams no rows.
   async *streamQuery<Row>(): AsyncIterableIterator<QueryResult<Row>> {
     throw new Error('This driver does not stream rows.');
   }
@@ -124,7 +133,8 @@ export class PooledConnection implements DatabaseConnection {
         this.#isBroken = true;
         closeSocket(this.#client);
       }
-      // Statements that were sent behind one that failed only say that the transaction is aborted.
+      // Statements in a pipeline behind a failed one fail with "transaction is aborted". Throw the first error instead,
+      // which has the cause.
       if (isAborted(error) && this.#firstFailure !== undefined) throw this.#firstFailure;
       this.#firstFailure ??= error;
       throw error;
@@ -134,25 +144,34 @@ export class PooledConnection implements DatabaseConnection {
 
 const isAborted = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === '25P02';
 
-/** What follows on the connection fails at once, instead of each statement waiting for its own time-out. */
+/**
+ * Closes the socket, so that further statements on this connection fail at once instead of timing out one after the
+ * other.
+ */
 function closeSocket(client: pg.PoolClient): void {
   const { connection } = client as unknown as { connection: { stream: { destroy(): void } } };
   connection.stream.destroy();
 }
 
 /**
- * Whether a statement was prepared before a newer replica added a column to its table: it selects `*`, and PostgreSQL
- * refuses a prepared statement whose columns changed.
+ * Returns true if a newer replica has added a column to a table for which this connection prepared a `select *`.
+ * PostgreSQL refuses to run a prepared statement whose result columns have changed.
  */
 export const isPlanOutdated = (error: unknown): boolean =>
   error instanceof Error && error.message === 'cached plan must not change result type';
 
-/** More texts than the code has; beyond it, for lists of unusual lengths, statements are planned each time. */
+/**
+ * Limit of prepared statements, above the number that the code normally uses. Lists of varying length can create more
+ * texts; statements beyond the limit are not prepared.
+ */
 const PREPARED_MAX = 1_000;
 const names = new Map<string, string>();
 let renamed = 0;
 
-/** The name under which a statement's text is prepared: the same text has the same name on every connection. */
+/**
+ * Returns the name for preparing a statement, or undefined if it should not be prepared. The same text gets the same
+ * name on every connection.
+ */
 function nameOf(text: string): string | undefined {
   const known = names.get(text);
   if (known !== undefined) return known;
@@ -162,7 +181,7 @@ function nameOf(text: string): string | undefined {
   return name;
 }
 
-/** Has every statement prepared anew, under another name. */
+/** Forgets all names, so that every statement is prepared again under a new name. */
 function forgetNames(): void {
   names.clear();
   renamed++;

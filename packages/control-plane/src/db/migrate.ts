@@ -1,6 +1,6 @@
-// Brings the database to this version's schema, forward only. Runs as the
-// owner of the tables, not as the role of the application. Two replicas may start at once: a session lock of our own
-// spans the whole run, since Kysely creates its bookkeeping tables before it takes its lock.
+// Migrates the database to the schema of this version; there is no way back to an older schema. Runs with the role that
+// owns the tables. Two replicas may start at the same time, so the migration holds an advisory lock. Kysely has a lock
+// of its own, but creates its own tables before it takes that lock.
 import { sql } from 'kysely';
 import { Migrator } from 'kysely/migration';
 import type { Db } from './database.ts';
@@ -15,7 +15,7 @@ import * as snapshots from './migrations/008-snapshots.ts';
 import * as operations from './migrations/009-operations.ts';
 import { grantToApp } from './roles.ts';
 
-/** In the order of their names. */
+/** All migrations. Kysely applies them in alphabetical order. */
 export const MIGRATIONS = {
   '001-machines': machines,
   '002-sharing': sharing,
@@ -28,10 +28,12 @@ export const MIGRATIONS = {
   '009-operations': operations,
 };
 
-/** Any constant; it only has to be the same in every replica. */
+/** The key of the advisory lock: an arbitrary number, the same in every replica. */
 const LOCK_KEY = 7_311_842_005;
 
-/** Applies what is missing and returns the names applied. Throws the first error; what failed is rolled back. */
+/**
+ * Applies all missing migrations and returns their names. Throws the first error; the failed migration is rolled back.
+ */
 export async function migrate(db: Db): Promise<string[]> {
   return db.connection().execute(async (lock) => {
     await acquireLock(lock);
@@ -47,7 +49,10 @@ export async function migrate(db: Db): Promise<string[]> {
   });
 }
 
-/** Tries every 100 ms instead of waiting in the database, where the wait of a replica that was killed would go on. */
+/**
+ * Polls for the lock every 100 ms. If PostgreSQL did the waiting, a replica that is killed meanwhile would stay in the
+ * queue and could get the lock.
+ */
 async function acquireLock(lock: Db): Promise<void> {
   for (;;) {
     const { rows } = await sql<{ ok: boolean }>`select pg_try_advisory_lock(${LOCK_KEY}::bigint) as ok`.execute(lock);

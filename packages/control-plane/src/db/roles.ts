@@ -1,14 +1,18 @@
-// The role of the application: it may change rows, but not the tables, and what was recorded for good (the activity feed,
-// the ledger) it may only add to and read. Migrations and the dropping of old months run as the owner.
+// Creates the database role of the application. This role may change rows but not tables. In the activity feed and the
+// ledger it may only insert and read. Migrations and the deletion of old months of the feed use the owner's role
+// instead.
 import { sql } from 'kysely';
 import { ConfigError } from '../config.ts';
 import { APP_ROLE, type Db } from './database.ts';
 import { inTransaction } from './transaction.ts';
 
-/** Tables whose rows are never changed or deleted one by one. */
+/** Tables in which the application may not update or delete rows. */
 const APPEND_ONLY: readonly string[] = ['activity', 'ledger'];
 
-/** Makes the role where it is missing and gives it what it needs of each table. Throws ConfigError when it may not. */
+/**
+ * Creates the role if it does not exist and grants it its rights on each table. Throws `ConfigError` if the owner may
+ * not create roles.
+ */
 export async function grantToApp(owner: Db): Promise<void> {
   await ensureRole(owner);
   const { rows } = await sql<{ name: string }>`
@@ -30,7 +34,10 @@ async function currentSchema(owner: Db): Promise<string> {
   return rows[0]?.name ?? 'public';
 }
 
-/** Roles belong to the whole server: another database's replica may make it at the same moment. */
+/**
+ * Creates the role if it does not exist. Roles are shared by all databases of a server, so a replica that uses another
+ * database may create the role at the same time.
+ */
 async function ensureRole(owner: Db): Promise<void> {
   try {
     await sql`

@@ -1,9 +1,10 @@
-// Statements of the hot path: built with Kysely like all others, but once, at their first use, and not on every request.
-// (Building and compiling takes 0.05 to 0.15 ms of a request's processor time, as much as PostgreSQL takes to answer.)
+// Prepared Kysely statements for frequent requests. A statement is built and compiled once, at its first use, and not
+// for every request. Building and compiling takes 0.05 to 0.15 ms of processor time, as much as PostgreSQL takes to
+// answer.
 import { type Compilable, CompiledQuery } from 'kysely';
 import type { Db, Tx } from './database.ts';
 
-/** Stands for an argument, or a property of an argument, while a statement is compiled. */
+/** Represents an argument of a statement, or a property of an argument, while the statement is compiled. */
 class Placeholder {
   readonly read: (args: readonly unknown[]) => unknown;
   constructor(read: (args: readonly unknown[]) => unknown) {
@@ -12,8 +13,9 @@ class Placeholder {
 }
 
 /**
- * Makes a function that runs the statement that `build` returns. `build` runs once, with placeholders: it may pass an
- * argument, or a property of an argument, to Kysely as a value, and must not look at it or decide by it.
+ * Returns a function that runs the statement that `build` returns. `build` is called only once, with placeholders
+ * instead of arguments. It may pass an argument, or a property of an argument, to Kysely as a value. It must not read
+ * the argument or branch on it.
  */
 export function statement<Args extends readonly unknown[], Row>(
   build: (db: Db | Tx, ...args: Args) => Compilable<Row>,
@@ -35,7 +37,10 @@ function compile(db: Db | Tx, build: Build) {
   return { sql, read: (args: readonly unknown[]) => readers.map((read) => read(args)) };
 }
 
-/** A property of it is a placeholder for that property of the argument. */
+/**
+ * Returns a placeholder for an argument. Reading a property of this placeholder returns a placeholder for that property
+ * of the argument.
+ */
 function placeholderOf(index: number): Placeholder {
   return new Proxy(new Placeholder((args) => args[index]), {
     get: (target, name) =>
@@ -47,7 +52,9 @@ function placeholderOf(index: number): Placeholder {
   });
 }
 
-/** What Kysely looks for in a value to see whether it is an expression. */
+/**
+ * Properties that Kysely reads to find out whether a value is an expression. They must be undefined on a placeholder.
+ */
 const KYSELY_ASKS: ReadonlySet<string> = new Set([
   'toOperationNode',
   'expressionType',

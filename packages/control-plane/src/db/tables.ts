@@ -1,4 +1,5 @@
-// The tables as Kysely sees them: column names are the wire's names, so that a row needs little translation.
+// The types of the database tables for Kysely. Columns have the same names as the fields of the API, so that rows need
+// little conversion.
 
 import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/contract/activity.ts';
@@ -12,15 +13,15 @@ import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts'
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 
-/** Set by the database's clock when a row is made. */
+/** The time at which the row was inserted, set by the database. */
 type CreatedAt = ColumnType<Date, never, never>;
 type Time = ColumnType<Date | null, never, Date | null>;
 
-/** Overrides of the tier's limits; null: the tier's own. */
+/** The account's own limits, which replace those of its tier; null: the limit of the tier applies. */
 type AccountLimits = {
   [K in `limit_${QuotaDimension | 'vcpus_per_machine' | 'memory_mb_per_machine'}`]: Generated<number | null>;
 };
-/** What the account uses now, moved in the transaction of whatever changes it. */
+/** What the account uses now. Updated in the same transaction as the rows that it counts. */
 type AccountUse = { [K in `used_${QuotaDimension}`]: Generated<number> };
 
 export type AccountTable = AccountLimits &
@@ -32,12 +33,12 @@ export type AccountTable = AccountLimits &
     image: Generated<string | null>;
     tier: Tier;
     billing_mode: BillingMode;
-    /** The account that the first start made for the owner of the service. */
+    /** True for the account of the service's owner, which the first start creates. */
     is_owner: Generated<boolean>;
-    /** Requests a second, instead of the configured ones. */
+    /** Allowed requests per second, instead of the configured rates; null: the configured rates apply. */
     rate_mutating: Generated<number | null>;
     rate_exec: Generated<number | null>;
-    /** `created_at` of the newest activity entry; entries of an account never share one. */
+    /** `created_at` of the account's newest activity entry. Each entry of an account has a different time. */
     activity_at: Generated<Date>;
     created_at: CreatedAt;
     updated_at: Generated<Date>;
@@ -47,7 +48,7 @@ export type LedgerTable = {
   id: string;
   account_id: string;
   kind: 'top-up' | 'bonus' | 'charge';
-  /** Micro-euro; a charge is negative. */
+  /** Millionths of a euro; negative for a charge. */
   amount_micros: number;
   note: Generated<string>;
   created_at: CreatedAt;
@@ -58,7 +59,7 @@ export type RateBucketTable = { key: string; full_at: Date };
 export type IdempotencyKeyTable = {
   account_id: string;
   key: string;
-  /** SHA-256 of the request. */
+  /** SHA-256 of the normalised create request. */
   fingerprint: Buffer;
   machine_id: string;
   created_at: CreatedAt;
@@ -84,14 +85,14 @@ export type ApiKeyTable = {
   scope: KeyScope;
   /** The first 12 characters of the key. */
   prefix: string;
-  /** SHA-256 of the key; the key itself is nowhere. */
+  /** SHA-256 of the key. The key itself is not stored. */
   key_hash: Buffer;
   created_at: CreatedAt;
   last_used_at: Time;
   expires_at: ColumnType<Date | null, Date | null, Date | null>;
 };
 
-/** A dashboard session; its token is in the browser's cookie and nowhere else. */
+/** A session of the dashboard. Its token is stored in the browser's cookie only; the database has its hash. */
 export type SessionTable = {
   id: string;
   account_id: string;
@@ -104,7 +105,7 @@ export type SessionTable = {
   user_agent: string | null;
 };
 
-/** How an account proves itself: a password, or a subject of the OpenID provider. */
+/** A way for an account to sign in: a password, or a user of the OpenID provider. */
 export type CredentialTable = {
   id: string;
   account_id: string;
@@ -116,10 +117,10 @@ export type CredentialTable = {
   updated_at: Generated<Date>;
 };
 
-/** A link that was sent, until it is used. */
+/** A link that was sent by e-mail (such as for a password reset) and has not been used yet. */
 export type VerificationTable = {
   id: string;
-  /** SHA-256 of what the link carries, base64url. */
+  /** SHA-256 of the secret in the link, base64url. */
   identifier: string;
   value: string;
   expires_at: Date;
@@ -136,10 +137,10 @@ export type HostTable = {
   subnet: string;
   cpus: number;
   memory_mb: number;
-  /** Sum over the host's machines that are provisioning or running. */
+  /** MiB promised to machines: the sum over the host's machines in state `provisioning` or `running`. */
   reserved_memory_mb: Generated<number>;
   images: JSONColumnType<Image[]>;
-  /** Takes no new machines. */
+  /** If true, no new machines or volumes are placed on the host. */
   draining: Generated<boolean>;
   created_at: CreatedAt;
   seen_at: ColumnType<Date, never, Date>;
@@ -151,16 +152,19 @@ export type MachineTable = {
   host_id: string;
   name: string;
   state: MachineState;
-  /** Grows with every change that its host is told of; the host ignores calls of an older generation. */
+  /**
+   * Increases with every change that the host has to make to the machine. The host ignores calls with an older
+   * generation.
+   */
   generation: number;
   vcpus: number;
   memory_mb: number;
   rootfs_size_gb: number;
   stack: string;
-  /** Leased by the host when it makes the machine; null until the machine has run. */
+  /** The host assigns the address when it first starts the machine; null until then. */
   private_ip: Generated<string | null>;
   metadata: JSONColumnType<Record<string, unknown>>;
-  /** The default environment of its jobs. */
+  /** Default environment variables of the machine's jobs. */
   env: ColumnType<Record<string, string>, string | undefined, never>;
   isolation: Isolation;
   error: string | null;
@@ -169,49 +173,52 @@ export type MachineTable = {
   started_at: Time;
   stopped_at: Time;
   destroyed_at: Time;
-  /** The snapshot that its disk began as. */
+  /** The snapshot from which the machine was created. */
   snapshot_id: Generated<string | null>;
-  /** The root volume that became its disk; of a destroyed machine the one that its disk became. */
+  /**
+   * The root volume from which the machine was created. For a destroyed machine: the volume as which its root disk was
+   * kept.
+   */
   root_volume_id: Generated<string | null>;
 };
 
-/** What clients see of a volume, and three states that only the service sees: they hide the volume from its account. */
+/** The states of a volume that clients see, and three internal states in which the volume is hidden from clients. */
 export type VolumeRowState = VolumeState | 'creating' | 'taken' | 'deleting';
 
 export type VolumeTable = {
   id: string;
   account_id: string;
-  /** Where its bytes are; a volume never moves to another host. */
+  /** The host that stores the volume. A volume never moves to another host. */
   host_id: string;
   name: Generated<string>;
   kind: VolumeKind;
   size_gb: number;
-  /** `taken`: a machine is being made that boots from it. */
+  /** `taken`: a machine that boots from this root volume is being created. */
   state: VolumeRowState;
-  /** The machine that it is attached to, or that takes it. */
+  /** The machine to which the volume is attached, or which is being created from it (state `taken`). */
   machine_id: Generated<string | null>;
   mount_path: Generated<string | null>;
-  /** The stack of the machine that a root disk comes from. */
+  /** For a root volume: the stack of the machine whose disk it was. */
   stack: Generated<string | null>;
   /** Why the state is `error`. */
   error: Generated<string | null>;
   created_at: CreatedAt;
 };
 
-/** What clients see of a snapshot, and two states that only the service sees: they hide it from its account. */
+/** The states of a snapshot that clients see, and two internal states in which the snapshot is hidden from clients. */
 export type SnapshotRowState = SnapshotState | 'creating' | 'deleting';
 
 export type SnapshotTable = {
   id: string;
   account_id: string;
-  /** Where its bytes are, and so every machine that is made from it. */
+  /** The host that stores the snapshot. Machines from this snapshot are created on the same host. */
   host_id: string;
   machine_id: string;
   name: Generated<string>;
   kind: SnapshotKind;
   size_gb: number;
   stored_bytes: Generated<number>;
-  /** Of the machine it was taken of. */
+  /** The stack and size of the machine when the snapshot was taken. */
   stack: string;
   vcpus: number;
   memory_mb: number;
@@ -221,16 +228,16 @@ export type SnapshotTable = {
   created_at: CreatedAt;
 };
 
-/** Every kind of operation: those that a machine shows, and those of volumes, snapshots and the clock. */
+/** All kinds of operations: those that clients see on a machine, and those of volumes, snapshots and expiries. */
 export type AnyOperationKind = OperationKind | 'create_volume' | 'delete_volume' | 'delete_snapshot' | 'expire';
 
-/** What a kind of operation needs to know besides its machine, volume and snapshot. */
+/** Parameters of an operation besides the ids of its machine, volume and snapshot. */
 export type OperationArguments = {
-  /** Destroy: the volume that the root disk becomes. */
+  /** For a destroy: the id of the volume as which the root disk is kept. */
   keep_volume_id?: string;
-  /** Destroy: how many snapshots were removed with the machine so far. */
+  /** For a destroy: how many of the machine's snapshots have been deleted so far. */
   snapshots_deleted?: number;
-  /** Attach: where the volume is mounted. */
+  /** For an attach: the path at which the volume is mounted. */
   mount_path?: string;
 };
 
@@ -243,18 +250,18 @@ export type OperationTable = {
   snapshot_id: Generated<string | null>;
   kind: AnyOperationKind;
   args: ColumnType<OperationArguments, string, string>;
-  /** Who asked for it, for the activity feed. */
+  /** Who requested the operation, for the activity feed. */
   actor: ActivityActor;
-  /** The host refused it, and what was done is being taken back. */
+  /** True while the operation is being undone after a refusal. */
   undoing: Generated<boolean>;
-  /** Of the process that works on it; renewed while that process lives. */
+  /** The random token of the process that performs the operation. The process renews the claim while it is alive. */
   claim_token: Generated<string | null>;
   claim_expires_at: ColumnType<Date | null, Date | null | undefined, Date | null>;
   attempts: Generated<number>;
-  /** Why the last attempt failed; of a finished operation, why it was not done. */
+  /** Why the last attempt failed. For a finished operation: why it was not done, or null if it succeeded. */
   last_error: Generated<string | null>;
   error_code: Generated<ErrorCode | null>;
-  /** When the reconciler takes it, unless somebody works on it. */
+  /** The time from which the reconciler may claim the operation. */
   run_at: ColumnType<Date, Date | undefined, Date>;
   created_at: CreatedAt;
   finished_at: Time;

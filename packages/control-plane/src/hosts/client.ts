@@ -1,6 +1,6 @@
-// The host API over the agent's Unix socket. Every host call may be repeated, so the transport sends a request once
-// more when its connection broke. A call that fails all the same, or gets an answer that is not JSON, throws
-// `host_unavailable`; a refusal of the host throws the ServiceError that it names.
+// The client of the host API on the agent's Unix socket. Every host call is safe to repeat, so the transport sends a
+// request a second time if its connection broke. If the repetition fails too, or the answer is not JSON, the call
+// throws `host_unavailable`. If the host refuses, the call throws the ServiceError that the host named.
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import {
@@ -23,35 +23,35 @@ import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
 export type OutputQuery = { stream: OutputStream; offset: number; limit: number; waitMs: number };
 
-/** What a host can be asked; tests put a fake in its place. All methods throw `ServiceError`. */
+/** The calls to a host. Tests replace this client by a fake. All methods throw `ServiceError`. */
 export type HostClient = {
   info(): Promise<HostInfo>;
   listMachines(): Promise<MachineReport[]>;
-  /** Undefined when the host does not know the machine. */
+  /** Returns undefined if the host does not know the machine. */
   getMachine(machineId: string): Promise<MachineReport | undefined>;
   ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
   /**
-   * Succeeds also when there is nothing to delete. With `keepVolumeId` the root disk becomes that volume,
-   * or it throws `not_found` when there is none.
+   * Deletes a machine, and succeeds if it does not exist. With `keepVolumeId` the machine's root disk becomes the
+   * volume of that id; then throws `not_found` if there is no disk.
    */
   deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
-  /** The volumes whose disks are there. */
+  /** Lists the volumes whose disks exist. */
   listVolumes(): Promise<HostVolume[]>;
-  /** Makes an empty data volume; one that is there already is left alone. */
+  /** Creates an empty data volume of `sizeGb` GiB. Does nothing if the volume exists. */
   ensureVolume(volumeId: string, sizeGb: number): Promise<HostVolume>;
   /** Succeeds also when there is nothing to delete. */
   deleteVolume(volumeId: string): Promise<void>;
-  /** The snapshots whose files are all there. */
+  /** Lists the snapshots whose files are complete. */
   listSnapshots(): Promise<HostSnapshot[]>;
   /**
-   * Takes a snapshot of a machine; one that is there already is left alone. `memoryMb`: the memory to write, 0 for
-   * none.
+   * Takes a snapshot of a machine. Does nothing if the snapshot exists. `memoryMb`: MiB of memory to save, or 0 for a
+   * disk snapshot; the time-out grows with it.
    */
   takeSnapshot(machineId: string, snapshotId: string, wanted: TakeSnapshot, memoryMb: number): Promise<HostSnapshot>;
   /** Succeeds also when there is nothing to delete. */
   deleteSnapshot(snapshotId: string): Promise<void>;
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
-  /** The jobs that run in a machine; undefined when the host does not know the machine. */
+  /** Lists the running jobs of a machine. Returns undefined if the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
   getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
   cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
@@ -61,16 +61,19 @@ export type HostClient = {
     query: OutputQuery,
     signal?: AbortSignal,
   ): Promise<OutputPage | undefined>;
-  /** What is there that should not be, or is missing, by the host's own records. */
+  /**
+   * Returns everything on the host that is missing or superfluous according to the host's own records, and lists what
+   * the host has.
+   */
   audit(): Promise<HostAudit>;
-  /** Mends what is certainly the host's own, and looks again. */
+  /** Repairs what can be repaired safely on the host, and audits the host again. */
   fixAudit(): Promise<HostAuditFix>;
-  /** The event stream; ends or throws when the connection does. */
+  /** Opens the event stream. It ends or throws when the connection breaks. */
   events(signal: AbortSignal): AsyncIterable<HostEvent>;
   close(): void;
 };
 
-/** The host gave no usable answer. `mayHaveActed` is false when the request certainly never reached it. */
+/** The host gave no usable answer. `mayHaveActed` is false if the request certainly did not reach the host. */
 export class HostUnavailable extends ServiceError {
   readonly mayHaveActed: boolean;
   constructor(mayHaveActed: boolean, cause?: unknown) {
@@ -79,24 +82,27 @@ export class HostUnavailable extends ServiceError {
   }
 }
 
-/** A call may take this long on top of the time that it asks the host to wait. */
+/** Time-out of a call, in milliseconds, in addition to the time that the call asks the host to wait. */
 const SLACK_MS = 10_000;
-/** A delete kills the machine, or stops it, which takes the host up to 10 s, and then removes its files. */
+/** Time-out of a delete, in milliseconds. The host needs up to 10 s to stop the machine and then deletes its files. */
 const REMOVE_MS = 30_000;
-/** For a snapshot of a disk, which takes moments; a snapshot with memory gets `memoryMs` as well. */
+/**
+ * Time-out of a disk snapshot, in milliseconds, although it usually takes moments. For a snapshot with memory,
+ * `memoryMs` is added.
+ */
 const SNAPSHOT_MS = 60_000;
-/** How long a slow disk (50 MB a second) takes to write or read the memory of a machine, in milliseconds. */
+/** Returns how long a slow disk (50 MB/s) needs to write or read this much memory, in milliseconds. */
 export const memoryMs = (memoryMb: number): number => memoryMb * 20;
-/** An audit looks at every process and file of the host. */
+/** Time-out of an audit, in milliseconds. The host checks all its processes and files. */
 const AUDIT_MS = 60_000;
-/** The log gets the beginning of an answer that is not JSON, of this length. */
+/** How many characters of an answer that is not JSON are logged. */
 const LOGGED_CHARACTERS = 200;
 
-/** A client for the agent that listens on `socketPath`; connects when it is first used. */
+/** Creates a client of the agent that listens on `socketPath`. It connects at the first call. */
 export function createHostClient(socketPath: string): HostClient {
   const transport = createTransport(socketPath);
 
-  /** Resolves with a successful answer whose body has not been read. */
+  /** Sends a call and returns its successful answer; the body has not been read yet. Throws the host's refusal. */
   const send = async (call: Call): Promise<Answer> => {
     const answer = await transport.send(call).catch((error: unknown) => {
       throw unavailable(error);
@@ -108,7 +114,7 @@ export function createHostClient(socketPath: string): HostClient {
   const json = async <T>(call: Call): Promise<T> => {
     const answer = await send(call);
     const text = (await read(answer)).toString();
-    // The agent answers from the same schemas, so the fields are not checked again.
+    // The agent uses the same schemas, so the fields are not validated again.
     return (text === '' ? undefined : parseAnswer(call, answer.status, text)) as T;
   };
 
@@ -127,7 +133,8 @@ export function createHostClient(socketPath: string): HostClient {
     deleteMachine: async (id, generation, keepVolumeId) => {
       const query = { generation, ...(keepVolumeId === undefined ? {} : { keep_volume_id: keepVolumeId }) };
       const deleting = json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS });
-      // Where a disk is to be kept, nothing there is an answer of its own.
+      // A missing machine is no error, except when its disk should be kept: then the caller must know that there is no
+      // disk.
       await (keepVolumeId === undefined ? orAbsent(deleting) : deleting);
     },
     listVolumes: async () => {
@@ -214,7 +221,7 @@ const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
 const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);
 const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
 
-/** `not_found` as undefined, for questions where absence is an answer. */
+/** Turns the error `not_found` into undefined. */
 async function orAbsent<T>(answer: Promise<T>): Promise<T | undefined> {
   try {
     return await answer;
@@ -228,7 +235,10 @@ function unavailable(error: unknown): HostUnavailable {
   return new HostUnavailable(!wasNeverSent(error), error);
 }
 
-/** Throws `host_unavailable` for text that is not JSON; the host may have acted on the call nevertheless. */
+/**
+ * Parses an answer. Throws `host_unavailable` for text that is not JSON; the host may have acted on the call all the
+ * same.
+ */
 function parseAnswer({ method, path }: Call, status: number, text: string): unknown {
   try {
     return JSON.parse(text);
@@ -239,7 +249,7 @@ function parseAnswer({ method, path }: Call, status: number, text: string): unkn
   }
 }
 
-/** The ServiceError that the body of an error response names. */
+/** Returns the ServiceError that the body of an error response names. */
 function refusal(status: number, body: unknown): ServiceError {
   const { code, detail } = Object(body) as { code?: unknown; detail?: unknown };
   if (isErrorCode(code) && typeof detail === 'string') return new ServiceError(code, detail);

@@ -1,21 +1,24 @@
-// The hosts this replica can reach now. Today that is the one agent on this machine's Unix socket; every caller already
-// names the host it means, so more hosts change this file only.
+// The hosts that this replica can reach. At present there is one: the agent that listens on this machine's Unix socket.
+// All callers already pass a host id, so support for more hosts would change this file only.
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { type HostClient, HostUnavailable } from './client.ts';
 
 export type Hosts = {
-  /** The client of a host. Throws `host_unavailable` when this replica never reached it. */
+  /**
+   * Returns the client of a host. Throws `host_unavailable` if this replica has not connected to the host since it
+   * started.
+   */
   client(hostId: string): HostClient;
-  /** Hosts whose event stream is open and in step, by id. */
+  /** Ids of the hosts whose event stream is open and has sent its initial state. */
   connectedIds(): string[];
-  /** The agent behind the socket, known or not: for health checks and the listener. */
+  /** The client of the local agent, even before its host id is known. For health checks and the event listener. */
   local: HostClient;
-  /** Remembers who the local agent said it is. */
+  /** Stores the host id that the local agent reported. */
   recognise(info: HostInfo): void;
   setConnected(hostId: string, connected: boolean): void;
 };
 
-/** Makes the registry around the client of the local agent. */
+/** Creates the registry for the local agent's client. */
 export function createHosts(local: HostClient): Hosts {
   const known = new Set<string>();
   const connected = new Set<string>();
@@ -27,7 +30,8 @@ export function createHosts(local: HostClient): Hosts {
     connectedIds: () => [...connected],
     local,
     recognise: (info) => {
-      // The socket has one agent behind it: another id means another data directory, and the old host is gone.
+      // There is only one agent at the socket. If it reports a new id, it uses another data directory, and the previous
+      // host no longer exists.
       known.clear();
       known.add(info.host_id);
     },

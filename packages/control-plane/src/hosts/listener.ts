@@ -1,5 +1,5 @@
-// Keeps one event stream open to the host agent: registers the host, applies what it reports at once, and asks the
-// reconciler for a pass whenever the stream came back, since events of the gap are lost.
+// Keeps an event stream open to the host agent, registers the host and applies its events at once. Events are lost
+// while the stream is interrupted. So whenever the stream opens again, the reconciler makes a pass.
 import type { HostEvent } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
@@ -8,7 +8,7 @@ import { noticeReport } from '../machines/observe.ts';
 import { hastenOperations } from '../operations/store.ts';
 import { registerHost } from './store.ts';
 
-/** Listens until `signal` is aborted; never throws. */
+/** Listens until `signal` is aborted, and reconnects after errors. Never throws. */
 export async function listenToHost(app: App, signal: AbortSignal): Promise<void> {
   const { first, longest } = app.config.timing.reconnectMs;
   let pauseMs = first;
@@ -43,7 +43,7 @@ async function listenOnce(app: App, signal: AbortSignal, onSynced: () => void): 
         app.hosts.setConnected(info.host_id, true);
         app.log.info({ host_id: info.host_id }, 'connected to the host agent');
         onSynced();
-        // What failed while the host was away need not wait for the end of its pause.
+        // Retry at once what failed because the host was unreachable.
         await hastenOperations(app.db, { hostId: info.host_id });
         app.reconcileSoon();
       } else {
@@ -56,7 +56,7 @@ async function listenOnce(app: App, signal: AbortSignal, onSynced: () => void): 
   }
 }
 
-/** A failure to apply is left to the reconciler, which asks the host again. */
+/** Applies one event. If that fails, the reconciler asks the host again later. */
 async function applyEvent(app: App, hostId: string, event: HostEvent): Promise<void> {
   try {
     if (event.type === 'machine') await noticeReport(app, hostId, event.machine);

@@ -1,14 +1,18 @@
-// Where a new machine goes: a pure rule over host rows. It only proposes an order; the conditional UPDATE that reserves
-// the memory decides.
+// Chooses the host of a new machine. A pure function of the hosts' rows. It only proposes an order: parallel requests
+// may choose the same host, and the conditional UPDATE in `reserveMemory` decides which of them get its memory.
 import type { HostRow } from '../db/tables.ts';
 
-/** `stack`: the image that the host must have; undefined when none is needed. */
+/**
+ * `memoryMb`: memory of the machine in MiB. `stack`: the image that the host must have; undefined if the machine needs
+ * no image.
+ */
 export type PlacementRequest = { memoryMb: number; stack: string | undefined };
 export type Candidate = Pick<HostRow, 'id' | 'memory_mb' | 'reserved_memory_mb' | 'images' | 'draining'>;
 
 /**
- * The hosts that can take the machine now, emptiest first. A machine needs a host whose physical memory holds it whole,
- * however much may be promised beyond it, and none goes to a host that is being emptied.
+ * Returns the hosts that have room for the machine; the host with the most unreserved memory comes first. A host may
+ * promise `overcommit` times its physical memory, but a single machine must fit into the physical memory. Draining
+ * hosts get no new machines.
  */
 export function rankHosts<T extends Candidate>(
   hosts: readonly T[],

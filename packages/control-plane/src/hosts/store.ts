@@ -1,11 +1,11 @@
-// Rows of hosts, and the reservation of their memory: one conditional UPDATE, so that creates that race for the last
-// room never promise it twice.
+// The SQL of hosts. Memory is reserved by one conditional UPDATE, so parallel creates cannot both reserve the last free
+// memory.
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 
-/** Makes or updates the row of a host that said hello. */
+/** Inserts or updates the row of a host with the facts that its agent reported. */
 export async function registerHost(db: Db, info: HostInfo): Promise<void> {
   const facts = {
     version: info.version,
@@ -24,18 +24,18 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
     .execute();
 }
 
-/** All hosts, oldest first. */
+/** Returns all hosts, oldest first. */
 export const listHosts = statement((db) => db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id'));
 
 /**
- * Promises `memoryMb` MiB of a host; false when that would be more than `overcommit` times what it has.
- * Holds the host's row until the transaction ends.
+ * Reserves `memoryMb` MiB on a host. Returns false if the host would then have promised more than `overcommit` times
+ * its memory. The host's row stays locked until the transaction ends.
  */
 export async function reserveMemory(tx: Tx, hostId: string, memoryMb: number, overcommit: number): Promise<boolean> {
   return (await addReservation(tx, hostId, memoryMb, overcommit)).length === 1;
 }
 
-/** Gives `memoryMb` MiB back. */
+/** Releases `memoryMb` MiB that were reserved on a host. */
 export async function releaseMemory(tx: Tx, hostId: string, memoryMb: number): Promise<void> {
   await addReservation(tx, hostId, -memoryMb, Number.POSITIVE_INFINITY);
 }

@@ -1,5 +1,5 @@
-// JSON over HTTP on the host agent's Unix socket, with kept-alive connections. Their number has no limit, so that
-// requests which wait long for their answer never hold up the start of a machine.
+// Sends JSON over HTTP to the host agent's Unix socket and keeps connections alive. The number of connections is not
+// limited, so requests with a long wait never delay other requests such as the start of a machine.
 import type { Readable } from 'node:stream';
 import { type Dispatcher, Pool } from 'undici';
 
@@ -8,7 +8,7 @@ export type Call = {
   path: string;
   query?: Record<string, string | number>;
   body?: unknown;
-  /** For the whole exchange, headers and body; a stream has none. */
+  /** Time-out in milliseconds for the complete request and response. Absent for streams, which have no end. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
 };
@@ -16,21 +16,24 @@ export type Call = {
 export type Answer = { status: number; headers: Dispatcher.ResponseData['headers']; body: Readable };
 
 export type Transport = {
-  /** Sends one request, and once more when its connection broke. Rejects with the error of the connection. */
+  /** Sends a request. Repeats it once if the connection broke. Rejects with the error of the connection. */
   send(call: Call): Promise<Answer>;
-  /** Ends the requests under way; nothing can be sent afterwards. */
+  /** Aborts all unfinished requests. No request can be sent afterwards. */
   close(): void;
 };
 
-/** Applies when the agent's answer does not say how long it keeps an idle connection (72 s). */
+/**
+ * How long an idle connection is kept, in milliseconds, if the agent's response does not say. The agent itself closes
+ * idle connections after 72 s.
+ */
 const KEEP_IDLE_MS = 60_000;
 
-/** Makes a transport; it connects when it is first used. */
+/** Creates a transport, which connects at the first request. */
 export function createTransport(socketPath: string): Transport {
   const pool = new Pool('http://host-agent', {
     socketPath,
     keepAliveTimeout: KEEP_IDLE_MS,
-    // Each call has its own time-out, and the event stream has none.
+    // undici's own time-outs are off: each call sets its own, and the event stream has none.
     headersTimeout: 0,
     bodyTimeout: 0,
   });
@@ -41,10 +44,12 @@ export function createTransport(socketPath: string): Transport {
       try {
         return await sendOnce(pool, call, signal);
       } catch (error) {
-        // The agent may close an idle connection at the moment in which a request is written to it.
+        // The connection may have broken because the agent closed it while it was idle, just when this request was
+        // sent. So repeat the request.
         if (!isBroken(error)) throw error;
         return await sendOnce(pool, call, signal).catch((second: unknown) => {
-          // The agent may have acted on the first request and died, even if the second found nobody listening.
+          // If the agent was not reachable for the repetition, report the first error: the agent may have acted on the
+          // first request before it died.
           throw wasNeverSent(second) ? error : second;
         });
       }
@@ -62,7 +67,7 @@ async function sendOnce(pool: Pool, { method, path, query, body }: Call, signal:
   return { status: response.statusCode, headers: response.headers, body: response.body };
 }
 
-/** The body as bytes. Rejects when the connection breaks before its end. */
+/** Reads the complete body. Rejects when the connection breaks before its end. */
 export async function readBytes(answer: Answer): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of answer.body) chunks.push(chunk as Buffer);
@@ -70,11 +75,11 @@ export async function readBytes(answer: Answer): Promise<Buffer> {
   return chunks.length === 1 && first ? first : Buffer.concat(chunks);
 }
 
-/** The `code` of a system or undici error, else the empty string. */
+/** Returns the `code` of a system error or an undici error, or the empty string. */
 export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'].includes(codeOf(error));
 
-/** Whether a request certainly reached nobody: there was no connection. */
+/** Returns true if the request certainly did not reach the agent, because no connection could be opened. */
 export const wasNeverSent = (error: unknown): boolean => ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));

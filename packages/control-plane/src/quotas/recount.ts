@@ -45,7 +45,7 @@ export async function findMiscounts(db: Db): Promise<Miscount[]> {
 
 /**
  * Sets an account's stored use to the sum of its rows. Locks the account's row first: every transaction that changes
- * the account's machines or volumes has to lock it too, so it commits either before or after this recount.
+ * what the account uses has to lock it too, so it commits either before or after this recount.
  */
 export function recountAccount(app: App, accountId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {

@@ -57,7 +57,7 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
 /**
  * Deletes a machine on its host if no account has it. A machine's row is inserted before its host is told of the
  * machine, and this function looks for the row again right before the delete. Returns false, and deletes nothing, if
- * there is a row or if the machine may belong to another database.
+ * there is a row that is not destroyed or if the machine may belong to another database.
  */
 export async function removeUnknown(app: App, hostId: string, report: MachineReport): Promise<boolean> {
   const { machine_id: id, generation } = report;

@@ -4,8 +4,8 @@
 
 export type Sightings = {
   /**
-   * Records that the difference `key` exists in this pass. Returns true if all passes since at least `graceMs`
-   * milliseconds ago have seen it too, and at least the previous pass has.
+   * Records that this pass saw the difference `key`. Returns true if the previous pass saw it too and every pass of the
+   * last `graceMs` milliseconds has seen it.
    */
   isOverdue(key: string, graceMs: number): boolean;
   /** Ends a pass. Differences that the pass did not see are forgotten. */

@@ -1,7 +1,7 @@
-// Compares the disks of volumes on each host with their rows. A volume's row exists in a hidden state while its disk is
-// being created or deleted. So if a row is visible and the host has no disk, the disk is lost: the row is set to
-// `error`, and back when the disk reappears (for example because its file system was not mounted). A disk without a row
-// is garbage if its id belongs to this database, and is deleted.
+// Compares the disks of volumes on each host with their rows. A row becomes visible to clients only after its disk
+// exists, and is hidden before the disk is deleted. So if a row is visible and the host has no disk, the disk is lost:
+// the row is set to `error`, and back when the disk reappears (its file system may not have been mounted, for example).
+// A disk without a row is garbage if its id belongs to this database, and is deleted.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';

@@ -1,5 +1,5 @@
-// Accounts, keys, hosts, machines and jobs. Times are kept to the millisecond, as the wire shows them, so that a cursor
-// made from what a client saw is exact.
+// Creates the tables of accounts, API keys, hosts, machines and jobs. Times have millisecond precision, as in the API,
+// so that a paging cursor made from a time that a client saw matches the row exactly.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -69,7 +69,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`create unique index machines_address on machines (host_id, private_ip) where state <> 'destroyed'`.execute(
     db,
   );
-  // What the reconciler asks for on every pass; destroyed machines must cost it nothing.
+  // The reconciler searches for these rows in every pass. The index omits destroyed machines, so that they do not slow
+  // it down.
   await sql`create index machines_live on machines (host_id, id) where state <> 'destroyed'`.execute(db);
   await sql`
     create table execs (

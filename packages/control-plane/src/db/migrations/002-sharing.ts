@@ -1,10 +1,10 @@
-// What makes one service safe to share: limits and use of accounts, the wallet's ledger, rate buckets, idempotency keys,
-// and the activity feed by months.
+// Lets several accounts share the service: adds limits and use of accounts, the wallet's ledger, rate limits,
+// idempotency keys, and the activity feed with monthly partitions.
 import { type Kysely, sql } from 'kysely';
 import { ACTIVITY_SEARCH_TEXT } from '../../activity/search.ts';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
-  // Use stands beside its limits, so that a check and its charge are one locked row.
+  // Limits and use are in the same row, so that locking this row makes the quota check and the charge atomic.
   await sql`
     alter table accounts
       add column name text not null default '',
@@ -43,13 +43,15 @@ export async function up(db: Kysely<unknown>): Promise<void> {
       created_at timestamptz(3) not null default now()
     )`.execute(db);
   await sql`create index ledger_account on ledger (account_id, created_at, id) include (amount_micros)`.execute(db);
-  // Unlogged: a bucket costs no write to disk, and after a crash it is full again, which harms nobody.
+  // Unlogged tables are not written to the write-ahead log, which makes rate limiting cheap. After a crash the table is
+  // empty, so all buckets are full again; that does no harm.
   await sql`
     create unlogged table rate_buckets (
       key text primary key,
       full_at timestamptz not null
     )`.execute(db);
-  // The machine's row is made after the key, in the same transaction; a create that failed takes its key along.
+  // The foreign key is deferred because the machine's row is inserted after the key, in the same transaction. When a
+  // failed create deletes the machine, the key is deleted too.
   await sql`
     create table idempotency_keys (
       account_id uuid not null,
@@ -61,7 +63,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     )`.execute(db);
   await sql`create index idempotency_keys_machine on idempotency_keys (machine_id)`.execute(db);
   await sql`create index idempotency_keys_age on idempotency_keys (created_at)`.execute(db);
-  // Who wanted what `desired` says, for the feed.
+  // Who requested the state in `desired`, for the activity feed.
   await sql`alter table machines add column desired_by text not null default 'user'`.execute(db);
   await sql`create index machines_destroyed on machines (destroyed_at) where state = 'destroyed'`.execute(db);
   await createActivity(db);
@@ -69,7 +71,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
 
 async function createActivity(db: Kysely<unknown>): Promise<void> {
   await sql`create extension if not exists pg_trgm`.execute(db);
-  // No foreign keys: an entry outlives what it tells of. Keyset order is the primary key, read backwards.
+  // No foreign keys: an entry outlives the machine that it describes. Pages of the feed are read in the order of the
+  // primary key, newest first.
   await sql`
     create table activity (
       account_id uuid not null,

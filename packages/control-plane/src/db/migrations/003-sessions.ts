@@ -1,5 +1,6 @@
-// Dashboard sessions: who is signed in, how an account proves itself, and links that were sent. No column holds a
-// secret: a session and a link are SHA-256 only, a password its scrypt, and tokens of an OpenID provider are not kept.
+// Adds dashboard sessions, credentials for sign-in, and links sent by e-mail. No column contains a secret in plain
+// text: session tokens and links are stored as SHA-256, passwords as scrypt hashes, and tokens of an OpenID provider
+// are not stored.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -40,8 +41,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     )`.execute(db);
   await sql`create index verifications_identifier on verifications (identifier)`.execute(db);
   await sql`create index verifications_expiry on verifications (expires_at)`.execute(db);
-  // Addresses are compared without case: from now on they are kept in lower case. Whoever was there was made by the
-  // operator, who vouches for the address.
+  // E-mail addresses are stored in lower case from now on, so that upper and lower case do not matter. Existing
+  // accounts were created by the operator, so their addresses count as verified.
   await sql`update accounts set email = lower(email), email_verified = true`.execute(db);
   await sql`drop index accounts_email`.execute(db);
   await sql`create unique index accounts_email on accounts (email)`.execute(db);

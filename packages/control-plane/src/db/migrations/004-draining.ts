@@ -1,4 +1,4 @@
-// Hosts that take no new machines, because the operator is about to take them away.
+// Adds `hosts.draining`: the operator sets it before removing a host, so that no new machines are placed there.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

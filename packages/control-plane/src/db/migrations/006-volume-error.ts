@@ -1,4 +1,4 @@
-// Why a volume is in state error, for whoever looks for its data.
+// Adds `volumes.error`: the reason why a volume is in state `error`.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

@@ -1,8 +1,10 @@
-// Snapshots, what machines are made of besides an image, and the restore of a machine that is under way.
+// Adds snapshots, and columns of machines for the snapshot or root volume from which a machine was created, and for an
+// unfinished restore.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
-  // A snapshot never outlives its machine: the delete of one takes the other along or is refused.
+  // A snapshot never exists longer than its machine: a delete of the machine either deletes its snapshots too or is
+  // refused.
   await sql`
     create table snapshots (
       id uuid primary key,
@@ -24,7 +26,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`create index snapshots_account on snapshots (account_id, created_at desc, id desc)`.execute(db);
   await sql`create index snapshots_machine on snapshots (machine_id, created_at desc, id desc)`.execute(db);
   await sql`create index snapshots_host on snapshots (host_id)`.execute(db);
-  // What the reconciler asks for on every pass.
+  // The reconciler searches for these rows in every pass.
   await sql`create index snapshots_changing on snapshots (host_id) where change is not null`.execute(db);
   await sql`
     alter table machines

@@ -1,5 +1,6 @@
-// What is under way gets one table, instead of columns of machines, volumes and snapshots. What an older version left
-// unfinished becomes a row of it. Hosts lease the addresses of machines now, so an address is unknown until a machine runs.
+// Adds the table of operations. Until now, columns of machines, volumes and snapshots described unfinished changes;
+// each such change becomes a row of the new table. Addresses of machines may now be null, because the host assigns them
+// when it starts a machine.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -24,7 +25,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
       created_at timestamptz(3) not null default now(),
       finished_at timestamptz(3)
     )`.execute(db);
-  // One at a time of each machine, volume and snapshot. An expiry waits beside them.
+  // Each machine, volume and snapshot has at most one unfinished operation. The expiry of a machine is not counted.
   await sql`
     create unique index operations_machine on operations (machine_id)
     where finished_at is null and kind <> 'expire'`.execute(db);
@@ -43,7 +44,10 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await dropIntents(db);
 }
 
-/** Each unfinished row of the older version, as the operation that ends it in the same way. */
+/**
+ * Inserts an operation for each change that the older version left unfinished. The operation finishes the change in the
+ * way in which the older version would have.
+ */
 async function moveIntents(db: Kysely<unknown>): Promise<void> {
   await sql`
     insert into operations (account_id, host_id, machine_id, volume_id, snapshot_id, kind, args, actor, undoing)
@@ -67,8 +71,8 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
     where state <> 'destroyed'
       and (desired in ('destroyed', 'discarded')
         or (state <> 'error' and (state <> desired or restoring_snapshot_id is not null)))`.execute(db);
-  // A volume that goes back to where it began is being undone. Where its machine has something else unfinished, the volume
-  // stays where it is: a machine has one operation at a time.
+  // If the older version was undoing an attach or a detach, the operation is inserted as undoing. A machine may have
+  // only one unfinished operation: if it already has one, the volume gets none and keeps its last settled state.
   await sql`
     insert into operations (account_id, host_id, machine_id, volume_id, kind, args, actor, undoing)
     select volumes.account_id, volumes.host_id, volumes.machine_id, volumes.id,
@@ -90,7 +94,7 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
 }
 
 async function dropIntents(db: Kysely<unknown>): Promise<void> {
-  // The root disk of a destroyed machine that was kept is a volume, and the machine names it.
+  // `root_volume_id` of a destroyed machine is now the volume as which its root disk was kept.
   await sql`update machines set root_volume_id = keep_volume_id where state = 'destroyed'`.execute(db);
   await sql`drop index machines_address, machines_restoring`.execute(db);
   await sql`
@@ -118,11 +122,12 @@ async function dropIntents(db: Kysely<unknown>): Promise<void> {
       drop column change, drop column deleting, drop column claim_token, drop column claim_expires_at,
       add constraint volumes_state_check
         check (state in ('creating', 'available', 'attached', 'taken', 'deleting', 'error'))`.execute(db);
-  // Each mount point of a machine holds one volume at most.
+  // At most one volume at each mount path of a machine.
   await sql`
     create unique index volumes_mount on volumes (machine_id, mount_path) where machine_id is not null`.execute(db);
   await sql`alter table snapshots drop constraint snapshots_state_check`.execute(db);
-  // A delete of its machine that is under way ends a snapshot that was being made.
+  // A snapshot that was being created has no operation here if its machine is being deleted; then the delete of the
+  // machine removes it.
   await sql`update snapshots set state = change where change is not null`.execute(db);
   await sql`
     alter table snapshots
