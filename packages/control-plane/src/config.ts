@@ -22,8 +22,8 @@ export type Timing = {
   /** How long the start of a job or a snapshot waits for a machine that is being started. */
   runningWaitMs: number;
   /**
-   * The pause after the first failed attempt at an operation, which doubles with each further failure, and the longest
-   * pause.
+   * `first`: the pause after the first failed attempt at an operation. The pause doubles after each further failure, up
+   * to `longest`.
    */
   retryMs: { first: number; longest: number };
   reconcileMs: number;

@@ -21,8 +21,8 @@ const SIGNATURE_LENGTH = 22;
 export type ListKey = readonly unknown[];
 
 /**
- * Reads `page_size` and `cursor` from a query. `list` is the key of the requested list. Throws `validation_error` for
- * an invalid cursor or a cursor of another list.
+ * Reads `page_size` and `cursor` from a query. `list` identifies the requested list. Throws `validation_error` for an
+ * invalid cursor or a cursor of another list.
  */
 export function readPage(secret: string, query: { page_size?: number; cursor?: string }, list: ListKey): PageRequest {
   if (query.cursor === undefined) return { pageSize: query.page_size, after: undefined };
@@ -62,7 +62,7 @@ export function pageOf<TB extends keyof Database, T>(
   let select = query.orderBy(sql`created_at`, 'desc').orderBy(sql`id`, 'desc');
   if (after) {
     select = select
-      // Redundant with the next condition, but PostgreSQL can use this form to skip whole partitions.
+      // The next condition implies this one. It is added because PostgreSQL can use it to skip whole partitions.
       .where(sql<boolean>`created_at <= ${after.createdAt}`)
       .where(sql<boolean>`(created_at, id) < (${after.createdAt}, ${after.id}::uuid)`);
   }

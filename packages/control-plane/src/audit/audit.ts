@@ -1,7 +1,7 @@
 // The audit compares all data that is stored in two places: the hosts' machines, volumes and snapshots with the
-// database, and the stored totals with the rows that they count. A difference may only exist because an operation is
-// unfinished. So the audit compares twice, with a pause, and reports a difference only if both comparisons saw it. It
-// repairs a difference only when the repair is certainly safe.
+// database, and stored totals with the rows that they count. An unfinished operation can cause a temporary difference.
+// So the audit compares twice, with a pause, and reports only the differences that both comparisons saw. It repairs a
+// difference only when the repair is certainly safe.
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
@@ -87,8 +87,8 @@ async function look(app: App): Promise<Look> {
 }
 
 /**
- * Returns the ids of hosts that still have machines or volumes. Only these are reported as not audited when they are
- * not connected; an old, empty host is ignored.
+ * Returns the ids of hosts that still have machines or volumes. If such a host is not connected, the audit reports that
+ * it could not check the host. An unconnected host without machines and volumes is ignored.
  */
 async function hostsInUse(app: App): Promise<Set<string>> {
   const machines = app.db.selectFrom('machines').select('host_id').where('state', '<>', 'destroyed');

@@ -1,6 +1,6 @@
-// Audits the stored totals: each account's use and each host's promised memory are compared with the rows that they
-// count. The wallet has no stored balance (it is the sum of the ledger's entries), so for the ledger only the single
-// entries are checked.
+// Audits the stored totals. Each account's use and each host's promised memory are compared with the rows of machines
+// and volumes that they count. The wallet stores no balance, only the ledger's entries, so each entry is checked by
+// itself.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';

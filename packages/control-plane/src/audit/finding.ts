@@ -18,8 +18,8 @@ export type Finding = {
   subject: string;
   detail: string;
   /**
-   * Identifies the difference: equal in two comparisons if and only if both saw the same difference, and not a newer
-   * one about the same object.
+   * Identifies the difference. Two comparisons produce the same key only if they saw the same difference; a later
+   * difference of the same object gets another key.
    */
   key: string;
   /** The repair, or undefined if no repair is safe. */

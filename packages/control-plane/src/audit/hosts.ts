@@ -13,8 +13,8 @@ import { type AuditedVolume, compareVolumes } from './volumes.ts';
 export type HostLook = { findings: Finding[]; machines: number; volumes: number; snapshots: number };
 
 /**
- * Audits a host once. Returns the findings and how many rows were compared. Throws what the host refuses with and
- * `host_unavailable`.
+ * Audits a host once. Returns the findings, and how many machines, volumes and snapshots were compared. Throws the
+ * host's refusal and `host_unavailable`.
  */
 export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
   const volumeRows = await listAuditedVolumes(app, host.id);

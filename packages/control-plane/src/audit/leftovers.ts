@@ -9,8 +9,8 @@ import type { Finding } from './finding.ts';
 import { loseJobsOf } from './mend.ts';
 
 /**
- * An operation that has been due for this long without being claimed is a finding. The reconciler looks for due
- * operations every 2 s.
+ * If an operation has been due for this long and no process has claimed it, it is a finding. The reconciler looks for
+ * due operations every 2 s.
  */
 const STALE = sql`interval '60 seconds'`;
 /** Idempotency keys are kept for 24 hours and deleted hourly. So a key that is older than 26 hours is a finding. */
@@ -83,8 +83,8 @@ function describe({ kind, attempts, last_error, isForgotten }: OperationRow & { 
 }
 
 /**
- * SQL condition: the key is too old, or it belongs to a create that a delete cancelled. That create failed, so a retry
- * with the same key must create a new machine and must not find the old key.
+ * SQL condition: the idempotency key is too old, or its create was cancelled by a delete of the machine. A cancelled
+ * create has failed, so a retry with the same key must not find the old key but create a new machine.
  */
 const isForgotten = sql<boolean>`(created_at < now() - ${KEY_LIFE}
   or machine_id in (select id from machines where state = 'destroyed' and started_at is null))`;

@@ -1,5 +1,5 @@
-// Compares the machines of one host with their rows. Pure functions. A machine with an unfinished operation is no
-// finding, and neither is a difference that the host will soon report by an event.
+// Compares the machines of one host with their rows. Pure functions. Two kinds of differences are not reported: those
+// of machines with an unfinished operation, and those that the host will soon report by an event.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { HostRow, MachineRow } from '../db/tables.ts';
 import { confirmEnded } from '../machines/observe.ts';

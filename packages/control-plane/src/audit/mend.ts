@@ -1,5 +1,5 @@
 // The repairs that only the audit makes. For all other findings the audit calls functions of the reconciler. Each
-// repair checks the difference again right before it changes anything.
+// repair checks again, right before it changes anything, that the difference still exists.
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { loseRunningJobs } from '../execs/lose.ts';

@@ -176,8 +176,8 @@ export type MachineTable = {
   /** The snapshot from which the machine was created. */
   snapshot_id: Generated<string | null>;
   /**
-   * The root volume from which the machine was created. For a destroyed machine: the volume as which its root disk was
-   * kept.
+   * The root volume from which the machine was created. For a destroyed machine: the volume that now contains its root
+   * disk.
    */
   root_volume_id: Generated<string | null>;
 };
@@ -195,7 +195,9 @@ export type VolumeTable = {
   size_gb: number;
   /** `taken`: a machine that boots from this root volume is being created. */
   state: VolumeRowState;
-  /** The machine to which the volume is attached, or which is being created from it (state `taken`). */
+  /**
+   * The machine to which the volume is attached. In state `taken`: the machine that is being created from the volume.
+   */
   machine_id: Generated<string | null>;
   mount_path: Generated<string | null>;
   /** For a root volume: the stack of the machine whose disk it was. */
@@ -233,7 +235,7 @@ export type AnyOperationKind = OperationKind | 'create_volume' | 'delete_volume'
 
 /** Parameters of an operation besides the ids of its machine, volume and snapshot. */
 export type OperationArguments = {
-  /** For a destroy: the id of the volume as which the root disk is kept. */
+  /** For a destroy: keep the root disk as the volume with this id. */
   keep_volume_id?: string;
   /** For a destroy: how many of the machine's snapshots have been deleted so far. */
   snapshots_deleted?: number;

@@ -31,8 +31,8 @@ export type HostClient = {
   getMachine(machineId: string): Promise<MachineReport | undefined>;
   ensureMachine(machineId: string, wanted: EnsureMachine, timeoutMs: number): Promise<MachineReport>;
   /**
-   * Deletes a machine, and succeeds if it does not exist. With `keepVolumeId` the machine's root disk becomes the
-   * volume of that id; then throws `not_found` if there is no disk.
+   * Deletes a machine. Succeeds if the machine does not exist. With `keepVolumeId` the machine's root disk becomes the
+   * volume with that id; if there is no root disk, throws `not_found`.
    */
   deleteMachine(machineId: string, generation: number, keepVolumeId?: string): Promise<void>;
   /** Lists the volumes whose disks exist. */
@@ -62,8 +62,8 @@ export type HostClient = {
     signal?: AbortSignal,
   ): Promise<OutputPage | undefined>;
   /**
-   * Returns everything on the host that is missing or superfluous according to the host's own records, and lists what
-   * the host has.
+   * Returns what is missing on the host and what should not be there, according to the host's own records. Also lists
+   * the host's machines, volumes and snapshots.
    */
   audit(): Promise<HostAudit>;
   /** Repairs what can be repaired safely on the host, and audits the host again. */

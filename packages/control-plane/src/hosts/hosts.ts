@@ -9,7 +9,7 @@ export type Hosts = {
    * started.
    */
   client(hostId: string): HostClient;
-  /** Ids of the hosts whose event stream is open and has sent its initial state. */
+  /** Ids of the connected hosts: their event stream is open and has sent the initial state. */
   connectedIds(): string[];
   /** The client of the local agent, even before its host id is known. For health checks and the event listener. */
   local: HostClient;
@@ -18,7 +18,10 @@ export type Hosts = {
   setConnected(hostId: string, connected: boolean): void;
 };
 
-/** Creates the registry for the local agent's client. */
+/**
+ * Creates the list of reachable hosts. It contains only the host of the local agent, once that agent has reported its
+ * id.
+ */
 export function createHosts(local: HostClient): Hosts {
   const known = new Set<string>();
   const connected = new Set<string>();

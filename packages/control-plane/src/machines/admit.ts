@@ -170,7 +170,7 @@ async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }:
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  // A machine from a snapshot or a root volume does not need the image of its stack.
+  // The host that stores the snapshot or root volume can run the machine without the image of the stack.
   const wanted = { memoryMb, stack: source ? undefined : stack };
   const [best] = rankHosts(reachable, wanted, app.config.memoryOvercommit).filter(({ id }) => !tried.has(id));
   if (best) return best;

@@ -14,13 +14,13 @@ import { type MachineView, selectMachineViews } from './store.ts';
 export type Created = { row: MachineView; isReplay: boolean };
 
 /**
- * Creates a machine and waits until it runs, or returns the machine of an earlier request with the same idempotency
- * key. Throws `validation_error`, `not_found` or `conflict` for its snapshot or root volume, `forbidden`,
- * `insufficient_balance`, `quota_exceeded`, `fleet_capacity`, `host_unavailable`, what the host refused with, or
- * `conflict` when the machine was deleted meanwhile.
+ * Creates a machine and waits until it runs. Returns the machine of an earlier request instead if that request had the
+ * same idempotency key.
  *
- * After an error nothing of the machine remains: what is left on the host is removed soon, and its root volume becomes
- * available again.
+ * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
+ * `host_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot or root volume cannot be
+ * used, and `conflict` if the machine was deleted before it ran. After an error nothing of the machine remains: the
+ * reconciler removes the rest, and a root volume becomes available again.
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
   const asked = readCreate(body);
@@ -35,7 +35,8 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
       const row = made ? { ...IDLE, ...made, expires_at: expiresAt } : await readCreated(app, machine.id);
       return { row, isReplay: false };
     }
-    // The first request with this key is still unfinished. If it fails, the loop creates the machine in this request.
+    // Another request with this key is still creating the machine. Wait for it. If it fails, the next turn of this loop
+    // creates the machine.
     await waitForOperation(app, admitted.operationId, deadline);
   }
 }

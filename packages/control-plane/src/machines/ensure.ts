@@ -1,5 +1,5 @@
-// Tells a host what a machine's row says (running or stopped, sizes, volumes), and checks that the host's report
-// agrees.
+// Tells a host the desired state of a machine (running or stopped, sizes, volumes) and checks that the host has reached
+// it.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport, MachineVolume } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
@@ -12,8 +12,8 @@ export type Wanted = { attaching?: MachineVolume; detachingId?: string; restoreS
 
 /**
  * Makes the host run or stop the machine with the row's generation and its volumes. Returns the host's report. Throws
- * what the host refused with, `host_unavailable`, or `internal_error` when the machine is in another state than
- * `desired` afterwards.
+ * the host's refusal, `host_unavailable`, or `internal_error` if the machine is in another state than `desired`
+ * afterwards.
  */
 export async function ensureOnHost(
   app: App,

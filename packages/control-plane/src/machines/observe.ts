@@ -42,9 +42,9 @@ export async function noticeReport(app: App, hostId: string, report: MachineRepo
  * Asks the host for the machine again, and records the end of the machine if the host still says that it ended. Does
  * nothing while the machine has an unfinished operation.
  *
- * The first report may be outdated: a restore stops the VM for a moment, for example. The report's generation may be
- * older than the row's, if the host lost power before it had written the newer one to disk. The answer to the second
- * question is current in both cases, so it counts as a report of the row's generation.
+ * A second question is necessary for two reasons. The first report may be outdated: a restore stops the VM for a
+ * moment, for example. Or its generation may be older than the row's, because the host lost power before it had saved
+ * the newer one. The second answer is current, so it is treated as a report of the row's generation.
  */
 export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
   if (!(await isUntouched(app, row))) return;
@@ -54,7 +54,7 @@ export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
 }
 
 /**
- * Returns true if the machine has no unfinished operation and the same generation as in `row`, which the caller read
+ * Returns true if the machine still has the generation of `row` and no unfinished operation. The caller read `row`
  * earlier.
  */
 export async function isUntouched(app: App, row: MachineRow): Promise<boolean> {

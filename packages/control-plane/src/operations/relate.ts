@@ -20,8 +20,8 @@ export function relate(underWay: Asked & Pick<OperationRow, 'undoing'>, asked: A
 }
 
 /**
- * Whether both operations do the same. Two requests for a snapshot never do, because each creates a new snapshot; so
- * the second one waits.
+ * Returns true if both operations would have the same result. This is never true of two requests for a snapshot,
+ * because each creates its own snapshot; so the second request waits.
  */
 function isSame(a: Asked, b: Asked): boolean {
   return (

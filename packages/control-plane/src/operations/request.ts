@@ -36,10 +36,10 @@ export type Ended = 'done' | 'joined' | 'noop';
 type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: string } | { kind: 'noop' };
 
 /**
- * Performs an operation for a request, or joins one that does the same, and waits for the end. Throws the refusals of
- * `begin` and of the operation; `conflict` when another operation does not end in time (60 s by default);
- * `host_unavailable` when the host does not answer, and then a retry of the request joins the operation if it is still
- * unfinished.
+ * Performs an operation for a request, or joins an unfinished operation that does the same, and waits for its end.
+ * Throws the refusals of `begin` and of the operation. Throws `conflict` if another operation does not end in time (60
+ * s by default). Throws `host_unavailable` if the host does not answer; then a retry of the request joins the
+ * unfinished operation.
  */
 export async function requestOperation(app: App, request: OperationRequest): Promise<Ended> {
   const deadline = performance.now() + (request.waitMs ?? app.config.timing.operationWaitMs);

@@ -96,8 +96,8 @@ export function getOperation(db: Db | Tx, id: string): Promise<OperationRow | un
 }
 
 /**
- * Claims the operation on one of the hosts that has been due for the longest time, and counts a new attempt. Returns
- * undefined when none is due. When several replicas call this at once, each gets a different operation.
+ * Claims one due operation on the given hosts: the one with the earliest `run_at`. Counts a new attempt. Returns
+ * undefined if none is due. When several replicas call this at once, each gets a different operation.
  */
 export function claimDue(app: App, hostIds: readonly string[]): Promise<Claimed | undefined> {
   const isDue = sql<boolean>`run_at <= now() and host_id = any(${[...hostIds]}::uuid[])`;

@@ -14,8 +14,8 @@ type Waiting = {
   /** When to stop waiting, in milliseconds of `performance.now()`. */
   deadline: number;
   /**
-   * If true, the wait ends with an error as soon as the current attempt fails (or the next attempt, if none is
-   * running). If false, it goes on through failed attempts.
+   * If true, the wait throws when the current attempt fails, or the next attempt if none is running now. If false, the
+   * wait continues after failed attempts.
    */
   failsWithAttempt: boolean;
 };

@@ -48,7 +48,7 @@ export async function performDue(app: App, claimed: Claimed): Promise<void> {
   const subject = { operation_id: id, kind, machine_id, volume_id, snapshot_id };
   try {
     await (kind === 'expire' ? performExpiry(app, claimed) : performClaimed(app, claimed));
-    // An expiry is not logged here, because it may only have scheduled another try.
+    // Do not log an expiry here: it may only have been postponed because another operation is unfinished.
     if (kind !== 'expire') app.log.info(subject, 'the reconciler finished an operation');
   } catch (err) {
     if (err instanceof ClaimLost || isDatabaseAway(err)) app.log.debug({ err, ...subject }, 'an operation was left');

@@ -8,7 +8,7 @@ export type Sightings = {
    * last `graceMs` milliseconds has seen it.
    */
   isOverdue(key: string, graceMs: number): boolean;
-  /** Ends a pass. Differences that the pass did not see are forgotten. */
+  /** Ends a pass of the reconciler. Differences that this pass did not record are forgotten. */
   endPass(): void;
 };
 

@@ -3,7 +3,7 @@
 // this database was created by another database, for example after a restore or with a wrong SANDBAR_DATABASE_URL.
 // Deleting such an object could destroy somebody else's machines.
 
-/** How much the clocks of the database and of the replicas, which create the ids, may differ, in milliseconds. */
+/** How much the clocks of the database and of the replicas may differ, in milliseconds. The replicas create the ids. */
 const CLOCK_SLACK_MS = 60_000;
 
 /**

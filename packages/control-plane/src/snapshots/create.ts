@@ -15,9 +15,9 @@ import { listAttachedVolumes } from '../volumes/store.ts';
 import { findSnapshot, type VisibleSnapshot } from './store.ts';
 
 /**
- * Takes a snapshot of a machine of the account. Throws `not_found`; `conflict` when the machine's state does not allow
- * a snapshot, or when a snapshot with memory is requested for a machine with attached volumes; what the host refused
- * with; `host_unavailable`. After an error nothing of the snapshot remains, or the reconciler removes it soon.
+ * Takes a snapshot of a machine of the account. Throws `not_found`, `host_unavailable` or the host's refusal. Throws
+ * `conflict` if the machine's state does not allow a snapshot, or if a snapshot with memory is requested while volumes
+ * are attached. After an error nothing of the snapshot remains, or the reconciler removes it soon.
  */
 export async function createSnapshot(
   app: App,

@@ -10,8 +10,8 @@ import { findSnapshot, lockSnapshot, snapshotNotFound } from './store.ts';
 
 /**
  * Resets a machine's root disk to a snapshot; a running machine reboots. Throws `not_found`, `conflict`,
- * `host_unavailable`, or what the host refused with. After a refusal the machine is unchanged, or stopped if it did not
- * boot from the restored disk.
+ * `host_unavailable`, or the host's refusal. After a refusal the machine is unchanged, or stopped if it did not boot
+ * from the restored disk.
  */
 export async function restoreSnapshot(app: App, accountId: string, id: string): Promise<MachineView> {
   const { id: snapshot_id, machine_id } = await findSnapshot(app.db, accountId, id);

@@ -14,7 +14,7 @@ export type Effects = {
   hostId: string;
   /** Entries for the activity feed, oldest first. */
   entries: NewActivity[];
-  /** Amounts to add to the account's use; negative amounts reduce it. */
+  /** Quota amounts to add to the account's use; negative amounts reduce the use. */
   use: Partial<Amounts>;
   /** MiB to add to the host's promised memory; a negative number releases memory. */
   memoryMb: number;
@@ -76,8 +76,8 @@ const moveUse = statement((db, accountId: string, amounts: Amounts) =>
 );
 
 /**
- * Updates the account's use and inserts `count` entries in one statement. Each entry gets its own millisecond. The last
- * entry's time is stored in the account's `activity_at`.
+ * One statement that updates the account's use and inserts `count` activity entries. The entries get different times,
+ * one millisecond apart, and the last time is stored in the account's `activity_at`.
  */
 const tell = statement((db, accountId: string, amounts: Amounts, count: number, entries: string) =>
   db

@@ -1,6 +1,6 @@
-// The only code that changes the state of machines, volumes and snapshots. A transition writes the rows. It then
-// derives all other effects from the rows before and after the change and applies them in the same transaction:
-// entries.ts derives the activity entries, amounts.ts the quota amounts, and effects.ts writes both.
+// The only code that changes the state of machines, volumes and snapshots. A transition writes the rows. From the rows
+// before and after the change it derives activity entries (entries.ts) and quota amounts (amounts.ts). It writes these
+// in the same transaction (effects.ts).
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';

@@ -14,8 +14,8 @@ import { findVolume, lockVolume, lockVolumesOf, type VisibleVolume, volumeNotFou
 
 /**
  * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. Throws
- * `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, what the host
- * refused with (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
+ * `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, the host's
+ * refusal (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
  */
 export async function attachVolume(
   app: App,

@@ -21,8 +21,8 @@ import { findVolume, type VisibleVolume } from './store.ts';
 
 /**
  * Creates an empty data volume. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
- * `host_unavailable` or what the host refused with. After an error nothing of the volume remains, or the reconciler
- * removes it soon.
+ * `host_unavailable` or the host's refusal. After an error nothing of the volume remains, or the reconciler removes it
+ * soon.
  */
 export async function createVolume(
   app: App,

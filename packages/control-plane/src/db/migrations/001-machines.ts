@@ -69,8 +69,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`create unique index machines_address on machines (host_id, private_ip) where state <> 'destroyed'`.execute(
     db,
   );
-  // The reconciler searches for these rows in every pass. The index omits destroyed machines, so that they do not slow
-  // it down.
+  // For the reconciler, which searches for these rows in every pass. The index omits destroyed machines, so that they
+  // do not slow the search down.
   await sql`create index machines_live on machines (host_id, id) where state <> 'destroyed'`.execute(db);
   await sql`
     create table execs (

@@ -1,5 +1,5 @@
-// Adds volumes, and `machines.keep_volume_id`: the id of the volume as which a machine's root disk is kept when the
-// machine is destroyed.
+// Adds volumes, and `machines.keep_volume_id`: when a machine is destroyed and its root disk is kept, the disk becomes
+// the volume with this id.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -21,7 +21,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     )`.execute(db);
   await sql`create index volumes_account on volumes (account_id, created_at desc, id desc)`.execute(db);
   await sql`create index volumes_machine on volumes (machine_id) where machine_id is not null`.execute(db);
-  // The reconciler searches for these rows in every pass.
+  // For the reconciler, which searches for these rows in every pass.
   await sql`create index volumes_deleting on volumes (host_id) where deleting`.execute(db);
   await sql`alter table machines add column keep_volume_id uuid`.execute(db);
 }

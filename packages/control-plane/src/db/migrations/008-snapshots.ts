@@ -26,7 +26,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`create index snapshots_account on snapshots (account_id, created_at desc, id desc)`.execute(db);
   await sql`create index snapshots_machine on snapshots (machine_id, created_at desc, id desc)`.execute(db);
   await sql`create index snapshots_host on snapshots (host_id)`.execute(db);
-  // The reconciler searches for these rows in every pass.
+  // For the reconciler, which searches for these rows in every pass.
   await sql`create index snapshots_changing on snapshots (host_id) where change is not null`.execute(db);
   await sql`
     alter table machines

@@ -1,6 +1,6 @@
 // Adds the table of operations. Until now, columns of machines, volumes and snapshots described unfinished changes;
-// each such change becomes a row of the new table. Addresses of machines may now be null, because the host assigns them
-// when it starts a machine.
+// this migration converts each of them to a row of the new table. Addresses of machines may now be null, because the
+// host assigns them when it starts a machine.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
@@ -71,8 +71,8 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
     where state <> 'destroyed'
       and (desired in ('destroyed', 'discarded')
         or (state <> 'error' and (state <> desired or restoring_snapshot_id is not null)))`.execute(db);
-  // If the older version was undoing an attach or a detach, the operation is inserted as undoing. A machine may have
-  // only one unfinished operation: if it already has one, the volume gets none and keeps its last settled state.
+  // If the older version was undoing an attach or a detach, its operation here continues the undo. A machine can have
+  // only one unfinished operation: if it has one already, the volume gets none, and its unfinished change is dropped.
   await sql`
     insert into operations (account_id, host_id, machine_id, volume_id, kind, args, actor, undoing)
     select volumes.account_id, volumes.host_id, volumes.machine_id, volumes.id,
@@ -94,7 +94,7 @@ async function moveIntents(db: Kysely<unknown>): Promise<void> {
 }
 
 async function dropIntents(db: Kysely<unknown>): Promise<void> {
-  // `root_volume_id` of a destroyed machine is now the volume as which its root disk was kept.
+  // A destroyed machine whose root disk was kept as a volume: `root_volume_id` names that volume from now on.
   await sql`update machines set root_volume_id = keep_volume_id where state = 'destroyed'`.execute(db);
   await sql`drop index machines_address, machines_restoring`.execute(db);
   await sql`

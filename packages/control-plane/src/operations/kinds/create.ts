@@ -48,8 +48,8 @@ export const returned = (sizeGb: number | undefined) =>
   ({ state: 'available', machine_id: null, ...(sizeGb === undefined ? {} : { size_gb: sizeGb }) }) as const;
 
 /**
- * Increments the machine's generation before an undo, so that the host ignores calls of the failed attempt that arrive
- * late. Returns the new row. Throws `ClaimLost`.
+ * Increments the machine's generation before an undo. From then on the host ignores late calls of the failed attempt.
+ * Returns the new row. Throws `ClaimLost`.
  */
 export function bumpForUndo(app: App, { claimed, ...work }: Work): Promise<MachineRow> {
   const { id } = machineOf(work);
@@ -61,7 +61,7 @@ export function bumpForUndo(app: App, { claimed, ...work }: Work): Promise<Machi
 
 /**
  * Deletes a machine on its host. With `keepVolumeId` its root disk is kept as the volume of that id; if the host has no
- * such disk, the call succeeds and no disk is kept. Throws what the host refuses with and `host_unavailable`.
+ * such disk, the call succeeds and no disk is kept. Throws the host's refusal and `host_unavailable`.
  */
 export async function removeFromHost(app: App, machine: MachineRow, keepVolumeId: string | undefined): Promise<void> {
   try {

@@ -1,6 +1,6 @@
 // The destroy operation: the host deletes the machine and its snapshots. If the client asked for it, the host keeps the
-// root disk as a volume. A destroy is repeated until it succeeds, with one exception: when the disk to keep is lost,
-// the operation ends with a refusal and the machine is not deleted.
+// root disk as a volume. A failed destroy is repeated until it succeeds. The only exception: if the root disk should be
+// kept but is lost, the operation is refused and the machine is not deleted.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
 import type { MachineRow, SnapshotRow } from '../../db/tables.ts';

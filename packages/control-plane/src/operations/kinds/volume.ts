@@ -1,5 +1,5 @@
-// The operations that create a data volume and delete a volume (a data volume or a kept root disk). A create that fails
-// or is interrupted is undone. A delete is repeated until it succeeds.
+// Two operations: create a data volume, and delete a volume (a data volume or a kept root disk). A create that fails or
+// is interrupted is undone. A delete is repeated until it succeeds.
 
 import { lockVolume } from '../../volumes/store.ts';
 import { act, type Definition } from '../definition.ts';
