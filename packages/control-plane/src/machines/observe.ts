@@ -39,12 +39,12 @@ export async function noticeReport(app: App, hostId: string, report: MachineRepo
 }
 
 /**
- * Asks the host for the machine again, and records the end of the machine if the host still says that it ended. Does
- * nothing while the machine has an unfinished operation.
+ * Asks the host about a machine that seems to have ended, and records the end if the host confirms it. Does nothing
+ * while the machine has an unfinished operation.
  *
- * A second question is necessary for two reasons. The first report may be outdated: a restore stops the VM for a
- * moment, for example. Or its generation may be older than the row's, because the host lost power before it had saved
- * the newer one. The second answer is current, so it is treated as a report of the row's generation.
+ * The host is asked because the report that the caller got may be outdated: a restore stops the VM for a moment, for
+ * example. The report's generation may also be older than the row's, if the host lost power before it had saved the
+ * newer one. The host's answer is current, so it is treated as a report of the row's generation.
  */
 export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
   if (!(await isUntouched(app, row))) return;

@@ -3,7 +3,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 
 export const machineNotFound = (): ServiceError => new ServiceError('not_found', 'There is no such machine.');
 
-/** For a request that needs a machine that is not destroyed. `at`: when the machine was destroyed. */
+/** The error for a request on a machine that is destroyed already. `at`: when it was destroyed. */
 export const machineIsDestroyed = (at: Date | null): ServiceError =>
   new ServiceError('not_found', `The machine is destroyed already${at ? `, since ${at.toISOString()}` : ''}.`);
 

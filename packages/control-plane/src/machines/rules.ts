@@ -12,8 +12,8 @@ export const statesAllowing = (action: MachineAction): MachineState[] =>
   MACHINE_STATES.filter((state) => MACHINE_STATE_TABLE[state][action] === 'allowed');
 
 /**
- * Returns `allowed`, or `noop` if the machine is already as the action would make it. Throws `conflict` with the
- * current state and the states that the action needs.
+ * Returns `allowed` if the action may begin, or `noop` if the machine already is in the state to which the action
+ * leads. Throws `conflict` with the current state and the states that the action needs.
  */
 export function checkAction(state: MachineState, action: MachineAction): 'allowed' | 'noop' {
   const verdict = MACHINE_STATE_TABLE[state][action];

@@ -3,8 +3,10 @@
 //
 //   run --succeeds--> result recorded, operation finished
 //    \--fails, and the error is no refusal--> due again after a pause
-//    \--fails, and the error is a refusal--> undoing --succeeds--> undo recorded, operation finished with the refusal
-//                                               \--fails--> due again after a pause, still undoing
+//    \--fails, and the error is a refusal--> undoing
+//
+//   undoing --succeeds--> undo recorded, operation finished with the refusal
+//        \--fails--> due again after a pause, still undoing
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';

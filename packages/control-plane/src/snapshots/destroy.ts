@@ -1,5 +1,5 @@
 // Deletes a snapshot at the request of an account. The request hides the snapshot's row, then the operation deletes the
-// snapshot on the host. The host keeps those bytes of it that a machine or another snapshot still uses.
+// snapshot on the host. The host keeps the disk layers of the snapshot that a machine or another snapshot still uses.
 import type { App } from '../app.ts';
 import { requestOperation } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';

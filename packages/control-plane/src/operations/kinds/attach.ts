@@ -41,8 +41,8 @@ export const ATTACH: Definition = {
 };
 
 /**
- * Tells the host which data volumes the machine should have and keeps the machine running or stopped as it is. Throws
- * as `ensureOnHost` does.
+ * Tells the host which data volumes the machine should have. The machine stays running or stopped, as its row says.
+ * Throws the same errors as `ensureOnHost`.
  */
 export async function ensureVolumes(app: App, machine: MachineRow, wanted: Wanted): Promise<void> {
   await ensureOnHost(app, machine, machine.state === 'running' ? 'running' : 'stopped', wanted);
