@@ -76,7 +76,8 @@ function describeDifference(row: AuditedMachine, report: MachineReport | undefin
   if (report.generation > row.generation) {
     return { detail: 'Its host knows of a later change than the database, which seems to be an old copy.' };
   }
-  // The status `starting` is no difference here: a guest that reboots has it for a moment while its machine is running.
+  // The status `starting` is not reported: a guest that reboots has this status for a moment, and its machine is still
+  // running.
   if (row.state === 'running' && (report.status === 'stopped' || report.status === 'failed')) {
     const mend = { fix: 'record its end', did: 'recorded its end', run: confirmEndedOf(row) };
     return { detail: `It is running, and ${report.status} on its host.`, mend };

@@ -1,5 +1,5 @@
-// Prepared Kysely statements for frequent requests. A statement is built and compiled once, at its first use, and not
-// for every request. Building and compiling takes 0.05 to 0.15 ms of processor time, as much as PostgreSQL takes to
+// Precompiled Kysely statements for frequent requests. A statement is built and compiled once, at its first use, and
+// not for every request. Building and compiling takes 0.05 to 0.15 ms of processor time, as much as PostgreSQL takes to
 // answer.
 import { type Compilable, CompiledQuery } from 'kysely';
 import type { Db, Tx } from './database.ts';

@@ -22,8 +22,8 @@ import { settleJob } from './settle.ts';
 import { type Admission, admitJob, findExec, forgetJob } from './store.ts';
 
 /**
- * `waitMs`: how long the request waits for the end of the job, in milliseconds, to return its output. Undefined: the
- * request returns at once and without output.
+ * `waitMs`: how long the request waits for the end of the job, in milliseconds, before it returns the job with its
+ * output. If undefined, the request does not wait and returns no output.
  */
 export type Waiting = { waitMs: number | undefined; signal: AbortSignal };
 

@@ -1,6 +1,6 @@
 // Recomputes the use of accounts and the promised memory of hosts from the rows of machines and volumes. A stored total
 // changes in the same transaction as the rows that it counts, so the two agree at any time, even during an operation.
-// If a single SQL statement sees a difference, it is an error.
+// Any difference that one SQL statement sees is therefore an error.
 import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';

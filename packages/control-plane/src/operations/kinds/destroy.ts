@@ -119,7 +119,8 @@ async function recordSnapshotRemoved(app: App, { claimed, operation, ...work }: 
   await inTransaction(app.db, async (tx) => {
     const [, current, snapshot] = await Promise.all([
       lockMachine(tx, machine.id),
-      // This update changes no value. It throws `ClaimLost` when another process has claimed the operation meanwhile.
+      // This update only checks the claim: it changes no value, but throws `ClaimLost` if another process has claimed
+      // the operation meanwhile.
       updateClaimed(tx, claimed, { undoing: operation.undoing }),
       tx.selectFrom('snapshots').selectAll().where('id', '=', id).forUpdate().executeTakeFirst(),
     ]);
