@@ -26,7 +26,7 @@ export async function deleteSnapshot(app: App, accountId: string, id: string): P
     args: {},
     begin: async (tx) => {
       const { id: snapshotId, host_id: hostId } = found;
-      // Before the snapshot is locked: see the order of locks in db/transaction.ts.
+      // Insert the operation before locking the snapshot (see the lock order in db/transaction.ts).
       const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
       const claimed = await insertClaimed(app, tx, row);
       const snapshot = await lockSnapshot(tx, snapshotId);

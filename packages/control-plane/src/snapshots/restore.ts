@@ -23,7 +23,7 @@ export async function restoreSnapshot(app: App, accountId: string, id: string): 
       if (!machine) throw machineNotFound();
       checkAction(machine.state, 'restore');
       const { account_id, host_id } = machine;
-      // Before the snapshot is locked: see the order of locks in db/transaction.ts.
+      // Insert the operation before locking the snapshot (see the lock order in db/transaction.ts).
       const claimed = await insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
       const snapshot = await lockSnapshot(tx, snapshot_id);
       if (!snapshot || snapshot.state === 'deleting') throw snapshotNotFound();

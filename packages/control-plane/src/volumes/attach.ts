@@ -32,7 +32,7 @@ export async function attachVolume(
     ...asked('attach', subject),
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
-      // Before the volume is locked: see the order of locks in db/transaction.ts.
+      // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
       const claimed = await insert(app, tx, machine, asked('attach', subject));
       const locked = await lockExisting(tx, volume.id);
       const others = (await lockVolumesOf(tx, machineId)).filter((row) => row.kind === 'data' && row.id !== volume.id);

@@ -28,7 +28,7 @@ export async function deleteVolume(app: App, accountId: string, id: string): Pro
     args: {},
     begin: async (tx) => {
       const { id: volumeId, host_id: hostId } = found;
-      // Before the volume is locked: see the order of locks in db/transaction.ts.
+      // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
       const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
       const claimed = await insertClaimed(app, tx, row);
       const volume = await lockVolume(tx, volumeId);
