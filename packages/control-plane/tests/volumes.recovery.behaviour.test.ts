@@ -52,7 +52,7 @@ const FAILURES: [string, Fault, number][] = [
   ['acts and fails, until it is mended', 'failAfter', Number.POSITIVE_INFINITY],
 ];
 
-describe('CTL-2: an attach or detach whose host', () => {
+describe('an attach or detach whose host (CTL-2)', () => {
   for (const make of [makeMachine, makeStopped]) {
     const kind = make === makeMachine ? 'running' : 'stopped';
     for (const [name, fault] of SILENCES) {
@@ -152,7 +152,7 @@ describe('CTL-2: an attach or detach whose host', () => {
   });
 });
 
-describe('CTL-2: an attach that lost its claim', () => {
+describe('an attach that lost its claim (CTL-2)', () => {
   it('answers with what another made of it, and changes nothing that others do by then', async () => {
     const [machineId, id] = [await makeMachine(), await makeVolume()];
     host.fault('ensure', 'answerLate', 1);
@@ -175,7 +175,7 @@ describe('CTL-2: an attach that lost its claim', () => {
   });
 });
 
-describe('CTL-2: a create whose host', () => {
+describe('a create whose host (CTL-2)', () => {
   const faults: [string, Fault, number][] = [
     ['drops before it acts', 'drop', 503],
     ['acts and drops', 'dropAfter', 503],

@@ -5,7 +5,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { it } from 'node:test';
 
-const CHECKOUT = path.resolve(import.meta.dirname, '../../../..');
+const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
 const ID = /\b(?!UTF-)[A-Z]{2,4}-\d{1,2}\b/g;
 const ROW = /^\| (?<id>[A-Z]{2,4}-\d{1,2}) \| (?<text>.+) \| (?<tests>.+) \|$/gm;
 
