@@ -114,21 +114,18 @@ function checkMachineSize(
   hosts: readonly HostRow[],
   { vcpus = MACHINE_DEFAULTS.vcpus, memory_mb: memoryMb = MACHINE_DEFAULTS.memory_mb }: Partial<MachineCreate>,
 ): void {
-  checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, 'for this account');
-  checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, 'for this account');
+  checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, ' for this account');
+  checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, ' for this account');
   if (hosts.length === 0) return;
   const cpus = Math.max(...hosts.map((host) => host.cpus));
   const hostMemoryMb = Math.max(...hosts.map((host) => host.memory_mb));
-  checkAtMost('vcpus', vcpus, cpus, `the cores of the largest host of this service`);
-  checkAtMost('memory_mb', memoryMb, hostMemoryMb, `the memory of the largest host of this service`);
+  checkAtMost('vcpus', vcpus, cpus, ', the cores of the largest host of this service');
+  checkAtMost('memory_mb', memoryMb, hostMemoryMb, ', the memory of the largest host of this service');
 }
 
-function checkAtMost(field: string, value: number, most: number, why: string): void {
-  if (value <= most) return;
-  throw new ServiceError(
-    'validation_error',
-    `${field} must be at most ${most}${why.startsWith('for') ? ' ' : ', '}${why}.`,
-  );
+/** `whose` ends the sentence of the refusal. */
+function checkAtMost(field: string, value: number, most: number, whose: string): void {
+  if (value > most) throw new ServiceError('validation_error', `${field} must be at most ${most}${whose}.`);
 }
 
 /**

@@ -11,7 +11,7 @@ import { ensureOnHost, type Wanted } from '../../machines/ensure.ts';
 import { noticeEnd } from '../../machines/observe.ts';
 import { lockVolume } from '../../volumes/store.ts';
 import { act, type Definition, type Work } from '../definition.ts';
-import { bumpForUndo } from './create.ts';
+import { bumpForUndo } from '../undo.ts';
 
 export const ATTACH: Definition = {
   act: act(

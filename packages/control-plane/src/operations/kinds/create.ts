@@ -4,12 +4,10 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
 import type { MachineRow } from '../../db/tables.ts';
-import { inTransaction } from '../../db/transaction.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
-import { bumpGeneration, lockMachine } from '../../machines/store.ts';
 import { lockVolumesOf } from '../../volumes/store.ts';
-import { act, type Definition, machineOf, type Work } from '../definition.ts';
-import { updateClaimed } from '../store.ts';
+import { act, type Definition, machineOf } from '../definition.ts';
+import { bumpForUndo } from '../undo.ts';
 
 export const CREATE: Definition = {
   act: act(
@@ -46,18 +44,6 @@ export const CREATE: Definition = {
  */
 export const returned = (sizeGb: number | undefined) =>
   ({ state: 'available', machine_id: null, ...(sizeGb === undefined ? {} : { size_gb: sizeGb }) }) as const;
-
-/**
- * Increments the machine's generation before an undo. From then on the host ignores late calls of the failed attempt.
- * Returns the new row. Throws `ClaimLost`.
- */
-export function bumpForUndo(app: App, { claimed, ...work }: Work): Promise<MachineRow> {
-  const { id } = machineOf(work);
-  return inTransaction(app.db, async (tx) => {
-    await Promise.all([lockMachine(tx, id), updateClaimed(tx, claimed, { undoing: true })]);
-    return bumpGeneration(tx, id);
-  });
-}
 
 /**
  * Deletes a machine on its host. With `keepVolumeId` its root disk is kept as the volume of that id; if the host has no

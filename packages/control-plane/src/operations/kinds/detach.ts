@@ -8,8 +8,8 @@ import { HostUnavailable } from '../../hosts/client.ts';
 import { noticeEnd } from '../../machines/observe.ts';
 import { freed, lockVolume } from '../../volumes/store.ts';
 import { act, type Definition } from '../definition.ts';
+import { bumpForUndo } from '../undo.ts';
 import { ensureVolumes, volumeIdOf } from './attach.ts';
-import { bumpForUndo } from './create.ts';
 
 export const DETACH: Definition = {
   act: act(

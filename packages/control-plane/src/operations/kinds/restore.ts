@@ -17,7 +17,7 @@ import { HostUnavailable } from '../../hosts/client.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
 import { noticeEnd } from '../../machines/observe.ts';
 import { act, type Definition, machineOf, type Recording, type Work } from '../definition.ts';
-import { bumpForUndo } from './create.ts';
+import { bumpForUndo } from '../undo.ts';
 
 type Restored = { report: MachineReport; endedJobs: readonly string[] };
 

@@ -3,7 +3,7 @@
 import { settleJobsOf } from '../../execs/settle.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
 import { act, type Definition, machineOf } from '../definition.ts';
-import { bumpForUndo } from './create.ts';
+import { bumpForUndo } from '../undo.ts';
 
 export const START: Definition = {
   act: act(
