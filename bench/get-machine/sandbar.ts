@@ -28,11 +28,9 @@ await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, c
   values (${hostId}, '0', '0', 'kvm', 'user', '10.0.0.0/24', 1, 1, '[]')`.execute(db);
 async function insertMachine(owner: string, address: string): Promise<string> {
   const id = randomUUID();
-  await sql`insert into machines (id, account_id, host_id, name, state, desired, generation, vcpus, memory_mb,
+  await sql`insert into machines (id, account_id, host_id, name, state, generation, vcpus, memory_mb,
       rootfs_size_gb, stack, private_ip, isolation)
-    values (${id}, ${owner}, ${hostId}, 'bench', 'running', 'running', 1, 1, 1024, 10, 'base', ${address}, 'kvm')`.execute(
-    db,
-  );
+    values (${id}, ${owner}, ${hostId}, 'bench', 'running', 1, 1, 1024, 10, 'base', ${address}, 'kvm')`.execute(db);
   return id;
 }
 const machineId = await insertMachine(accountId, '10.0.0.2');

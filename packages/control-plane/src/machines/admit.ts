@@ -20,7 +20,7 @@ import { machineAmounts } from '../transitions/amounts.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
 import { checkBalance } from '../wallet/check.ts';
-import { findKey, type IdempotencyKey, identityOf } from './idempotency.ts';
+import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
 import { fleetIsFull, hostIsFull } from './refusals.ts';
 import { type AskedCreate, type CreateRequest, completeRequest, type DiskSource, findSource } from './source.ts';
 import { type MachineView, selectMachineViews } from './store.ts';
@@ -75,15 +75,9 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   else checkImage(hosts, complete);
   const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertMachine(app, tx, { account, host, complete, volume });
-  const { key, fingerprint } = idempotencyKey ?? {};
   const [expiresAt] = await Promise.all([
     asked.expires_in_sec == null ? null : setExpiry(tx, machine, asked.expires_in_sec),
-    key === undefined || fingerprint === undefined
-      ? undefined
-      : tx
-          .insertInto('idempotency_keys')
-          .values({ account_id: accountId, key, fingerprint, machine_id: machine.id })
-          .execute(),
+    idempotencyKey && insertKey(tx, accountId, idempotencyKey, machine.id),
   ]);
   return { kind: 'new', machine, claimed, expiresAt };
 }
@@ -196,21 +190,24 @@ async function insertMachine(
   const taken = source?.kind === 'volume' ? volume : undefined;
   const scope = { accountId: account.id, hostId: host.id, actor: 'user' } as const;
   try {
-    const machine = await transition(app, tx, scope, async (steps) => {
-      const inserted = await steps.insertMachine(rowOf(id, account, host, complete));
-      if (taken) await steps.changeVolume(taken, { state: 'taken', machine_id: id });
-      return inserted;
-    });
-    const claimed = await insertClaimed(app, tx, {
-      account_id: account.id,
-      host_id: host.id,
-      machine_id: id,
-      volume_id: taken?.id ?? null,
-      snapshot_id: null,
-      kind: 'create',
-      args: '{}',
-      actor: 'user',
-    });
+    // The machine's row is sent first, and the operation, which refers to it, right behind.
+    const [machine, claimed] = await Promise.all([
+      transition(app, tx, scope, async (steps) => {
+        const inserted = await steps.insertMachine(rowOf(id, account, host, complete));
+        if (taken) await steps.changeVolume(taken, { state: 'taken', machine_id: id });
+        return inserted;
+      }),
+      insertClaimed(app, tx, {
+        account_id: account.id,
+        host_id: host.id,
+        machine_id: id,
+        volume_id: taken?.id ?? null,
+        snapshot_id: null,
+        kind: 'create',
+        args: '{}',
+        actor: 'user',
+      }),
+    ]);
     return { machine, claimed };
   } catch (error) {
     if (error instanceof ServiceError && error.code === 'fleet_capacity') throw new HostIsFull(host.id);

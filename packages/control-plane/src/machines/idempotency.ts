@@ -7,6 +7,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import stringify from 'safe-stable-stringify';
 import type { Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import { type AskedCreate, withDefaults } from './source.ts';
 
 /** A key and the SHA-256 of the request that was sent with it. */
@@ -46,14 +47,22 @@ export async function findKey(
   accountId: string,
   { key, fingerprint }: IdempotencyKey,
 ): Promise<string | undefined> {
-  const row = await tx
-    .selectFrom('idempotency_keys')
-    .select(['machine_id', 'fingerprint'])
-    .where('account_id', '=', accountId)
-    .where('key', '=', key)
-    .executeTakeFirst();
+  const [row] = await selectKey(tx, accountId, key);
   if (row && !row.fingerprint.equals(fingerprint)) {
     throw new ServiceError('conflict', 'This Idempotency-Key was used before with another body.');
   }
   return row?.machine_id;
 }
+
+const selectKey = statement((db, accountId: string, key: string) =>
+  db
+    .selectFrom('idempotency_keys')
+    .select(['machine_id', 'fingerprint'])
+    .where('account_id', '=', accountId)
+    .where('key', '=', key),
+);
+
+/** Writes which machine was made by the first request with a key. */
+export const insertKey = statement((db, accountId: string, { key, fingerprint }: IdempotencyKey, machineId: string) =>
+  db.insertInto('idempotency_keys').values({ account_id: accountId, key, fingerprint, machine_id: machineId }),
+);

@@ -6,6 +6,7 @@ import type { MachineState } from '@sandbar/contract/machine.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
+import { statement } from '../db/statement.ts';
 import type { Database, MachineRow, MachineTable, SnapshotRow, VolumeRow, VolumeTable } from '../db/tables.ts';
 import { loseRunningJobs } from '../execs/lose.ts';
 import { machineUse, promisedMemory, volumeUse } from './amounts.ts';
@@ -66,7 +67,8 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
 
   const result = await work({
     insertMachine: async (row) => {
-      const after = await tx.insertInto('machines').values(row).returningAll().executeTakeFirstOrThrow();
+      const [after] = await insertMachineRow(tx, row);
+      if (!after) throw new Error('a machine was not written');
       noteMachine(undefined, after);
       return after;
     },
@@ -112,6 +114,31 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
   await applyEffects(tx, effects, app.config.memoryOvercommit);
   return result;
 }
+
+const insertMachineRow = statement((db, row: Insertable<MachineTable>) =>
+  db
+    .insertInto('machines')
+    .values({
+      id: row.id,
+      account_id: row.account_id,
+      host_id: row.host_id,
+      name: row.name,
+      state: row.state,
+      generation: row.generation,
+      vcpus: row.vcpus,
+      memory_mb: row.memory_mb,
+      rootfs_size_gb: row.rootfs_size_gb,
+      stack: row.stack,
+      metadata: row.metadata,
+      env: row.env,
+      isolation: row.isolation,
+      error: null,
+      on_expiry: row.on_expiry,
+      snapshot_id: row.snapshot_id,
+      root_volume_id: row.root_volume_id,
+    })
+    .returningAll(),
+);
 
 const leavesRunning = (before: MachineRow, { state }: MachineChange): boolean =>
   before.state === 'running' && state !== undefined && state !== 'running';
