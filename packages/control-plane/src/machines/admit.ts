@@ -223,7 +223,7 @@ function rowOf(id: string, account: AccountRow, host: HostRow, complete: CreateR
   return {
     ...{ id, account_id: account.id, host_id: host.id, generation: 1 },
     state: 'provisioning' as const,
-    ...{ name, vcpus, memory_mb, rootfs_size_gb, stack, on_expiry, isolation: host.isolation, error: null },
+    ...{ name, vcpus, memory_mb, rootfs_size_gb, stack, on_expiry, isolation: host.isolation },
     metadata: JSON.stringify(metadata),
     env: JSON.stringify(env),
     snapshot_id: sourceIdOf(source, 'snapshot'),

@@ -27,12 +27,6 @@ export type OperationRequest = Asked & {
   waitMs?: number;
 };
 
-/**
- * `done`: the request performed its own operation. `joined`: it got the result of an operation that was under way.
- * `noop`: there was nothing to do.
- */
-export type Ended = 'done' | 'joined' | 'noop';
-
 type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: string } | { kind: 'noop' };
 
 /**
@@ -41,19 +35,16 @@ type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: s
  * s by default). Throws `host_unavailable` if the host does not answer; then a retry of the request joins the
  * unfinished operation.
  */
-export async function requestOperation(app: App, request: OperationRequest): Promise<Ended> {
+export async function requestOperation(app: App, request: OperationRequest): Promise<void> {
   const deadline = performance.now() + (request.waitMs ?? app.config.timing.operationWaitMs);
   for (;;) {
     const step = await decideOnce(app, request);
     if (step === undefined) continue;
-    if (step.kind === 'noop') return 'noop';
-    if (step.kind === 'join') {
-      await joinOperation(app, step.id, deadline);
-      return 'joined';
-    }
+    if (step.kind === 'noop') return;
+    if (step.kind === 'join') return joinOperation(app, step.id, deadline);
     if (step.kind === 'begun') {
       await performForRequest(app, step.claimed, undefined, deadline);
-      return 'done';
+      return;
     }
     await waitForOperation(app, step.id, deadline);
   }

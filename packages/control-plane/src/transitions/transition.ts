@@ -27,7 +27,7 @@ export type Scope = { accountId: string; hostId: string; actor: ActivityActor };
  * locked the row.
  */
 export type Steps = {
-  insertMachine(row: Insertable<MachineTable>): Promise<MachineRow>;
+  insertMachine(row: NewMachine): Promise<MachineRow>;
   /**
    * Changes a machine. If it stops running, its running jobs are recorded as lost. `told`: details for the activity
    * entry that the row does not have.
@@ -115,7 +115,12 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
   return result;
 }
 
-const insertMachineRow = statement((db, row: Insertable<MachineTable>) =>
+/** The columns that a new machine has; its other columns are set when it runs. */
+export type NewMachine = Required<
+  Omit<Insertable<MachineTable>, 'private_ip' | 'error' | 'started_at' | 'stopped_at' | 'destroyed_at'>
+>;
+
+const insertMachineRow = statement((db, row: NewMachine) =>
   db
     .insertInto('machines')
     .values({
