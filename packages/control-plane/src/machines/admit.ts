@@ -17,7 +17,7 @@ import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { checkQuota } from '../quotas/check.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
 import { machineAmounts } from '../transitions/amounts.ts';
-import { transition } from '../transitions/transition.ts';
+import { insertMachine, transition } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
 import { checkBalance } from '../wallet/check.ts';
 import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
@@ -74,11 +74,8 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   if (source) checkMachineSize(limits, hosts, complete);
   else checkImage(hosts, complete);
   const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
-  const { machine, claimed } = await insertMachine(app, tx, { account, host, complete, volume });
-  const [expiresAt] = await Promise.all([
-    asked.expires_in_sec == null ? null : setExpiry(tx, machine, asked.expires_in_sec),
-    idempotencyKey && insertKey(tx, accountId, idempotencyKey, machine.id),
-  ]);
+  const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
+  const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
   return { kind: 'new', machine, claimed, expiresAt };
 }
 
@@ -178,25 +175,29 @@ function amountsOf(request: CreateRequest): Partial<Amounts> {
   return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
 }
 
-type Insertion = { account: AccountRow; host: HostRow; complete: CreateRequest; volume: VolumeRow | undefined };
+type Insertion = {
+  account: AccountRow;
+  host: HostRow;
+  complete: CreateRequest;
+  volume: VolumeRow | undefined;
+  idempotencyKey: IdempotencyKey | undefined;
+};
 
-async function insertMachine(
+/**
+ * Inserts the machine, its create operation and its idempotency key. All statements are sent at once, the machine first,
+ * because the other rows refer to it.
+ */
+async function insertWithOperation(
   app: App,
   tx: Tx,
-  { account, host, complete, volume }: Insertion,
+  { account, host, complete, volume, idempotencyKey }: Insertion,
 ): Promise<{ machine: MachineRow; claimed: Claimed }> {
   const id = uuidv7();
-  const { source } = complete;
-  const taken = source?.kind === 'volume' ? volume : undefined;
+  const taken = complete.source?.kind === 'volume' ? volume : undefined;
   const scope = { accountId: account.id, hostId: host.id, actor: 'user' } as const;
   try {
-    // The machine's row is sent first, and the operation, which refers to it, right behind.
     const [machine, claimed] = await Promise.all([
-      transition(app, tx, scope, async (steps) => {
-        const inserted = await steps.insertMachine(rowOf(id, account, host, complete));
-        if (taken) await steps.changeVolume(taken, { state: 'taken', machine_id: id });
-        return inserted;
-      }),
+      insertMachine(app, tx, scope, rowOf(id, account, host, complete)),
       insertClaimed(app, tx, {
         account_id: account.id,
         host_id: host.id,
@@ -207,6 +208,8 @@ async function insertMachine(
         args: '{}',
         actor: 'user',
       }),
+      idempotencyKey && insertKey(tx, account.id, idempotencyKey, id),
+      taken && transition(app, tx, scope, (steps) => steps.changeVolume(taken, { state: 'taken', machine_id: id })),
     ]);
     return { machine, claimed };
   } catch (error) {

@@ -27,7 +27,6 @@ export type Scope = { accountId: string; hostId: string; actor: ActivityActor };
  * locked the row.
  */
 export type Steps = {
-  insertMachine(row: NewMachine): Promise<MachineRow>;
   /**
    * Changes a machine. If it stops running, its running jobs are recorded as lost. `told`: details for the activity
    * entry that the row does not have.
@@ -66,12 +65,6 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
     note(entriesOfSnapshot(before, after, actor), NOTHING, NOTHING);
 
   const result = await work({
-    insertMachine: async (row) => {
-      const [after] = await insertMachineRow(tx, row);
-      if (!after) throw new Error('a machine was not written');
-      noteMachine(undefined, after);
-      return after;
-    },
     changeMachine: async (before, to, told) => {
       if (leavesRunning(before, to)) effects.entries.push(...(await loseRunningJobs(tx, before.id)));
       const set = { ...to, ...timesOf(before, to) };
@@ -113,6 +106,25 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
   });
   await applyEffects(tx, effects, app.config.memoryOvercommit);
   return result;
+}
+
+/**
+ * Inserts a machine and applies the effects of that. All statements are sent at once. Throws `fleet_capacity` when the
+ * host cannot promise the machine's memory.
+ */
+export async function insertMachine(
+  app: App,
+  tx: Tx,
+  { accountId, hostId }: Scope,
+  row: NewMachine,
+): Promise<MachineRow> {
+  const { use, memoryMb } = countMachine(row);
+  const [[machine]] = await Promise.all([
+    insertMachineRow(tx, row),
+    applyEffects(tx, { accountId, hostId, entries: [], use, memoryMb }, app.config.memoryOvercommit),
+  ]);
+  if (!machine) throw new Error('a machine was not written');
+  return machine;
 }
 
 /** The columns that a new machine has; its other columns are set when it runs. */
@@ -160,6 +172,6 @@ function timesOf(before: MachineRow, { state }: MachineChange): MachineChange {
 type Counted = { use: ReturnType<typeof machineUse>; memoryMb: number };
 const NOTHING: Counted = { use: {}, memoryMb: 0 };
 
-const countMachine = (row: MachineRow | undefined): Counted =>
+const countMachine = (row: Parameters<typeof machineUse>[0] | undefined): Counted =>
   row ? { use: machineUse(row), memoryMb: promisedMemory(row) } : NOTHING;
 const countVolume = (row: VolumeRow | undefined): Counted => (row ? { use: volumeUse(row), memoryMb: 0 } : NOTHING);
