@@ -47,6 +47,19 @@ describe('a transaction', () => {
     assert.deepEqual(await keysLike('after'), ['after'], 'the connection is usable again');
   });
 
+  it('keeps nothing when a statement fails whose answer nobody awaits, and throws its error', async () => {
+    await bucket('unawaited').execute();
+    await assert.rejects(
+      inTransaction(db, async (tx) => {
+        await tx.insertInto('rate_buckets').values({ key: 'before unawaited', full_at: LATER }).execute();
+        const ignored = tx.insertInto('rate_buckets').values({ key: 'unawaited', full_at: LATER }).execute();
+        ignored.catch(() => undefined);
+      }),
+      (error) => isUniqueViolation(error, 'rate_buckets_pkey'),
+    );
+    assert.deepEqual(await keysLike('before unawaited'), []);
+  });
+
   it('keeps nothing when its work throws', async () => {
     const work = inTransaction(db, async (tx) => {
       await tx.insertInto('rate_buckets').values({ key: 'thrown', full_at: LATER }).execute();

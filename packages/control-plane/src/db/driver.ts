@@ -109,11 +109,12 @@ export class PooledConnection implements DatabaseConnection {
 
   /**
    * Commits the transaction. If an earlier statement failed, PostgreSQL answers a commit with a rollback; then this
-   * function throws.
+   * function throws the error of that statement.
    */
   async commit(): Promise<void> {
     const { command } = await this.send('commit');
-    if (command !== 'COMMIT') throw new Error('A failed transaction was committed, so PostgreSQL rolled it back.');
+    if (command === 'COMMIT') return;
+    throw this.#firstFailure ?? new Error('A failed transaction was committed, so PostgreSQL rolled it back.');
   }
 
   release(): void {

@@ -27,12 +27,16 @@ export type Effects = {
  */
 export async function applyEffects(tx: Tx, effects: Effects, overcommit: number): Promise<void> {
   const { hostId, memoryMb } = effects;
-  const [, isReserved] = await Promise.all([
-    changeAccount(tx, effects),
-    memoryMb > 0 ? reserveMemory(tx, hostId, memoryMb, overcommit) : true,
-    memoryMb < 0 ? releaseMemory(tx, hostId, -memoryMb) : undefined,
-  ]);
-  if (!isReserved) throw fleetIsFull(memoryMb);
+  const changed = changeAccount(tx, effects);
+  if (memoryMb > 0) {
+    const [isReserved] = await Promise.all([reserveMemory(tx, hostId, memoryMb, overcommit), changed]);
+    if (!isReserved) throw fleetIsFull(memoryMb);
+  } else {
+    // Nothing here can be refused, so the commit is sent without waiting for the answers. If one of the statements
+    // fails, the commit throws its error.
+    const released = memoryMb < 0 ? releaseMemory(tx, hostId, -memoryMb) : undefined;
+    Promise.all([changed, released]).catch(() => undefined);
+  }
 }
 
 /** Returns a + sign * b for every quota dimension. */
