@@ -32,7 +32,7 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
     if (admitted.kind === 'new') {
       const { claimed, machine, expiresAt } = admitted;
       const made = await performForRequest(app, claimed, machine, deadline);
-      const row = made ? { ...IDLE, ...made, expires_at: expiresAt } : await readCreated(app, machine.id);
+      const row = made ? { ...made, operation: null, expires_at: expiresAt } : await readCreated(app, machine.id);
       return { row, isReplay: false };
     }
     // Another request with this key is still creating the machine. Wait for it. If it fails, the next turn of this loop
@@ -40,9 +40,6 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
     await waitForOperation(app, admitted.operationId, deadline);
   }
 }
-
-/** The operation fields of a machine that has no unfinished operation. */
-const IDLE = { operation_kind: null, operation_since: null, operation_attempts: null, operation_error: null };
 
 /**
  * Tries the hosts that seem to have enough memory, best one first. A parallel request may take the memory before this

@@ -59,7 +59,7 @@ export async function confirmEnded(app: App, row: MachineRow): Promise<void> {
  */
 export async function isUntouched(app: App, row: MachineRow): Promise<boolean> {
   const view = await selectMachineViews(app.db).where('id', '=', row.id).executeTakeFirst();
-  return view?.generation === row.generation && view.operation_kind === null;
+  return view?.generation === row.generation && view.operation === null;
 }
 
 /** Sets a machine to `error` because its host does not know it any more. Returns true if the row changed. */

@@ -31,10 +31,10 @@ export function toMachine(row: MachineView): Machine {
   };
 }
 
-function toOperation(row: MachineView): MachineOperation | null {
-  const { operation_kind: kind, operation_since: since, operation_attempts: attempts, operation_error: error } = row;
-  if (kind === null || since === null || attempts === null) return null;
+function toOperation({ operation }: MachineView): MachineOperation | null {
+  if (operation === null) return null;
+  const { kind, created_at, attempts, last_error } = operation;
   // Clients know every kind of operation that a machine can have. The other kinds belong to volumes, snapshots and
   // expiries.
-  return { kind: kind as OperationKind, since: since.toISOString(), attempts, last_error: error };
+  return { kind: kind as OperationKind, since: new Date(created_at).toISOString(), attempts, last_error };
 }
