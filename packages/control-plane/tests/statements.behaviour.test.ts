@@ -27,11 +27,11 @@ describe('statements of a request', () => {
     return seen;
   };
 
-  it('a create has 16: key and rate, eight of the admission, six of the result', async () => {
+  it('a create has 17: key and rate, nine of the admission, six of the result', async () => {
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines'));
-    assert.equal(statements.length, 16, statements.join('\n'));
+    assert.equal(statements.length, 17, statements.join('\n'));
     assert.deepEqual(
-      [2, 9, 10, 15].map((index) => statements[index]),
+      [2, 10, 11, 16].map((index) => statements[index]),
       ['begin', 'commit', 'begin', 'commit'],
     );
   });
@@ -39,17 +39,17 @@ describe('statements of a request', () => {
   it('a create with an Idempotency-Key has two more: it looks for the key, and writes it', async () => {
     const headers = { 'idempotency-key': 'counted' };
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { headers }));
-    assert.equal(statements.length, 18, statements.join('\n'));
+    assert.equal(statements.length, 19, statements.join('\n'));
   });
 
-  it('a create from a snapshot has one more, and one from a root volume five', async () => {
+  it('a create from a snapshot has one more, and one from a root volume four', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const { json: snapshot } = await bed.api('POST', `/v1/machines/${machine.id}/snapshots`);
     const { json: kept } = await bed.api('POST', '/v1/machines');
     const volume = (await bed.api('DELETE', `/v1/machines/${kept.id}?preserve_storage=true`)).json.root_volume_id;
     for (const [body, count] of [
-      [{ snapshot_id: snapshot.id }, 17],
-      [{ root_volume_id: volume }, 20],
+      [{ snapshot_id: snapshot.id }, 18],
+      [{ root_volume_id: volume }, 21],
     ] as const) {
       const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { body }));
       assert.equal(statements.length, count, statements.join('\n'));

@@ -60,6 +60,14 @@ function runOnce<T>(db: Db, work: (tx: Tx) => Promise<T>): Promise<T> {
 }
 
 /**
+ * Makes the commit of this transaction return before PostgreSQL has written it to disk. A crash of PostgreSQL can then
+ * lose the transaction as a whole. The next synced commit also writes every transaction before it.
+ */
+export async function commitUnsynced(tx: Tx): Promise<void> {
+  await tx.executeQuery(CompiledQuery.raw('set local synchronous_commit = off'));
+}
+
+/**
  * Opens `count` connections in advance, so that the first requests do not wait for them. Throws when the database does
  * not answer.
  */

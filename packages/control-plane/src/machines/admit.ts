@@ -9,6 +9,7 @@ import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts';
+import { commitUnsynced } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
 import { listHosts } from '../hosts/store.ts';
@@ -209,6 +210,10 @@ async function insertWithOperation(
         actor: 'user',
       }),
       idempotencyKey && insertKey(tx, account.id, idempotencyKey, id),
+      // Only the commit that records the running machine is synced. If PostgreSQL crashes before it, the client has no
+      // answer, and the reconciler removes the machine from its host, because no row knows it. That would also remove the
+      // disk of a taken volume, so there both commits are synced.
+      taken ? undefined : commitUnsynced(tx),
       taken && transition(app, tx, scope, (steps) => steps.changeVolume(taken, { state: 'taken', machine_id: id })),
     ]);
     return { machine, claimed };
