@@ -1,6 +1,7 @@
 // Connects Kysely to PostgreSQL through a connection pool of the package pg. It differs from Kysely's own driver in two
 // points. Each connection prepares every statement once. And a connection on which a statement timed out is closed, so
 // that its late answer cannot be taken for the answer to the next statement.
+import type { Duplex } from 'node:stream';
 import {
   type CompiledQuery,
   type DatabaseConnection,
@@ -127,12 +128,14 @@ export class PooledConnection implements DatabaseConnection {
   }
 
   async #query({ name, text, values }: { name: string | undefined; text: string; values: unknown[] }) {
+    writeTogether(socketOf(this.#client));
     try {
       return await this.#client.query(name === undefined ? { text, values } : { name, text, values });
     } catch (error) {
       if (error instanceof Error && error.message === READ_TIMEOUT) {
         this.#isBroken = true;
-        closeSocket(this.#client);
+        // Statements that follow on this connection fail at once instead of timing out one after the other.
+        socketOf(this.#client).destroy();
       }
       // Statements in a pipeline behind a failed one fail with "transaction is aborted". Throw the first error instead,
       // which has the cause.
@@ -146,13 +149,16 @@ export class PooledConnection implements DatabaseConnection {
 const isAborted = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === '25P02';
 
 /**
- * Closes the socket, so that further statements on this connection fail at once instead of timing out one after the
- * other.
+ * Delays writes to the socket until the running code and its promise callbacks are done. The statements that they start
+ * are then written by one system call, which is a third of the processor time of a statement.
  */
-function closeSocket(client: pg.PoolClient): void {
-  const { connection } = client as unknown as { connection: { stream: { destroy(): void } } };
-  connection.stream.destroy();
+function writeTogether(socket: Duplex): void {
+  socket.cork();
+  process.nextTick(() => socket.uncork());
 }
+
+const socketOf = (client: pg.PoolClient): Duplex =>
+  (client as unknown as { connection: { stream: Duplex } }).connection.stream;
 
 /**
  * Returns true if a newer replica has added a column to a table for which this connection prepared a `select *`.
