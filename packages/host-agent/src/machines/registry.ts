@@ -18,7 +18,8 @@ import type { AddressCounter } from '../network/address-counter.ts';
 import { isMachineAddress } from '../network/addresses.ts';
 import { readRecord } from '../storage/record-file.ts';
 import { keepDiskWithoutRecord } from './keep-disk.ts';
-import { Machine, type MachineHost } from './machine.ts';
+import { Machine } from './machine.ts';
+import type { MachineHost } from './machine-host.ts';
 import { originOf } from './origin.ts';
 import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 

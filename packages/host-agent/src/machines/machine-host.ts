@@ -1,0 +1,31 @@
+// What every machine gets from its host: the parts that all machines of the host share.
+import type { EnsureMachine, JobReport, MachineReport } from '@sandbar/contract/host-api.ts';
+import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
+import type { DataVolumes } from '../storage/data-volumes.ts';
+import type { LayerStore } from '../storage/layers.ts';
+import type { VolumeStore } from '../storage/volume-store.ts';
+import type { VmHost } from '../vms/vm-host.ts';
+import type { BootLog } from './boot.ts';
+import type { LeasedSpec } from './record.ts';
+import type { Starter } from './starter.ts';
+
+export type MachineHost = {
+  vms: VmHost;
+  starter: Starter;
+  bootId: string;
+  machinesDir: string;
+  runMachinesDir: string;
+  volumes: VolumeStore;
+  dataVolumes: DataVolumes;
+  layers: LayerStore;
+  snapshots: SnapshotStore;
+  outputLimitBytes: number;
+  log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
+  /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
+  onLayersLeft(): void;
+  onMachineChange(report: MachineReport): void;
+  onJobEnd(report: JobReport): void;
+};
+
+/** The request for a new machine, with the address that it gets. */
+export type NewMachine = EnsureMachine & { spec: LeasedSpec };
