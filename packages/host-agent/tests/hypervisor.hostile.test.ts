@@ -2,7 +2,6 @@
 // monitor.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import {
   existsSync,
   mkdirSync,
@@ -22,11 +21,10 @@ import { processInfo } from '../src/hypervisor/process.ts';
 import { describeProcessor } from '../src/hypervisor/processor.ts';
 import { lastLogLine, MAX_LOG_BYTES, trimLogs } from '../src/hypervisor/qemu-log.ts';
 import { QemuVm } from '../src/hypervisor/qemu-vm.ts';
-import { QmpClient } from '../src/hypervisor/qmp.ts';
+import type { QmpClient } from '../src/hypervisor/qmp.ts';
 import { connectUnix } from '../src/hypervisor/unix-socket.ts';
 import { VmRecords } from '../src/hypervisor/vm-record.ts';
-
-type Command = { execute: string; id: number };
+import { type Command, openMonitor as listenAs } from './support/fake-monitor.ts';
 
 describe('hostile QEMU', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-hostile-'));
@@ -41,30 +39,10 @@ describe('hostile QEMU', () => {
     return path;
   };
 
-  /** Starts a monitor that greets its client and passes every later command to `onCommand`. */
   async function openMonitor(name: string, onCommand: (command: Command, qemu: Socket) => void) {
-    const server = createServer();
-    await new Promise<void>((resolve) => server.listen(join(dir, name), resolve));
-    const accepted = once(server, 'connection');
-    const host = await connectUnix(dir, name);
-    const [qemu] = (await accepted) as [Socket];
-    ends.push(() => {
-      host.destroy();
-      qemu.destroy();
-      server.close();
-    });
-    let text = '';
-    qemu.on('error', () => {});
-    qemu.on('data', (chunk) => {
-      const lines = (text + chunk).split('\n');
-      text = lines.pop() ?? '';
-      for (const line of lines) {
-        const command: Command = JSON.parse(line);
-        if (command.execute === 'qmp_capabilities') qemu.write(`{"return": {}, "id": ${command.id}}\n`);
-        else onCommand(command, qemu);
-      }
-    });
-    return { qmp: await QmpClient.open(host), qemu, host };
+    const monitor = await listenAs(dir, name, onCommand);
+    ends.push(monitor.close);
+    return monitor;
   }
 
   function newVm(qmp: QmpClient): QemuVm {

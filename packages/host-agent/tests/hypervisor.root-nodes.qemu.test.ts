@@ -75,7 +75,6 @@ describe('the root disk of a real QEMU', () => {
           kind: 'restore',
           channelToken: '',
           statePath: '',
-          stateFormat: 'migration',
           memoryFd: 0,
           templateKey: '',
         },

@@ -30,9 +30,8 @@ export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string
 export type Restore = {
   kind: 'restore';
   channelToken: string;
-  /** File with the device state. `migration`: `Vm.saveDevices` wrote it. `devices`: `Vm.saveMemory` wrote it. */
+  /** File with the device state, which `Vm.saveDevices` or `Vm.saveMemory` wrote. */
   statePath: string;
-  stateFormat: 'migration' | 'devices';
   /** Descriptor of the memory file. VMs map it copy-on-write, so none of them can change it. */
   memoryFd: number;
   /**
@@ -119,8 +118,8 @@ export interface Vm {
   /** Cancels a copy, so that {@link flattenDisk} resolves. */
   stopFlatten(): Promise<void>;
   /**
-   * Writes the device state to a file, for a VM whose memory is a file. Do not use the VM afterwards. Throws after
-   * 30 s, or with QEMU's reason.
+   * Stops the vCPUs and writes the device state to a new file, for a VM whose memory is a file. Do not use the VM
+   * afterwards. Throws QEMU's reason, and when the state is larger than 64 MiB.
    */
   saveDevices(path: string): Promise<void>;
   /**

@@ -1,4 +1,4 @@
-// Reads the last line of a VM's QEMU log, which tells users why QEMU ended. Also keeps the logs small.
+// The log of a VM's QEMU: opens it, reads its last line, which tells users why QEMU ended, and keeps it small.
 import { closeSync, constants, existsSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { trimLog } from '../jail/log-cap.ts';
@@ -9,6 +9,20 @@ const MAX_CHARACTERS = 300;
 const TAIL_BYTES = 16 * 1024;
 /** A log that grows past this size is shortened; see `trimLog`. */
 export const MAX_LOG_BYTES = 1024 * 1024;
+
+/**
+ * Opens the log of a VM that is being started, for appending, and creates it if needed. Returns the descriptor. Throws
+ * when something else is in its place, which an earlier QEMU of the same machine may have put there.
+ */
+export function openLog(runDir: string): number {
+  const { O_CREAT, O_APPEND, O_WRONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+  const file = join(runDir, RUN_FILES.log);
+  const fd = openSync(file, O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW | O_NONBLOCK, 0o600);
+  const facts = fstatSync(fd);
+  if (facts.isFile() && facts.nlink === 1) return fd;
+  closeSync(fd);
+  throw new Error(`${file} is not a log file of its own`);
+}
 
 type TrimLog = { warn(details: object, message: string): void };
 

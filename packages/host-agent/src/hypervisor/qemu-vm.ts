@@ -1,11 +1,13 @@
 // One QEMU process: commands through its monitor, sessions with its guest agent, and the reason why it ended. QEMU runs
 // detached and outlives the agent, so nothing here assumes that this agent started it.
 import { renameSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
 import type { Guest } from '../guest/guest.ts';
 import { GuestClient } from '../guest/guest-client.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
+import { readDeviceState } from './device-state.ts';
 import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit } from './driver.ts';
 import { plugDisk, pluggedDisks, unplugDisk } from './plug-disk.ts';
 import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
@@ -13,7 +15,6 @@ import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { RootNodes } from './root-nodes.ts';
-import { saveDevices } from './save-devices.ts';
 import { saveMemory } from './save-memory.ts';
 import { connectUnixWhenReady } from './unix-socket.ts';
 import type { VmRecord } from './vm-record.ts';
@@ -95,7 +96,8 @@ export class QemuVm implements Vm {
   }
 
   async saveDevices(path: string): Promise<void> {
-    await saveDevices(this.#qmp, this.runDir, path);
+    await this.#qmp.execute('stop');
+    await writeFile(path, await readDeviceState(this.#qmp, this.runDir), { flag: 'wx', mode: 0o600 });
   }
 
   async plugDisk({ slot, serial, file }: PluggedFile): Promise<void> {

@@ -1,7 +1,7 @@
 // Starts QEMU processes, and takes over the ones that an earlier agent started.
-import { spawn } from 'node:child_process';
-import { closeSync, constants, openSync, rmSync, statSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
+import { closeSync, openSync, rmSync, statSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { newChannelToken } from '../guest/channel.ts';
@@ -12,7 +12,7 @@ import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from './dri
 import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { describeProcessor } from './processor.ts';
 import { qemuArgs, RESTORE_FDS, RUN_FILES } from './qemu-args.ts';
-import { lastLogLine } from './qemu-log.ts';
+import { lastLogLine, openLog } from './qemu-log.ts';
 import { QemuVm } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
 import { readTscKhz } from './tsc.ts';
@@ -91,7 +91,9 @@ export class QemuHypervisor implements Hypervisor {
     } catch (error) {
       qemu?.kill();
       const failure = launchFailure(error, qemu?.failure());
-      await this.#release(vmId).finally(() => rmSync(runDir, { recursive: true, force: true }));
+      await this.#release(vmId);
+      // Only when the VM's processes are gone: they could swap a folder for a symlink while the agent removes it.
+      rmSync(runDir, { recursive: true, force: true });
       throw failure;
     }
   }
@@ -202,17 +204,21 @@ type SpawnedQemu = ReturnType<typeof spawnQemu>;
  * secrets.
  */
 function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>, { runDir, start }: VmSpec) {
-  const { O_CREAT, O_APPEND, O_WRONLY, O_NOFOLLOW } = constants;
-  const log = openSync(join(runDir, RUN_FILES.log), O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW, 0o600);
-  const state = start.kind === 'restore' ? openSync(start.statePath, 'r') : undefined;
-  const child = spawn(command, args, {
-    cwd: '/',
-    detached: true,
-    stdio: ['ignore', log, log, ...(start.kind === 'restore' ? restoreFds(start, state) : [])],
-    env: {},
-  });
-  closeSync(log);
-  if (state !== undefined) closeSync(state);
+  const opened: number[] = [];
+  let child: ChildProcess;
+  try {
+    const log = openLog(runDir);
+    opened.push(log);
+    const stdio: StdioOptions = ['ignore', log, log];
+    if (start.kind === 'restore') {
+      const state = openSync(start.statePath, 'r');
+      opened.push(state);
+      stdio.push(...restoreFds(start, state));
+    }
+    child = spawn(command, args, { cwd: '/', detached: true, stdio, env: {} });
+  } finally {
+    for (const fd of opened) closeSync(fd);
+  }
   child.unref();
   let failure: string | undefined;
   child.on('error', (error) => {
@@ -232,8 +238,8 @@ function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>
 }
 
 /** Arranges the descriptors so that QEMU gets them under the numbers in `RESTORE_FDS`. */
-function restoreFds({ memoryFd }: Restore, state: number | undefined): (number | undefined)[] {
-  const fds: (number | undefined)[] = [];
+function restoreFds({ memoryFd }: Restore, state: number): number[] {
+  const fds: number[] = [];
   fds[RESTORE_FDS.state - 3] = state;
   fds[RESTORE_FDS.memory - 3] = memoryFd;
   return fds;
@@ -291,7 +297,6 @@ const SOME_RESTORE = {
   kind: 'restore',
   channelToken: '',
   statePath: '',
-  stateFormat: 'devices',
   memoryFd: -1,
   templateKey: '',
 } as const;

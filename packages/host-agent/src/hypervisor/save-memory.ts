@@ -3,18 +3,14 @@
 // again.
 //
 //   stop ─▶ devices ─▶ own pages ─▶ whileStopped (the disk) ─▶ cont ─▶ (complete) shared pages ─▶ durable
-import { randomBytes } from 'node:crypto';
 import { type FileHandle, open, writeFile } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { readRunBytes, removeRunFile } from '../jail/run-files.ts';
 import { syncPath } from '../storage/durable.ts';
+import { readDeviceState } from './device-state.ts';
 import type { MemoryPlace, SavedMemory } from './driver.ts';
 import { copyBaseBlocks, copyOwnBlocks, findGuestMemory, type GuestMemory } from './guest-memory.ts';
 import type { ProcessInfo } from './process.ts';
 import type { QmpClient } from './qmp.ts';
-
-/** Largest device state accepted. It is 26 KB with one vCPU, and a few KB more with each further vCPU. */
-const MAX_STATE_BYTES = 64 * 1024 * 1024;
 
 /** A VM whose memory can be saved. `isClone`: the VM was itself restored from saved memory and shares pages with it. */
 export type SavedVm = { process: ProcessInfo; runDir: string; isClone: boolean };
@@ -27,23 +23,20 @@ export async function saveMemory(
   whileStopped: () => Promise<void>,
 ): Promise<SavedMemory> {
   const memory = await findGuestMemory(qmp, vm.process, place.bytes, vm.isClone);
-  const stateName = `state-${randomBytes(8).toString('hex')}`;
   const files = new MemoryFiles(memory, place);
   try {
     await files.begin();
-    await stopped(qmp, async () => {
-      // With `live: true` QEMU would release its disks, as at the end of a migration.
-      await qmp.execute('xen-save-devices-state', { filename: stateName, live: false });
+    const state = await stopped(qmp, async () => {
+      const devices = await readDeviceState(qmp, vm.runDir);
       await files.copyOwn();
       await whileStopped();
+      return devices;
     });
-    await writeFile(place.statePath, readRunBytes(vm.runDir, stateName, MAX_STATE_BYTES), { flag: 'wx', mode: 0o600 });
+    await writeFile(place.statePath, state, { flag: 'wx', mode: 0o600 });
     return files;
   } catch (error) {
     await files.abandon();
     throw error;
-  } finally {
-    removeRunFile(vm.runDir, stateName);
   }
 }
 

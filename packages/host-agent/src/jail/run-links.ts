@@ -5,18 +5,9 @@
 // them, and changes ownership only through its own path of the file. If QEMU makes more links to the file or replaces
 // ours, it gains nothing: it loses access when the agent takes the file back.
 import { randomBytes } from 'node:crypto';
-import {
-  closeSync,
-  constants,
-  fchmodSync,
-  fchownSync,
-  fstatSync,
-  linkSync,
-  openSync,
-  readdirSync,
-  unlinkSync,
-} from 'node:fs';
-import { type Owner, openRunDirectory } from './run-directory.ts';
+import { closeSync, constants, fchmodSync, fchownSync, fstatSync, linkSync, openSync, readdirSync } from 'node:fs';
+import type { Owner } from './run-directory.ts';
+import { inRunDirectory, removeName } from './run-files.ts';
 
 const PREFIX = 'open-';
 
@@ -73,25 +64,5 @@ function setOwner(file: string, owner: Owner): void {
     if (owner) fchownSync(fd, owner.uid, owner.gid);
   } finally {
     closeSync(fd);
-  }
-}
-
-/** Calls `work` with a path that refers to the opened directory even if somebody renames it meanwhile. */
-function inRunDirectory<T>(runDir: string, work: (path: string) => T): T {
-  const fd = openRunDirectory(runDir);
-  try {
-    return work(`/proc/self/fd/${fd}`);
-  } finally {
-    closeSync(fd);
-  }
-}
-
-/** Removes a file, a hard link or a symlink. A folder stays; only a compromised QEMU can have made one. */
-function removeName(path: string): void {
-  try {
-    unlinkSync(path);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'ENOENT' && code !== 'EISDIR' && code !== 'EPERM') throw error;
   }
 }

@@ -100,7 +100,6 @@ async function restore(
         kind: 'restore',
         channelToken: memory.channel_token,
         statePath: snapshots.memoryPlaceOf(snapshotId, memory).statePath,
-        stateFormat: 'devices',
         memoryFd: fd,
         memoryReady: ready,
         templateKey: `snapshot-${snapshotId}`,

@@ -148,7 +148,6 @@ function toTemplate(paths: TemplatePaths, { key, shape, channelToken }: Manifest
       kind: 'restore',
       channelToken,
       statePath: paths.state,
-      stateFormat: 'migration',
       memoryFd: memory.fd,
       templateKey: key,
     },

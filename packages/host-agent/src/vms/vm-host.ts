@@ -71,12 +71,13 @@ export class VmHost {
     const unclaim = this.claim(vm.runDir);
     try {
       await vm.end();
-    } finally {
-      // If a part of the VM could not be removed, the audit finds and removes it later.
-      for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
+      // Only when the VM's processes are gone: they could swap a folder for a symlink while the agent removes it.
       await rm(vm.runDir, { recursive: true, force: true }).catch((err) =>
         this.#warn(vm.vmId, err, 'the run directory of a VM was not removed'),
       );
+    } finally {
+      // If a part of the VM could not be removed, the audit finds and removes it later.
+      for (const vmId of new Set([...this.#attached, vm.vmId])) await this.#detach(vmId);
       this.#vms.delete(vm.vmId);
       unclaim();
     }
