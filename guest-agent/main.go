@@ -68,11 +68,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	host := channel.New(port, system.Token)
+	self := identity.New(system.RootDevice, system.LoadSpareModules)
+	// No program of a user runs before the first identity, nor while the processes are held for a memory snapshot.
+	host := channel.New(port, func() bool { return self.MachineID() == "" || startGate.IsShut() })
 	handler := api.NewHandler(api.Machine{
 		Version:  version,
 		PowerOff: powerOff,
-		Identity: identity.New(system.RootDevice, system.LoadSpareModules),
+		Identity: self,
 		Jobs:     registry,
 		Volumes:  volumes.New(),
 		Freezer:  freezer,

@@ -148,7 +148,6 @@ export class QemuRestore {
       'cryptomgr.notests audit=0 8250.nr_uarts=1 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on',
       'initcall_blacklist=jent_mod_init',
       ...(this.#isolation === 'emulated' ? [`tsc_early_khz=${readTscKhz()}`] : []),
-      `sandbar.channel=${this.#token}`,
     ].join(' ');
   }
 

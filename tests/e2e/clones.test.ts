@@ -49,14 +49,12 @@ const UNIQUE_OR_ABSENT = ['ssh-keys', 'random-seed'];
 
 /**
  * Shell script that prints every name, address, MAC address or id of a machine that it finds in the guest's files and
- * kernel tables. Its argument is a regular expression for them. It skips the folders of the distribution's packages. It
- * also skips the channel token in /proc/cmdline: clones share it with their template, which is safe, because only the
- * host can reach the host side of that channel.
+ * kernel tables. Its argument is a regular expression for them. It skips the folders of the distribution's packages.
  */
 const TRACES = `
 { grep -rhaoE "$0" /etc /var /run /root /home /tmp /srv /opt /dev/shm --exclude-dir=dpkg --exclude-dir=apt --exclude-dir=python3;
   { ip address; ip neigh; ip route; dmesg; cat /proc/cmdline; tr '\\0' '\\n' < /proc/1/environ; ls -a /root /tmp; } |
-    sed 's/permaddr .*//; s/sandbar.channel=[0-9a-f]*//' | grep -oE "$0"; } | sort -u`;
+    sed 's/permaddr .*//' | grep -oE "$0"; } | sort -u`;
 
 /** Shell script that lists all processes except kernel threads, as `PID COMMAND`. */
 const PROCESSES = `for p in /proc/[0-9]*; do [ -s $p/cmdline ] || head -c 1 $p/cmdline 2>/dev/null | grep -q . || continue

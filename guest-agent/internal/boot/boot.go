@@ -3,19 +3,16 @@
 package boot
 
 import (
-	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 
-	"sandbar/guest-agent/internal/channel"
 	"sandbar/guest-agent/internal/console"
 )
 
 // System is the result of the boot that other parts of the agent need.
 type System struct {
 	RootDevice string
-	Token      channel.Token
 
 	spareModules [][]byte
 }
@@ -55,15 +52,7 @@ func readSettings() (System, error) {
 	if err != nil {
 		return System{}, err
 	}
-	found := parseCommandLine(string(line))
-	if found.token == "" {
-		return System{}, errors.New("no sandbar.channel on the kernel command line")
-	}
-	token, err := channel.ParseToken(found.token)
-	if err != nil {
-		return System{}, err
-	}
-	return System{RootDevice: found.root, Token: token}, nil
+	return System{RootDevice: rootDevice(string(line))}, nil
 }
 
 // raiseLoopback brings the interface lo up. The kernel then adds its addresses.

@@ -1,29 +1,18 @@
-// Reads the kernel command line. It carries the settings that a machine needs before the channel to the host is open.
+// Reads the kernel command line, which names the root device. It holds no secret, because every process of the machine
+// and of the host can read it.
 
 package boot
 
 import "strings"
 
-// options are the settings of the kernel command line that the agent knows.
-type options struct {
-	root  string // block device of the root file system
-	token string // channel token in hexadecimal
-}
-
-// parseCommandLine reads the content of /proc/cmdline. As in the kernel, the last value of a repeated setting wins.
-func parseCommandLine(line string) options {
-	found := options{root: "/dev/vda"}
+// rootDevice returns the block device of the root file system, given the content of /proc/cmdline. As in the kernel,
+// the last value of a repeated setting wins.
+func rootDevice(line string) string {
+	device := "/dev/vda"
 	for word := range strings.FieldsSeq(line) {
-		name, value, ok := strings.Cut(word, "=")
-		if !ok || value == "" {
-			continue
-		}
-		switch name {
-		case "root":
-			found.root = value
-		case "sandbar.channel":
-			found.token = value
+		if name, value, _ := strings.Cut(word, "="); name == "root" && value != "" {
+			device = value
 		}
 	}
-	return found
+	return device
 }

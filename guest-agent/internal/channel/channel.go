@@ -1,6 +1,6 @@
 // Package channel makes connections ("sessions") out of the virtio-serial port between host and guest, which is a
-// single byte stream. The host starts a session with a preamble, and the guest echoes it. At most one session is alive.
-// After the echo of a new session, no byte of an older session is sent.
+// single byte stream. The host starts a session with a preamble, and the guest echoes its token and epoch. At most one
+// session is alive. After the echo of a new session, no byte of an older session is sent.
 package channel
 
 import (
@@ -17,7 +17,8 @@ const readSize = 16 << 10
 // Channel reads the port and returns from Accept each session that the host starts.
 type Channel struct {
 	port    io.ReadWriter
-	token   Token
+	accepts func() bool
+	token   *Token   // of the last session; nil before the first. Only the reader touches it
 	current *session // only the reader touches it
 	starts  chan *session
 	done    chan struct{}
@@ -26,20 +27,22 @@ type Channel struct {
 	writing sync.Mutex // held during each write to the port, so that the echo follows the last byte of the old session
 }
 
-// New returns the channel on port. Sessions and data arrive only while Run runs.
-func New(port io.ReadWriter, token Token) *Channel {
+// New returns the channel on port. Sessions and data arrive only while Run runs. accepts reports whether a session may
+// set another token now; the first session always may. It should be true only while no program of the machine runs: in
+// a new machine, and in one that was made from a memory snapshot, so that no two machines have the same token.
+func New(port io.ReadWriter, accepts func() bool) *Channel {
 	return &Channel{
-		port:   port,
-		token:  token,
-		starts: make(chan *session, 1),
-		done:   make(chan struct{}),
+		port:    port,
+		accepts: accepts,
+		starts:  make(chan *session, 1),
+		done:    make(chan struct{}),
 	}
 }
 
 // Run reads the port until it fails, and returns that error.
 func (c *Channel) Run() error {
 	defer close(c.done)
-	scan := scanner{token: c.token, start: c.start, data: c.feed}
+	scan := scanner{known: c.known, start: c.start, data: c.feed}
 	buffer := make([]byte, readSize)
 	held := 0
 	for c.err == nil {
@@ -62,14 +65,21 @@ func (c *Channel) fail(err error) {
 	}
 }
 
-// start ends the current session, echoes the preamble of the new one and hands the new one to Accept.
-func (c *Channel) start(epoch Epoch) {
+func (c *Channel) known() *Token {
+	if c.token == nil || c.accepts() {
+		return nil
+	}
+	return c.token
+}
+
+// start ends the current session, echoes token and epoch of the new one and hands the new one to Accept.
+func (c *Channel) start(token Token, epoch Epoch) {
 	if c.current != nil {
 		c.current.end()
 	}
-	preamble := slices.Concat(c.token[:], epoch[:])
+	c.token = &token
 	c.writing.Lock()
-	_, err := c.writePort(preamble)
+	_, err := c.writePort(slices.Concat(token[:], epoch[:]))
 	c.writing.Unlock()
 	if err != nil {
 		c.fail(err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -17,7 +18,7 @@ var (
 // startChannel returns a running channel and the host's end of its port.
 func startChannel(t *testing.T) (*Channel, net.Conn) {
 	guest, host := net.Pipe()
-	c := New(guest, testToken)
+	c := New(guest, func() bool { return false })
 	go func() { _ = c.Run() }()
 	t.Cleanup(func() { _ = host.Close() })
 	return c, host
@@ -26,10 +27,10 @@ func startChannel(t *testing.T) (*Channel, net.Conn) {
 // open starts a session from the host's end and returns the guest's end of the session.
 func open(t *testing.T, c *Channel, host net.Conn, epoch []byte) net.Conn {
 	t.Helper()
-	preamble := slices.Concat(testToken[:], epoch)
-	go func() { _, _ = host.Write(preamble) }()
-	echo := make([]byte, len(preamble))
-	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, preamble) {
+	go func() { _, _ = host.Write(preambleOf(testToken, string(epoch))) }()
+	expected := slices.Concat(testToken[:], epoch)
+	echo := make([]byte, len(expected))
+	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, expected) {
 		t.Fatalf("echo %q, %v", echo, err)
 	}
 	session, err := c.Accept()
@@ -85,12 +86,12 @@ func TestBlockedWriteOfTheOldSessionComesBeforeTheEcho(t *testing.T) {
 	if _, err := io.ReadFull(host, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
-	preamble := slices.Concat(testToken[:], epoch2)
-	if _, err := host.Write(preamble); err != nil {
+	if _, err := host.Write(preambleOf(testToken, string(epoch2))); err != nil {
 		t.Fatal(err)
 	}
+	echo := slices.Concat(testToken[:], epoch2)
 	var before []byte
-	for !bytes.HasSuffix(before, preamble) {
+	for !bytes.HasSuffix(before, echo) {
 		next := make([]byte, 1)
 		if _, err := host.Read(next); err != nil {
 			t.Fatal(err)
@@ -124,16 +125,27 @@ func TestSessionThatDoesNotReadIsEnded(t *testing.T) {
 	}
 }
 
-func TestParseToken(t *testing.T) {
-	for digits, ok := range map[string]bool{
-		"":                                     false,
-		"zz":                                   false,
-		string(make([]byte, 64)):               false,
-		"00":                                   false,
-		string(bytes.Repeat([]byte("aF"), 32)): true,
-	} {
-		if _, err := ParseToken(digits); (err == nil) != ok {
-			t.Errorf("%q: %v", digits, err)
-		}
+func TestAnotherTokenIsTakenOnlyWhileItIsAccepted(t *testing.T) {
+	guest, host := net.Pipe()
+	var accepts atomic.Bool
+	c := New(guest, accepts.Load)
+	go func() { _ = c.Run() }()
+	t.Cleanup(func() { _ = host.Close() })
+	current := open(t, c, host, epoch1)
+	refused := preambleOf(otherToken, string(epoch2))
+	go func() { _, _ = host.Write(refused) }()
+	got := make([]byte, len(refused))
+	if _, err := io.ReadFull(current, got); err != nil || !bytes.Equal(got, refused) {
+		t.Fatalf("the session got %q, %v", got, err)
+	}
+	accepts.Store(true)
+	go func() { _, _ = host.Write(refused) }()
+	echo := make([]byte, TokenSize+EpochSize)
+	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, refused[len(Hello):]) {
+		t.Fatalf("echo %q, %v", echo, err)
+	}
+	accepts.Store(false)
+	if known := c.known(); known == nil || *known != otherToken {
+		t.Errorf("token %v", known)
 	}
 }

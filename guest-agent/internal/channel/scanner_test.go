@@ -6,21 +6,29 @@ import (
 	"testing"
 )
 
-var testToken = Token([]byte("abababababababababababababababaX"))
+var (
+	testToken  = Token([]byte("abababababababababababababababaX"))
+	otherToken = Token([]byte("cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcX"))
+)
+
+type heardStart struct {
+	token Token
+	epoch Epoch
+}
 
 // recorder records the calls of a scanner.
 type recorder struct {
-	epochs []Epoch
+	starts []heardStart
 	data   []byte // data of the current session only; each start clears it
 }
 
-// scanAll passes stream to a scanner in pieces, as Channel.Run does. The lengths of the pieces come from cuts,
-// repeated.
-func scanAll(stream, cuts []byte) *recorder {
+// scanAll passes stream to a scanner that searches for known (nil: that accepts every token) in pieces, as Channel.Run
+// does. The lengths of the pieces come from cuts, repeated.
+func scanAll(known *Token, stream, cuts []byte) *recorder {
 	var heard recorder
 	s := scanner{
-		token: testToken,
-		start: func(e Epoch) { heard.epochs = append(heard.epochs, e); heard.data = nil },
+		known: func() *Token { return known },
+		start: func(t Token, e Epoch) { heard.starts = append(heard.starts, heardStart{t, e}); heard.data = nil },
 		data:  func(b []byte) { heard.data = append(heard.data, b...) },
 	}
 	var held []byte
@@ -36,71 +44,108 @@ func scanAll(stream, cuts []byte) *recorder {
 	return &heard
 }
 
+func preambleOf(token Token, epoch string) []byte {
+	return slices.Concat(Hello[:], token[:], []byte(epoch))
+}
+
 func TestSessionStartsAtItsPreambleHoweverItIsCut(t *testing.T) {
-	preamble := slices.Concat(testToken[:], []byte("epoch--1"))
+	preamble := preambleOf(testToken, "epoch--1")
 	for name, before := range map[string][]byte{
 		"at once":                       nil,
 		"after noise":                   []byte("noise"),
-		"after a part of the token":     testToken[:20],
-		"after a part of the preamble":  preamble[:35],
-		"after all but the last byte":   preamble[:39],
+		"after a part of the hello":     preamble[:20],
+		"after a part of the token":     preamble[:50],
+		"after a part of the epoch":     preamble[:67],
+		"after all but the last byte":   preamble[:71],
 		"after another session":         slices.Concat(preamble, []byte("old data")),
-		"after a session's partial end": slices.Concat(preamble, []byte("old"), testToken[:31]),
+		"after a session's partial end": slices.Concat(preamble, []byte("old"), preamble[:63]),
 	} {
-		for cut := range 50 {
-			stream := slices.Concat(before, testToken[:], []byte("EPOCH--2"), []byte("GET / abab"), []byte("end"))
-			heard := scanAll(stream, []byte{byte(cut)})
-			if len(heard.epochs) == 0 || heard.epochs[len(heard.epochs)-1] != Epoch([]byte("EPOCH--2")) {
-				t.Fatalf("%s, cut at %d: epochs %q", name, cut, heard.epochs)
-			}
-			if string(heard.data) != "GET / ababend" {
-				t.Fatalf("%s, cut at %d: data %q", name, cut, heard.data)
+		for _, known := range []*Token{nil, &testToken} {
+			for cut := range 80 {
+				stream := slices.Concat(before, preambleOf(testToken, "EPOCH--2"), []byte("GET / abab"), []byte("end"))
+				heard := scanAll(known, stream, []byte{byte(cut)})
+				want := heardStart{testToken, Epoch([]byte("EPOCH--2"))}
+				if len(heard.starts) == 0 || heard.starts[len(heard.starts)-1] != want {
+					t.Fatalf("%s, cut at %d: starts %q", name, cut, heard.starts)
+				}
+				if string(heard.data) != "GET / ababend" {
+					t.Fatalf("%s, cut at %d: data %q", name, cut, heard.data)
+				}
 			}
 		}
 	}
 }
 
-// A request may end with bytes that look like the beginning of the token. It must be passed on without waiting for the
-// next request.
-func TestDataThatEndsLikeATokenIsPassedOnAtOnce(t *testing.T) {
-	for _, end := range []string{"", "a", "abab", string(testToken[:31])} {
-		var got []byte
-		s := scanner{token: testToken, start: func(Epoch) {}, data: func(b []byte) { got = append(got, b...) }}
-		first := "request " + end
-		held := s.Scan([]byte(first))
-		if string(got) != first {
-			t.Errorf("%q: only %q was passed on", first, got)
+func TestOnlyTheKnownTokenStartsASession(t *testing.T) {
+	stream := slices.Concat([]byte("before"), preambleOf(otherToken, "epoch--1"), []byte("after"))
+	for cut := range 80 {
+		if heard := scanAll(&testToken, stream, []byte{byte(cut)}); len(heard.starts) > 0 || !bytes.Equal(heard.data, stream) {
+			t.Fatalf("cut at %d: starts %q, data %q", cut, heard.starts, heard.data)
 		}
-		s.Scan([]byte(first[len(first)-held:] + "next"))
-		if string(got) != first+"next" {
-			t.Errorf("%q: then %q", first, got)
+	}
+	if heard := scanAll(nil, stream, nil); len(heard.starts) != 1 || heard.starts[0].token != otherToken {
+		t.Fatalf("starts %q", heard.starts)
+	}
+}
+
+// A request may end with bytes that look like the beginning of a preamble. It must be passed on without waiting for the
+// next request.
+func TestDataThatEndsLikeAPreambleIsPassedOnAtOnce(t *testing.T) {
+	for _, known := range []*Token{nil, &testToken} {
+		for _, end := range []string{"", "a", "abab", string(testToken[:31]), string(Hello[:31])} {
+			var got []byte
+			s := scanner{
+				known: func() *Token { return known },
+				start: func(Token, Epoch) {},
+				data:  func(b []byte) { got = append(got, b...) },
+			}
+			first := "request " + end
+			held := s.Scan([]byte(first))
+			if string(got) != first {
+				t.Errorf("%q: only %q was passed on", first, got)
+			}
+			s.Scan([]byte(first[len(first)-held:] + ", next"))
+			if string(got) != first+", next" {
+				t.Errorf("%q: then %q", first, got)
+			}
 		}
 	}
 }
 
 func FuzzScanner(f *testing.F) {
 	f.Add(slices.Concat(testToken[:], []byte("12345678data")), []byte{3})
-	f.Add(slices.Concat(testToken[:30], testToken[:], testToken[:]), []byte{40, 1})
+	f.Add(slices.Concat(Hello[:], testToken[:], []byte("12345678data")), []byte{3})
+	f.Add(slices.Concat(testToken[:30], testToken[:], Hello[:], testToken[:]), []byte{40, 1})
 	f.Fuzz(func(t *testing.T, stream, cuts []byte) {
-		// Replace each "T" by the token, because the fuzzer would never guess the token.
+		// Replace each "T" by the token and each "H" by the hello, because the fuzzer would never guess them.
 		stream = bytes.ReplaceAll(stream, []byte("T"), testToken[:])
-		stream = append(stream, "......................................."...) // so that Scan holds no bytes back
-		whole, cut := scanAll(stream, nil), scanAll(stream, cuts)
-		if !slices.Equal(whole.epochs, cut.epochs) || !bytes.Equal(whole.data, cut.data) {
-			t.Fatalf("whole: %q %q\ncut: %q %q", whole.epochs, whole.data, cut.epochs, cut.data)
-		}
-		at := bytes.LastIndex(stream, testToken[:])
-		if at < 0 {
-			if len(whole.epochs) != 0 || !bytes.Equal(whole.data, stream) {
-				t.Fatalf("no token: %q %q", whole.epochs, whole.data)
-			}
-			return
-		}
-		if last := whole.epochs[len(whole.epochs)-1]; !bytes.Equal(last[:], stream[at+32:at+40]) {
-			t.Fatalf("last epoch %q", last)
-		}
-		if !bytes.Equal(whole.data, stream[at+40:]) {
-			t.Fatalf("data %q", whole.data)
-		}
+		stream = bytes.ReplaceAll(stream, []byte("H"), Hello[:])
+		stream = append(stream, bytes.Repeat([]byte("."), TokenSize+EpochSize)...) // so that Scan holds no bytes back
+		check(t, &testToken, testToken[:], EpochSize, stream, cuts)
+		check(t, nil, Hello[:], TokenSize+EpochSize, stream, cuts)
 	})
+}
+
+// check compares what a scanner hears with what it should hear when each preamble is mark and rest more bytes.
+func check(t *testing.T, known *Token, mark []byte, rest int, stream, cuts []byte) {
+	t.Helper()
+	whole, cut := scanAll(known, stream, nil), scanAll(known, stream, cuts)
+	if !slices.Equal(whole.starts, cut.starts) || !bytes.Equal(whole.data, cut.data) {
+		t.Fatalf("whole: %q %q\ncut: %q %q", whole.starts, whole.data, cut.starts, cut.data)
+	}
+	at := bytes.LastIndex(stream, mark)
+	if at < 0 {
+		if len(whole.starts) != 0 || !bytes.Equal(whole.data, stream) {
+			t.Fatalf("no preamble: %q %q", whole.starts, whole.data)
+		}
+		return
+	}
+	end := at + len(mark) + rest
+	last := whole.starts[len(whole.starts)-1]
+	if !bytes.Equal(slices.Concat(last.token[:], last.epoch[:]), stream[end-TokenSize-EpochSize:end]) {
+		t.Fatalf("last start %q", last)
+	}
+	if !bytes.Equal(whole.data, stream[end:]) {
+		t.Fatalf("data %q", whole.data)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,11 +65,11 @@ func (p *port) distribute() {
 
 // openSession starts a session as the host does: it sends a new preamble. This ends the current session.
 func (p *port) openSession(token channel.Token) (*session, error) {
-	preamble := append(token[:len(token):len(token)], make([]byte, channel.EpochSize)...)
-	if _, err := rand.Read(preamble[channel.TokenSize:]); err != nil {
+	var epoch channel.Epoch
+	if _, err := rand.Read(epoch[:]); err != nil {
 		return nil, err
 	}
-	next := &session{Conn: p.Conn, port: p, preamble: preamble}
+	next := &session{Conn: p.Conn, port: p, echo: slices.Concat(token[:], epoch[:])}
 	next.out, next.in = io.Pipe()
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -79,29 +80,29 @@ func (p *port) openSession(token channel.Token) (*session, error) {
 	}
 	p.current = next
 	p.mu.Unlock()
-	_, err := p.Conn.Write(preamble)
+	_, err := p.Conn.Write(slices.Concat(channel.Hello[:], token[:], epoch[:]))
 	return next, err
 }
 
 type session struct {
 	net.Conn
-	port     *port
-	ended    atomic.Bool
-	preamble []byte // the echo to wait for; nil after it has arrived
-	seen     []byte // bytes that arrived before the end of the echo
-	in       *io.PipeWriter
-	out      *io.PipeReader
+	port  *port
+	ended atomic.Bool
+	echo  []byte // what to wait for; nil after it has arrived
+	seen  []byte // bytes that arrived before the end of the echo
+	in    *io.PipeWriter
+	out   *io.PipeReader
 }
 
 func (s *session) feed(b []byte) {
-	if s.preamble == nil {
+	if s.echo == nil {
 		_, _ = s.in.Write(b)
 		return
 	}
 	s.seen = append(s.seen, b...)
-	if at := bytes.Index(s.seen, s.preamble); at >= 0 {
-		rest := s.seen[at+len(s.preamble):]
-		s.preamble, s.seen = nil, nil
+	if at := bytes.Index(s.seen, s.echo); at >= 0 {
+		rest := s.seen[at+len(s.echo):]
+		s.echo, s.seen = nil, nil
 		_, _ = s.in.Write(rest)
 	}
 }

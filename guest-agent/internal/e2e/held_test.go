@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandbar/guest-agent/internal/channel"
 	"sandbar/guest-agent/internal/freeze"
 )
 
@@ -36,6 +37,18 @@ func TestAnIdentityIsRefusedWhenHeldProcessesWentOnBefore(t *testing.T) {
 	if got := h.expect(200, "GET", "/jobs", nil); !strings.Contains(got, `"id":"j"`) {
 		t.Errorf("its jobs were let go: %s", got)
 	}
+}
+
+// A machine that is made from a memory snapshot gets a channel token of its own while its processes are held.
+func TestAnotherTokenIsTakenWhileProcessesAreHeld(t *testing.T) {
+	a := startAgent(t)
+	h := a.connect(t)
+	other := channel.Token([]byte("fedcba9876543210fedcba9876543210"))
+	h.expect(204, "POST", "/hold", map[string]any{"timeout_ms": 60000})
+	h = newHost(t, a.port, other)
+	h.expect(204, "POST", "/release", nil)
+	h.expect(200, "GET", "/healthz", nil)
+	newHost(t, a.port, other).expect(200, "GET", "/healthz", nil)
 }
 
 func TestHeldProcessesStayHeldWhenTheIdentityFails(t *testing.T) {

@@ -60,7 +60,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		t.Fatal(err)
 	}
 	guest, port := socketPair(t)
-	sessions := channel.New(guest, testToken)
+	sessions := channel.New(guest, func() bool { return self.MachineID() == "" || startGate.IsShut() })
 	go func() { _ = sessions.Run() }()
 	handler := api.NewHandler(api.Machine{
 		Version:  "test",

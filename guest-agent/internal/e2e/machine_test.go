@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"os"
@@ -41,7 +40,7 @@ func bootMachine(t *testing.T) *machine {
 		t.Fatalf("%s", out)
 	}
 	return startMachine(t, disk, "-kernel", kernel, "-initrd", initramfs,
-		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda sandbar.channel="+hex.EncodeToString(testToken[:])+
+		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda"+
 			" "+os.Getenv("SANDBAR_TEST_APPEND"))
 }
 

@@ -27,6 +27,13 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
+// IsShut reports whether the gate is shut.
+func (g *Gate) IsShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.isShut
+}
+
 // EnterOpen waits until the gate is open and enters. If it returns the error of the context, it has not entered.
 func (g *Gate) EnterOpen(ctx context.Context) error {
 	for {

@@ -26,10 +26,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { defaultCache, homePaths } from '@sandbar/contract/home.ts';
+import { openSession } from '../src/guest/channel.ts';
 import type { GuestIdentity } from '../src/guest/guest.ts';
 import { newVmId, type Vm } from '../src/hypervisor/driver.ts';
 import { isAlive, processInfo } from '../src/hypervisor/process.ts';
 import { QemuHypervisor } from '../src/hypervisor/qemu.ts';
+import { RUN_FILES } from '../src/hypervisor/qemu-args.ts';
+import { connectUnixWhenReady } from '../src/hypervisor/unix-socket.ts';
 import { findMachineImage } from '../src/images/machine-image.ts';
 import { closeInheritedDescriptors } from '../src/jail/inherited-descriptors.ts';
 import { RootJail } from '../src/jail/root-jail.ts';
@@ -66,6 +69,8 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   let template: Template;
   let machine: Vm;
   let pooled: Vm;
+  /** The VM that became the template while it booted, and the command lines of all processes then. */
+  let booted: { vmId: string; token: string; commands: string[] };
   const others: ChildProcess[] = [];
 
   // Connections of the dead agent, closed here as the kernel would do. QEMU's monitor accepts only one client at a
@@ -91,6 +96,10 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     return { vm, guest };
   };
   const recordPath = (vmId: string) => join(paths.runVms, `${vmId}.json`);
+  /** Whether a VM has reached the step at which its record has its process. */
+  const hasProcess = () =>
+    readdirSync(paths.runVms).some((name) => /"pid":\d/.test(readFileSync(join(paths.runVms, name), 'utf8')));
+  const tokenOf = (vmId: string): string => JSON.parse(readFileSync(recordPath(vmId), 'utf8')).channelToken;
 
   before(async () => {
     subscribe('net.client.socket', noteSocket);
@@ -109,7 +118,11 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
       patience: 4,
       abort: new AbortController().signal,
     };
-    template = await makeTemplate(vms, place, templateKey(shape, hypervisor.fingerprint), shape);
+    const making = makeTemplate(vms, place, templateKey(shape, hypervisor.fingerprint), shape);
+    while (!hasProcess()) await new Promise((resolve) => setImmediate(resolve));
+    const [record = ''] = readdirSync(paths.runVms);
+    booted = { vmId: record.slice(0, 12), token: tokenOf(record.slice(0, 12)), commands: commandsOfHost() };
+    template = await making;
   });
   after(async () => {
     unsubscribe('net.client.socket', noteSocket);
@@ -145,8 +158,6 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     await assert.rejects(launch(0.02, new AbortController().signal), failure);
     const destroying = new AbortController();
     const launching = assert.rejects(launch(1000, destroying.signal), failure);
-    const hasProcess = () =>
-      readdirSync(paths.runVms).some((name) => /"pid":\d/.test(readFileSync(join(paths.runVms, name), 'utf8')));
     while (!hasProcess()) await new Promise((resolve) => setImmediate(resolve));
     destroying.abort();
     await launching;
@@ -182,6 +193,30 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     two.guest.close();
   });
 
+  it('the token of a machine that boots is in no list of processes (RES-14)', () => {
+    assert.ok(booted.commands.some((command) => command.includes(booted.vmId)));
+    assert.ok(!booted.commands.some((command) => command.includes(booted.token)));
+  });
+
+  it('two clones have tokens of their own, which are in no list of processes (RES-14)', () => {
+    const tokens = [machine, pooled].map(({ vmId }) => tokenOf(vmId));
+    assert.equal(new Set([...tokens, booted.token]).size, 3);
+    const commands = commandsOfHost();
+    assert.ok(commands.some((command) => command.includes(machine.vmId)));
+    for (const token of tokens) assert.ok(!commands.some((command) => command.includes(token)));
+  });
+
+  it("a machine that is itself answers to its own token only, and not to another machine's (RES-14)", async () => {
+    const connectAs = async (token: string, patienceMs: number) => {
+      const giveUp = AbortSignal.timeout(patienceMs);
+      const socket = await connectUnixWhenReady(machine.runDir, RUN_FILES.guest, giveUp, () => false);
+      await openSession(socket, token, giveUp);
+      socket.destroy();
+    };
+    await assert.rejects(connectAs(tokenOf(pooled.vmId), 500), /did not answer in time/);
+    await connectAs(tokenOf(machine.vmId), PATIENCE_MS);
+  });
+
   it('another agent finds both VMs again, the one that was renamed too, and the guest answers (CTL-3)', async () => {
     const moved = join(paths.runMachines, '019a0000-0000-7000-8000-0000000000bb');
     machine.moveTo(moved);
@@ -190,10 +225,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([...found.keys()].sort(), [machine.vmId, pooled.vmId].sort());
     for (const old of [machine, pooled]) {
       const vm = found.get(old.vmId) ?? assert.fail();
-      assert.deepEqual(
-        [vm.pid, vm.runDir, vm.templateKey, vm.channelToken],
-        [old.pid, old.runDir, template.key, template.restore.channelToken],
-      );
+      assert.deepEqual([vm.pid, vm.runDir, vm.templateKey], [old.pid, old.runDir, template.key]);
       if (old === machine) machine = vm;
       else pooled = vm;
     }
@@ -291,6 +323,21 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.ok(!existsSync(vm.runDir));
   });
 });
+
+/** Returns the command lines of all processes of this host. */
+function commandsOfHost(): string[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  return pids.map((pid) => readIfThere(`/proc/${pid}/cmdline`));
+}
+
+/** Returns the content of a file, or an empty text when the process that it belongs to has ended. */
+function readIfThere(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
 
 function hashOf(fd: number): string {
   const hash: Hash = createHash('sha256');

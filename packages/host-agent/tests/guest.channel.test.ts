@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { newChannelToken, openSession } from '../src/guest/channel.ts';
+import { GREETING, newChannelToken, openSession } from '../src/guest/channel.ts';
 
 describe('guest channel', () => {
   const path = `/tmp/sandbar-channel-${process.pid}.sock`;
@@ -24,11 +24,28 @@ describe('guest channel', () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(5000));
     const [hello] = (await once(guest, 'data')) as [Buffer];
-    assert.equal(hello.subarray(0, 32).toString('hex'), token);
-    const stale = Buffer.concat([Buffer.from('old bytes'), hello.subarray(0, 36), Buffer.from('more')]);
-    for (const byte of Buffer.concat([stale, hello, Buffer.from('new session')])) guest.write(Buffer.from([byte]));
+    const echo = hello.subarray(GREETING.length);
+    assert.deepEqual(hello.subarray(0, GREETING.length), GREETING);
+    assert.equal(echo.subarray(0, 32).toString('hex'), token);
+    const stale = Buffer.concat([Buffer.from('old bytes'), echo.subarray(0, 36), Buffer.from('more')]);
+    for (const byte of Buffer.concat([stale, echo, Buffer.from('new session')])) guest.write(Buffer.from([byte]));
     await opened;
     guest.end();
+    const rest: Buffer[] = [];
+    for await (const chunk of host) rest.push(chunk as Buffer);
+    assert.equal(Buffer.concat(rest).toString(), 'new session');
+  });
+
+  it('a guest agent of version 0.1.0, which takes the greeting for its token, gets a session too', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, AbortSignal.timeout(5000));
+    const [hello] = (await once(guest, 'data')) as [Buffer];
+    // To such an agent the rest of the greeting is the beginning of HTTP/2, and it answers with an error.
+    guest.write(Buffer.concat([hello.subarray(0, GREETING.length + 8), Buffer.from('GOAWAY')]));
+    const [again] = (await once(guest, 'data')) as [Buffer];
+    assert.deepEqual([again.length, again.subarray(0, -8)], [GREETING.length + 8, GREETING]);
+    guest.end(Buffer.concat([again, Buffer.from('new session')]));
+    await opened;
     const rest: Buffer[] = [];
     for await (const chunk of host) rest.push(chunk as Buffer);
     assert.equal(Buffer.concat(rest).toString(), 'new session');
@@ -38,7 +55,7 @@ describe('guest channel', () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(300));
     const [hello] = (await once(guest, 'data')) as [Buffer];
-    guest.write(Buffer.concat([hello.subarray(0, 32), Buffer.alloc(8)]));
+    guest.write(Buffer.concat([hello.subarray(GREETING.length, -8), Buffer.alloc(8)]));
     await assert.rejects(opened, /did not answer in time/);
     guest.destroy();
   });

@@ -18,7 +18,6 @@ const SPEC: VmSpec = {
 };
 const RESTORE = {
   kind: 'restore',
-  channelToken: '',
   statePath: '/s',
   memoryFd: 9,
   templateKey: 'k',
@@ -26,7 +25,7 @@ const RESTORE = {
 const valuesOf = (args: string[], flag: string) => args.filter((_, at) => args[at - 1] === flag);
 
 describe('QEMU command line', () => {
-  const args = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'emulated', tscKhz: 2_596_000 });
+  const args = qemuArgs(SPEC, { isolation: 'emulated', tscKhz: 2_596_000 });
 
   it('has these devices and no others', () => {
     assert.deepEqual(valuesOf(args, '-device'), [
@@ -54,7 +53,7 @@ describe('QEMU command line', () => {
   });
 
   it('layers lie between image and disk, bottom to top, read-only, and what is below each is said (ISO-8)', () => {
-    const layered = qemuArgs({ ...SPEC, layerPaths: ['/a', '/b'] }, '', { isolation: 'emulated', tscKhz: 1 });
+    const layered = qemuArgs({ ...SPEC, layerPaths: ['/a', '/b'] }, { isolation: 'emulated', tscKhz: 1 });
     assert.deepEqual(
       valuesOf(layered, '-blockdev')
         .map((json) => JSON.parse(json))
@@ -71,7 +70,7 @@ describe('QEMU command line', () => {
   });
 
   it('a clone gets memory and state as descriptors, its memory private, and no kernel (ISO-3, ISO-4)', () => {
-    const clone = qemuArgs({ ...SPEC, start: RESTORE }, '', { isolation: 'emulated', tscKhz: 1 });
+    const clone = qemuArgs({ ...SPEC, start: RESTORE }, { isolation: 'emulated', tscKhz: 1 });
     assert.deepEqual(valuesOf(clone, '-incoming'), ['defer']);
     assert.deepEqual(
       valuesOf(clone, '-object').map((text) => (text.startsWith('{') ? JSON.parse(text) : text)),
@@ -101,7 +100,7 @@ describe('QEMU command line', () => {
 
   it("tells an emulated guest the counter's rate, but not a KVM guest", () => {
     assert.match(valuesOf(args, '-append')[0] ?? '', / tsc_early_khz=2596000 tsc=reliable highres=off norandmaps /);
-    const kvm = qemuArgs(SPEC, 'ab'.repeat(32), { isolation: 'kvm', tscKhz: 1 });
+    const kvm = qemuArgs(SPEC, { isolation: 'kvm', tscKhz: 1 });
     assert.doesNotMatch(valuesOf(kvm, '-append')[0] ?? '', /tsc|norandmaps/);
     assert.deepEqual([valuesOf(kvm, '-accel'), valuesOf(kvm, '-cpu')], [['kvm'], ['host']]);
   });

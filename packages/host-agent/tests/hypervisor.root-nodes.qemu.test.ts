@@ -73,13 +73,11 @@ describe('the root disk of a real QEMU', () => {
         },
         start: {
           kind: 'restore',
-          channelToken: '',
           statePath: '',
           memoryFd: 0,
           templateKey: '',
         },
       },
-      '',
       { isolation: 'emulated', tscKhz: 1_000_000 },
     );
     const disk = args.flatMap((arg, index) => (arg === '-blockdev' ? [arg, args[index + 1] ?? ''] : []));

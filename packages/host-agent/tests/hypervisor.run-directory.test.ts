@@ -141,7 +141,7 @@ describe('run directory of a compromised QEMU', () => {
     mkdirSync(recordsDir, { recursive: true });
     const options = { qemuPath: '/bin/true', isolation: 'emulated', runDir: dir, recordsDir } as const;
     const hypervisor = new QemuHypervisor({ ...options, jail: new NoJail(dir) });
-    const restore = { channelToken: '', statePath: join(dir, 'no state'), memoryFd: 0, templateKey: '' };
+    const restore = { statePath: join(dir, 'no state'), memoryFd: 0, templateKey: '' };
     const launch = () =>
       hypervisor.launch({
         vmId: '0123456789ab',

@@ -1,10 +1,19 @@
 // Opens a session with the guest agent on the machine's virtio-serial port. The port is a byte stream without
 // connections: bytes of an earlier session may still arrive, and a restored guest does not know that its earlier
-// session has ended. So the host starts each session with the machine's token and a random epoch. The guest ends its
-// old session and echoes both. The host discards everything that it receives before the echo.
+// session has ended. So the host starts each session with a fixed greeting, the machine's token and a random epoch. The
+// guest ends its old session and echoes token and epoch. The host discards everything that it receives before the echo.
+//
+// The first session gives the guest its token. Only while it has no identity yet, or is held for a memory snapshot, does
+// a session with another token replace it: so every clone has a token of its own, which is on no command line.
+//
+// A machine keeps the guest agent that it was made with. Agents of version 0.1.0 take their token from the kernel command
+// line, which now gives them the greeting. They echo it with the eight bytes that follow, and need a preamble of their
+// own. Machines with such an agent share that token until they are made anew.
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 
+/** Begins every session; the same for all machines (guest-agent/internal/channel/scanner.go). */
+export const GREETING = Buffer.from('sandbar-host-opens-a-new-session');
 const TOKEN_BYTES = 32;
 const EPOCH_BYTES = 8;
 /**
@@ -19,12 +28,13 @@ export function newChannelToken(): string {
 }
 
 /**
- * Sends `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed both; from then
+ * Sends the greeting, `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed both; from then
  * on the socket carries HTTP/2, and bytes that followed the echo are still unread. When the socket closes, `signal`
  * aborts, or too many other bytes arrive first, destroys the socket and rejects.
  */
 export function openSession(socket: Socket, token: string, signal: AbortSignal): Promise<void> {
-  const hello = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);
+  let echo = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);
+  const echoOfOldAgent = Buffer.concat([GREETING, echo.subarray(0, EPOCH_BYTES)]);
   return new Promise((resolve, reject) => {
     let seen: Buffer = Buffer.alloc(0);
     let stale = 0;
@@ -40,13 +50,19 @@ export function openSession(socket: Socket, token: string, signal: AbortSignal):
       stale += chunk.length;
       if (stale > MAX_STALE_BYTES) return settle(new Error('the guest agent sends, but does not answer'));
       seen = seen.length === 0 ? chunk : Buffer.concat([seen, chunk]);
-      const at = seen.indexOf(hello);
+      const oldAt = seen.indexOf(echoOfOldAgent);
+      if (oldAt >= 0) {
+        seen = seen.subarray(oldAt + echoOfOldAgent.length);
+        echo = Buffer.concat([GREETING, randomBytes(EPOCH_BYTES)]);
+        socket.write(echo);
+      }
+      const at = seen.indexOf(echo);
       if (at < 0) {
-        seen = seen.subarray(Math.max(0, seen.length - hello.length + 1));
+        seen = seen.subarray(Math.max(0, seen.length - echo.length + 1));
         return;
       }
       socket.pause();
-      const rest = seen.subarray(at + hello.length);
+      const rest = seen.subarray(at + echo.length);
       settle();
       if (rest.length > 0) socket.unshift(rest);
     };
@@ -56,6 +72,6 @@ export function openSession(socket: Socket, token: string, signal: AbortSignal):
     if (signal.aborted) return onAbort();
     signal.addEventListener('abort', onAbort, { once: true });
     socket.on('data', onData).on('close', onClose).on('error', onError);
-    socket.write(hello);
+    socket.write(Buffer.concat([GREETING, echo]));
   });
 }

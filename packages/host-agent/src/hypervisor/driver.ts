@@ -29,7 +29,6 @@ export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string
 /** Continues a VM from its saved state. */
 export type Restore = {
   kind: 'restore';
-  channelToken: string;
   /** File with the device state, which `Vm.saveDevices` or `Vm.saveMemory` wrote. */
   statePath: string;
   /** Descriptor of the memory file. VMs map it copy-on-write, so none of them can change it. */
@@ -77,8 +76,6 @@ export interface Vm {
   readonly vmId: string;
   readonly pid: number;
   readonly runDir: string;
-  /** Authenticates sessions with the guest agent; 64 hex digits. */
-  readonly channelToken: string;
   /** Names the template or memory snapshot that the VM was restored from; undefined after a cold boot. */
   readonly templateKey: string | undefined;
   /** Resolves once, when the VM ends by itself or because {@link end} was called. */

@@ -2,6 +2,7 @@
 // is explicit so that QEMU never guesses one. Two machine options look superfluous but are needed: pit=off or pic=off
 // hangs an emulated guest, and rtc=off adds 2 s to the boot.
 import type { Isolation } from '@sandbar/contract/machine.ts';
+import { GREETING } from '../guest/channel.ts';
 import type { VmSpec } from './driver.ts';
 
 /**
@@ -47,11 +48,8 @@ export type QemuHost = {
 /** Numbers of the file descriptors through which a restored QEMU gets its saved state and its memory. */
 export const RESTORE_FDS = { state: 3, memory: 4 } as const;
 
-/**
- * Returns the arguments for `qemu-system-x86_64`. `channelToken`: 64 hex digits that authenticate sessions with the
- * guest agent.
- */
-export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): string[] {
+/** Returns the arguments for `qemu-system-x86_64`. They hold no secret, because every account of the host sees them. */
+export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
   const emulated = host.isolation === 'emulated';
   const memory = memoryBackend(spec);
   return [
@@ -65,7 +63,7 @@ export function qemuArgs(spec: VmSpec, channelToken: string, host: QemuHost): st
     ['-smp', String(spec.vcpus)],
     ['-m', `${spec.memoryMb}M`],
     ...(memory ? [['-object', memory]] : []),
-    ...startArgs(spec, channelToken, host),
+    ...startArgs(spec, host),
     ['-chardev', `ringbuf,id=console,size=${CONSOLE_BYTES}`],
     ['-serial', 'chardev:console'],
     ['-chardev', `socket,id=qmp,path=${RUN_FILES.qmp},server=on,wait=off`],
@@ -130,7 +128,7 @@ function machine({ start }: VmSpec, hasMemoryBackend: boolean): string {
 }
 
 /** A restored VM gets no kernel and no initramfs: it does not need them, and reading them takes 10 ms and 13 MB. */
-function startArgs({ start }: VmSpec, channelToken: string, host: QemuHost): string[][] {
+function startArgs({ start }: VmSpec, host: QemuHost): string[][] {
   if (start.kind === 'restore')
     return [
       ['-incoming', 'defer'],
@@ -139,7 +137,7 @@ function startArgs({ start }: VmSpec, channelToken: string, host: QemuHost): str
   return [
     ['-kernel', start.kernelPath],
     ['-initrd', start.initramfsPath],
-    ['-append', kernelCommandLine(channelToken, host)],
+    ['-append', kernelCommandLine(host)],
   ];
 }
 
@@ -160,7 +158,7 @@ function memoryBackend({ start, memoryMb }: VmSpec): string | undefined {
   return start.memoryPath && backend(start.memoryPath, 'on');
 }
 
-function kernelCommandLine(channelToken: string, host: QemuHost): string {
+function kernelCommandLine(host: QemuHost): string {
   return [
     'console=ttyS0 quiet reboot=t panic=-1 root=/dev/vda',
     // Measured: these parameters reduce the time of a cold boot to 83 %.
@@ -169,7 +167,8 @@ function kernelCommandLine(channelToken: string, host: QemuHost): string {
     // from the host through virtio-rng and with its identity.
     'initcall_blacklist=jent_mod_init',
     ...(host.isolation === 'emulated' ? [emulatedOnly(host)] : []),
-    `sandbar.channel=${channelToken}`,
+    // Not a secret. Only guest agents of version 0.1.0 need it (guest/channel.ts).
+    `sandbar.channel=${GREETING.toString('hex')}`,
   ].join(' ');
 }
 

@@ -65,17 +65,13 @@ export class QemuVm implements Vm {
     return this.#record.runDir;
   }
 
-  get channelToken(): string {
-    return this.#record.channelToken;
-  }
-
   get templateKey(): string | undefined {
     return this.#record.templateKey ?? undefined;
   }
 
   async connectGuest(signal: AbortSignal): Promise<Guest> {
     const socket = await connectUnixWhenReady(this.runDir, RUN_FILES.guest, signal, () => !isAlive(this.#process));
-    await openSession(socket, this.channelToken, signal);
+    await openSession(socket, this.#record.channelToken, signal);
     return new GuestClient(socket);
   }
 

@@ -67,12 +67,12 @@ export class QemuHypervisor implements Hypervisor {
   }
 
   async launch(spec: VmSpec): Promise<Vm> {
-    const channelToken = spec.start.kind === 'restore' ? spec.start.channelToken : newChannelToken();
+    const channelToken = newChannelToken();
     const { vmId, runDir } = spec;
     const templateKey = spec.start.kind === 'restore' ? spec.start.templateKey : null;
     let qemu: SpawnedQemu | undefined;
     try {
-      const { uid = null, ...command } = await this.#prepare(spec, channelToken);
+      const { uid = null, ...command } = await this.#prepare(spec);
       const record = { vmId, uid, runDir, channelToken, templateKey, process: null };
       this.#records.write(record);
       qemu = spawnQemu(this.#options.qemuPath, command, spec);
@@ -125,7 +125,7 @@ export class QemuHypervisor implements Hypervisor {
     return adopted;
   }
 
-  #prepare(spec: VmSpec, channelToken: string): Promise<JailCommand> {
+  #prepare(spec: VmSpec): Promise<JailCommand> {
     const { start } = spec;
     const host = { isolation: this.isolation, tscKhz: this.#tscKhz };
     const boot = start.kind === 'boot' ? start : undefined;
@@ -133,7 +133,7 @@ export class QemuHypervisor implements Hypervisor {
       vmId: spec.vmId,
       runDir: spec.runDir,
       program: this.#options.qemuPath,
-      args: qemuArgs(spec, channelToken, host),
+      args: qemuArgs(spec, host),
       readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
       devices: [
@@ -295,7 +295,6 @@ function buildOf(qemuPath: string): unknown {
 const SOME_BOOT = { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' } as const;
 const SOME_RESTORE = {
   kind: 'restore',
-  channelToken: '',
   statePath: '',
   memoryFd: -1,
   templateKey: '',
@@ -314,5 +313,5 @@ function argumentsOf({ isolation }: Hypervisor, start: VmSpec['start']): string[
     nic: { kind: 'tap', mac: '', tapName: '' },
     start,
   };
-  return qemuArgs(spec, '', { isolation, tscKhz: 0 });
+  return qemuArgs(spec, { isolation, tscKhz: 0 });
 }

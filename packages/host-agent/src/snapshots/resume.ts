@@ -98,7 +98,6 @@ async function restore(
       privateIp: spec.private_ip,
       start: {
         kind: 'restore',
-        channelToken: memory.channel_token,
         statePath: snapshots.memoryPlaceOf(snapshotId, memory).statePath,
         memoryFd: fd,
         memoryReady: ready,

@@ -22,8 +22,6 @@ export type SnapshotRecord = {
 
 /** What a memory snapshot needs to be restored, besides its files. */
 export type MemoryRecord = {
-  /** Authenticates sessions with its guest agent; 64 hex digits. */
-  channel_token: string;
   /** The hypervisor's `resumeFingerprint` when the snapshot was taken. */
   fingerprint: string;
   checks: MemoryChecks;

@@ -91,10 +91,9 @@ async function takeMemory(
     const saved = await freezeWithMemory(disk, running, place, log);
     await saved.complete();
     const checks = await checksOf(place);
-    const { channelToken } = running.vm;
     const { resumeFingerprint } = vms.hypervisor;
     return {
-      record: { channel_token: channelToken, fingerprint: resumeFingerprint, checks },
+      record: { fingerprint: resumeFingerprint, checks },
       storedBytes: storedMemoryBytes(place),
     };
   } catch (error) {

@@ -58,7 +58,7 @@ export async function makeTemplate(
     } finally {
       await vms.discard(vm);
     }
-    return await finishTemplate(place.templatesDir, paths, key, shape, vm.channelToken);
+    return await finishTemplate(place.templatesDir, paths, key, shape);
   } finally {
     rmSync(paths.dir, { recursive: true, force: true });
     unclaim();

@@ -16,7 +16,6 @@ const PARTS = { memory: 'memory', state: 'state', disk: 'disk.qcow2' } as const;
 type Manifest = {
   key: string;
   shape: Shape;
-  channelToken: string;
   sha256: { memory: string; state: string; disk: string };
 };
 
@@ -46,12 +45,11 @@ export async function finishTemplate(
   paths: TemplatePaths,
   key: string,
   shape: Shape,
-  channelToken: string,
 ): Promise<Template> {
   const memory = await loadMemory(paths.memory, shape.memoryMb * 1024 * 1024);
   try {
     const sha256 = { memory: memory.sha256, state: await hashOf(paths.state), disk: await hashOf(paths.disk) };
-    const manifest: Manifest = { key, shape, channelToken, sha256 };
+    const manifest: Manifest = { key, shape, sha256 };
     for (const path of [paths.memory, paths.state, paths.disk]) await sync(path);
     writeRecord(join(paths.dir, MANIFEST), manifest);
     await sync(join(paths.dir, MANIFEST));
@@ -140,13 +138,12 @@ function pathsOf(dir: string): TemplatePaths {
   return { dir, memory: join(dir, PARTS.memory), state: join(dir, PARTS.state), disk: join(dir, PARTS.disk) };
 }
 
-function toTemplate(paths: TemplatePaths, { key, shape, channelToken }: Manifest, memory: TemplateMemory): Template {
+function toTemplate(paths: TemplatePaths, { key, shape }: Manifest, memory: TemplateMemory): Template {
   return {
     key,
     shape,
     restore: {
       kind: 'restore',
-      channelToken,
       statePath: paths.state,
       memoryFd: memory.fd,
       templateKey: key,

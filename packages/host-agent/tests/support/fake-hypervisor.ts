@@ -200,7 +200,6 @@ function writeMark(path: string): void {
 export class FakeVm implements Vm {
   readonly vmId: string;
   readonly pid: number;
-  readonly channelToken: string;
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
   readonly jobs = new Map<string, FakeJob>();
@@ -242,7 +241,6 @@ export class FakeVm implements Vm {
     this.vmId = vmId;
     this.runDir = runDir;
     this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
-    this.channelToken = start.kind === 'restore' ? start.channelToken : `token of ${vmId}`;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.areProcessesHeld = this.isResumed && hypervisor.staysHeld;
     this.exited = new Promise((resolve) => {
