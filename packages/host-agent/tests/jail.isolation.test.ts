@@ -17,6 +17,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { RootJail } from '../src/jail/root-jail.ts';
@@ -173,6 +174,35 @@ describe('jail', { skip: !isRoot }, () => {
     mkdirSync(join(fixture.home, 'run/foreign'));
     chownSync(join(fixture.home, 'run/foreign'), 65534, 65534);
     await assert.rejects(fixture.jail.prepare(vm), /may be changed by others/);
+  });
+
+  it('it is in a network namespace of its own, and reaches no socket of the host, abstract ones included (RES-9)', async () => {
+    const name = `\0sandbar-test-${process.pid}`;
+    const abstract = createServer((socket) => socket.end());
+    await new Promise<void>((resolve) => abstract.listen({ path: name }, resolve));
+    const tcp = createServer((socket) => socket.end());
+    await new Promise<void>((resolve) => tcp.listen(0, '127.0.0.1', resolve));
+    const { port } = tcp.address() as AddressInfo;
+    const connectAll = `use Socket;
+      socket(A, AF_UNIX, SOCK_STREAM, 0); print "abstract ", connect(A, sockaddr_un("\\0$ARGV[0]")) ? "yes" : "$!", "\\n";
+      socket(T, AF_INET, SOCK_STREAM, 0); print "loopback ", connect(T, sockaddr_in($ARGV[1], INADDR_LOOPBACK)) ? "yes" : "$!", "\\n";`;
+    const args = [name.slice(1), String(port)];
+    try {
+      const outside = spawnSync(PERL, ['-e', connectAll, ...args], { encoding: 'utf8' });
+      assert.equal(outside.stdout, 'abstract yes\nloopback yes\n', 'both can be reached on the host');
+      const script = `$| = 1; ${connectAll}
+        open(D, "<", "/proc/net/dev"); <D>; <D>; print "interfaces ", join(" ", map { /(\\S+):/ } <D>), "\\n"; sleep 1000`;
+      const vm = await fixture.start(fixture.newVm({ args: ['-e', script, ...args] }));
+      await vm.printed(/interfaces.*\n/);
+      const refused = 'Connection refused';
+      assert.equal(vm.output(), `abstract ${refused}\nloopback ${refused}\ninterfaces lo\n`);
+      const pid = fixture.jail.programPid(vm.vmId, vm.child.pid ?? 0);
+      assert.notEqual(readlinkSync(`/proc/${pid}/ns/net`), readlinkSync('/proc/self/ns/net'));
+      await fixture.jail.release(vm.vmId);
+    } finally {
+      abstract.close();
+      tcp.close();
+    }
   });
 
   it("sockets have mode 0600 in a folder of mode 0700, and another machine's uid does not reach them (ISO-7)", async () => {

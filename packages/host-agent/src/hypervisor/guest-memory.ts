@@ -7,7 +7,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import koffi from 'koffi';
 import { allSettled, BLOCK_BYTES, forUsedBlocks, LANES, PAGE_BYTES, writeUsed } from '../storage/sparse-file.ts';
 import { isAlive, type ProcessInfo } from './process.ts';
-import { RESTORE_FDS } from './qemu-args.ts';
+import { QEMU_FDS } from './qemu-args.ts';
 import type { QmpClient } from './qmp.ts';
 import { isSealed } from './sealed-memory.ts';
 
@@ -182,7 +182,7 @@ function ownRuns(entries: Buffer, from: number, length: number): OwnBlock['runs'
 /** Opens the memory file that the clone was started with. It must be sealed, or it could change while it is copied. */
 async function openBase(pid: number, bytes: number): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NONBLOCK;
-  const base = await open(`/proc/${pid}/fd/${RESTORE_FDS.memory}`, flags);
+  const base = await open(`/proc/${pid}/fd/${QEMU_FDS.memory}`, flags);
   const facts = fstatSync(base.fd);
   if (facts.isFile() && facts.size === bytes && isSealed(base.fd)) return base;
   await base.close();

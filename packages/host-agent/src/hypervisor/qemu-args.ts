@@ -45,8 +45,11 @@ export type QemuHost = {
   tscKhz: number;
 };
 
-/** Numbers of the file descriptors through which a restored QEMU gets its saved state and its memory. */
-export const RESTORE_FDS = { state: 3, memory: 4 } as const;
+/**
+ * Numbers of the file descriptors that QEMU inherits: a restored one its saved state and its memory, and one with a tap
+ * that tap.
+ */
+export const QEMU_FDS = { state: 3, memory: 4, tap: 5 } as const;
 
 /** Returns the arguments for `qemu-system-x86_64`. They hold no secret, because every account of the host sees them. */
 export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
@@ -154,7 +157,7 @@ function memoryBackend({ start, memoryMb }: VmSpec): string | undefined {
       size: memoryMb * 1024 * 1024,
       share: share === 'on',
     });
-  if (start.kind === 'restore') return backend(`/proc/self/fd/${RESTORE_FDS.memory}`, 'off');
+  if (start.kind === 'restore') return backend(`/proc/self/fd/${QEMU_FDS.memory}`, 'off');
   return start.memoryPath && backend(start.memoryPath, 'on');
 }
 
@@ -188,6 +191,6 @@ function emulatedOnly(host: QemuHost): string {
 }
 
 function netdev({ nic }: VmSpec): string {
-  if (nic.kind === 'tap') return `tap,id=net0,ifname=${nic.tapName},script=no,downscript=no`;
+  if (nic.kind === 'tap') return `tap,id=net0,fd=${QEMU_FDS.tap}`;
   return `user,id=net0,ipv6=off,net=${nic.subnet},host=${nic.gateway},dns=${nic.nameServer}`;
 }

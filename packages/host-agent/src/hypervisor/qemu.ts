@@ -1,5 +1,5 @@
 // Starts QEMU processes, and takes over the ones that an earlier agent started.
-import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, rmSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -8,13 +8,14 @@ import { newChannelToken } from '../guest/channel.ts';
 import type { Jail, JailCommand } from '../jail/jail.ts';
 import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from './driver.ts';
+import type { Hypervisor, HypervisorInventory, Vm, VmSpec } from './driver.ts';
 import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { describeProcessor } from './processor.ts';
-import { qemuArgs, RESTORE_FDS, RUN_FILES } from './qemu-args.ts';
+import { QEMU_FDS, qemuArgs, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine, openLog } from './qemu-log.ts';
 import { QemuVm } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
+import { openTap } from './tap.ts';
 import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
 import { type VmRecord, VmRecords } from './vm-record.ts';
@@ -75,7 +76,7 @@ export class QemuHypervisor implements Hypervisor {
       const { uid = null, ...command } = await this.#prepare(spec);
       const record = { vmId, uid, runDir, channelToken, templateKey, process: null };
       this.#records.write(record);
-      qemu = spawnQemu(this.#options.qemuPath, command, spec);
+      qemu = await spawnQemu(this.#options.qemuPath, command, spec);
       const qmp = await openMonitor(runDir, qemu);
       const process = this.#processOf(vmId, qemu);
       writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
@@ -136,10 +137,7 @@ export class QemuHypervisor implements Hypervisor {
       args: qemuArgs(spec, host),
       readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
-      devices: [
-        ...(spec.nic.kind === 'tap' ? ['/dev/net/tun'] : []),
-        ...(this.isolation === 'kvm' ? ['/dev/kvm'] : []),
-      ],
+      devices: this.isolation === 'kvm' ? ['/dev/kvm'] : [],
       limits: { vcpus: spec.vcpus, memoryMb: spec.memoryMb, fileBytes: MAX_FILE_BYTES },
     });
   }
@@ -197,24 +195,31 @@ function isBelow(path: string, dir: string): boolean {
   return resolve(path).startsWith(`${resolve(dir)}/`);
 }
 
-type SpawnedQemu = ReturnType<typeof spawnQemu>;
+type SpawnedQemu = Awaited<ReturnType<typeof spawnQemu>>;
 
 /**
  * Starts QEMU detached, in a session of its own and with an empty environment: it outlives the agent and inherits no
  * secrets.
  */
-function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>, { runDir, start }: VmSpec) {
+async function spawnQemu(
+  qemuPath: string,
+  { command, args }: Omit<JailCommand, 'uid'>,
+  { runDir, start, nic }: VmSpec,
+) {
   const opened: number[] = [];
+  const open = (fd: number) => {
+    opened.push(fd);
+    return fd;
+  };
   let child: ChildProcess;
   try {
-    const log = openLog(runDir);
-    opened.push(log);
-    const stdio: StdioOptions = ['ignore', log, log];
+    const log = open(openLog(runDir));
+    const stdio: (number | 'ignore')[] = ['ignore', log, log, 'ignore', 'ignore', 'ignore'];
     if (start.kind === 'restore') {
-      const state = openSync(start.statePath, 'r');
-      opened.push(state);
-      stdio.push(...restoreFds(start, state));
+      stdio[QEMU_FDS.state] = open(openSync(start.statePath, 'r'));
+      stdio[QEMU_FDS.memory] = start.memoryFd;
     }
+    if (nic.kind === 'tap') stdio[QEMU_FDS.tap] = open(await openTap(nic.tapName));
     child = spawn(command, args, { cwd: '/', detached: true, stdio, env: {} });
   } finally {
     for (const fd of opened) closeSync(fd);
@@ -235,14 +240,6 @@ function spawnQemu(qemuPath: string, { command, args }: Omit<JailCommand, 'uid'>
       return child.pid;
     },
   };
-}
-
-/** Arranges the descriptors so that QEMU gets them under the numbers in `RESTORE_FDS`. */
-function restoreFds({ memoryFd }: Restore, state: number): number[] {
-  const fds: number[] = [];
-  fds[RESTORE_FDS.state - 3] = state;
-  fds[RESTORE_FDS.memory - 3] = memoryFd;
-  return fds;
 }
 
 async function openMonitor(runDir: string, qemu: SpawnedQemu): Promise<QmpClient> {
@@ -269,7 +266,7 @@ async function restoreState(qmp: QmpClient, giveUp: AbortSignal): Promise<void> 
     running,
     qmp.execute('migrate-set-capabilities', { capabilities: [{ capability: 'x-ignore-shared', state: true }] }),
     qmp.execute('migrate-set-parameters', { 'announce-rounds': 0 }),
-    qmp.execute('migrate-incoming', { uri: `fd:${RESTORE_FDS.state}` }),
+    qmp.execute('migrate-incoming', { uri: `fd:${QEMU_FDS.state}` }),
   ]);
 }
 

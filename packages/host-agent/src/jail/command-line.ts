@@ -3,9 +3,9 @@
 // switches to the VM's uid and drops all capabilities; env clears the environment (bubblewrap always sets PWD) and
 // enters the run directory, which root without capabilities may not enter. All this takes about 5 ms.
 //
-// The process stays in the host's network namespace: QEMU opens its tap by name, which only works in the tap's
-// namespace. Therefore the firewall must keep a compromised QEMU away from the host's ports. It recognises QEMU by its
-// uid (uidRange in uid-pool.ts).
+// The network namespace has no interface but its own loopback. QEMU gets its tap as a descriptor. So a compromised QEMU
+// reaches no port and no abstract socket of the host, nor of another VM. The firewall refuses the uids of VMs as well
+// (uidRange in uid-pool.ts).
 import { dirname } from 'node:path';
 import { maxTasks } from './cgroup.ts';
 import type { JailedProcess, VmLimits } from './jail.ts';
@@ -37,7 +37,15 @@ export function jailArgs(programs: JailPrograms, plan: JailPlan): string[] {
   const places = [...readOnly, ...writable, ...plan.devices.map(([, place]) => place)];
   return [
     ['-c', shellScript(jailed.limits), 'sandbar-jail', String(plan.procsFiles.length), ...plan.procsFiles],
-    [programs.bwrap, '--unshare-pid', '--as-pid-1', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
+    [
+      programs.bwrap,
+      '--unshare-pid',
+      '--as-pid-1',
+      '--unshare-net',
+      '--unshare-ipc',
+      '--unshare-uts',
+      '--unshare-cgroup-try',
+    ],
     ['--hostname', 'machine', '--proc', '/proc'],
     // bubblewrap would make missing parent folders accessible to root only.
     foldersAbove(places).flatMap((folder) => ['--dir', folder]),

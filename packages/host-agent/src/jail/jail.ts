@@ -16,7 +16,7 @@ export type JailedProcess = {
    * the same path.
    */
   writableFiles?: readonly string[];
-  /** Additional devices, such as /dev/net/tun and /dev/kvm. /dev/null and /dev/urandom are always available. */
+  /** Additional devices, such as /dev/kvm. /dev/null and /dev/urandom are always available. */
   devices: readonly string[];
   limits: VmLimits;
 };
