@@ -14,6 +14,7 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/power"
 	"sandbar/guest-agent/internal/reaper"
 	"sandbar/guest-agent/internal/volumes"
@@ -29,7 +30,7 @@ const (
 
 func main() {
 	if os.Getpid() != 1 {
-		_, _ = os.Stdout.WriteString(version + "\n")
+		runAsProgram()
 		return
 	}
 	if err := run(); err != nil {
@@ -37,9 +38,20 @@ func main() {
 	}
 }
 
+// runAsProgram is what the agent does when it is not PID 1. The warm-up job (internal/api) starts the agent with the
+// argument warm-up: it prints a line, as a short command would. Without an argument it prints the version.
+func runAsProgram() {
+	line := version
+	if len(os.Args) > 1 && os.Args[1] == "warm-up" {
+		line = os.Args[1]
+	}
+	_, _ = os.Stdout.WriteString(line + "\n")
+}
+
 // run boots the machine and serves the host's requests. It returns only with an error. The machine is then unusable.
 func run() error {
-	system, err := boot.Run()
+	loader := modprobe.New()
+	system, err := boot.Run(loader)
 	if err != nil {
 		return err
 	}
@@ -75,6 +87,7 @@ func run() error {
 		Version:  version,
 		PowerOff: powerOff,
 		Identity: self,
+		Modprobe: loader,
 		Jobs:     registry,
 		Volumes:  volumes.New(),
 		Freezer:  freezer,

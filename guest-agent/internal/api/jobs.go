@@ -10,14 +10,26 @@ import (
 	"sandbar/guest-agent/internal/jobs"
 )
 
-// rehearsalID is the id of the only job that a guest without an identity runs, as a warm-up before its snapshot becomes
-// a template. It always runs a fixed command, whatever the request says, so that no user's command runs before the
-// guest has its identity.
-const rehearsalID = "rehearsal"
+// The ids of the only jobs that a guest without an identity runs, as a warm-up before its snapshot becomes a template.
+// They run fixed commands, whatever the request says, so that no user's command runs before the guest has its identity.
+const (
+	// warmUpID runs the agent's own program, which is not on the disk.
+	warmUpID = "warm-up"
+	// warmUpShellID runs the disk's /bin/sh. The host starts it only on an unchanged image, because on a user's disk
+	// /bin/sh may be any program.
+	warmUpShellID = "warm-up-shell"
+)
 
-func rehearsal() *jobs.Request {
-	command := "echo rehearsal"
-	return &jobs.Request{Command: &command}
+// warmUpRequest returns the request of the warm-up job with this id, or nil if id is not one of them.
+func warmUpRequest(id string) *jobs.Request {
+	switch id {
+	case warmUpID:
+		return &jobs.Request{Argv: []string{"/proc/self/exe", warmUpID}, Cwd: "/"}
+	case warmUpShellID:
+		command := "echo warm-up"
+		return &jobs.Request{Command: &command}
+	}
+	return nil
 }
 
 // offsets holds a position, in bytes, in each of the two output streams of a job.
@@ -67,10 +79,9 @@ func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
 		return nil, false, err
 	}
 	if s.Identity.MachineID() == "" {
-		if id != rehearsalID {
+		if request = warmUpRequest(id); request == nil {
 			return nil, false, fault.New(fault.Conflict, "the machine has no identity yet")
 		}
-		request = rehearsal()
 	}
 	return s.Jobs.Put(id, request)
 }

@@ -70,6 +70,9 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		case isAnother:
+			if err := s.Modprobe.Forbid(); err != nil {
+				return err
+			}
 			s.Freezer.Release()
 			s.Jobs.LetGo()
 			s.Volumes.LetGo()
@@ -80,6 +83,9 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 		if err := s.Identity.Apply(request); err != nil {
 			return err
 		}
+		if err := s.Modprobe.Allow(); err != nil {
+			return err
+		}
 		if isAnother || request.WasHeld {
 			s.Processes.Release()
 		}
@@ -87,9 +93,9 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// rehearse warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
-func (s *server) rehearse(w http.ResponseWriter, r *http.Request) {
-	s.identify(w, r, s.Identity.Rehearse)
+// warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
+func (s *server) warmUp(w http.ResponseWriter, r *http.Request) {
+	s.identify(w, r, s.Identity.WarmUp)
 }
 
 func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*identity.Request) error) {

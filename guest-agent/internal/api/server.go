@@ -11,6 +11,7 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/volumes"
 )
 
@@ -19,6 +20,7 @@ type Machine struct {
 	Version  string
 	PowerOff func() // does not return
 	Identity *identity.Identity
+	Modprobe *modprobe.Loader // forbidden while the machine has no identity
 	Jobs     *jobs.Registry
 	Volumes  *volumes.Table
 	Freezer  *freeze.Freezer
@@ -36,7 +38,7 @@ func NewHandler(machine Machine) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.getHealth)
 	mux.HandleFunc("PUT /identity", s.putIdentity)
-	mux.HandleFunc("POST /rehearsal", s.rehearse)
+	mux.HandleFunc("POST /warm-up", s.warmUp)
 	mux.HandleFunc("GET /jobs", s.listJobs)
 	mux.HandleFunc("PUT /jobs/{id}", s.putJob)
 	mux.HandleFunc("GET /jobs/{id}", s.getJob)

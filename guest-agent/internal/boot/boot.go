@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/modprobe"
 )
 
 // System is the result of the boot that other parts of the agent need.
@@ -17,8 +18,9 @@ type System struct {
 	spareModules [][]byte
 }
 
-// Run does the whole boot. After an error the machine is unusable.
-func Run() (System, error) {
+// Run does the whole boot. After an error the machine is unusable. Before the disk is mounted it forbids the kernel to
+// run the disk's modprobe; the identity allows it again.
+func Run(loader *modprobe.Loader) (System, error) {
 	if err := attachAll(kernelMounts[:]); err != nil {
 		return System{}, err
 	}
@@ -30,6 +32,9 @@ func Run() (System, error) {
 		return System{}, err
 	}
 	settings.spareModules = loadModules("/modules.list")
+	if err := loader.Forbid(); err != nil {
+		return System{}, err
+	}
 	if err := mountRoot(settings.RootDevice); err != nil {
 		return System{}, err
 	}

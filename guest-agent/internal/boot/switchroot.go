@@ -43,7 +43,7 @@ func awaitDevice(path string, patience time.Duration) error {
 func switchRoot() error {
 	for _, m := range kernelMounts {
 		target := newRoot + m.target
-		if err := os.MkdirAll(target, m.mode); err != nil {
+		if err := ensureFolder(target, m.mode); err != nil {
 			return err
 		}
 		if err := unix.Mount(m.target, target, "", unix.MS_MOVE, ""); err != nil {
@@ -63,6 +63,19 @@ func switchRoot() error {
 		return &os.PathError{Op: "chroot", Path: newRoot, Err: err}
 	}
 	return os.Chdir("/")
+}
+
+// ensureFolder makes the folder if it is missing. It refuses a symbolic link: the mount would go to the link's target in
+// the initramfs, and after switchRoot /proc would be a folder of the disk with whatever a user put there.
+func ensureFolder(path string, mode os.FileMode) error {
+	info, err := os.Lstat(path)
+	if os.IsNotExist(err) {
+		return os.Mkdir(path, mode)
+	}
+	if err == nil && !info.IsDir() {
+		err = &os.PathError{Op: "mount", Path: path, Err: unix.ENOTDIR}
+	}
+	return err
 }
 
 // emptyInitramfs deletes all files on the file system of /, which frees their memory. It refuses to delete anything

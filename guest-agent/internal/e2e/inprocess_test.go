@@ -15,6 +15,7 @@ import (
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/reaper"
 	"sandbar/guest-agent/internal/volumes"
 )
@@ -24,6 +25,16 @@ var (
 	reapOnce  sync.Once
 	theReaper *reaper.Reaper
 )
+
+// TestMain also stands for the agent's own program, which the warm-up job starts: in these tests /proc/self/exe is the
+// test program.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "warm-up" {
+		_, _ = os.Stdout.WriteString("warm-up\n")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
 
 // agent is a guest agent in this process, with a socket pair instead of a virtio-serial port.
 type agent struct {
@@ -65,6 +76,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 	handler := api.NewHandler(api.Machine{
 		Version:  "test",
 		Identity: self,
+		Modprobe: modprobe.Pretended(),
 		Jobs:     registry,
 		Volumes:  volumes.New(),
 		Freezer:  freeze.Pretended(gate),

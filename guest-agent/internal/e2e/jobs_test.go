@@ -324,14 +324,16 @@ func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 	}
 }
 
-func TestAMachineWithoutIdentityRunsOnlyTheWarmUpJob(t *testing.T) {
+func TestAMachineWithoutIdentityRunsOnlyTheWarmUpJobs(t *testing.T) {
 	h := startAgentAs(t, identity.New("", nil)).connect(t)
 	h.expect(409, "PUT", "/jobs/other", map[string]any{"command": "true"})
-	if got := h.run("rehearsal", map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|rehearsal|" {
-		t.Error(got)
+	for _, id := range []string{"warm-up", "warm-up-shell"} {
+		if got := h.run(id, map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|warm-up|" {
+			t.Error(got)
+		}
+		h.expect(204, "POST", "/jobs/"+id+"/ack", map[string]int64{"stdout": 8})
+		h.expect(204, "DELETE", "/jobs/"+id, nil)
 	}
-	h.expect(204, "POST", "/jobs/rehearsal/ack", map[string]int64{"stdout": 10})
-	h.expect(204, "DELETE", "/jobs/rehearsal", nil)
 	if got := h.expect(200, "GET", "/jobs", nil); got != `{"jobs":[]}` {
 		t.Error(got)
 	}
@@ -342,7 +344,7 @@ func TestAMachineWithoutIdentityRunsOnlyTheWarmUpJob(t *testing.T) {
 
 func TestAMachineWithAnIdentityRunsAnyJob(t *testing.T) {
 	h := startAgent(t).connect(t)
-	if got := h.sh("rehearsal", "echo mine"); got.String() != "exited 0 null|mine|" {
+	if got := h.sh("warm-up", "echo mine"); got.String() != "exited 0 null|mine|" {
 		t.Error(got)
 	}
 	if got := h.expect(200, "GET", "/healthz", nil); strings.Contains(got, `"boot_id":""`) {

@@ -122,10 +122,14 @@ func TestMachine(t *testing.T) {
 	h.expect(409, "PUT", "/jobs/early", map[string]any{"command": "true"})
 	for range 3 {
 		begin = time.Now()
-		h.expect(200, "POST", "/rehearsal", identityOf("rehearsed"))
-		h.run("rehearsal", map[string]any{"command": "true"})
-		h.expect(204, "DELETE", "/jobs/rehearsal", nil)
-		t.Logf("rehearsal in %v", time.Since(begin))
+		h.expect(200, "POST", "/warm-up", identityOf("warmed-up"))
+		for _, job := range []string{"warm-up", "warm-up-shell"} {
+			if got := h.run(job, map[string]any{"command": "true"}); got.String() != "exited 0 null|warm-up|" {
+				t.Errorf("%s: %v", job, got)
+			}
+			h.expect(204, "DELETE", "/jobs/"+job, nil)
+		}
+		t.Logf("warm-up in %v", time.Since(begin))
 	}
 	const id = "0195a1b2-c3d4-7890-abcd-ef0123456789"
 	for range 2 {
@@ -133,7 +137,7 @@ func TestMachine(t *testing.T) {
 		h.expect(200, "PUT", "/identity", identityOf(id))
 		t.Logf("identity in %v", time.Since(begin))
 	}
-	h.expect(409, "POST", "/rehearsal", identityOf("rehearsed"))
+	h.expect(409, "POST", "/warm-up", identityOf("warmed-up"))
 	for name, c := range map[string][2]string{
 		"hostname":   {"hostname; cat /etc/hostname; grep -c m-0195 /etc/hosts", "m-0195\nm-0195\n1"},
 		"machine-id": {"cat /etc/machine-id", "0195a1b2c3d47890abcdef0123456789"},

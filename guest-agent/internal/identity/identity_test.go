@@ -193,7 +193,7 @@ func FuzzSuperblock(f *testing.F) {
 	})
 }
 
-func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
+func TestFilesOfAWarmUpAreAsBeforeOrEmpty(t *testing.T) {
 	root := t.TempDir()
 	for _, folder := range []string{"/etc", "/var/lib/sandbar"} {
 		if err := os.MkdirAll(root+folder, 0o755); err != nil {
@@ -207,7 +207,7 @@ func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rehearseFiles(root, request)
+	warmUpFiles(root, request)
 	inodes := map[string]os.FileInfo{}
 	for _, file := range identityFiles {
 		want := ""
@@ -230,9 +230,9 @@ func TestFilesOfARehearsalAreAsBeforeOrEmpty(t *testing.T) {
 	}
 }
 
-// The request is empty, so that a Rehearse without its check could not change the computer that runs the test.
-func TestOnlyAMachineWithoutIdentityRehearses(t *testing.T) {
-	if err := Assumed("m").Rehearse(new(Request)); err != errIdentified {
+// The request is empty, so that a WarmUp without its check could not change the computer that runs the test.
+func TestOnlyAMachineWithoutIdentityWarmsUp(t *testing.T) {
+	if err := Assumed("m").WarmUp(new(Request)); err != errIdentified {
 		t.Errorf("%v", err)
 	}
 }

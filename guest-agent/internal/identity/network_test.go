@@ -112,13 +112,13 @@ func TestNetworkThatTheKernelRefusesIsAnError(t *testing.T) {
 	})
 }
 
-func TestRehearsalOfTheNetworkLeavesNoTrace(t *testing.T) {
+func TestWarmUpOfTheNetworkLeavesNoTrace(t *testing.T) {
 	inNetwork(t, func(t *testing.T, link *nic) {
 		state := func() string { // without the queueing discipline, which the kernel adds when the link first goes up
 			return regexp.MustCompile(` qdisc \S+`).ReplaceAllString(ip(t, "addr show dev eth0"), "")
 		}
 		before := state()
-		if err := wanted(t, validRequest()).rehearse(link); err != nil {
+		if err := wanted(t, validRequest()).warmUp(link); err != nil {
 			t.Fatal(err)
 		}
 		if after := state(); after != before {

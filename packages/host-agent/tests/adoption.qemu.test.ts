@@ -176,7 +176,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
       { command: 'head -c 8M /dev/urandom > /dev/shm/x', timeout_sec: 60 },
       1024,
     ));
-    for (let round = 0; round < 3; round++) await two.guest.rehearse();
+    for (let round = 0; round < 3; round++) await two.guest.warmUp('shell');
     await two.vm.pause();
     for (const vm of [machine, pooled]) {
       const fds = readdirSync(`/proc/${vm.pid}/fd`).map((fd) => `/proc/${vm.pid}/fd/${fd}`);

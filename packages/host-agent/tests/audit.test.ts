@@ -142,7 +142,7 @@ describe('host audit', () => {
   it('nothing is reported at any step of making a template', async () => {
     const one = new FakeHost({ size: 0 });
     await one.start();
-    for (const point of ['attach', 'launch', 'connectGuest', 'rehearse', 'saveDevices', 'end', 'detach'] as const) {
+    for (const point of ['attach', 'launch', 'connectGuest', 'warmUp', 'saveDevices', 'end', 'detach'] as const) {
       const release = one.hypervisor.hold(point);
       const seen = one.hypervisor.passed.filter((passed) => passed === point).length;
       one.templates?.want({

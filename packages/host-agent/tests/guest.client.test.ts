@@ -185,7 +185,7 @@ describe('guest client', () => {
   it('a warm-up round is an identity step and a job, and leaves no job', async () => {
     const seen: string[] = [];
     const job = { status: 'exited', exit_code: 0, signal: null, stdout_bytes: 0, stderr_bytes: 0, truncated: false };
-    const payload = Buffer.from(JSON.stringify({ ...job, id: 'rehearsal' }));
+    const payload = Buffer.from(JSON.stringify({ ...job, id: 'warm-up' }));
     const header = Buffer.alloc(16);
     header.writeUInt8(3, 0);
     header.writeUInt32BE(payload.length, 4);
@@ -194,20 +194,20 @@ describe('guest client', () => {
       const call = `${headers[':method']} ${headers[':path']}`;
       seen.push(call);
       stream.respond({ ':status': 200 });
-      if (call === 'PUT /jobs/rehearsal') stream.end(Buffer.concat([header, payload]));
+      if (call === 'PUT /jobs/warm-up') stream.end(Buffer.concat([header, payload]));
       else stream.end(call === 'GET /jobs' ? `{"jobs": ${left}}` : '{}');
     };
     const client = await open();
-    await client.rehearse();
+    await client.warmUp('agent');
     assert.deepEqual(seen, [
-      'POST /rehearsal',
-      'PUT /jobs/rehearsal',
-      'POST /jobs/rehearsal/ack',
-      'DELETE /jobs/rehearsal',
+      'POST /warm-up',
+      'PUT /jobs/warm-up',
+      'POST /jobs/warm-up/ack',
+      'DELETE /jobs/warm-up',
       'GET /jobs',
     ]);
     left = `[${payload.toString()}]`;
-    await assert.rejects(client.rehearse(), /left with a job/);
+    await assert.rejects(client.warmUp('agent'), /left with a job/);
   });
 
   it('requests that write to a disk have a longer time limit of their own', async () => {

@@ -191,7 +191,7 @@ describe('starter', () => {
     });
   }
 
-  for (const point of ['launch', 'connectGuest', 'setIdentity', 'rehearse', 'pause'] as const) {
+  for (const point of ['launch', 'connectGuest', 'setIdentity', 'warmUp', 'pause'] as const) {
     it(`when ${point} fails for every clone, machines still run, and nothing is retried endlessly`, async () => {
       const host = await warmHost(newHost({ size: 2, baseline: 2 }));
       host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
@@ -201,7 +201,7 @@ describe('starter', () => {
       for (const number of [2, 3, 4, 5, 6, 7]) await create(host, number);
       checkMachines(host);
       const waysThatWork =
-        point === 'rehearse' || point === 'pause' ? ['ready clone', 'clone now'] : ['ready clone', 'boot'];
+        point === 'warmUp' || point === 'pause' ? ['ready clone', 'clone now'] : ['ready clone', 'boot'];
       for (const number of [2, 3, 4, 5, 6, 7])
         assert.ok(waysThatWork.includes(wayOf(host, number)), wayOf(host, number));
       for (let turn = 0; turn < 1000; turn++) await new Promise((resolve) => setImmediate(resolve));
@@ -284,7 +284,7 @@ describe('starter', () => {
   it('the pool may lose any of its clones at any moment', async () => {
     const host = await warmHost(newHost({ size: 2, baseline: 2 }));
     host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
-    for (const point of ['launch', 'connectGuest', 'rehearse', 'pause'] as const) {
+    for (const point of ['launch', 'connectGuest', 'warmUp', 'pause'] as const) {
       await filled(host);
       const clones = () =>
         [...host.hypervisor.running.values()].filter(({ runDir }) => runDir.startsWith(host.paths.runPool));

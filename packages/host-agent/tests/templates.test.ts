@@ -15,8 +15,20 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
+import { shapeOf } from '../src/machines/starter.ts';
 import { templateDiskGb, templateKey } from '../src/templates/shape.ts';
-import { checkMachines, create, idOf, imageOf, keyOf, NOTHING, warmHost, wayOf } from './support/clones.ts';
+import {
+  checkMachines,
+  create,
+  filled,
+  idOf,
+  imageOf,
+  keyOf,
+  NOTHING,
+  specOf,
+  warmHost,
+  wayOf,
+} from './support/clones.ts';
 import { type Cloning, FakeHost, until } from './support/fake-host.ts';
 
 /** Memory that the fake guest uses: one page. */
@@ -156,6 +168,18 @@ describe('templates', () => {
       [true, true, true, true],
     );
     assert.equal(templateDiskGb(50, 1), templateDiskGb(1000, 2));
+  });
+
+  it('neither the template of a snapshot nor its clones run a program of its disk in their warm-up (RES-11)', async () => {
+    const host = newHost({ size: 1, baseline: 1 });
+    await host.start();
+    const layers = [join(host.paths.layers, 'of-a-user.qcow2')];
+    const shape = { ...shapeOf({ spec: specOf(1), image: imageOf(host), layerPaths: [] }), layerPaths: layers };
+    host.pool?.keep(shape);
+    await filled(host);
+    assert.deepEqual(host.hypervisor.violations, []);
+    assert.ok(host.hypervisor.passed.filter((point) => point === 'warmUp').length > 10);
+    await host.close();
   });
 
   it('when memory is short, the least recently used template is unloaded and stays on disk', async () => {

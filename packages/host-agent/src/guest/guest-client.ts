@@ -6,7 +6,16 @@ import type { Socket } from 'node:net';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import { watchForFlood } from './flood-watch.ts';
 import { GuestProtocolError, parseGuestJob, readFrames } from './frames.ts';
-import type { Guest, GuestIdentity, GuestJob, JobFrame, JobSpec, StreamOffsets, VolumeMount } from './guest.ts';
+import type {
+  Guest,
+  GuestIdentity,
+  GuestJob,
+  JobFrame,
+  JobSpec,
+  StreamOffsets,
+  VolumeMount,
+  WarmUpProgram,
+} from './guest.ts';
 
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
@@ -21,12 +30,12 @@ const FLUSH_TIMEOUT_MS = 120_000;
 const STREAM_WINDOW_BYTES = 1024 * 1024;
 const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
 
-/** The id of the warm-up job: the only job that a machine without an identity runs. The guest chooses its command. */
-const REHEARSED_JOB = 'rehearsal';
+/** The ids of the warm-up jobs, the only jobs that a machine without an identity runs. The guest knows their commands. */
+const WARM_UP_JOBS: Record<WarmUpProgram, string> = { agent: 'warm-up', shell: 'warm-up-shell' };
 /** The warm-up identity is as long as a real one. Its addresses are reserved for documentation (RFC 5737, RFC 7042). */
-const REHEARSED_IDENTITY: GuestIdentity = {
+const WARM_UP_IDENTITY: GuestIdentity = {
   machineId: '00000000-0000-7000-8000-000000000000',
-  hostname: 'rehearsal',
+  hostname: 'warm-up',
   address: '192.0.2.2/24',
   gateway: '192.0.2.1',
   nameServers: ['192.0.2.1'],
@@ -84,16 +93,17 @@ export class GuestClient implements Guest {
     await this.#json('PUT', '/identity', identityBody(identity));
   }
 
-  async rehearse(): Promise<void> {
-    await this.#json('POST', '/rehearsal', identityBody(REHEARSED_IDENTITY));
-    const frames = await this.startJob(REHEARSED_JOB, { command: 'true', timeout_sec: 10 }, MAX_JSON_BYTES);
+  async warmUp(program: WarmUpProgram): Promise<void> {
+    await this.#json('POST', '/warm-up', identityBody(WARM_UP_IDENTITY));
+    const job = WARM_UP_JOBS[program];
+    const frames = await this.startJob(job, { command: 'true', timeout_sec: 10 }, MAX_JSON_BYTES);
     const offsets = { stdout: 0, stderr: 0 };
     for await (const frame of frames) {
       if (frame.type === 'output') offsets[frame.stream] = frame.offset + frame.bytes.length;
     }
-    await this.acknowledgeOutput(REHEARSED_JOB, offsets);
-    await this.forgetJob(REHEARSED_JOB);
-    if ((await this.listJobs()).length > 0) throw new Error('the guest was left with a job by its rehearsal');
+    await this.acknowledgeOutput(job, offsets);
+    await this.forgetJob(job);
+    if ((await this.listJobs()).length > 0) throw new Error('the guest was left with a job by its warm-up');
   }
 
   async startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {

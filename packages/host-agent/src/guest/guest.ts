@@ -46,6 +46,9 @@ export type JobFrame =
 
 export type StreamOffsets = Record<OutputStream, number>;
 
+/** What the job of a warm-up runs: the guest agent's own program, which is not on the disk, or the disk's /bin/sh. */
+export type WarmUpProgram = 'agent' | 'shell';
+
 /** A data volume whose disk is plugged into the VM, and where the guest mounts it. */
 export type VolumeMount = {
   volumeId: string;
@@ -63,7 +66,7 @@ export interface Guest {
    * Warms the guest up: it goes once through the identity step and a job, and leaves no trace. Under emulation the code of
    * both is then translated, so the first real ones are fast. Rejects with `conflict` after {@link setIdentity}.
    */
-  rehearse(): Promise<void>;
+  warmUp(program: WarmUpProgram): Promise<void>;
   /**
    * Gives the guest its identity; resolves when all of it is applied. A guest from a memory snapshot was another machine
    * before: its connections end, its jobs are forgotten while their processes live on, and its volumes are detached.

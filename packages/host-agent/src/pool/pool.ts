@@ -6,18 +6,18 @@
 //                             └── any failure ─┴──▶ discarded
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import type { Guest } from '../guest/guest.ts';
+import type { Guest, WarmUpProgram } from '../guest/guest.ts';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
 import type { Shape } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
-import { rehearse } from '../vms/rehearsals.ts';
 import type { VmHost } from '../vms/vm-host.ts';
+import { warmUp, warmUpProgram } from '../vms/warm-up.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 
 /** Warm-up rounds of a new clone. The third round is as fast as any later one. */
-const REHEARSALS = 3;
+const WARM_UP_ROUNDS = 3;
 const SESSION_PATIENCE_MS = 10_000;
 /**
  * The agent waits for this before it is ready, so the limit is short. A clone that does not answer quickly is
@@ -194,7 +194,7 @@ export class Pool {
     const diskPath = this.#diskOf(name);
     const vm = await templates.clone(template, { diskPath, runDir: join(runDir, name) });
     try {
-      const guest = await this.#prepare(vm);
+      const guest = await this.#prepare(vm, warmUpProgram(template.shape.layerPaths));
       templates.judge(template, true);
       return { vm, guest, diskPath };
     } catch (error) {
@@ -204,9 +204,9 @@ export class Pool {
     }
   }
 
-  async #prepare(vm: Vm): Promise<Guest> {
+  async #prepare(vm: Vm, program: WarmUpProgram): Promise<Guest> {
     vm.setBackground(true);
-    const guest = await this.#greet(vm, SESSION_PATIENCE_MS, REHEARSALS);
+    const guest = await this.#greet(vm, SESSION_PATIENCE_MS, program, WARM_UP_ROUNDS);
     await vm.pause();
     return guest;
   }
@@ -219,8 +219,8 @@ export class Pool {
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
       // Tests that the guest still answers. A guest that was paused in the middle of an answer may not; it is then
-      // discarded.
-      const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 1);
+      // discarded. The agent's own program is safe on every disk.
+      const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 'agent', 1);
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });
     } catch {
@@ -229,10 +229,10 @@ export class Pool {
   }
 
   /** Opens a session and runs the warm-up rounds, all within `patienceMs`. Throws when that fails. */
-  async #greet(vm: Vm, patienceMs: number, rehearsals: number): Promise<Guest> {
+  async #greet(vm: Vm, patienceMs: number, program: WarmUpProgram, rounds: number): Promise<Guest> {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
-    await rehearse(guest, rehearsals, giveUp);
+    await warmUp(guest, program, rounds, giveUp);
     return guest;
   }
 

@@ -4,8 +4,8 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { ensureOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
-import { rehearse } from '../vms/rehearsals.ts';
 import type { VmHost } from '../vms/vm-host.ts';
+import { warmUp, warmUpProgram } from '../vms/warm-up.ts';
 import type { Shape } from './shape.ts';
 import { finishTemplate, type Template, unfinishedPaths } from './template-files.ts';
 
@@ -13,7 +13,7 @@ import { finishTemplate, type Template, unfinishedPaths } from './template-files
  * Warm-up rounds before the template is saved. They fill the guest's page cache with the files that an exec reads, and
  * let memory allocators do their first-time work.
  */
-const REHEARSALS = 10;
+const WARM_UP_ROUNDS = 10;
 /** Time limit for the boot and the warm-up: ten times what they take under emulation. */
 const BOOT_PATIENCE_MS = 30_000;
 
@@ -49,7 +49,7 @@ export async function makeTemplate(
       vm.setBackground(true);
       const signal = AbortSignal.any([place.abort, AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience)]);
       const guest = await firstSession(vm, signal);
-      await rehearse(guest, REHEARSALS, signal);
+      await warmUp(guest, warmUpProgram(layerPaths), WARM_UP_ROUNDS, signal);
       guest.close();
       await guest.closed;
       // Ensures that a clone's first session meets a guest agent that has no request in progress.

@@ -4,7 +4,7 @@ import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
 import type { MachineImage } from '../machines/record.ts';
 
 /** Increase this number when the content of a template's folder changes. */
-const FORMAT = 3;
+const FORMAT = 4;
 
 export type Shape = {
   image: MachineImage;

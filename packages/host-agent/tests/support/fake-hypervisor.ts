@@ -25,6 +25,7 @@ import type {
   JobSpec,
   StreamOffsets,
   VolumeMount,
+  WarmUpProgram,
 } from '../../src/guest/guest.ts';
 import type {
   Hypervisor,
@@ -42,7 +43,7 @@ import { never } from './mortal.ts';
 export type FaultPoint =
   | 'launch'
   | 'connectGuest'
-  | 'rehearse'
+  | 'warmUp'
   | 'setIdentity'
   | 'startJob'
   | 'listJobs'
@@ -202,6 +203,8 @@ export class FakeVm implements Vm {
   readonly pid: number;
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
+  /** Whether its disk is on layers, as that of a machine from a snapshot. */
+  readonly hasLayers: boolean;
   readonly jobs = new Map<string, FakeJob>();
   /** The plugged disks, by slot. */
   readonly plugged = new Map<number, PluggedFile>();
@@ -235,11 +238,12 @@ export class FakeVm implements Vm {
   #diskFd: number | undefined;
   #staged: { layerId: string; fd: number } | undefined;
 
-  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath }: VmSpec, pid = 0) {
+  constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath, layerPaths }: VmSpec, pid = 0) {
     this.#hypervisor = hypervisor;
     this.pid = pid;
     this.vmId = vmId;
     this.runDir = runDir;
+    this.hasLayers = layerPaths.length > 0;
     this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.areProcessesHeld = this.isResumed && hypervisor.staysHeld;
@@ -485,10 +489,12 @@ export class FakeGuest implements Guest {
     this.closed = new Promise((resolve) => this.#over.signal.addEventListener('abort', () => resolve()));
   }
 
-  rehearse(): Promise<void> {
+  warmUp(program: WarmUpProgram): Promise<void> {
     return this.#whileOpen(
-      this.#vm.step('rehearse', () => {
-        this.#vm.checkAddress('rehearse');
+      this.#vm.step('warmUp', () => {
+        this.#vm.checkAddress('warmUp');
+        if (program === 'shell' && this.#vm.hasLayers)
+          this.#hypervisor.violations.push("a program of a user's disk ran before the identity");
       }),
     );
   }

@@ -1,6 +1,6 @@
-// Warms up the identity step ("rehearsal"). Under emulation the first run of any code is slow, because QEMU translates
-// it. So while a template or a pooled clone waits for its identity, the host lets it make the same calls on the same
-// objects and undo them at once.
+// Warms up the identity step. Under emulation the first run of any code is slow, because QEMU translates it. So while a
+// template or a pooled clone waits for its identity, the host lets it make the same calls on the same objects and undo
+// them at once.
 
 package identity
 
@@ -14,13 +14,13 @@ import (
 	"sandbar/guest-agent/internal/fault"
 )
 
-// errIdentified refuses a rehearsal on a machine that has an identity.
+// errIdentified refuses a warm-up on a machine that has an identity.
 var errIdentified = fault.New(fault.Conflict, "the machine has an identity")
 
-// Rehearse runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, its files
+// WarmUp runs the steps of Apply and undoes them. Afterwards the machine has no identity and no address, its files
 // have nothing of the request, no packet was sent, and the link is down. The error is a conflict if the machine has an
 // identity.
-func (i *Identity) Rehearse(request *Request) error {
+func (i *Identity) WarmUp(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.MachineID() != "" {
@@ -34,13 +34,13 @@ func (i *Identity) Rehearse(request *Request) error {
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", keepHostname},
-		{"network", func() error { return i.withLink(network.rehearse) }},
+		{"network", func() error { return i.withLink(network.warmUp) }},
 		{"resize", func() error { return growRoot(i.rootDevice, 0) }},
 	})
 	if err != nil {
 		return err
 	}
-	rehearseFiles("", request)
+	warmUpFiles("", request)
 	return nil
 }
 
@@ -53,9 +53,9 @@ func keepHostname() error {
 	return setHostname(unix.ByteSliceToString(system.Nodename[:]))
 }
 
-// rehearse configures the interface and undoes that. The link is up for a moment, but sends nothing, because no program
+// warmUp configures the interface and undoes that. The link is up for a moment, but sends nothing, because no program
 // uses the network yet.
-func (n *network) rehearse(link *nic) error {
+func (n *network) warmUp(link *nic) error {
 	var changes batch
 	n.configure(&changes, link)
 	var undo batch
@@ -64,10 +64,10 @@ func (n *network) rehearse(link *nic) error {
 	return errors.Join(changes.send(), undo.send())
 }
 
-// rehearseFiles writes the files of an identity and restores their old content. A file that did not exist stays as an
+// warmUpFiles writes the files of an identity and restores their old content. A file that did not exist stays as an
 // empty file, because the real identity can overwrite it much faster than it could create it. Deleted secrets stay
 // deleted; the real identity would delete them too. Errors are ignored, as those of the real identity are only logged.
-func rehearseFiles(root string, request *Request) {
+func warmUpFiles(root string, request *Request) {
 	var before [len(identityFiles)][]byte
 	for i, file := range identityFiles {
 		before[i], _ = os.ReadFile(root + file.path)

@@ -1,0 +1,26 @@
+// Warms up a new guest: it goes through the identity step and a job, and undoes both at once. A guest may hang in a
+// warm-up, so there is a way to give up.
+import type { Guest, WarmUpProgram } from '../guest/guest.ts';
+
+/**
+ * Returns the program that a guest on these layers may run before it has an identity. A disk with layers is from a
+ * snapshot or a volume of a user, who may have replaced any program on it, so only the agent's own program runs there.
+ * Without layers the disk is the unchanged image.
+ */
+export function warmUpProgram(layerPaths: readonly string[]): WarmUpProgram {
+  return layerPaths.length === 0 ? 'shell' : 'agent';
+}
+
+/** Runs `times` warm-up rounds. Rejects when a round fails. When `giveUp` aborts, closes the session and rejects. */
+export async function warmUp(guest: Guest, program: WarmUpProgram, times: number, giveUp: AbortSignal): Promise<void> {
+  const close = () => guest.close();
+  giveUp.addEventListener('abort', close);
+  try {
+    for (let done = 0; done < times; done++) {
+      giveUp.throwIfAborted();
+      await guest.warmUp(program);
+    }
+  } finally {
+    giveUp.removeEventListener('abort', close);
+  }
+}
