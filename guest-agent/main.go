@@ -18,6 +18,7 @@ import (
 	"sandbar/guest-agent/internal/power"
 	"sandbar/guest-agent/internal/reaper"
 	"sandbar/guest-agent/internal/volumes"
+	"sandbar/guest-agent/internal/warmup"
 )
 
 // version is set by the linker.
@@ -38,14 +39,13 @@ func main() {
 	}
 }
 
-// runAsProgram is what the agent does when it is not PID 1. The warm-up job (internal/api) starts the agent with the
-// argument warm-up: it prints a line, as a short command would. Without an argument it prints the version.
+// runAsProgram is what the agent does when it is not PID 1: the work of the warm-up job, or else it prints its version.
 func runAsProgram() {
-	line := version
-	if len(os.Args) > 1 && os.Args[1] == "warm-up" {
-		line = os.Args[1]
+	if len(os.Args) > 1 && os.Args[1] == warmup.Name {
+		warmup.Run()
+		return
 	}
-	_, _ = os.Stdout.WriteString(line + "\n")
+	_, _ = os.Stdout.WriteString(version + "\n")
 }
 
 // run boots the machine and serves the host's requests. It returns only with an error. The machine is then unusable.

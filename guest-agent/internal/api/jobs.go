@@ -8,12 +8,13 @@ import (
 
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/jobs"
+	"sandbar/guest-agent/internal/warmup"
 )
 
 // The ids of the only jobs that a guest without an identity runs, as a warm-up before its snapshot becomes a template.
 // They run fixed commands, whatever the request says, so that no user's command runs before the guest has its identity.
 const (
-	// warmUpID runs the agent's own program, which is not on the disk.
+	// warmUpID runs the agent's own program (internal/warmup), which is not on the disk.
 	warmUpID = "warm-up"
 	// warmUpShellID runs the disk's /bin/sh. The host starts it only on an unchanged image, because on a user's disk
 	// /bin/sh may be any program.
@@ -24,7 +25,7 @@ const (
 func warmUpRequest(id string) *jobs.Request {
 	switch id {
 	case warmUpID:
-		return &jobs.Request{Argv: []string{"/proc/self/exe", warmUpID}, Cwd: "/"}
+		return &jobs.Request{Argv: []string{"/proc/self/exe", warmup.Name}, Cwd: "/"}
 	case warmUpShellID:
 		command := "echo warm-up"
 		return &jobs.Request{Command: &command}

@@ -18,6 +18,7 @@ import (
 	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/reaper"
 	"sandbar/guest-agent/internal/volumes"
+	"sandbar/guest-agent/internal/warmup"
 )
 
 var (
@@ -29,8 +30,8 @@ var (
 // TestMain also stands for the agent's own program, which the warm-up job starts: in these tests /proc/self/exe is the
 // test program.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "warm-up" {
-		_, _ = os.Stdout.WriteString("warm-up\n")
+	if len(os.Args) == 2 && os.Args[1] == warmup.Name {
+		warmup.Run()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
