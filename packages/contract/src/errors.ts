@@ -26,6 +26,10 @@ export const ERROR_TABLE = {
     status: 410,
     when: 'This endpoint was retired; detail and the Link header name its replacement.',
   },
+  output_expired: {
+    status: 410,
+    when: "The output of an ended job was dropped, because its machine's newer jobs needed the room.",
+  },
   payload_too_large: { status: 413, when: 'The body is over 1 MiB.' },
   unsupported_media_type: { status: 415, when: 'The body is not application/json.' },
   rate_limited: { status: 429, when: 'Too many requests; Retry-After says in how many seconds one is allowed.' },

@@ -15,4 +15,10 @@ export const EXEC_BOUNDS = {
   pageBytesDefault: 64 * 1024,
   /** How much output of each stream is kept; the host can be configured to keep another amount. */
   outputBytesDefault: 256 * 1024 * 1024,
+  /**
+   * How much output of its ended jobs a machine keeps in all, and of how many of them. What is over goes, oldest ended
+   * job first. The host can be configured to keep other amounts.
+   */
+  keptBytesDefault: 1024 * 1024 * 1024,
+  keptJobsDefault: 1000,
 } as const;

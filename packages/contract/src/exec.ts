@@ -33,9 +33,14 @@ export const Exec = Type.Object(
     exit_code: Nullable(Type.Integer({ description: 'Null while it runs and when there was none.' })),
     signal: Nullable(Type.String({ description: 'Such as SIGTERM, when a signal ended the command.' })),
     timeout_sec: Nullable(Type.Integer({ description: 'The real value in the start response, null everywhere else.' })),
-    stdout_bytes: Type.Integer({ description: 'Bytes of output that can be read so far.' }),
-    stderr_bytes: Type.Integer({ description: 'Bytes of output that can be read so far.' }),
+    stdout_bytes: Type.Integer({ description: 'Bytes of output so far.' }),
+    stderr_bytes: Type.Integer({ description: 'Bytes of output so far.' }),
     truncated: Type.Boolean({ description: 'Output past the limit of a stream was dropped.' }),
+    output_expired: Type.Boolean({
+      description:
+        'The output was dropped, because a machine keeps that of its last 1,000 ended jobs, and 1 GiB in all. Reading it is ' +
+        'a 410 output_expired.',
+    }),
     created_at: Timestamp(),
     finished_at: Nullable(Timestamp()),
   },
@@ -174,7 +179,10 @@ export const ExecStarted = Type.Object(
     output: Type.Optional(
       Type.Object(
         { stdout: ExecOutput, stderr: ExecOutput },
-        { description: 'The first page of each stream, up to 64 KiB. Present when wait_ms was given.' },
+        {
+          description:
+            'The first page of each stream, up to 64 KiB. Present when wait_ms was given, unless output_expired is true.',
+        },
       ),
     ),
   },

@@ -76,13 +76,27 @@ export const MachineReport = Type.Object({
   private_ip: Nullable(
     Type.String({ format: 'ipv4', description: 'What the record of the machine on the host says; never changes.' }),
   ),
+  output_revision: Nullable(
+    Type.String({
+      description:
+        'Another text whenever output of ended jobs was dropped; null while all of it is there. Ask for the kept jobs then.',
+    }),
+  ),
 });
 export type MachineReport = Static<typeof MachineReport>;
 
 /** What a host reports of a job; the control plane stores the same fields. */
 export const JobReport = Type.Object({
-  ...Type.Pick(Exec, ['status', 'exit_code', 'signal', 'stdout_bytes', 'stderr_bytes', 'truncated', 'finished_at'])
-    .properties,
+  ...Type.Pick(Exec, [
+    'status',
+    'exit_code',
+    'signal',
+    'stdout_bytes',
+    'stderr_bytes',
+    'truncated',
+    'finished_at',
+    'output_expired',
+  ]).properties,
   job_id: Uuid(),
   machine_id: Uuid(),
   status: OneOf(JOB_STATUSES),
@@ -196,6 +210,12 @@ export const HostSnapshotParams = Type.Object({ id: Uuid() });
 export const HostMachineSnapshotParams = Type.Object({ id: Uuid(), snapshot_id: Uuid() });
 export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
+/** The jobs of a machine whose output can be read: those that run, and the ended ones that are kept. */
+export const HostKeptOutput = Type.Object({
+  output_revision: Nullable(Type.String({ description: 'As in the report of the machine, at the same moment.' })),
+  job_ids: Type.Array(Uuid()),
+});
+export type HostKeptOutput = Static<typeof HostKeptOutput>;
 
 export const HOST_FINDING_KINDS = ['process', 'tap', 'rules', 'cgroup', 'file', 'mount'] as const;
 /** Something on a host that should not exist, or that is missing. */
@@ -236,6 +256,7 @@ export const HOST_PATHS = {
   machines: '/v1/machines',
   machine: '/v1/machines/:id',
   jobs: '/v1/machines/:id/jobs',
+  keptOutput: '/v1/machines/:id/kept-output',
   job: '/v1/machines/:id/jobs/:job_id',
   jobCancel: '/v1/machines/:id/jobs/:job_id/cancel',
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',

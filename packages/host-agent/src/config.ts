@@ -3,6 +3,7 @@ import { availableParallelism, totalmem } from 'node:os';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
+import type { KeptLimits } from './jobs/kept-output.ts';
 import { parseRanges } from './network/subnet.ts';
 
 /** Default for the longest silence of a cold boot. Under emulation a boot takes 1.5 to 3 s. */
@@ -29,6 +30,8 @@ export type HostAgentConfig = {
   networkRateMbit: number | undefined;
   /** Bytes of output kept for each stream of a job. */
   outputLimitBytes: number;
+  /** How much output of its ended jobs a machine keeps. */
+  keptOutput: KeptLimits;
   /** How many VMs boot or are restored in parallel. With one per core, all of them are ready soonest. */
   concurrentBoots: number;
   /**
@@ -64,6 +67,10 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
     networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
+    keptOutput: {
+      bytes: integer(env, 'SANDBAR_KEPT_OUTPUT_BYTES', EXEC_BOUNDS.keptBytesDefault, 0),
+      jobs: integer(env, 'SANDBAR_KEPT_OUTPUT_JOBS', EXEC_BOUNDS.keptJobsDefault, 1),
+    },
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
     bootPatienceMs: integer(env, 'SANDBAR_BOOT_PATIENCE_MS', BOOT_PATIENCE_MS, 100),
     templates: integer(env, 'SANDBAR_TEMPLATES', 1, 0) > 0,

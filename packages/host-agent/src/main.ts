@@ -125,6 +125,7 @@ async function main(log: Log): Promise<void> {
       snapshots,
       onLayersLeft: () => garbage.collectSoon(),
       outputLimitBytes: config.outputLimitBytes,
+      keptOutput: config.keptOutput,
       log,
     },
     (stack) => findMachineImage(config.cacheDir, stack),

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { Sandbar } from './client.ts';
-import { ApiError, ConnectionError } from './errors.ts';
+import { ApiError, ConnectionError, OutputExpiredError } from './errors.ts';
 
 type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
@@ -138,6 +138,7 @@ describe('client', () => {
       [403, 'quota_exceeded', 'QuotaExceededError'],
       [403, 'forbidden', 'ApiError'],
       [410, 'endpoint_retired', 'GoneError'],
+      [410, 'output_expired', 'OutputExpiredError'],
       [429, 'rate_limited', 'RateLimitedError'],
     ] as const) {
       handle = (_request, response) => answer(response, status, { code, detail: 'no' });
@@ -250,6 +251,17 @@ describe('run', () => {
       'POST /v1/machines/m/execs',
     ]);
     assert.ok(requests.some(({ url, headers }) => /offset=5\b/.test(url) && headers['last-event-id'] === '5'));
+  });
+
+  it('output that was dropped before it was read is an error, and never an empty or a short stream (RES-1)', async () => {
+    const expired = { code: 'output_expired', detail: 'no' };
+    for (const output of [undefined, { stdout: first('first', false), stderr: first('', true) }]) {
+      handle = (request, response) => {
+        if (request.method !== 'POST') return answer(response, 410, expired);
+        answer(response, 201, { id: 'e', status: 'exited', exit_code: 0, output_expired: true, output });
+      };
+      await assert.rejects(sandbar.execs.run('m', { argv: ['x'] }), OutputExpiredError);
+    }
   });
 
   it('start without waitMs asks for no output', async () => {

@@ -47,9 +47,14 @@ export class QuotaExceededError extends ApiError {
   override readonly name = 'QuotaExceededError';
 }
 
-/** 410: the endpoint was retired; this client is too old for the service. */
+/** 410 `endpoint_retired`: the endpoint was retired; this client is too old for the service. */
 export class GoneError extends ApiError {
   override readonly name = 'GoneError';
+}
+
+/** 410 `output_expired`: the output of an ended job was dropped, because newer jobs of its machine needed the room. */
+export class OutputExpiredError extends ApiError {
+  override readonly name = 'OutputExpiredError';
 }
 
 /** 429: too many requests; the next one is allowed after `retryAfterSec`. */
@@ -62,6 +67,7 @@ const CLASSES: Record<string, typeof ApiError> = {
   insufficient_balance: InsufficientBalanceError,
   quota_exceeded: QuotaExceededError,
   endpoint_retired: GoneError,
+  output_expired: OutputExpiredError,
   rate_limited: RateLimitedError,
 };
 

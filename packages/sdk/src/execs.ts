@@ -42,8 +42,8 @@ export class Execs {
 
   /**
    * Starts a command and resolves as soon as the service accepts it. With `waitMs` (0 to 60000) it resolves when the
-   * job has ended or that time is over, and the answer has the first page of each output stream in `output`. Pass that
-   * page as `firstPage` to `streamOutput` to read the rest.
+   * job has ended or that time is over, and the answer has the first page of each output stream in `output`, unless the
+   * output has expired already (`output_expired`). Pass that page as `firstPage` to `streamOutput` to read the rest.
    *
    * Without an `exec_id` the client generates one. When the answer is lost and the retry is refused because the id was
    * used, it returns the job that the first request started; then there is no `output`.
@@ -115,7 +115,7 @@ export class Execs {
   /**
    * Yields the bytes of a stream from `offset` on as the command writes them. It ends when the job has ended and all
    * bytes were read. When the connection breaks, it connects again at the same offset, so every byte comes exactly
-   * once. Throws ConnectionError when the connection stays broken for as long as the client retries (`retryForSec`).
+   * once. Throws OutputExpiredError when the output was dropped before it was read, and ConnectionError when the connection stays broken for as long as the client retries (`retryForSec`).
    */
   async *streamOutput(
     machineId: string,

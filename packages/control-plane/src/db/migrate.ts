@@ -13,6 +13,7 @@ import * as volumeError from './migrations/006-volume-error.ts';
 import * as volumeChanges from './migrations/007-volume-changes.ts';
 import * as snapshots from './migrations/008-snapshots.ts';
 import * as operations from './migrations/009-operations.ts';
+import * as room from './migrations/010-room.ts';
 import { grantToApp } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -26,6 +27,7 @@ export const MIGRATIONS = {
   '007-volume-changes': volumeChanges,
   '008-snapshots': snapshots,
   '009-operations': operations,
+  '010-room': room,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

@@ -281,6 +281,8 @@ export type ExecTable = {
   stdout_bytes: Generated<number>;
   stderr_bytes: Generated<number>;
   truncated: Generated<boolean>;
+  /** Whether the host has dropped the output of the job, which has ended. */
+  output_expired: Generated<boolean>;
   created_at: CreatedAt;
   finished_at: Time;
 };

@@ -16,7 +16,7 @@ import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { waitForOperation } from '../operations/wait.ts';
 import { checkArgv } from './check.ts';
-import { isGone, readPageOfOutput, toPage } from './output.ts';
+import { isExpired, isGone, readPageOfOutput, toPage } from './output.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 import { type Admission, admitJob, findExec, forgetJob } from './store.ts';
@@ -61,7 +61,8 @@ export async function createExec(
   const [stdout, stderr] = await Promise.all(
     OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),
   );
-  if (!stdout || !stderr) throw new Error('a job has two streams');
+  // The job has ended and its output was dropped already, so there is no page to return.
+  if (!stdout || !stderr) return { ...record, output_expired: true };
   return { ...record, output: { stdout, stderr } };
 }
 
@@ -111,8 +112,8 @@ async function waitForEnd(
 }
 
 /**
- * Returns the first page of stdout or stderr. If the host does not answer, returns an empty page at offset 0, from
- * which the client can read on.
+ * Returns the first page of stdout or stderr, or undefined when the output was dropped already. If the host does not
+ * answer, returns an empty page at offset 0, from which the client can read on.
  */
 async function firstPage(
   app: App,
@@ -120,12 +121,13 @@ async function firstPage(
   exec: ExecRow,
   stream: (typeof OUTPUT_STREAMS)[number],
   signal: AbortSignal,
-): Promise<ExecOutput> {
+): Promise<ExecOutput | undefined> {
   const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
   const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
   try {
     return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
   } catch (error) {
+    if (isExpired(error)) return undefined;
     if (!isGone(error)) throw error;
     return toPage(target, 0, { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: false });
   }

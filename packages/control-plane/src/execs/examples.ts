@@ -13,6 +13,7 @@ export function exampleExec(changes: Partial<Exec> = {}): Exec {
     stdout_bytes: 6,
     stderr_bytes: 0,
     truncated: false,
+    output_expired: false,
     created_at: '2026-01-02T03:05:00.000Z',
     finished_at: '2026-01-02T03:05:00.021Z',
     ...changes,

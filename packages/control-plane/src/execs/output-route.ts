@@ -6,7 +6,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
-import { findOutput, type OutputTarget, readPageOfOutput, writePage } from './output.ts';
+import { findOutput, type OutputTarget, readPageOfOutput, refuseExpiredOutput, writePage } from './output.ts';
 import { streamOutput } from './stream.ts';
 
 const EVENT_STREAM = 'text/event-stream';
@@ -20,7 +20,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       summary: 'Read the output of a job',
       description:
         'A page of bytes from an absolute offset; concatenated pages are the exact bytes. Any byte can be read again, ' +
-        'also after the machine stopped. With Accept: text/event-stream the same objects come as events until eof; the ' +
+        'also after the machine stopped, unless newer jobs needed the room (410 output_expired). With Accept: text/event-stream the same objects come as events until eof; the ' +
         'id of an event is its next_offset, so that Last-Event-ID resumes.',
       tags: ['Exec'],
       params: ExecParams,
@@ -29,7 +29,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'read',
-      errors: ['host_unavailable'],
+      errors: ['host_unavailable', 'output_expired'],
       producesEvents: true,
       examples: {
         response: {
@@ -53,8 +53,11 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       const wantsEvents = request.method === 'GET' && request.headers.accept?.includes(EVENT_STREAM) === true;
       const start = wantsEvents ? (lastEventId(request) ?? offset) : offset;
       const target = await findOutput(app, id, stream);
-      if (wantsEvents) return sendEvents(app, reply, target, { offset: start, limit });
       const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
+      if (wantsEvents) {
+        await refuseExpiredOutput(app, target, signal);
+        return sendEvents(app, reply, target, { offset: start, limit });
+      }
       const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal);
       const body = writePage(target, offset, page);
       // The reply's type expects an object, but `body` is the object's JSON text already.

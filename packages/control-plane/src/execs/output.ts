@@ -4,13 +4,14 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
 import type { OutputPage, OutputQuery } from '../hosts/client.ts';
+import { expireOutputs } from './settle.ts';
 import { type FoundExec, findExec } from './store.ts';
 
 export type OutputTarget = FoundExec & { stream: OutputStream };
 
 /**
  * Returns the job whose output is read. Throws `not_found`, also when the machine is destroyed, because its output is
- * deleted with it.
+ * deleted with it. Throws `output_expired`.
  */
 export async function findOutput(
   app: App,
@@ -21,12 +22,13 @@ export async function findOutput(
   if (found.machineState === 'destroyed') {
     throw new ServiceError('not_found', 'The output went with its machine, which is destroyed.');
   }
+  if (found.exec.output_expired) throw outputExpired();
   return { ...found, stream };
 }
 
 /**
  * Reads a page. If there are no new bytes yet, waits up to `waitMs` milliseconds for some. Throws `host_unavailable`,
- * `not_found`.
+ * `not_found`, and `output_expired`, also when the output was dropped while this waited.
  */
 export async function readPageOfOutput(
   app: App,
@@ -35,15 +37,43 @@ export async function readPageOfOutput(
   signal: AbortSignal,
 ): Promise<OutputPage> {
   const { exec, hostId, stream } = target;
-  const page = await app.hosts.client(hostId).readOutput(exec.machine_id, exec.id, { stream, ...query }, signal);
+  const client = app.hosts.client(hostId);
+  const page = await client.readOutput(exec.machine_id, exec.id, { stream, ...query }, signal).catch(async (error) => {
+    if (isExpired(error)) await expireOutputs(app.db, exec.machine_id, [exec.id]);
+    throw isExpired(error) ? outputExpired() : error;
+  });
   if (page) return page;
   // The host does not know the job. If the job was lost before it wrote anything, its complete output is empty.
   const hasOutput = exec.stdout_bytes + exec.stderr_bytes > 0;
   if (exec.status === 'lost' && !hasOutput && query.offset === 0) {
     return { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: true };
   }
+  // A host that has the machine forgets a job only when too many others ended after it.
+  if (exec.status !== 'running' && (await client.getMachine(exec.machine_id))) {
+    await expireOutputs(app.db, exec.machine_id, [exec.id]);
+    throw outputExpired();
+  }
   throw new ServiceError('not_found', 'The output of this job is not there any more.');
 }
+
+/**
+ * Throws `output_expired` when the output of an ended job cannot be read any more. An event stream calls this before its
+ * status line, because it cannot tell an error after that. Any other error shows when the stream reads.
+ */
+export async function refuseExpiredOutput(app: App, target: OutputTarget, signal: AbortSignal): Promise<void> {
+  if (target.exec.status === 'running') return;
+  await readPageOfOutput(app, target, { offset: 0, limit: 1, waitMs: 0 }, signal).catch((error: unknown) => {
+    if (isExpired(error)) throw error;
+  });
+}
+
+export const isExpired = (error: unknown): boolean => error instanceof ServiceError && error.code === 'output_expired';
+
+const outputExpired = (): ServiceError =>
+  new ServiceError(
+    'output_expired',
+    'The output of this job was dropped, because a machine keeps a limited amount of it and newer jobs needed the room.',
+  );
 
 /** Returns true if the error means that the output cannot be read now. Other errors are bugs. */
 export const isGone = (error: unknown): boolean =>

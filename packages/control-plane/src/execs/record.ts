@@ -22,6 +22,7 @@ export function toExec(row: ExecRow, options: { timeoutSec?: number; report?: Jo
     stdout_bytes: counts.stdout_bytes,
     stderr_bytes: counts.stderr_bytes,
     truncated: counts.truncated,
+    output_expired: row.output_expired,
     created_at: row.created_at.toISOString(),
     finished_at: timestamp(row.finished_at),
   };

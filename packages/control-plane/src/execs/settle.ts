@@ -53,6 +53,7 @@ const endJob = statement((db, report: JobReport) =>
       stdout_bytes: report.stdout_bytes,
       stderr_bytes: report.stderr_bytes,
       truncated: report.truncated,
+      output_expired: report.output_expired,
       finished_at: sql<Date>`coalesce(${report.finished_at}::timestamptz, now())`,
     })
     .where('machine_id', '=', report.machine_id)
@@ -60,6 +61,17 @@ const endJob = statement((db, report: JobReport) =>
     .where('status', '=', 'running')
     .returningAll(),
 );
+
+/** Records that the output of these jobs of a machine was dropped. Leaves jobs out that run. */
+export async function expireOutputs(db: Db, machineId: string, jobIds: readonly string[]): Promise<void> {
+  await db
+    .updateTable('execs')
+    .set({ output_expired: true })
+    .where('machine_id', '=', machineId)
+    .where((is) => is('id', '=', is.fn.any(is.val([...jobIds]))))
+    .where('status', '<>', 'running')
+    .execute();
+}
 
 /** Sets a running job to `lost` because its host does not know it. The job never ran, so it gets no activity entry. */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {

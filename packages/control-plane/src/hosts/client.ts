@@ -10,6 +10,7 @@ import {
   type HostAuditFix,
   type HostEvent,
   type HostInfo,
+  type HostKeptOutput,
   type HostSnapshot,
   type HostVolume,
   type JobReport,
@@ -53,6 +54,8 @@ export type HostClient = {
   startJob(machineId: string, jobId: string, job: StartJob): Promise<JobReport>;
   /** Lists the running jobs of a machine. Returns undefined if the host does not know the machine. */
   listRunningJobs(machineId: string): Promise<JobReport[] | undefined>;
+  /** Lists the jobs whose output can be read. Returns undefined if the host does not know the machine. */
+  keptOutput(machineId: string): Promise<HostKeptOutput | undefined>;
   getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
   cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
   readOutput(
@@ -171,6 +174,10 @@ export function createHostClient(socketPath: string): HostClient {
       const path = HOST_PATHS.jobs.replace(':id', id);
       const list = await orAbsent(json<{ jobs: JobReport[] }>({ method: 'GET', path, timeoutMs: SLACK_MS }));
       return list?.jobs;
+    },
+    keptOutput: (id) => {
+      const path = HOST_PATHS.keptOutput.replace(':id', id);
+      return orAbsent(json<HostKeptOutput>({ method: 'GET', path, timeoutMs: SLACK_MS }));
     },
     getJob: (id, jobId, waitMs, signal) => {
       const query = { wait_ms: waitMs };

@@ -8,6 +8,7 @@ import type { MachineRow } from '../db/tables.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { confirmEnded, isUntouched, loseMachine } from '../machines/observe.ts';
 import { attempt } from './attempt.ts';
+import type { OutputWatch } from './outputs.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
 
@@ -17,17 +18,17 @@ const WIDTH = 8;
  * Compares the machines of every connected host with their rows. A failure concerning one host or machine is logged,
  * and the next pass tries again.
  */
-export async function compareWithHosts(app: App, unknown: Sightings): Promise<void> {
+export async function compareWithHosts(app: App, unknown: Sightings, outputs: OutputWatch): Promise<void> {
   try {
     for (const hostId of app.hosts.connectedIds()) {
-      await attempt(app, { host_id: hostId }, () => compareWithHost(app, hostId, unknown));
+      await attempt(app, { host_id: hostId }, () => compareWithHost(app, hostId, unknown, outputs));
     }
   } finally {
     unknown.endPass();
   }
 }
 
-async function compareWithHost(app: App, hostId: string, unknown: Sightings): Promise<void> {
+async function compareWithHost(app: App, hostId: string, unknown: Sightings, outputs: OutputWatch): Promise<void> {
   const reports = await app.hosts.client(hostId).listMachines();
   const rows = await app.db
     .selectFrom('machines')
@@ -44,6 +45,7 @@ async function compareWithHost(app: App, hostId: string, unknown: Sightings): Pr
       if (isOverdue) await removeUnknown(app, hostId, report);
     } else if (row.state === 'running') await keepObserved(app, row, report);
     else if (row.state === 'stopped' || row.state === 'error') await keepStopped(app, row, report);
+    if (row) await outputs.check(hostId, report);
   };
   await forEachBounded(reports, WIDTH, (report) =>
     attempt(app, { machine_id: report.machine_id }, () => compare(report)),

@@ -6,6 +6,7 @@ import { createDueRunner } from './due.ts';
 import { FACTS_MS, refreshHosts } from './host-facts.ts';
 import { HOUSEKEEPING_MS, HOUSEKEEPING_RETRY_MS, keepHouse } from './housekeeping.ts';
 import { settleRunningJobs } from './jobs.ts';
+import { createOutputWatch } from './outputs.ts';
 import { createSightings } from './sightings.ts';
 import { compareSnapshots } from './snapshots.ts';
 import { startTask, type Task } from './task.ts';
@@ -24,6 +25,7 @@ export type Reconciler = {
 export function startReconciler(app: App): Reconciler {
   const { reconcileMs, reconcileJobsMs } = app.config.timing;
   const unknownMachines = createSightings();
+  const outputs = createOutputWatch(app);
   const volumes = { lost: createSightings(), unknown: createSightings() };
   const snapshots = { lost: createSightings(), unknown: createSightings() };
   let nextHousekeeping = 0;
@@ -36,7 +38,7 @@ export function startReconciler(app: App): Reconciler {
   const tasks: Task[] = [
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'operations that are due', reconcileMs, due.take),
-    startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines)),
+    startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines, outputs)),
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),

@@ -27,6 +27,7 @@ export type Operation =
   | 'delete'
   | 'startJob'
   | 'listJobs'
+  | 'keptOutput'
   | 'getJob'
   | 'cancel'
   | 'output'
@@ -205,6 +206,19 @@ export class FakeHost {
     this.#changes.emit('change');
   }
 
+  /**
+   * Drops the output of an ended job, as a real host does when the machine is over its limits. `forget`: the host drops
+   * the job's record too, as when too many other jobs ended after it.
+   */
+  dropOutput(machineId: string, jobId: string, { forget = false } = {}): void {
+    const machine = this.#machine(machineId);
+    const job = this.#job(machineId, jobId);
+    if (forget) machine.jobs.delete(jobId);
+    else job.report = { ...job.report, output_expired: true };
+    machine.report = { ...machine.report, output_revision: `${jobId} was dropped` };
+    this.#changes.emit('change');
+  }
+
   append(machineId: string, jobId: string, bytes: Buffer): void {
     const job = this.#job(machineId, jobId);
     job.stdout = Buffer.concat([job.stdout, bytes]);
@@ -340,6 +354,13 @@ export class FakeHost {
         return { jobs: reports.filter((report) => report.status === 'running') };
       }),
     );
+    server.get<Machine>(HOST_PATHS.keptOutput, ({ params }, reply) =>
+      handle('keptOutput', params.id, reply, () => {
+        const { report, jobs } = this.#machine(params.id);
+        const kept = [...jobs.values()].filter((job) => !job.report.output_expired);
+        return { output_revision: report.output_revision, job_ids: kept.map((job) => job.report.job_id) };
+      }),
+    );
     server.get<JobRoute>(HOST_PATHS.job, ({ params, query }, reply) =>
       handle('getJob', params.id, reply, async () => {
         await this.#waitUntil(() => this.#job(params.id, params.job_id).report.status !== 'running', query.wait_ms);
@@ -358,6 +379,8 @@ export class FakeHost {
         const size = () => (query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout.length : 0);
         const ended = () => this.#job(params.id, params.job_id).report.status !== 'running';
         await this.#waitUntil(() => ended() || size() > offset, query.wait_ms);
+        if (this.#job(params.id, params.job_id).report.output_expired)
+          throw new ServiceError('output_expired', 'the output was dropped');
         const all = query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout : Buffer.alloc(0);
         const page = all.subarray(offset, offset + Number(query.limit));
         const next = offset + page.length;
@@ -410,6 +433,7 @@ export class FakeHost {
       reason: null,
       isolation: this.info.isolation,
       private_ip: this.#addressOf(id, wanted),
+      output_revision: known?.report.output_revision ?? null,
     };
     const wasRunning = known?.report.status === 'running';
     const machine = known ? { ...known, report, wanted } : this.#makeMachine(report, wanted);
@@ -544,6 +568,7 @@ export class FakeHost {
       stderr_bytes: 0,
       truncated: false,
       finished_at: null,
+      output_expired: false,
     };
     machine.jobs.set(jobId, { report, stdout: Buffer.alloc(0), wanted });
     const [word, ...rest] = command.split(' ');

@@ -12,6 +12,7 @@ import {
   type HostInfo,
   HostJobList,
   HostJobParams,
+  HostKeptOutput,
   HostMachineDeleteQuery,
   HostMachineList,
   HostMachineParams,
@@ -110,6 +111,12 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   server.get(HOST_PATHS.jobs, { schema: { params: HostMachineParams, response: { 200: HostJobList } } }, (request) => ({
     jobs: machines.get(request.params.id).runningJobs(),
   }));
+
+  server.get(
+    HOST_PATHS.keptOutput,
+    { schema: { params: HostMachineParams, response: { 200: HostKeptOutput } } },
+    (request) => machines.get(request.params.id).keptOutput(),
+  );
 
   server.put(
     HOST_PATHS.job,

@@ -1,19 +1,23 @@
 // Manages the exec jobs of one machine: starts them in the guest and stores their output, even when the session with
 // the guest breaks or the agent restarts. Only running jobs are in memory. Ended jobs are read from disk.
+import { randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { JobReport } from '@sandbar/contract/host-api.ts';
+import type { HostKeptOutput, JobReport } from '@sandbar/contract/host-api.ts';
 import { GuestProtocolError } from '../guest/frames.ts';
 import type { Guest, JobFrame, JobSpec } from '../guest/guest.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import { Job } from './job.ts';
+import { dropOutput, Job } from './job.ts';
+import { type KeptLimits, KeptOutput } from './kept-output.ts';
 
 export type JobTableOptions = {
   machineId: string;
   /** The directory `<machine>/jobs`. It has one directory for each job. */
   dir: string;
   outputLimitBytes: number;
+  keptOutput: KeptLimits;
   onEnd: (report: JobReport) => void;
   /**
    * Called when it is unknown whether a job started. The machine must then open a new session, in which the guest lists
@@ -29,18 +33,46 @@ export class JobTable {
   readonly #starting = new Map<string, Promise<JobReport>>();
   /** Ended jobs whose record on disk still says `running`, because the disk is full. */
   readonly #unrecorded = new Map<string, Job>();
+  readonly #kept: KeptOutput;
+  #revision: string | null = null;
 
   constructor(options: JobTableOptions) {
     this.#options = options;
+    this.#kept = new KeptOutput(options.keptOutput);
   }
 
-  /** Loads the jobs that were still running when the previous agent ended. */
+  /**
+   * Loads the jobs that were still running when the previous agent ended, and counts what the ended ones keep. Finishes
+   * what a crash left half removed.
+   */
   async load(): Promise<void> {
-    mkdirSync(this.#options.dir, { recursive: true, mode: 0o700 });
-    for (const jobId of readdirSync(this.#options.dir)) {
-      const job = await Job.load(join(this.#options.dir, jobId), this.#options.outputLimitBytes);
-      if (job?.isRunning) this.#running.set(jobId, job);
+    const { dir, outputLimitBytes } = this.#options;
+    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    const ended: Job[] = [];
+    for (const jobId of readdirSync(dir)) {
+      const job = await Job.load(join(dir, jobId), outputLimitBytes);
+      if (!job) await rm(join(dir, jobId), { recursive: true, force: true });
+      else if (job.isRunning) this.#running.set(jobId, job);
+      else ended.push(job);
     }
+    ended.sort((a, b) => ((a.report().finished_at ?? '') < (b.report().finished_at ?? '') ? -1 : 1));
+    for (const job of ended) {
+      if (job.isOutputExpired) await dropOutput(join(dir, job.id));
+      this.#kept.add(job.id, job.isOutputExpired ? undefined : job.bytes);
+    }
+    if (this.#kept.hasDropped) this.#revision = randomUUID();
+    await this.#dropOverdue();
+  }
+
+  /** Another text whenever output of ended jobs was dropped; null while all of it is there. */
+  get outputRevision(): string | null {
+    return this.#revision;
+  }
+
+  /** The jobs whose output can be read, as of now. */
+  keptOutput(): HostKeptOutput {
+    const job_ids = [...this.#running.keys(), ...this.#unrecorded.keys(), ...this.#kept.jobIds()];
+    return { output_revision: this.#revision, job_ids };
   }
 
   /**
@@ -154,9 +186,27 @@ export class JobTable {
   #ended(jobId: string, job: Job): void {
     if (job.isRunning || !this.#running.delete(jobId)) return;
     this.#unrecorded.set(jobId, job);
-    const forget = () => this.#unrecorded.delete(jobId);
-    job.recorded.then(forget, forget);
+    // Nothing is dropped before the record says how the job ended, because the record outlives the output. The record
+    // cannot be written any more when the machine is destroyed meanwhile; then nothing is left to keep.
+    const keep = () => {
+      this.#unrecorded.delete(jobId);
+      this.#kept.add(jobId, job.bytes);
+      return this.#dropOverdue();
+    };
+    job.recorded.then(keep, () => this.#unrecorded.delete(jobId)).catch((error) => this.#options.onError(error, jobId));
     this.#options.onEnd(job.report());
+  }
+
+  /**
+   * Drops what is over the limits. The books change first and without a pause, so a report never names a job as kept
+   * whose files are being removed. What a crash leaves of a job, the next load counts or finishes.
+   */
+  async #dropOverdue(): Promise<void> {
+    const { emptied, forgotten } = this.#kept.takeOverdue();
+    if (emptied.length + forgotten.length > 0) this.#revision = randomUUID();
+    const { dir } = this.#options;
+    for (const jobId of emptied) await dropOutput(join(dir, jobId));
+    for (const jobId of forgotten) await rm(join(dir, jobId), { recursive: true, force: true });
   }
 
   #inMemory(jobId: string): Job | undefined {

@@ -2,9 +2,11 @@
 // and keeps the job's record. The record says `running` until the job's end is stored, so that a restarted agent knows
 // which jobs to continue.
 import { EventEmitter, once } from 'node:events';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { OutputStream } from '@sandbar/contract/exec.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { OUTPUT_STREAMS, type OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { Guest, GuestJob, JobFrame, StreamOffsets } from '../guest/guest.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
@@ -44,6 +46,7 @@ export class Job {
       stderr_bytes: 0,
       truncated: false,
       finished_at: null,
+      output_expired: false,
     };
     writeRecord(join(dir, RECORD), report);
     return new Job(dir, JobSpool.create(dir, limitBytes), report);
@@ -56,6 +59,15 @@ export class Job {
   static async load(dir: string, limitBytes: number): Promise<Job | undefined> {
     const report = readJobRecord(dir);
     return report && new Job(dir, await JobSpool.open(dir, limitBytes), report);
+  }
+
+  get id(): string {
+    return this.#report.job_id;
+  }
+
+  /** Bytes of output on the disk. */
+  get bytes(): number {
+    return totalOf(this.#spool.sizes);
   }
 
   get isRunning(): boolean {
@@ -74,8 +86,18 @@ export class Job {
     return { ...this.#spool.sizes };
   }
 
+  /**
+   * Whether the job has ended and lost its output: a stream's file is shorter than the record says. So removing the
+   * files is all that dropping takes. There is no second fact that a crash could keep from the disk, and a full disk
+   * does not prevent it.
+   */
+  get isOutputExpired(): boolean {
+    const { sizes } = this.#spool;
+    return !this.isRunning && OUTPUT_STREAMS.some((stream) => sizes[stream] < this.#report[`${stream}_bytes`]);
+  }
+
   report(): JobReport {
-    if (!this.isRunning) return this.#report;
+    if (!this.isRunning) return { ...this.#report, output_expired: this.isOutputExpired };
     return { ...this.#report, stdout_bytes: this.#spool.sizes.stdout, stderr_bytes: this.#spool.sizes.stderr };
   }
 
@@ -141,15 +163,19 @@ export class Job {
 
   /**
    * Returns a page of output as soon as there is any, the job has ended, or `waitMs` is over. An offset past the end
-   * gives an empty page.
+   * gives an empty page. Throws `output_expired` when the output was dropped, also while this waited or read.
    */
   async readOutput(stream: OutputStream, offset: number, limit: number, waitMs: number): Promise<OutputPage> {
     await this.#waitUntil(() => !this.isRunning || this.#spool.sizes[stream] > offset, waitMs);
     // Check for the end before reading the size: if the job ends in between, this page must not claim to be the last
     // one.
     const ended = !this.isRunning;
+    if (this.isOutputExpired) throw outputExpired();
     const totalBytes = this.#spool.sizes[stream];
-    const data = await readSpool(this.#dir, stream, offset, limit, totalBytes);
+    const data = await readSpool(this.#dir, stream, offset, limit, totalBytes).catch((error: unknown) => {
+      // An open file can be read to its end, but its name may have gone before this read opened it.
+      throw ended && isMissing(error) ? outputExpired() : error;
+    });
     const nextOffset = offset + data.length;
     return { data, nextOffset, totalBytes, eof: ended && nextOffset >= totalBytes };
   }
@@ -182,6 +208,19 @@ export class Job {
       await once(this.#changes, 'change', { signal: timeout }).catch(() => {});
     }
   }
+}
+
+/** Removes the output of an ended job, in its directory, and keeps its record. */
+export async function dropOutput(dir: string): Promise<void> {
+  for (const stream of OUTPUT_STREAMS) await rm(join(dir, stream), { force: true });
+}
+
+function outputExpired(): ServiceError {
+  return new ServiceError('output_expired', 'the output of the job was dropped to stay under the limit of its machine');
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | undefined)?.code === 'ENOENT';
 }
 
 async function persistWhenThereIsRoom(path: string, report: JobReport): Promise<void> {

@@ -104,7 +104,10 @@ async function writeWhenThereIsRoom(file: FileHandle, bytes: Buffer, offset: num
 export async function spoolSize(dir: string, stream: OutputStream): Promise<number> {
   return stat(join(dir, stream)).then(
     (stats) => stats.size,
-    () => 0,
+    (error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return 0;
+      throw error;
+    },
   );
 }
 

@@ -65,7 +65,9 @@ export class Lifecycle {
     const { machineId, host, book } = this.#options;
     const { generation, status, reason, spec } = book.record;
     const { isolation } = host.vms.hypervisor;
-    return { machine_id: machineId, generation, status, reason, isolation, private_ip: spec.private_ip };
+    const { private_ip } = spec;
+    const output_revision = this.#options.jobs.outputRevision;
+    return { machine_id: machineId, generation, status, reason, isolation, private_ip, output_revision };
   }
 
   /**

@@ -1,5 +1,6 @@
 // What every machine gets from its host: the parts that all machines of the host share.
 import type { EnsureMachine, JobReport, MachineReport } from '@sandbar/contract/host-api.ts';
+import type { KeptLimits } from '../jobs/kept-output.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { LayerStore } from '../storage/layers.ts';
@@ -20,6 +21,7 @@ export type MachineHost = {
   layers: LayerStore;
   snapshots: SnapshotStore;
   outputLimitBytes: number;
+  keptOutput: KeptLimits;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
   onLayersLeft(): void;

@@ -2,7 +2,7 @@
 // Their output and their ends are the business of the job table.
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type { HostKeptOutput, JobReport, StartJob } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import { withImageDefaults } from '../images/image-exec.ts';
 import type { Job } from '../jobs/job.ts';
@@ -23,6 +23,7 @@ export class MachineJobs {
       machineId,
       dir: join(host.machinesDir, machineId, 'jobs'),
       outputLimitBytes: host.outputLimitBytes,
+      keptOutput: host.keptOutput,
       onEnd: (report) => host.onJobEnd(report),
       onDoubt: () => vm.renewSession(),
       onError: (err, jobId) =>
@@ -72,6 +73,14 @@ export class MachineJobs {
 
   running(): JobReport[] {
     return this.#table.runningReports();
+  }
+
+  keptOutput(): HostKeptOutput {
+    return this.#table.keptOutput();
+  }
+
+  get outputRevision(): string | null {
+    return this.#table.outputRevision;
   }
 
   /** Call it at the start of each session with the guest, see {@link JobTable.resume}. */

@@ -5,6 +5,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type {
   EnsureMachine,
+  HostKeptOutput,
   HostSnapshot,
   JobReport,
   MachineReport,
@@ -179,6 +180,10 @@ export class Machine {
   /** Returns the job, running or ended. Throws `not_found`. */
   job(jobId: string): Promise<Job> {
     return this.#parts.jobs.get(jobId);
+  }
+
+  keptOutput(): HostKeptOutput {
+    return this.#parts.jobs.keptOutput();
   }
 
   runningJobs(): JobReport[] {

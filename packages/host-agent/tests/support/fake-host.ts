@@ -32,6 +32,9 @@ export const SPEC = {
   hostname: 'test',
 };
 
+/** More than the jobs of a test write, unless the test is about that. */
+const KEPT = { bytes: 2 ** 30, jobs: 1000 };
+
 const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
 
 /** The settings of the pool and the templates. */
@@ -90,7 +93,7 @@ export class FakeHost {
   }
 
   /** Starts a new agent on the same folder, as after `kill -9`. */
-  async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024): Promise<MachineRegistry> {
+  async start(bootId = 'boot-1', outputLimitBytes = 1024 * 1024, keptOutput = KEPT): Promise<MachineRegistry> {
     // Close the old agent's sessions, because the guest would refuse the new agent's while they are open.
     if (!this.cloning && !this.isDead) await this.registry?.close();
     this.kill();
@@ -133,6 +136,7 @@ export class FakeHost {
         snapshots: this.snapshots,
         onLayersLeft: () => this.garbage.collectSoon(),
         outputLimitBytes,
+        keptOutput,
         log: silent,
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
