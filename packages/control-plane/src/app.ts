@@ -1,5 +1,6 @@
 // The dependencies that every part of the control plane gets as an argument. There are no globals, so a test can run
 // two replicas in one process and replace any dependency by a fake.
+import type { CredentialWatch } from './auth/credential-watch.ts';
 import type { Config } from './config.ts';
 import type { Db } from './db/database.ts';
 import type { Hosts } from './hosts/hosts.ts';
@@ -9,6 +10,8 @@ export type App = {
   config: Config;
   db: Db;
   hosts: Hosts;
+  /** Ends open streams whose credential has ended. */
+  credentials: CredentialWatch;
   log: Log;
   /** Requests a pass of the reconciler. Returns at once. */
   reconcileSoon: () => void;

@@ -4,6 +4,7 @@ import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { ConfigError } from './config-error.ts';
+import type { ConnectionBounds } from './http/connections.ts';
 
 export { ConfigError };
 
@@ -37,6 +38,8 @@ export type Timing = {
   eventSilenceMs: number;
   /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
+  /** How long a client may take to send the headers of a request, and a new connection may say nothing. */
+  headersMs: number;
   /** The interval of heartbeats on a stream of job output. */
   streamHeartbeatMs: number;
   /** How long a host may take to start or stop a machine. */
@@ -57,6 +60,7 @@ export const DEFAULT_TIMING: Timing = {
   unknownGraceMs: 6_000,
   eventSilenceMs: 15_000,
   reconnectMs: { first: 100, longest: 2_000 },
+  headersMs: 10_000,
   streamHeartbeatMs: 15_000,
   ensureMs: 60_000,
   shutdownMs: 10_000,
@@ -77,6 +81,22 @@ export const DEFAULT_RATES: Rates = {
   signInEmail: { perSec: 0.2, burst: 10 },
 };
 
+/** Bounds on what one client, or one account, takes of a replica or of the service. */
+export type Bounds = ConnectionBounds & {
+  /** Open event streams of one account on one replica. */
+  streamsPerAccount: number;
+  /** Snapshots of one account. */
+  snapshotsPerAccount: number;
+};
+
+export const DEFAULT_BOUNDS: Bounds = {
+  connections: 4_096,
+  connectionsPerAddress: 256,
+  connectionsPerAccount: 1_024,
+  streamsPerAccount: 256,
+  snapshotsPerAccount: 200,
+};
+
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
@@ -94,6 +114,7 @@ export type Config = {
   /** If true, accounts other than the owner's may run machines on hosts without hardware virtualisation. */
   allowEmulatedTenants: boolean;
   rates: Rates;
+  bounds: Bounds;
   /** The key that signs paging cursors and session cookies. It must be the same in every replica. */
   secret: string;
   /** Addresses or networks of reverse proxies whose header X-Forwarded-For is trusted, comma-separated; empty: none. */
@@ -128,6 +149,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       mutating: readRate(env, 'SANDBAR_RATE_MUTATING', DEFAULT_RATES.mutating),
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
     },
+    bounds: readBounds(env),
     secret: readSecret(env),
     trustProxy: readProxies(env),
     auth: readAuthConfig(env, listen),
@@ -164,6 +186,21 @@ function readNumber(env: Env, name: string, fallback: number, bounds: { min: num
     throw new ConfigError(`${name} must be a number from ${bounds.min} to ${bounds.max}, not "${text}".`);
   }
   return value;
+}
+
+function readBounds(env: Env): Bounds {
+  const read = (name: string, fallback: number) => {
+    const value = readNumber(env, name, fallback, { min: 1, max: 1_000_000 });
+    if (Number.isInteger(value)) return value;
+    throw new ConfigError(`${name} must be a whole number, not "${env[name]}".`);
+  };
+  return {
+    connections: read('SANDBAR_MAX_CONNECTIONS', DEFAULT_BOUNDS.connections),
+    connectionsPerAddress: read('SANDBAR_MAX_CONNECTIONS_PER_ADDRESS', DEFAULT_BOUNDS.connectionsPerAddress),
+    connectionsPerAccount: read('SANDBAR_MAX_CONNECTIONS_PER_ACCOUNT', DEFAULT_BOUNDS.connectionsPerAccount),
+    streamsPerAccount: read('SANDBAR_MAX_STREAMS', DEFAULT_BOUNDS.streamsPerAccount),
+    snapshotsPerAccount: read('SANDBAR_MAX_SNAPSHOTS', DEFAULT_BOUNDS.snapshotsPerAccount),
+  };
 }
 
 /** Reads a rate in the form `PER_SECOND/BURST`, such as 10/60. */

@@ -5,6 +5,7 @@ import { Registry } from 'prom-client';
 import { keepMonths } from './activity/partitions.ts';
 import { buildAdminServer, listenAdmin } from './admin/server.ts';
 import type { App } from './app.ts';
+import { CredentialWatch } from './auth/credential-watch.ts';
 import type { Address, Config } from './config.ts';
 import { asOwner, openDatabase, POOL_KEPT } from './db/database.ts';
 import { migrate } from './db/migrate.ts';
@@ -49,6 +50,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     log,
     db,
     hosts: createHosts(local),
+    credentials: new CredentialWatch(db, log, closing.signal),
     reconcileSoon: () => reconciler?.signal(),
     closing: closing.signal,
   };

@@ -8,7 +8,7 @@ import type { Caller } from '../http/route-config.ts';
 import { generateKey, hashKey, PREFIX_LENGTH } from './key.ts';
 
 /** The caller that a key belongs to. `isUseStale`: the stored time of the key's last use is over a minute old. */
-export type KeyCaller = Caller & { keyId: string; isUseStale: boolean };
+export type KeyCaller = Caller & { isUseStale: boolean };
 
 /** Makes a key and returns it. It cannot be read again later, since only its hash is stored. */
 export async function insertKey(
@@ -53,9 +53,20 @@ export async function findCaller(db: Db, key: string): Promise<KeyCaller | undef
     rates: { mutating: row.rate_mutating, exec: row.rate_exec },
     scope: row.scope,
     via: 'key',
-    keyId: row.id,
+    credentialId: row.id,
     isUseStale: row.stale,
   };
+}
+
+/** The ids among `ids` whose key exists and has not expired. */
+export async function findValidKeys(db: Db, ids: readonly string[]): Promise<string[]> {
+  const rows = await db
+    .selectFrom('api_keys')
+    .select('id')
+    .where(sql<boolean>`id = any(${ids}::uuid[])`)
+    .where(sql<boolean>`(expires_at is null or expires_at > now())`)
+    .execute();
+  return rows.map(({ id }) => id);
 }
 
 /** Writes the time of the last use, at most once a minute for all replicas together. */

@@ -13,13 +13,24 @@ export async function findSessionCaller(db: Db, token: string): Promise<Caller |
   const row = await db
     .selectFrom('sessions')
     .innerJoin('accounts', 'accounts.id', 'sessions.account_id')
-    .select(['sessions.account_id', 'accounts.rate_mutating', 'accounts.rate_exec'])
+    .select(['sessions.id', 'sessions.account_id', 'accounts.rate_mutating', 'accounts.rate_exec'])
     .where('token_hash', '=', hashToken(token))
     .where('expires_at', '>', sql<Date>`now()`)
     .executeTakeFirst();
   if (!row) return undefined;
   const rates = { mutating: row.rate_mutating, exec: row.rate_exec };
-  return { accountId: row.account_id, rates, scope: 'full', via: 'session' };
+  return { accountId: row.account_id, rates, scope: 'full', via: 'session', credentialId: row.id };
+}
+
+/** The ids among `ids` whose session exists and has not expired. */
+export async function findValidSessions(db: Db, ids: readonly string[]): Promise<string[]> {
+  const rows = await db
+    .selectFrom('sessions')
+    .select('id')
+    .where(sql<boolean>`id = any(${ids}::uuid[])`)
+    .where('expires_at', '>', sql<Date>`now()`)
+    .execute();
+  return rows.map(({ id }) => id);
 }
 
 /** Ends a session. */

@@ -1,4 +1,5 @@
 // The HTTP endpoint for a job's output. It returns one page as JSON, or all pages as server-sent events.
+import type { Writable } from 'node:stream';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS, ExecOutput, ExecOutputQuery, ExecParams } from '@sandbar/contract/exec.ts';
@@ -6,12 +7,16 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
-import { findOutput, type OutputTarget, readPageOfOutput, refuseExpiredOutput, writePage } from './output.ts';
-import { streamOutput } from './stream.ts';
+import { Places } from '../http/places.ts';
+import type { Caller } from '../http/route-config.ts';
+import { findOutput, readPageOfOutput, refuseExpiredOutput, writePage } from './output.ts';
+import { OutputStreams } from './stream.ts';
 
 const EVENT_STREAM = 'text/event-stream';
 
 export function addOutputRoute(untyped: FastifyInstance, app: App): void {
+  const streams = new OutputStreams(app);
+  const places = new Places(app.config.bounds.streamsPerAccount, 'event streams');
   untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
     url: '/v1/machines/:id/execs/:exec_id/output',
@@ -20,8 +25,10 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       summary: 'Read the output of a job',
       description:
         'A page of bytes from an absolute offset; concatenated pages are the exact bytes. Any byte can be read again, ' +
-        'also after the machine stopped, unless newer jobs needed the room (410 output_expired). With Accept: text/event-stream the same objects come as events until eof; the ' +
-        'id of an event is its next_offset, so that Last-Event-ID resumes.',
+        'also after the machine stopped, unless newer jobs needed the room (410 output_expired). With ' +
+        'Accept: text/event-stream the same objects come as events until eof; the id of an event is its next_offset, ' +
+        'so that Last-Event-ID resumes. An event has at most 64 KiB of output. An account has a bounded number of open ' +
+        'event streams; one more is 429. A stream ends when its credential does.',
       tags: ['Exec'],
       params: ExecParams,
       querystring: ExecOutputQuery,
@@ -29,7 +36,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'read',
-      errors: ['host_unavailable', 'output_expired'],
+      errors: ['host_unavailable', 'output_expired', 'rate_limited'],
       producesEvents: true,
       examples: {
         response: {
@@ -45,20 +52,31 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
     },
     handler: async (request, reply) => {
       const { stream = 'stdout', offset = 0, limit = EXEC_BOUNDS.pageBytesDefault, wait_ms = 0 } = request.query;
+      const caller = callerOf(request);
       const id = {
-        accountId: callerOf(request).accountId,
+        accountId: caller.accountId,
         machineId: request.params.id,
         execId: request.params.exec_id,
       };
       const wantsEvents = request.method === 'GET' && request.headers.accept?.includes(EVENT_STREAM) === true;
       const start = wantsEvents ? (lastEventId(request) ?? offset) : offset;
       const target = await findOutput(app, id, stream);
-      const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
       if (wantsEvents) {
-        await refuseExpiredOutput(app, target, signal);
-        return sendEvents(app, reply, target, { offset: start, limit });
+        await refuseExpiredOutput(app, target, AbortSignal.any([abortOnDisconnect(reply), app.closing]));
+        const free = places.take(caller.accountId);
+        reply.raw.once('close', free);
+        return sendEvents(app, caller, reply, (sink, signal) =>
+          streams.send(target, { offset: start, limit }, sink, signal),
+        );
       }
-      const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal);
+      const credential = app.credentials.watch(caller);
+      const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing, credential.signal]);
+      const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal)
+        .catch((error: unknown) => {
+          if (credential.signal.aborted) throw new ServiceError('unauthenticated', 'The credential has ended.');
+          throw error;
+        })
+        .finally(credential.stop);
       const body = writePage(target, offset, page);
       // The reply's type expects an object, but `body` is the object's JSON text already.
       return (reply as FastifyReply).type('application/json; charset=utf-8').send(body);
@@ -79,13 +97,15 @@ function lastEventId(request: FastifyRequest): number | undefined {
   return Number(header);
 }
 
+/** Answers with an event stream that `send` writes. Its signal is aborted when the stream has to end. */
 async function sendEvents(
   app: App,
+  caller: Caller,
   reply: FastifyReply,
-  target: OutputTarget,
-  reading: { offset: number; limit: number },
+  send: (sink: Writable, signal: AbortSignal) => Promise<void>,
 ): Promise<FastifyReply> {
-  const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
+  const credential = app.credentials.watch(caller);
+  const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing, credential.signal]);
   for (const [name, value] of Object.entries(reply.getHeaders()))
     if (value !== undefined) reply.raw.setHeader(name, value);
   reply.hijack();
@@ -95,6 +115,6 @@ async function sendEvents(
     'x-accel-buffering': 'no',
   });
   reply.raw.flushHeaders();
-  await streamOutput(app, target, reading, reply.raw, signal);
+  await send(reply.raw, signal).finally(credential.stop);
   return reply;
 }

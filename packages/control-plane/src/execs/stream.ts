@@ -1,5 +1,5 @@
 // Sends a job's output as server-sent events until the stream ends. A slow client slows down only the reading of the
-// host's output file, never the job.
+// host's output file, never the job, and keeps at most one page in memory.
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -7,6 +7,8 @@ import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import type { OutputPage } from '../hosts/client.ts';
 import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
+import { type EncodedPage, SharedPages } from './shared-pages.ts';
+import { Turns } from './turns.ts';
 
 /**
  * How long the host may be unreachable (for example while its agent restarts) before the event stream ends and the
@@ -14,59 +16,84 @@ import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
  */
 const HOST_AWAY_MS = 30_000;
 const RETRY_MS = 500;
-
-type Reading = { offset: number; limit: number };
-
+/** The largest page of an event, bytes of output. It is what a stream that nobody reads keeps in memory. */
+const PAGE_BYTES_MAX = 64 * 1024;
+const KEEP_BYTES = 8 * 1024 * 1024;
 /**
- * Writes events from `offset` on. Ends at the end of the output, or when `signal` is aborted because the client
- * disconnected or the service shuts down. Never throws.
+ * The pause after all bytes so far were sent, milliseconds for each stream that reads the same job. A job that prints
+ * little pieces all the time then gets one larger event to many readers, instead of many small ones.
  */
-export async function streamOutput(
-  app: App,
-  target: OutputTarget,
-  reading: Reading,
-  sink: Writable,
-  signal: AbortSignal,
-): Promise<void> {
-  const heartbeatMs = app.config.timing.streamHeartbeatMs;
-  let { offset } = reading;
-  let awayMs = 0;
-  try {
-    while (!signal.aborted) {
-      const page = await readPageOfOutput(
-        app,
-        target,
-        { offset, limit: reading.limit, waitMs: heartbeatMs },
-        signal,
-      ).catch((error: unknown) => {
-        if (isPassing(error) && awayMs < HOST_AWAY_MS) return undefined;
-        throw error;
-      });
-      if (!page) {
-        awayMs += RETRY_MS;
-        await sleep(RETRY_MS, signal);
-        continue;
-      }
-      awayMs = 0;
-      await write(sink, asEvent(target, offset, page), signal);
-      offset = page.nextOffset;
-      if (page.eof) break;
-    }
-  } catch (error) {
-    if (!signal.aborted) app.log.warn({ err: error, exec_id: target.exec.id }, 'a stream of output ended early');
+const PAUSE_MS = 0.1;
+
+export type StreamReading = { offset: number; limit: number };
+
+/** Sends the streams of one replica. */
+export class OutputStreams {
+  readonly #app: App;
+  readonly #turns = new Turns();
+  readonly #pages = new SharedPages(KEEP_BYTES);
+
+  constructor(app: App) {
+    this.#app = app;
   }
-  sink.end();
+
+  /**
+   * Writes events from `offset` on. Ends at the end of the output, or when `signal` is aborted because the client
+   * disconnected, its credential ended or the service shuts down. Never throws.
+   */
+  async send(target: OutputTarget, reading: StreamReading, sink: Writable, signal: AbortSignal): Promise<void> {
+    const limit = Math.min(reading.limit, PAGE_BYTES_MAX);
+    let { offset } = reading;
+    let awayMs = 0;
+    try {
+      while (!signal.aborted) {
+        const page = await this.#read(target, { offset, limit }, signal).catch((error: unknown) => {
+          if (isPassing(error) && awayMs < HOST_AWAY_MS) return undefined;
+          throw error;
+        });
+        if (!page) {
+          awayMs += RETRY_MS;
+          await sleep(RETRY_MS, signal);
+          continue;
+        }
+        awayMs = 0;
+        await this.#turns.run(() => write(sink, page.event, signal));
+        offset = page.nextOffset;
+        if (page.isLast) break;
+        if (page.reachesEnd && page.readers > 1) await sleep(page.readers * PAUSE_MS, signal);
+      }
+    } catch (error) {
+      if (!signal.aborted)
+        this.#app.log.warn({ err: error, exec_id: target.exec.id }, 'a stream of output ended early');
+    }
+    // A client that reads nothing would keep the end of the stream, and its connection, waiting.
+    if (sink.writableNeedDrain) sink.destroy();
+    else sink.end();
+  }
+
+  async #read(target: OutputTarget, { offset, limit }: StreamReading, signal: AbortSignal): Promise<EncodedPage> {
+    const query = { offset, limit, waitMs: this.#app.config.timing.streamHeartbeatMs };
+    const load = async (gone: AbortSignal) =>
+      encode(target, offset, await readPageOfOutput(this.#app, target, query, gone));
+    const name = { execId: target.exec.id, stream: target.stream, offset, limit };
+    return this.#turns.run(() => this.#pages.read(name, load, signal));
+  }
 }
 
 const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
 
-/** Formats a page as an event. A page without new bytes becomes an SSE comment, which keeps the connection alive. */
-function asEvent(target: OutputTarget, offset: number, page: OutputPage): Buffer {
-  if (page.bytes.length === 0 && !page.eof) return Buffer.from(':\n\n');
-  const id = Buffer.from(`id: ${page.nextOffset}\ndata: `);
-  return Buffer.concat([id, writePage(target, offset, page), Buffer.from('\n\n')]);
+/** Resolves when the client has taken so much that the sink wants more. */
+async function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void> {
+  if (!signal.aborted && !sink.write(event)) await once(sink, 'drain', { signal });
 }
 
-async function write(sink: Writable, text: Buffer, signal: AbortSignal): Promise<void> {
-  if (!sink.write(text)) await once(sink, 'drain', { signal });
+/** Formats a page as an event. A page without new bytes becomes an SSE comment, which keeps the connection alive. */
+function encode(target: OutputTarget, offset: number, page: OutputPage): Omit<EncodedPage, 'readers'> {
+  const { nextOffset, totalBytes, eof: isLast } = page;
+  const hasBytes = page.bytes.length > 0;
+  const event =
+    hasBytes || isLast
+      ? Buffer.concat([Buffer.from(`id: ${nextOffset}\ndata: `), writePage(target, offset, page), Buffer.from('\n\n')])
+      : Buffer.from(':\n\n');
+  return { event, nextOffset, hasBytes, isLast, reachesEnd: nextOffset >= totalBytes };
 }

@@ -71,7 +71,7 @@ async function authenticateKey(app: App, header: string): Promise<Caller> {
   const caller = looksLikeKey(key) ? await findCaller(app.db, key) : undefined;
   if (!caller) throw new ServiceError('unauthenticated', 'The API key is malformed, unknown, expired or revoked.');
   if (caller.isUseStale) {
-    touchKey(app.db, caller.keyId).catch((error: unknown) => {
+    touchKey(app.db, caller.credentialId).catch((error: unknown) => {
       app.log.warn({ err: error }, 'the last use of a key could not be written');
     });
   }

@@ -24,6 +24,8 @@ export type Caller = {
   /** A dashboard session has scope full. */
   scope: KeyScope;
   via: 'key' | 'session';
+  /** The id of the key or of the session. */
+  credentialId: string;
 };
 
 /** Examples of the operation, for the OpenAPI document. */

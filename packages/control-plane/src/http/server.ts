@@ -17,7 +17,9 @@ import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { addSnapshotRoutes } from '../snapshots/routes.ts';
 import { addVolumeRoutes } from '../volumes/routes.ts';
+import { proxyMatcher } from './address.ts';
 import { installAuth } from './auth.ts';
+import { Connections } from './connections.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
 import { acceptEveryMethod, watchMethods } from './methods.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
@@ -29,6 +31,8 @@ export type Server = FastifyInstance;
 const BODY_LIMIT = 1024 * 1024;
 /** How long a client may take to send a request with its headers and body, milliseconds. Answers have no limit. */
 const RECEIVE_MS = 120_000;
+/** How often connections are checked for the time-outs of receiving, milliseconds. */
+const CHECK_RECEIVING_MS = 1_000;
 const MAX_PARAM_LENGTH = 1024;
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
@@ -41,6 +45,10 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
     requestTimeout: RECEIVE_MS,
+    http: {
+      headersTimeout: app.config.timing.headersMs,
+      connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, app.config.timing.headersMs),
+    },
     ...(app.config.trustProxy === '' ? {} : { trustProxy: app.config.trustProxy }),
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
@@ -62,6 +70,9 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
       else socket.destroy();
     },
   });
+
+  const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy));
+  connections.watch(server.server);
 
   // JSON.stringify is faster here than the serialiser that Fastify generates from the schema of a response, and it
   // drops no keys of metadata. Responses are typed by the contract, and tests check each against its schema.
@@ -86,6 +97,9 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   declareDocsPublic(server);
   const refuseOtherMethods = watchMethods(server);
   installAuth(server, app);
+  server.addHook('onRequest', async ({ caller }, reply) => {
+    if (caller) connections.authenticated(reply.raw, caller.accountId);
+  });
   installRateLimits(server, app);
   installStrictness(server);
   await installDocument(server);

@@ -1,6 +1,7 @@
 // The document without a running service: the server is built on a database and a host that are never used.
 import { Registry } from 'prom-client';
 import type { App } from '../app.ts';
+import { CredentialWatch } from '../auth/credential-watch.ts';
 import { readConfig } from '../config.ts';
 import { openDatabase } from '../db/database.ts';
 import { createHostClient } from '../hosts/client.ts';
@@ -21,13 +22,16 @@ export async function describeApi(): Promise<unknown> {
   );
   const log = createLog('silent');
   const hostClient = createHostClient(config.hostAgentSocket);
+  const db = openDatabase(config.databaseUrl, log);
+  const closing = new AbortController().signal;
   const app: App = {
     config,
     log,
-    db: openDatabase(config.databaseUrl, log),
+    db,
     hosts: createHosts(hostClient),
+    credentials: new CredentialWatch(db, log, closing),
     reconcileSoon: () => undefined,
-    closing: new AbortController().signal,
+    closing,
   };
   const server = await buildServer(app, createRequestCounter(new Registry()));
   try {

@@ -1,14 +1,11 @@
 // The rate buckets of a sign-in, which has no account yet: one for the client's IP address, one for the e-mail address
 // it tries.
 import { createHash } from 'node:crypto';
-import { isIPv6 } from 'node:net';
+import { clientOf } from '../http/address.ts';
 
-/**
- * The bucket of an IP address. A client usually owns a whole /64 network of IPv6, so all of its addresses share one
- * bucket.
- */
+/** The bucket of an IP address, or of a network of IPv6. */
 export function addressKey(ip: string): string {
-  return `sign-in-address:${isIPv6(ip) && !ip.includes('.') ? networkOf(ip) : ip}`;
+  return `sign-in-address:${clientOf(ip)}`;
 }
 
 /**
@@ -25,13 +22,4 @@ export function emailKey(email: string, ip: string): string {
 export function emailOf(body: unknown): string | undefined {
   if (typeof body !== 'object' || body === null || !('email' in body)) return undefined;
   return typeof body.email === 'string' ? body.email : undefined;
-}
-
-/** The first four groups of an IPv6 address, with the zeros written out for which `::` stands. */
-function networkOf(ip: string): string {
-  const [before = '', after] = (ip.split('%')[0] ?? '').split('::');
-  const head = before === '' ? [] : before.split(':');
-  const tail = after === undefined || after === '' ? [] : after.split(':');
-  const gap = after === undefined ? [] : Array<string>(8 - head.length - tail.length).fill('0');
-  return [...head, ...gap, ...tail].slice(0, 4).join(':');
 }

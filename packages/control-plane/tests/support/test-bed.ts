@@ -23,7 +23,7 @@ import { Value } from 'typebox/value';
 import { insertAccount } from '../../src/accounts/store.ts';
 import { insertKey } from '../../src/api-keys/store.ts';
 import { setPassword } from '../../src/auth/password.ts';
-import { type Config, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
+import { type Bounds, type Config, DEFAULT_BOUNDS, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
 import { createLog, type Log } from '../../src/log.ts';
 import { FakeHost } from './fake-host.ts';
@@ -88,7 +88,8 @@ export type BedOptions = {
   host?: Partial<HostInfo>;
   overcommit?: number;
   /** Overrides of the configuration. Without them the rate limits are too high to reach. */
-  config?: Partial<Config>;
+  config?: Partial<Omit<Config, 'bounds'>>;
+  bounds?: Partial<Bounds>;
   replicas?: number;
   postgres?: PostgresServer;
 };
@@ -126,6 +127,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
         oidc: undefined,
       },
       ...options.config,
+      bounds: { ...DEFAULT_BOUNDS, ...options.bounds },
       logLevel: 'debug',
       timing: { ...TEST_TIMING, ...options.timing },
     };

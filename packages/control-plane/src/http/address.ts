@@ -1,0 +1,31 @@
+// Client addresses, as limits count them.
+import { BlockList, isIPv6 } from 'node:net';
+
+/**
+ * What counts as one client: an IPv4 address, or a /64 network of IPv6, since a client usually owns all of its
+ * addresses.
+ */
+export function clientOf(ip: string): string {
+  return isIPv6(ip) && !ip.includes('.') ? networkOf(ip) : ip;
+}
+
+/** Returns a function that says whether an address is one of the configured reverse proxies (SANDBAR_TRUST_PROXY). */
+export function proxyMatcher(trustProxy: string): (ip: string) => boolean {
+  const proxies = new BlockList();
+  for (const item of trustProxy.split(',').filter(Boolean)) {
+    const [address = '', bits] = item.trim().split('/');
+    const family = isIPv6(address) ? 'ipv6' : 'ipv4';
+    if (bits === undefined) proxies.addAddress(address, family);
+    else proxies.addSubnet(address, Number(bits), family);
+  }
+  return (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4');
+}
+
+/** The first four groups of an IPv6 address, with the zeros written out for which `::` stands. */
+function networkOf(ip: string): string {
+  const [before = '', after] = (ip.split('%')[0] ?? '').split('::');
+  const head = before === '' ? [] : before.split(':');
+  const tail = after === undefined || after === '' ? [] : after.split(':');
+  const gap = after === undefined ? [] : Array<string>(8 - head.length - tail.length).fill('0');
+  return [...head, ...gap, ...tail].slice(0, 4).join(':');
+}

@@ -1,0 +1,44 @@
+// Items in groups, such as connections by their account.
+
+/** Keeps the items of each group, and all together, in the order in which they were added. */
+export class Groups<Item> {
+  readonly #all = new Set<Item>();
+  readonly #groups = new Map<string, Set<Item>>();
+
+  add(name: string | undefined, item: Item): void {
+    this.#all.add(item);
+    if (name === undefined) return;
+    const group = this.#groups.get(name);
+    if (group) group.add(item);
+    else this.#groups.set(name, new Set([item]));
+  }
+
+  delete(name: string | undefined, item: Item): void {
+    this.#all.delete(item);
+    if (name === undefined) return;
+    const group = this.#groups.get(name);
+    group?.delete(item);
+    if (group?.size === 0) this.#groups.delete(name);
+  }
+
+  moveToEnd(name: string | undefined, item: Item): void {
+    if (!this.#all.has(item)) return;
+    this.delete(name, item);
+    this.add(name, item);
+  }
+
+  size(name: string): number {
+    return this.#groups.get(name)?.size ?? 0;
+  }
+
+  /** The oldest item of a group, or of all when no group is named. */
+  oldest(name?: string): Item | undefined {
+    const [first] = name === undefined ? this.#all : (this.#groups.get(name) ?? []);
+    return first;
+  }
+
+  find(name: string, matches: (item: Item) => boolean): Item | undefined {
+    for (const item of this.#groups.get(name) ?? []) if (matches(item)) return item;
+    return undefined;
+  }
+}

@@ -1,0 +1,37 @@
+// Counts what each account has open on this replica, such as event streams, and refuses more than it may have.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+
+const RETRY_SEC = 5;
+
+export class Places {
+  readonly #most: number;
+  readonly #what: string;
+  readonly #taken = new Map<string, number>();
+
+  /** `most`: places of one account. `what`: the plural that a refusal names, such as `event streams`. */
+  constructor(most: number, what: string) {
+    this.#most = most;
+    this.#what = what;
+  }
+
+  /** Takes a place and returns the function that frees it. Throws `rate_limited` when the account has none left. */
+  take(accountId: string): () => void {
+    const taken = this.#taken.get(accountId) ?? 0;
+    if (taken >= this.#most) {
+      throw new ServiceError(
+        'rate_limited',
+        `The account has ${taken} open ${this.#what}, which is the most. Close one, or retry in ${RETRY_SEC} s.`,
+        { retryAfterSec: RETRY_SEC },
+      );
+    }
+    this.#taken.set(accountId, taken + 1);
+    let isFree = false;
+    return () => {
+      if (isFree) return;
+      isFree = true;
+      const left = (this.#taken.get(accountId) ?? 1) - 1;
+      if (left === 0) this.#taken.delete(accountId);
+      else this.#taken.set(accountId, left);
+    };
+  }
+}
