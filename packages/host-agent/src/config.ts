@@ -9,6 +9,12 @@ import { parseRanges } from './network/subnet.ts';
 /** Default for the longest silence of a cold boot. Under emulation a boot takes 1.5 to 3 s. */
 export const BOOT_PATIENCE_MS = 8_000;
 
+/**
+ * Default for the connections of one machine that the host tracks: a 64th of the kernel's usual table of 262,144. A closed
+ * TCP connection counts for two minutes, so a machine can still open 34 short ones a second.
+ */
+const NETWORK_CONNECTIONS = 4096;
+
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
 export type HostAgentConfig = {
@@ -28,6 +34,8 @@ export type HostAgentConfig = {
   networkAllow: readonly string[];
   /** Megabits per second that each machine may send, and also receive; undefined: no limit. */
   networkRateMbit: number | undefined;
+  /** How many network connections of one machine the host tracks at once. */
+  networkConnections: number;
   /** Bytes of output kept for each stream of a job. */
   outputLimitBytes: number;
   /** How much output of its ended jobs a machine keeps. */
@@ -66,6 +74,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     nameServers: env.SANDBAR_NAME_SERVERS?.split(',').map((address) => address.trim()),
     networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
     networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
+    networkConnections: integer(env, 'SANDBAR_NETWORK_CONNECTIONS', NETWORK_CONNECTIONS, 64),
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
     keptOutput: {
       bytes: integer(env, 'SANDBAR_KEPT_OUTPUT_BYTES', EXEC_BOUNDS.keptBytesDefault, 0),

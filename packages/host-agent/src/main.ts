@@ -189,11 +189,12 @@ async function makeNetwork(
 ): Promise<HostNetwork> {
   const subnet = parseSubnet(cidr);
   if (!config.isRoot) return new UserNetwork(subnet);
-  const { networkAllow: allow, networkRateMbit: rateMbit } = config;
+  const { networkAllow: allow, networkRateMbit: rateMbit, networkConnections: connections } = config;
   return BridgeNetwork.create(config.home, subnet, config.nameServers ?? hostNameServers(), {
     assigned,
     allow,
     rateMbit,
+    connections,
   });
 }
 

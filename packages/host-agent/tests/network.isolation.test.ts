@@ -24,7 +24,7 @@ const SUBNET = '10.123.0.0/16';
 const GATEWAY = '10.123.0.1';
 const [A, B] = ['00000000000a', '00000000000b'];
 const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
-const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined };
+const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096 };
 
 /** One address in each range that is not part of the internet. The hosts outside have all of them. */
 const DENIED = [
@@ -380,7 +380,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const script = `
         const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
         const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
-        const options = { assigned: new Map(), allow: [], rateMbit: undefined };
+        const options = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096 };
         const network = await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options);
         for (const [vmId, ip] of [['${A}', '${IP_A}'], ['${B}', '${IP_B}']]) {
           await network.attach(vmId, 0);
@@ -522,7 +522,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const script = `
         const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
         const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
-        const options = { assigned: new Map([['${B}', '${IP_B}']]), allow: [], rateMbit: undefined };
+        const options = { assigned: new Map([['${B}', '${IP_B}']]), allow: [], rateMbit: undefined, connections: 4096 };
         await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options).catch((error) => {
           if (!/Port 53/.test(error.message)) throw error;
         });

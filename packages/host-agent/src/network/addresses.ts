@@ -1,5 +1,5 @@
 // Which addresses of the host's subnet machines may have, and in which order they are given out. Arithmetic only.
-import { formatIp, ipToNumber } from './subnet.ts';
+import { formatIp, ipToNumber, subnetSize } from './subnet.ts';
 
 /** The address of the network itself, the gateway, and .2 and .3, which QEMU's user networking answers on. */
 const RESERVED_AT_START = 4;
@@ -8,7 +8,7 @@ const RESERVED_AT_END = 1;
 
 /** How many machines a subnet in CIDR notation has addresses for. */
 export function countAddresses(cidr: string): number {
-  return Math.max(0, sizeOf(cidr) - RESERVED_AT_START - RESERVED_AT_END);
+  return Math.max(0, subnetSize(cidr) - RESERVED_AT_START - RESERVED_AT_END);
 }
 
 /** The address for a counter from 0 up. A counter past the last address begins at the first one again. */
@@ -32,8 +32,4 @@ export function nextFreeCounter(cidr: string, from: number, taken: ReadonlySet<s
 function firstOf(cidr: string): number {
   const [base = ''] = cidr.split('/');
   return ipToNumber(base) + RESERVED_AT_START;
-}
-
-function sizeOf(cidr: string): number {
-  return 2 ** (32 - Number(cidr.split('/')[1]));
 }

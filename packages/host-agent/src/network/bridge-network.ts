@@ -20,6 +20,8 @@ export type BridgeOptions = {
   allow: readonly string[];
   /** Megabits per second that each machine may send, and also receive; undefined: no limit. */
   rateMbit: number | undefined;
+  /** How many connections of one machine the host tracks at once. */
+  connections: number;
 };
 
 /** The user that may open a tap when its VM has no user of its own. */
@@ -65,6 +67,7 @@ export class BridgeNetwork implements HostNetwork {
       gateway: subnet.gateway,
       allow: options.allow,
       rateMbit: options.rateMbit,
+      connections: options.connections,
       vmUids: uidRange(home),
     };
     const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));

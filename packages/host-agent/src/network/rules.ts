@@ -4,6 +4,7 @@
 // A `drop` in our chains is final, but an `accept` ends only our own chain. If the host's firewall drops forwarded
 // packets by default, it still does, and the host's owner has to allow the bridge. We never change tables of other
 // programs.
+import { limitsTable, machineLimits } from './machine-limits.ts';
 import { macOfIp } from './subnet.ts';
 
 export type RuleOptions = {
@@ -20,6 +21,8 @@ export type RuleOptions = {
   allow: readonly string[];
   /** Megabits per second for each machine and direction; undefined: no limit. */
   rateMbit: number | undefined;
+  /** How many connections of one machine the host tracks at once. */
+  connections: number;
 };
 
 /** The address that each tap may use. */
@@ -50,21 +53,26 @@ const DENIED_RANGES = [
  */
 export const BURST_BYTES = 4 * 64 * 1024;
 
-/**
- * Returns commands that remove our tables if they exist. Family `ip` is included because an earlier version used it.
- */
+/** Returns commands that remove all our tables if they exist. */
 export function withoutTables(table: string): string {
-  return ['ip', 'inet', 'bridge']
-    .map((family) => `table ${family} ${table}\ndelete table ${family} ${table}\n`)
-    .join('');
+  return withoutRules(table) + withoutTable('inet', limitsTable(table));
+}
+
+/** Returns commands that remove the tables of this file. Family `ip` is included because an earlier version used it. */
+function withoutRules(table: string): string {
+  return ['ip', 'inet', 'bridge'].map((family) => withoutTable(family, table)).join('');
+}
+
+function withoutTable(family: string, table: string): string {
+  return `table ${family} ${table}\ndelete table ${family} ${table}\n`;
 }
 
 /**
- * Returns commands that replace our tables, including the allowed addresses. They run as one transaction, so there is
- * never a moment without rules.
+ * Returns commands that replace our rules, including the allowed addresses. They run as one transaction, so there is
+ * never a moment without rules. What the limits have counted stays.
  */
 export function wholeTables(options: RuleOptions, assigned: Assigned): string {
-  return withoutTables(options.table) + bridgeTable(options, assigned) + inetTable(options);
+  return withoutRules(options.table) + bridgeTable(options, assigned) + inetTable(options) + machineLimits(options);
 }
 
 /**

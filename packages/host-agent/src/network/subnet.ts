@@ -53,10 +53,15 @@ export function parseRanges(text: string): string[] {
     });
 }
 
+/** Returns how many addresses a network in CIDR notation has. */
+export function subnetSize(cidr: string): number {
+  return 2 ** (32 - Number(cidr.split('/')[1]));
+}
+
 /** Whether an IPv4 address belongs to a network in CIDR notation. */
 export function isInSubnet(address: string, cidr: string): boolean {
-  const [base = '', bits = ''] = cidr.split('/');
-  const size = 2 ** (32 - Number(bits));
+  const [base = ''] = cidr.split('/');
+  const size = subnetSize(cidr);
   return isIPv4(address) && Math.floor(ipToNumber(address) / size) === Math.floor(ipToNumber(base) / size);
 }
 
