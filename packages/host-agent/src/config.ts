@@ -1,4 +1,5 @@
 // Reads the host agent's configuration from its environment and checks it, once at start.
+import { isIP } from 'node:net';
 import { availableParallelism, totalmem } from 'node:os';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
@@ -71,7 +72,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     accelerator: choice(env, 'SANDBAR_ACCELERATOR', ['auto', 'kvm', 'tcg'] as const, 'auto'),
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
     subnet: env.SANDBAR_SUBNET || undefined,
-    nameServers: env.SANDBAR_NAME_SERVERS?.split(',').map((address) => address.trim()),
+    nameServers: env.SANDBAR_NAME_SERVERS ? addresses(env.SANDBAR_NAME_SERVERS) : undefined,
     networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
     networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
     networkConnections: integer(env, 'SANDBAR_NETWORK_CONNECTIONS', NETWORK_CONNECTIONS, 64),
@@ -101,6 +102,14 @@ function integer(env: NodeJS.ProcessEnv, name: string, fallback: number, minimum
   const value = Number(text);
   if (Number.isInteger(value) && value >= minimum) return value;
   throw new ServiceError('validation_error', `${name} must be an integer of at least ${minimum}, not "${text}"`);
+}
+
+function addresses(text: string): string[] {
+  return text.split(',').map((entry) => {
+    const address = entry.trim();
+    if (isIP(address) !== 0) return address;
+    throw new ServiceError('validation_error', `SANDBAR_NAME_SERVERS must be a list of IP addresses, not "${text}"`);
+  });
 }
 
 function choice<const T extends readonly string[]>(

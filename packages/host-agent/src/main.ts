@@ -25,7 +25,7 @@ import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
 import { Starter, shapeOf } from './machines/starter.ts';
 import { AddressCounter } from './network/address-counter.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
-import { hostNameServers } from './network/dns-relay.ts';
+import { HostNameServers } from './network/dns/name-servers.ts';
 import type { HostNetwork } from './network/network.ts';
 import { parseSubnet } from './network/subnet.ts';
 import { UserNetwork } from './network/user-network.ts';
@@ -95,7 +95,7 @@ async function main(log: Log): Promise<void> {
   });
   const found = await hypervisor.adopt();
   const assigned = assignedAddresses(paths.machines, found);
-  const network = await makeNetwork(config, state.subnet, assigned);
+  const network = await makeNetwork(config, state.subnet, assigned, log);
   const vms = new VmHost(hypervisor, network, log);
   await vms.adopt(found, assigned);
   const volumes = new VolumeStore(paths.volumes, log);
@@ -186,15 +186,18 @@ async function makeNetwork(
   config: HostAgentConfig,
   cidr: string,
   assigned: ReadonlyMap<string, string>,
+  log: Log,
 ): Promise<HostNetwork> {
   const subnet = parseSubnet(cidr);
   if (!config.isRoot) return new UserNetwork(subnet);
   const { networkAllow: allow, networkRateMbit: rateMbit, networkConnections: connections } = config;
-  return BridgeNetwork.create(config.home, subnet, config.nameServers ?? hostNameServers(), {
+  const host = new HostNameServers();
+  return BridgeNetwork.create(config.home, subnet, () => config.nameServers ?? host.current(), {
     assigned,
     allow,
     rateMbit,
     connections,
+    log,
   });
 }
 

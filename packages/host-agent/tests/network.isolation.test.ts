@@ -10,6 +10,7 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { createLog } from '@sandbar/logging/log.ts';
 import { uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { networkNames, tapOf } from '../src/network/names.ts';
@@ -18,13 +19,31 @@ import { additions, BURST_BYTES } from '../src/network/rules.ts';
 import { macOfIp, PLACEHOLDER_MAC, parseSubnet } from '../src/network/subnet.ts';
 import { until } from './support/fake-host.ts';
 import { arpFrame, ethernet, pingFrame, tagged, UDP_PORT, udpFrame } from './support/frames.ts';
-import { Ear, must, Outside, openTapAs, type Speaker, TapMachine, tcpScript, udpScript } from './support/wire.ts';
+import { nameQuery } from './support/name-server.ts';
+import {
+  Ear,
+  must,
+  NAMED_ADDRESS,
+  nameScript,
+  Outside,
+  openTapAs,
+  type Speaker,
+  TapMachine,
+  tcpScript,
+  udpScript,
+} from './support/wire.ts';
 
 const SUBNET = '10.123.0.0/16';
 const GATEWAY = '10.123.0.1';
 const [A, B] = ['00000000000a', '00000000000b'];
 const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
-const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096 };
+const OPEN: BridgeOptions = {
+  assigned: new Map(),
+  allow: [],
+  rateMbit: undefined,
+  connections: 4096,
+  log: createLog({ process: 'test', level: 'silent' }),
+};
 
 /** One address in each range that is not part of the internet. The hosts outside have all of them. */
 const DENIED = [
@@ -65,7 +84,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   });
 
   async function start(options: Partial<BridgeOptions> = {}): Promise<BridgeNetwork> {
-    network = await BridgeNetwork.create(home, parseSubnet(SUBNET), [Outside.address], { ...OPEN, ...options });
+    network = await BridgeNetwork.create(home, parseSubnet(SUBNET), () => [Outside.address], { ...OPEN, ...options });
     networks.push(network);
     return network;
   }
@@ -166,11 +185,12 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const own = { ...query, from: IP_A, fromMac: macOfIp(IP_A) };
       for (let last = 0; last < 16; last++) {
         const toMac = `01:80:c2:00:00:0${last.toString(16)}`;
-        a.send(udpFrame({ ...query, from: IP_B, fromMac: macOfIp(IP_B), toMac, text: `lie-group-${last}` }));
-        a.send(udpFrame({ ...own, toMac, text: `own-group-${last}` }));
+        const ask = (name: string) => nameQuery(`${name}-group-${last}`);
+        a.send(udpFrame({ ...query, from: IP_B, fromMac: macOfIp(IP_B), toMac, text: ask('lie') }));
+        a.send(udpFrame({ ...own, toMac, text: ask('own') }));
       }
-      a.send(udpFrame({ ...own, toMac: macOfIp(GATEWAY), text: 'true-query' }));
-      await outside.waitFor((line) => line.endsWith('true-query'));
+      a.send(udpFrame({ ...own, toMac: macOfIp(GATEWAY), text: nameQuery('true-query') }));
+      await outside.waitFor((line) => line === 'name true-query');
       assert.deepEqual(
         outside.said.filter((line) => line.includes('-group')),
         [],
@@ -256,8 +276,9 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
       assert.equal(await a.run(udpScript(Outside.address, UDP_PORT, 'from-a')), 'answer');
       assert.ok(outside.said.includes(`udp ${Outside.hostAddress} from-a`), 'the address is translated');
-      assert.equal(await a.run(udpScript(GATEWAY, 53)), 'answer');
-      assert.equal(await a.run(tcpScript(GATEWAY, 53)), 'welcome');
+      assert.equal(await a.run(nameScript(GATEWAY, 'small.test')), NAMED_ADDRESS);
+      assert.equal(await a.run(nameScript(GATEWAY, 'big.test')), NAMED_ADDRESS);
+      for (const line of ['name small.test', 'name over tcp big.test']) assert.ok(outside.said.includes(line), line);
       a.send(pingFrame({ from: IP_A, fromMac: macOfIp(IP_A), to: GATEWAY, toMac: macOfIp(GATEWAY), text: 'ping' }));
       // An ICMP error would also contain the text, so check that the frame is an echo reply.
       await a.waitFor(
@@ -317,8 +338,8 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const own = { from: IP_A, fromMac: macOfIp(IP_A), port };
       a.send(udpFrame({ ...own, to: '224.0.0.251', toMac: '01:00:5e:00:00:fb', text: 'denied-multicast' }));
       a.send(udpFrame({ ...own, to: '10.123.255.255', toMac: 'ff:ff:ff:ff:ff:ff', text: 'denied-broadcast' }));
-      a.send(udpFrame({ ...own, to: GATEWAY, toMac: macOfIp(GATEWAY), port: 53, text: 'query-after' }));
-      await outside.waitFor((line) => line.endsWith('query-after'));
+      a.send(udpFrame({ ...own, to: GATEWAY, toMac: macOfIp(GATEWAY), port: 53, text: nameQuery('query-after') }));
+      await outside.waitFor((line) => line === 'name query-after');
       assert.equal(await outside.run(tcpScript(Outside.hostAddress, port)), 'host');
       const control = once(udp, 'message');
       await outside.run(
@@ -380,8 +401,8 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const script = `
         const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
         const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
-        const options = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096 };
-        const network = await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options);
+        const options = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096, log: undefined };
+        const network = await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), () => ['127.0.0.1'], options);
         for (const [vmId, ip] of [['${A}', '${IP_A}'], ['${B}', '${IP_B}']]) {
           await network.attach(vmId, 0);
           await network.assign(vmId, ip);
@@ -522,8 +543,8 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const script = `
         const { BridgeNetwork } = await import('${import.meta.resolve('../src/network/bridge-network.ts')}');
         const { parseSubnet } = await import('${import.meta.resolve('../src/network/subnet.ts')}');
-        const options = { assigned: new Map([['${B}', '${IP_B}']]), allow: [], rateMbit: undefined, connections: 4096 };
-        await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), ['127.0.0.1'], options).catch((error) => {
+        const options = { assigned: new Map([['${B}', '${IP_B}']]), allow: [], rateMbit: undefined, connections: 4096, log: undefined };
+        await BridgeNetwork.create('${home}', parseSubnet('${SUBNET}'), () => ['127.0.0.1'], options).catch((error) => {
           if (!/Port 53/.test(error.message)) throw error;
         });
         process.exit(0);`;
@@ -584,7 +605,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
     it('many VMs at once, on two networks of one host (NET-4)', async () => {
       await start();
       const otherHome = mkdtempSync(join(tmpdir(), 'sandbar-network-'));
-      const other = await BridgeNetwork.create(otherHome, parseSubnet('10.124.0.0/16'), ['127.0.0.1'], OPEN);
+      const other = await BridgeNetwork.create(otherHome, parseSubnet('10.124.0.0/16'), () => ['127.0.0.1'], OPEN);
       networks.push(other);
       const ids = (first: number) => Array.from({ length: 20 }, (_, at) => `0000000000${(first + at).toString(16)}`);
       const plugIn = (where: BridgeNetwork, vmIds: readonly string[]) =>

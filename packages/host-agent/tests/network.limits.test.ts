@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { createLog } from '@sandbar/logging/log.ts';
 import { uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { Firewall } from '../src/network/firewall.ts';
@@ -17,7 +18,13 @@ const SUBNET = '10.123.0.0/16';
 const GATEWAY = '10.123.0.1';
 const [A, B] = ['00000000000a', '00000000000b'];
 const [IP_A, IP_B] = ['10.123.0.10', '10.123.0.11'];
-const OPEN: BridgeOptions = { assigned: new Map(), allow: [], rateMbit: undefined, connections: 4096 };
+const OPEN: BridgeOptions = {
+  assigned: new Map(),
+  allow: [],
+  rateMbit: undefined,
+  connections: 4096,
+  log: createLog({ process: 'test', level: 'silent' }),
+};
 const canIsolate = process.getuid?.() === 0 && existsSync('/dev/net/tun');
 
 /** A Node script that sends one datagram to each of `count` ports of an address, and prints how many it sent. */
@@ -48,7 +55,7 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
   });
 
   async function start(options: Partial<BridgeOptions> = {}): Promise<void> {
-    network = await BridgeNetwork.create(home, parseSubnet(SUBNET), [Outside.address], { ...OPEN, ...options });
+    network = await BridgeNetwork.create(home, parseSubnet(SUBNET), () => [Outside.address], { ...OPEN, ...options });
   }
 
   async function machineWith(vmId: string, ip: string): Promise<TapMachine> {

@@ -2,10 +2,11 @@
 // tables that decide which address a VM may use and what it may reach. Everything is named after the data directory, so two
 // services never share it. It stays when the agent dies; the next agent replaces the rules in one transaction.
 import { writeFileSync } from 'node:fs';
+import type { Log } from '@sandbar/logging/log.ts';
 import type { Nic } from '../hypervisor/driver.ts';
 import { uidRange } from '../jail/uid-pool.ts';
 import { forgetConnections, rememberedAddresses } from './connections.ts';
-import { type DnsRelay, startDnsRelay } from './dns-relay.ts';
+import { bindRelaySockets, DnsRelay } from './dns/relay.ts';
 import { Firewall } from './firewall.ts';
 import { type NetworkNames, networkNames, tapOf, vmIdOf } from './names.ts';
 import type { HostNetwork } from './network.ts';
@@ -22,6 +23,7 @@ export type BridgeOptions = {
   rateMbit: number | undefined;
   /** How many connections of one machine the host tracks at once. */
   connections: number;
+  log: Log;
 };
 
 /** The user that may open a tap when its VM has no user of its own. */
@@ -52,12 +54,12 @@ export class BridgeNetwork implements HostNetwork {
 
   /**
    * Makes the bridge, its rules and its name relay, or takes over existing ones without an interruption for the machines in
-   * `options.assigned`. `upstreams`: the name servers that the relay asks.
+   * `options.assigned`. `nameServers` returns those that the name relay asks.
    */
   static async create(
     home: string,
     subnet: Subnet,
-    upstreams: readonly string[],
+    nameServers: () => readonly string[],
     options: BridgeOptions,
   ): Promise<BridgeNetwork> {
     const names = networkNames(home);
@@ -74,7 +76,10 @@ export class BridgeNetwork implements HostNetwork {
     const firewall = await Firewall.create(rules, assigned);
     await ensureBridge(names.bridge, subnet);
     await forgetDeparted(subnet.cidr, new Set([subnet.gateway, ...options.assigned.values()]));
-    const relay = await startDnsRelay(subnet.gateway, upstreams);
+    const relay = new DnsRelay(await bindRelaySockets(subnet.gateway), {
+      nameServers,
+      onError: (err) => options.log.warn({ err }, 'a socket of the name relay failed'),
+    });
     return new BridgeNetwork(names, subnet, firewall, relay);
   }
 

@@ -1,6 +1,6 @@
 // Builds Ethernet frames with any sender address, as a machine that forges its address would send them.
 
-export type Udp = { from: string; fromMac: string; to: string; toMac: string; text: string; port?: number };
+export type Udp = { from: string; fromMac: string; to: string; toMac: string; text: string | Buffer; port?: number };
 export type Arp = {
   fromMac: string;
   senderMac: string;
@@ -24,7 +24,7 @@ export function udpFrame({ from, fromMac, to, toMac, text, port = UDP_PORT }: Ud
 }
 
 /** Builds an ICMP echo request. The reply to it contains the same text. */
-export function pingFrame({ from, fromMac, to, toMac, text }: Omit<Udp, 'port'>): Buffer {
+export function pingFrame({ from, fromMac, to, toMac, text }: Omit<Udp, 'port' | 'text'> & { text: string }): Buffer {
   const icmp = Buffer.concat([Buffer.from([8, 0, 0, 0, 0, 1, 0, 1]), Buffer.from(text.length % 2 ? `${text} ` : text)]);
   icmp.writeUInt16BE(checksum(icmp), 2);
   return ethernet(toMac, fromMac, 0x0800, Buffer.concat([ipHeader(1, from, to, icmp.length), icmp]));

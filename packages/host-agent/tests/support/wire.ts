@@ -42,9 +42,12 @@ const EAR = `
   bind($ear, pack('S n l S C C a8', 17, 3, <$index>, 0, 0, 0, '')) or die; $| = 1; print "ready\\n";
   while (my $from = recv($ear, my $frame, 65536, 0)) { print unpack('H*', $frame), "\\n" if unpack('x10 C', $from) != 4; }`;
 
+/** Where the name server outside says that every name is. */
+export const NAMED_ADDRESS = '192.0.2.7';
+
 /**
- * A Node program that answers over UDP and TCP on all its addresses, on the test port and on the DNS port. It prints
- * the messages that it receives.
+ * A Node program that answers over UDP and TCP on all its addresses, on the test port and, as a name server, on the DNS
+ * port. It prints the messages and the names that it receives. A name that begins with `big` is answered over TCP only.
  */
 const OUTSIDE = `
   const { createSocket } = require('node:dgram'); const { createServer } = require('node:net');
@@ -52,13 +55,30 @@ const OUTSIDE = `
   process.stdin.on('data', (text) => { for (const socket of open) socket.write(String(text)); });
   process.stdin.on('end', () => process.exit());
   let waiting = 4; const ready = () => { if (--waiting === 0) console.log('ready'); };
-  for (const port of [53, ${UDP_PORT}]) {
-    const udp = createSocket('udp4', (message, from) => {
-      console.log('udp ' + from.address + ' ' + message); udp.send('answer', from.port, from.address); });
-    udp.bind(port, ready);
-    createServer((socket) => { socket.on('error', () => {}); open.push(socket); socket.write('welcome');
-      socket.on('data', (text) => console.log('tcp ' + socket.remoteAddress + ' ' + text)); }).listen(port, '0.0.0.0', ready);
-  }`;
+  const udp = createSocket('udp4', (message, from) => {
+    console.log('udp ' + from.address + ' ' + message); udp.send('answer', from.port, from.address); });
+  udp.bind(${UDP_PORT}, ready);
+  createServer((socket) => { socket.on('error', () => {}); open.push(socket); socket.write('welcome');
+    socket.on('data', (text) => console.log('tcp ' + socket.remoteAddress + ' ' + text));
+  }).listen(${UDP_PORT}, '0.0.0.0', ready);
+  const address = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, ...'${NAMED_ADDRESS}'.split('.')]);
+  const resolve = (query, isTcp) => {
+    const labels = []; let at = 12;
+    for (; query[at] > 0; at += 1 + query[at]) labels.push(String(query.subarray(at + 1, at + 1 + query[at])));
+    const isCut = !isTcp && labels[0].startsWith('big');
+    const answer = Buffer.concat([query.subarray(0, at + 5), isCut ? Buffer.alloc(0) : address]);
+    answer.writeUInt16BE(isCut ? 0x8380 : 0x8180, 2); answer.writeUInt16BE(isCut ? 0 : 1, 6); answer.writeUInt16BE(0, 10);
+    return { name: labels.join('.'), answer };
+  };
+  const names = createSocket('udp4', (query, from) => {
+    const { name, answer } = resolve(query, false);
+    console.log('name ' + name); names.send(answer, from.port, from.address); });
+  names.bind(53, ready);
+  createServer((socket) => { socket.on('error', () => {});
+    socket.on('data', (query) => {
+      const { name, answer } = resolve(query.subarray(2), true);
+      console.log('name over tcp ' + name); socket.write(Buffer.concat([Buffer.from([0, answer.length]), answer])); });
+  }).listen(53, '0.0.0.0', ready);`;
 
 export type Script = ChildProcessByStdio<Writable, Readable, null>;
 
@@ -232,6 +252,12 @@ export function udpScript(host: string, port: number, text = 'hello'): string {
     s.on('message', (m) => { console.log(String(m)); s.close(); });
     s.on('error', (e) => { console.log(e.code); s.close(); });
     s.connect(${port}, '${host}', () => s.send('${text}'));`;
+}
+
+/** Returns a script that asks a name server for the address of a name and prints it, or the error's code. */
+export function nameScript(server: string, name: string): string {
+  return `const resolver = new (require('node:dns').Resolver)(); resolver.setServers(['${server}']);
+    resolver.resolve4('${name}', (error, addresses) => console.log(error ? error.code : addresses.join()));`;
 }
 
 /** Tries to open a tap as another user. Returns the error, or an empty string on success. */
