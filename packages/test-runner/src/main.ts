@@ -69,6 +69,7 @@ async function test(config: ServiceConfig): Promise<void> {
     const ensure = (say: (what: string) => void) => ensureSchemathesis(config, progress, say);
     env.SANDBAR_TEST_SCHEMATHESIS = await progress.step('schemathesis', ensure);
   }
+  env.SANDBAR_TEST_GO = goPath;
   const go = { path: goPath, cacheDir: config.cacheDir };
   if (filters.length === 0) failures.push(...(await runStaticChecks(config.checkout, go, progress, stop)));
 

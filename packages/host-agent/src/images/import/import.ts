@@ -22,7 +22,7 @@ import { requireTools } from './tools.ts';
 import { makeFolderInTree } from './tree.ts';
 import { judgeLayout, unpackLayout } from './unpack.ts';
 
-const VERSION = 1;
+const VERSION = 2;
 const GIB = 2 ** 30;
 /** Limits on the unpacked layers. They leave room for ordinary images and stop images made to fill the disk. */
 const DEFAULT_MAX_GB = 20;
@@ -113,8 +113,8 @@ async function ensureDisk(
     const exec = readImageExec(report.config);
     // Space for the unpacked tree and for the disk made from it.
     await requireSpace(temporary, 2 * report.bytes + GIB);
-    log(`unpacking ${report.files} files of ${report.layers} layers, ${megabytes(report.bytes)} MB`);
-    await unpackLayout(scratch, limits);
+    log(`unpacking ${report.files} files of ${report.layers.length} layers, ${megabytes(report.bytes)} MB`);
+    await unpackLayout(scratch, report, limits);
     await completeTree(path.join(scratch, 'tree'), exec, kernel, excludedModules, scratch);
 
     const { bytes, files } = await measureTree(scratch);

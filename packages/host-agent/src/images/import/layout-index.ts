@@ -2,15 +2,16 @@
  * Selects an image from an OCI layout. skopeo accepts a layout with one image, or selects by tag. It refuses layouts
  * with one image per platform, so the choice is made here and skopeo gets an index with a single entry.
  */
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { ImageError } from '../image-error.ts';
+import { type Descriptor, DOCUMENT_MAX, readDescriptor, valueAt } from './layout-documents.ts';
 
-/** An entry of an index, with its digest, annotations and platform. */
-export type IndexEntry = {
-  digest: string;
-  annotations?: Record<string, unknown>;
-  platform?: { os?: unknown; architecture?: unknown };
+/** An entry of an index. What else the index says of the image is left out. */
+export type IndexEntry = Descriptor & {
+  tag: string | undefined;
+  /** For example `linux/amd64`. */
+  platform: string | undefined;
 };
 
 const TAG = 'org.opencontainers.image.ref.name';
@@ -21,38 +22,64 @@ const TAG = 'org.opencontainers.image.ref.name';
  */
 export async function chooseImage(folder: string, tag: string | undefined): Promise<IndexEntry> {
   const file = path.join(folder, 'index.json');
-  const entries = readEntries(await readFile(file, 'utf8'), file);
-  const tagged = entries.filter((entry) => tag === undefined || entry.annotations?.[TAG] === tag);
+  const found = await stat(file);
+  if (!found.isFile() || found.size > DOCUMENT_MAX) throw notAnIndex(file);
+  const entries = parseEntries(await readFile(file, 'utf8'), file);
+  const tagged = entries.filter((entry) => tag === undefined || entry.tag === tag);
   if (tagged.length === 0) throw new ImageError(`${folder} has no image ${tag ?? ''}${choices(entries)}`);
   if (new Set(tagged.map(({ digest }) => digest)).size === 1 && tagged[0]) return tagged[0];
 
-  const forThisHost = tagged.filter(({ platform }) => platform?.os === 'linux' && platform.architecture === 'amd64');
+  const forThisHost = tagged.filter(({ platform }) => platform === 'linux/amd64');
   if (forThisHost.length === 1 && forThisHost[0]) return forThisHost[0];
   if (forThisHost.length === 0 && tagged.every(({ platform }) => platform !== undefined)) {
-    const platforms = tagged.map(({ platform }) => `${platform?.os}/${platform?.architecture}`).join(', ');
+    const platforms = tagged.map(({ platform }) => platform).join(', ');
     throw new ImageError(`The image is refused: it is for ${platforms}, and this host runs linux/amd64`);
   }
   throw new ImageError(`${folder} has more than one image: name one by its tag${choices(entries)}`);
 }
 
-/** Returns the JSON of an index that contains only this image, under the given tag. */
-export function indexOf(entry: IndexEntry, tag: string): string {
-  const manifests = [{ ...entry, annotations: { [TAG]: tag } }];
+/**
+ * Returns the JSON of an index that contains only this image, under the given tag. It has nothing else of the entry,
+ * because skopeo takes `Digest` for `digest`, and would then copy another image than the one that was chosen.
+ */
+export function indexOf({ mediaType, digest, size }: Descriptor, tag: string): string {
+  const manifests = [{ mediaType, digest, size, annotations: { [TAG]: tag } }];
   return JSON.stringify({ schemaVersion: 2, manifests });
 }
 
-function readEntries(json: string, file: string): IndexEntry[] {
+/** Parses an index. Throws ImageError, which mentions the path `file`. */
+export function parseEntries(json: string, file: string): IndexEntry[] {
+  let index: unknown;
   try {
-    const { manifests } = JSON.parse(json);
-    const isEntry = (entry: unknown) => /^sha256:[0-9a-f]{64}$/.test(Object(entry).digest);
-    if (Array.isArray(manifests) && manifests.every(isEntry)) return manifests;
+    index = JSON.parse(json);
   } catch {
-    // The error below reports it.
+    throw notAnIndex(file);
   }
-  throw new ImageError(`${file} is not the index of an OCI layout`);
+  const manifests = valueAt(index, 'manifests');
+  if (!Array.isArray(manifests)) throw notAnIndex(file);
+  return manifests.map((value) => {
+    const descriptor = readDescriptor(value);
+    if (descriptor === undefined) throw notAnIndex(file);
+    return { ...descriptor, tag: textAt(valueAt(value, 'annotations'), TAG), platform: platformOf(value) };
+  });
+}
+
+function platformOf(value: unknown): string | undefined {
+  const platform = valueAt(value, 'platform');
+  const [os, architecture] = [textAt(platform, 'os'), textAt(platform, 'architecture')];
+  return os === undefined || architecture === undefined ? undefined : `${os}/${architecture}`;
+}
+
+function textAt(value: unknown, name: string): string | undefined {
+  const found = valueAt(value, name);
+  return typeof found === 'string' ? found : undefined;
+}
+
+function notAnIndex(file: string): ImageError {
+  return new ImageError(`${file} is not the index of an OCI layout`);
 }
 
 function choices(entries: readonly IndexEntry[]): string {
-  const tags = entries.map((entry) => entry.annotations?.[TAG]).filter((tag) => typeof tag === 'string');
+  const tags = entries.map(({ tag }) => tag).filter((tag) => tag !== undefined);
   return tags.length === 0 ? '' : ` (it has ${tags.join(', ')})`;
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { ImageError } from '../image-error.ts';
 import { type ConfinedCommand, runConfined } from './confinement.ts';
 import { chooseImage, indexOf } from './layout-index.ts';
 import type { ImportSource } from './reference.ts';
@@ -29,14 +30,16 @@ export interface FoundImage {
  * limits the size of written files. Throws ImageError.
  */
 export async function findImage(source: ImportSource, scratch: string, fileBytes: number): Promise<FoundImage> {
-  if (source.kind === 'oci') {
-    const chosen = await chooseImage(source.folder, source.tag);
-    await writeFile(path.join(scratch, CHOSEN), indexOf(chosen, LAYOUT_TAG));
-    return { source, digest: chosen.digest };
-  }
+  const chosen = source.kind === 'oci' ? await chooseImage(source.folder, source.tag) : undefined;
+  if (chosen !== undefined) await writeFile(path.join(scratch, CHOSEN), indexOf(chosen, LAYOUT_TAG));
   const args = ['inspect', '--raw', ...insecure(source, '--tls-verify=false'), nameOf(source)];
   const manifest = await runSkopeo(source, args, scratch, fileBytes);
-  return { source, digest: `sha256:${createHash('sha256').update(manifest).digest('hex')}` };
+  const digest = `sha256:${createHash('sha256').update(manifest).digest('hex')}`;
+  // skopeo does not check this. Disks are kept by the digest, so a wrong one would pass for another image.
+  if (chosen !== undefined && chosen.digest !== digest) {
+    throw new ImageError(`The image is refused: its manifest has the digest ${digest} instead of ${chosen.digest}`);
+  }
+  return { source, digest };
 }
 
 /**

@@ -7,11 +7,12 @@ import { realpathSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { ImageError } from '../image-error.ts';
+import { writeCheckedLayout } from './checked-layout.ts';
 import { runConfined, TREE_CAPABILITIES } from './confinement.ts';
 import type { LayoutLimits, LayoutReport } from './inspect-layout.ts';
 import { LAYOUT_TAG } from './skopeo.ts';
 
-const INSPECTOR = path.join(import.meta.dirname, 'inspect-layout.ts');
+const INSPECTOR = path.join(import.meta.dirname, 'inspect-program.ts');
 
 /** Inspects every byte of `<scratch>/layout`. Throws ImageError with the reason when the image must not be imported. */
 export async function judgeLayout(scratch: string, limits: LayoutLimits): Promise<LayoutReport> {
@@ -43,14 +44,18 @@ export async function judgeLayout(scratch: string, limits: LayoutLimits): Promis
   return report;
 }
 
-/** Unpacks `<scratch>/layout` into `<scratch>/tree`. Throws ImageError when umoci fails. */
-export async function unpackLayout(scratch: string, limits: LayoutLimits): Promise<void> {
+/**
+ * Unpacks the layers of `<scratch>/layout` that `report` is about into `<scratch>/tree`. Throws ImageError when umoci
+ * fails.
+ */
+export async function unpackLayout(scratch: string, report: LayoutReport, limits: LayoutLimits): Promise<void> {
+  await writeCheckedLayout(scratch, report);
   const tree = path.join(scratch, 'tree');
   await mkdir(tree, { mode: 0o755 });
   await runConfined({
     command: 'umoci',
     args: ['raw', 'unpack', '--image', `/layout:${LAYOUT_TAG}`, '/tree'],
-    readOnly: [[path.join(scratch, 'layout'), '/layout']],
+    readOnly: [[path.join(scratch, 'checked'), '/layout']],
     writable: [[tree, '/tree']],
     capabilities: TREE_CAPABILITIES,
     fileBytes: limits.bytes,
