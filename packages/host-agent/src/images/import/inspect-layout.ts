@@ -8,7 +8,14 @@ import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { judgeArchive } from './judge-archive.ts';
-import { type Descriptor, DOCUMENT_MAX, parseConfiguration, parseIndex, parseManifest } from './layout-documents.ts';
+import {
+  type Descriptor,
+  DOCUMENT_MAX,
+  type JobDefaults,
+  parseConfiguration,
+  parseIndex,
+  parseManifest,
+} from './layout-documents.ts';
 import { Refusal } from './refusal.ts';
 
 export interface LayoutLimits {
@@ -24,8 +31,8 @@ export type InspectedLayer = { digest: string; size: number; diffId: string; isG
 export interface LayoutReport {
   architecture: string;
   os: string;
-  /** The `config` object of the image's configuration, unchecked. */
-  config: unknown;
+  /** The image's defaults for jobs, unchecked. */
+  config: JobDefaults;
   layers: InspectedLayer[];
   bytes: number;
   files: number;
@@ -41,7 +48,7 @@ export async function inspectLayout(folder: string, limits: LayoutLimits): Promi
   const count = new LayerCount(limits);
   const layers: InspectedLayer[] = [];
   for (const [at, layer] of manifest.layers.entries()) {
-    layers.push(await inspectLayer(folder, layer, String(diffIds[at]), count));
+    layers.push(await inspectLayer(folder, layer, diffIds[at] ?? '', count));
   }
   return { ...configuration, layers, ...count.total };
 }

@@ -17,13 +17,17 @@ export interface Descriptor {
   size: number;
 }
 
+/** The fields of a configuration's `config` object that an import uses. */
+const JOB_FIELDS = ['Env', 'User', 'WorkingDir', 'Entrypoint'] as const;
+export type JobDefaults = Partial<Record<(typeof JOB_FIELDS)[number], unknown>>;
+
 export interface ImageConfiguration {
   architecture: string;
   os: string;
-  /** The `config` object, unchecked. */
-  config: unknown;
-  /** Digests of the unpacked layers, unchecked. */
-  diffIds: unknown[];
+  /** The defaults for jobs of the `config` object: texts and lists of texts, otherwise unchecked. */
+  config: JobDefaults;
+  /** Digests of the unpacked layers. */
+  diffIds: string[];
 }
 
 /** Returns the only image of an index. Throws Refusal. */
@@ -48,9 +52,23 @@ export function parseConfiguration(json: string): ImageConfiguration {
   return {
     architecture: nameAt(value, 'architecture'),
     os: nameAt(value, 'os'),
-    config: valueAt(value, 'config') ?? {},
-    diffIds: listAt(valueAt(value, 'rootfs'), 'diff_ids'),
+    config: jobDefaultsOf(valueAt(value, 'config')),
+    diffIds: listAt(valueAt(value, 'rootfs'), 'diff_ids').map(toDigest),
   };
+}
+
+function jobDefaultsOf(config: unknown): JobDefaults {
+  const defaults: JobDefaults = {};
+  for (const name of JOB_FIELDS) {
+    const value = valueAt(config, name);
+    // JSON.parse reads lists that are nested more deeply than JSON.stringify can write.
+    const isNested = Array.isArray(value) && value.some((item) => typeof item === 'object');
+    if (isNested || (typeof value === 'object' && value !== null && !Array.isArray(value))) {
+      throw new Refusal(`"${name}" of its configuration is not valid`);
+    }
+    if (value !== undefined) defaults[name] = value;
+  }
+  return defaults;
 }
 
 function parseDocument(json: string): unknown {
@@ -70,9 +88,17 @@ function toDescriptor(value: unknown): Descriptor {
 /** Returns the descriptor of a blob without anything else that `value` has, or undefined when it is not valid. */
 export function readDescriptor(value: unknown): Descriptor | undefined {
   const [mediaType, digest, size] = ['mediaType', 'digest', 'size'].map((name) => valueAt(value, name));
-  const isSha256 = typeof digest === 'string' && /^sha256:[0-9a-f]{64}$/.test(digest);
   const isSize = typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
-  return typeof mediaType === 'string' && isSha256 && isSize ? { mediaType, digest, size } : undefined;
+  return typeof mediaType === 'string' && isDigest(digest) && isSize ? { mediaType, digest, size } : undefined;
+}
+
+function toDigest(value: unknown): string {
+  if (isDigest(value)) return value;
+  throw new Refusal('its configuration names a layer that is not valid');
+}
+
+function isDigest(value: unknown): value is string {
+  return typeof value === 'string' && /^sha256:[0-9a-f]{64}$/.test(value);
 }
 
 function listAt(value: unknown, name: string): unknown[] {

@@ -43,7 +43,7 @@ describe('reference', () => {
     '/abs',
     'a:b:c',
   ];
-  for (const text of [...unknown, 'oci-archive:/x', 'a\nb', 'docker://', 'http://a/b']) {
+  for (const text of [...unknown, 'oci-archive:/x', 'a\nb', 'a/../b', 'a//b', '-host:1/a', 'docker://', 'http://a/b']) {
     test(`"${text}" names no image`, () => {
       assert.throws(() => parseReference(text, false), { name: 'ImageError', message: /names no image/ });
     });

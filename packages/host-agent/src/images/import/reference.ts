@@ -14,8 +14,9 @@ export type ImportSource =
 const STACK_NAME = /^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/;
 const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const VERSION = /^(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$/;
-const REPOSITORY =
-  /^(?:[A-Za-z0-9.-]+(?::\d{1,5})?\/|\[[0-9a-fA-F:]+\](?::\d{1,5})?\/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*$/;
+const HOST = String.raw`(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(?::\d{1,5})?`;
+const NAME = '[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*';
+const REPOSITORY = new RegExp(`^(?:${HOST}/)?${NAME}(?:/${NAME})*$`);
 const LOOPBACK = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/;
 
 /** Throws ImageError when a stack may not have this name, or when an import must not replace that stack. */
