@@ -296,6 +296,20 @@ describe('jail', { skip: !isRoot }, () => {
     await assert.rejects(fixture.jail.prepare(fixture.newVm({ devices: ['/etc/hostname'] })), /not a character device/);
   });
 
+  it('after a restart of the agent, the uid of a stopped machine is not given to another VM (ISO-2)', async () => {
+    const disk = join(fixture.home, 'machines/m/disk.qcow2');
+    mkdirSync(join(fixture.home, 'machines/m'), { recursive: true });
+    writeFileSync(disk, '');
+    const stopped = await fixture.start(fixture.newVm({ writableFiles: [disk] }));
+    await stopped.ended;
+    await fixture.jail.release(stopped.vmId);
+    const next = await RootJail.open({ home: fixture.home, programs: [PERL] });
+    const vmIds = Array.from({ length: 200 }, (_, index) => index.toString(16).padStart(12, 'd'));
+    const uids = vmIds.map((vmId) => next.reserveUid(vmId));
+    assert.equal(statSync(disk).uid, stopped.uid);
+    assert.ok(!uids.includes(stopped.uid));
+  });
+
   it('a host on which the jail does not work is refused at the start, with the reason', async () => {
     await assert.rejects(RootJail.open({ home: fixture.home, programs: ['/bin/false'] }), /does not let Sandbar jail/);
     assert.ok(!existsSync(join(fixture.home, 'run/jail-check')), 'the trial leaves nothing behind');

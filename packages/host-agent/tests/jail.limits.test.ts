@@ -145,7 +145,7 @@ describe('jail limits', { skip: !isRoot }, () => {
         [],
       );
     }
-    // Their uids are free again and come last in the pool's order.
+    // Their uids are free again.
     assert.doesNotThrow(() => fixture.jail.adopt('0000000000aa', one.uid));
     assert.throws(() => fixture.jail.adopt('0000000000bb', one.uid), /belongs to another VM/);
     await fixture.jail.release('0000000000aa');

@@ -7,6 +7,7 @@ import { CommandError, runCommand } from '../run-command.ts';
 import { type Cgroups, openCgroups } from './cgroup.ts';
 import { type JailPrograms, jailArgs } from './command-line.ts';
 import { DeviceNodes } from './device-nodes.ts';
+import { ownersOfFiles } from './file-owners.ts';
 import { checkVmId, type Jail, type JailCommand, type JailedProcess } from './jail.ts';
 import { findProgramFiles, type ProgramFiles } from './program-files.ts';
 import { giveFile, makeRunDirectory } from './run-directory.ts';
@@ -38,7 +39,8 @@ export class RootJail implements Jail {
     this.#files = files;
     this.#cgroups = cgroups;
     this.#devices = new DeviceNodes(`/dev/sandbar-${homeId(home)}`);
-    this.#uids = new UidPool(uidRange(home));
+    const range = uidRange(home);
+    this.#uids = new UidPool(range, () => ownersOfFiles(home, range));
     this.lacks = cgroups.lacks;
   }
 

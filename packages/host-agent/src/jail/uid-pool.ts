@@ -1,6 +1,6 @@
 // Assigns uids to VMs. Each VM has its own uid while it lives, from a range that belongs to this data directory and to
-// no account. The pool assigns the uid that has been free for the longest time, so that leftovers of an ended VM (a
-// file, a kernel entry) do not soon belong to a new VM.
+// no account. The pool goes once through the whole range before it uses a uid again, and leaves out uids that own a
+// file, so that nothing of an ended VM (a disk, a kernel entry) belongs to a new VM.
 import { homeId } from '../network/names.ts';
 
 /** Most VMs that one host can have at a time. */
@@ -26,21 +26,28 @@ export function uidRange(home: string): UidRange {
 
 export class UidPool {
   readonly #range: UidRange;
-  /** Free uids, in the order in which they became free. */
-  readonly #free: Set<number>;
+  readonly #ownersOfFiles: () => ReadonlySet<number>;
+  /** Uids that no VM has and that owned no file when they were last looked at, in the order of their use. */
+  #free = new Set<number>();
   readonly #taken = new Map<string, number>();
 
-  constructor(range: UidRange) {
+  /** `ownersOfFiles`: returns the uids of the range that own a file of the data directory now. */
+  constructor(range: UidRange, ownersOfFiles: () => ReadonlySet<number>) {
     this.#range = range;
-    this.#free = new Set(Array.from({ length: range.last - range.first + 1 }, (_, index) => range.first + index));
+    this.#ownersOfFiles = ownersOfFiles;
+    this.#refill();
   }
 
-  /** Returns the VM's uid, the same one on every call. Throws when all uids are taken. */
+  /**
+   * Returns the VM's uid, the same one on every call. It owns no file: a uid whose VM has ended may still own the disk
+   * of a stopped machine, and is not used while it does. Throws when no uid is left.
+   */
   take(vmId: string): number {
     const own = this.#taken.get(vmId);
     if (own !== undefined) return own;
+    if (this.#free.size === 0) this.#refill();
     const [uid] = this.#free;
-    if (uid === undefined) throw new Error(`all ${this.#free.size + this.#taken.size} uids for VMs are taken`);
+    if (uid === undefined) throw new Error(`all uids for VMs are taken, ${this.#taken.size} of them by VMs`);
     this.#free.delete(uid);
     this.#taken.set(vmId, uid);
     return uid;
@@ -53,14 +60,20 @@ export class UidPool {
   takeAgain(vmId: string, uid: number): void {
     if (this.#taken.get(vmId) === uid) return;
     if (uid < this.#range.first || uid > this.#range.last) throw new Error(`uid ${uid} is not one for VMs`);
-    if (!this.#free.delete(uid)) throw new Error(`uid ${uid} of VM ${vmId} belongs to another VM`);
+    if ([...this.#taken.values()].includes(uid)) throw new Error(`uid ${uid} of VM ${vmId} belongs to another VM`);
+    this.#free.delete(uid);
     this.#taken.set(vmId, uid);
   }
 
+  /** Releases the VM's uid. It is used again only after all others. */
   giveBack(vmId: string): void {
-    const uid = this.#taken.get(vmId);
-    if (uid === undefined) return;
     this.#taken.delete(vmId);
-    this.#free.add(uid);
+  }
+
+  #refill(): void {
+    const used = new Set([...this.#ownersOfFiles(), ...this.#taken.values()]);
+    const { first, last } = this.#range;
+    const all = Array.from({ length: last - first + 1 }, (_, index) => first + index);
+    this.#free = new Set(all.filter((uid) => !used.has(uid)));
   }
 }
