@@ -79,20 +79,21 @@ describe('connections of strangers', () => {
     closeAll();
   });
 
-  it('of many addresses fill what accounts leave, and no connection of an account is closed (RES-10)', async () => {
+  it('of many addresses take at most half of the places, and no connection of an account is closed (RES-10)', async () => {
     const owners = [await open('127.0.0.2'), await open('127.0.0.3')];
     for (const client of owners) assert.equal(await get(client), 'HTTP/1.1 200');
     for (let address = 10; address < 20; address++) await flood(`127.0.0.${address}`, 10);
-    const held = serverSockets(bed.plane.address.port).length;
-    assert(held <= bounds.connections, `the server holds ${held} connections`);
+    const held = () => serverSockets(bed.plane.address.port).length;
+    // The three that are no strangers are the two owners and the connection of the test bed.
+    await until(() => held() <= bounds.connections / 2 + 3, 'the server holds half of its connections');
     for (const client of owners) assert.equal(await get(client), 'HTTP/1.1 200');
     assert.equal(await get(await open('127.0.0.4'), keys.other), 'HTTP/1.1 200', 'a new client gets in');
     closeAll();
   });
 
   it('of a trusted proxy are not counted as those of one client (RES-10)', async () => {
-    const proxied = await flood('127.0.0.9', 20);
-    assert.equal(countOpen(proxied), 20);
+    const proxied = await flood('127.0.0.9', 14);
+    assert.equal(countOpen(proxied), 14);
     closeAll();
   });
 

@@ -27,7 +27,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
         'A page of bytes from an absolute offset; concatenated pages are the exact bytes. Any byte can be read again, ' +
         'also after the machine stopped, unless newer jobs needed the room (410 output_expired). With ' +
         'Accept: text/event-stream the same objects come as events until eof; the id of an event is its next_offset, ' +
-        'so that Last-Event-ID resumes. An event has at most 64 KiB of output. An account has a bounded number of open ' +
+        'so that Last-Event-ID resumes. An event has at most 32 KiB of output. An account has a bounded number of open ' +
         'event streams; one more is 429. A stream ends when its credential does.',
       tags: ['Exec'],
       params: ExecParams,

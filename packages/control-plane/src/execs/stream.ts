@@ -17,20 +17,24 @@ import { Turns } from './turns.ts';
 const HOST_AWAY_MS = 30_000;
 const RETRY_MS = 500;
 /** The largest page of an event, bytes of output. It is what a stream that nobody reads keeps in memory. */
-const PAGE_BYTES_MAX = 64 * 1024;
+const PAGE_BYTES_MAX = 32 * 1024;
 const KEEP_BYTES = 8 * 1024 * 1024;
 /**
  * The pause after all bytes so far were sent, milliseconds for each stream that reads the same job. A job that prints
  * little pieces all the time then gets one larger event to many readers, instead of many small ones.
  */
-const PAUSE_MS = 0.1;
+const PAUSE_MS = 0.25;
+/** How long streams write in one round of Node's event loop, milliseconds. */
+const WRITE_SLICE_MS = 1;
 
 export type StreamReading = { offset: number; limit: number };
 
 /** Sends the streams of one replica. */
 export class OutputStreams {
   readonly #app: App;
-  readonly #turns = new Turns();
+  readonly #writes = new Turns(WRITE_SLICE_MS);
+  /** A read costs most when its answer comes, so one read begins in each round. */
+  readonly #reads = new Turns(0);
   readonly #pages = new SharedPages(KEEP_BYTES);
 
   constructor(app: App) {
@@ -45,9 +49,10 @@ export class OutputStreams {
     const limit = Math.min(reading.limit, PAGE_BYTES_MAX);
     let { offset } = reading;
     let awayMs = 0;
+    let pauseMs = 0;
     try {
       while (!signal.aborted) {
-        const page = await this.#read(target, { offset, limit }, signal).catch((error: unknown) => {
+        const page = await this.#read(target, { offset, limit }, pauseMs, signal).catch((error: unknown) => {
           if (isPassing(error) && awayMs < HOST_AWAY_MS) return undefined;
           throw error;
         });
@@ -57,10 +62,10 @@ export class OutputStreams {
           continue;
         }
         awayMs = 0;
-        await this.#turns.run(() => write(sink, page.event, signal));
+        await this.#writes.run(() => write(sink, page.event, signal));
         offset = page.nextOffset;
         if (page.isLast) break;
-        if (page.reachesEnd && page.readers > 1) await sleep(page.readers * PAUSE_MS, signal);
+        pauseMs = page.reachesEnd && page.readers > 1 ? page.readers * PAUSE_MS : 0;
       }
     } catch (error) {
       if (!signal.aborted)
@@ -71,12 +76,20 @@ export class OutputStreams {
     else sink.end();
   }
 
-  async #read(target: OutputTarget, { offset, limit }: StreamReading, signal: AbortSignal): Promise<EncodedPage> {
+  /** Returns the page at the offset. If no other stream reads it already, asks the host after a pause. */
+  async #read(
+    target: OutputTarget,
+    { offset, limit }: StreamReading,
+    pauseMs: number,
+    signal: AbortSignal,
+  ): Promise<EncodedPage> {
     const query = { offset, limit, waitMs: this.#app.config.timing.streamHeartbeatMs };
-    const load = async (gone: AbortSignal) =>
-      encode(target, offset, await readPageOfOutput(this.#app, target, query, gone));
-    const name = { execId: target.exec.id, stream: target.stream, offset, limit };
-    return this.#turns.run(() => this.#pages.read(name, load, signal));
+    const load = async (gone: AbortSignal) => {
+      if (pauseMs > 0) await sleep(pauseMs, gone);
+      const page = await this.#reads.run(() => readPageOfOutput(this.#app, target, query, gone));
+      return encode(target, offset, page);
+    };
+    return this.#pages.read({ execId: target.exec.id, stream: target.stream, offset, limit }, load, signal);
   }
 }
 

@@ -2,6 +2,7 @@
 // request on it had a valid credential; from then on it belongs to the account of its last credential.
 //
 //   strangers of one address over their bound   the oldest of them is closed
+//   all strangers over half of all places      the oldest of them is closed
 //   connections of one account over the bound   its longest idle one is closed; without an idle one the request is 429
 //   all connections over the bound              the oldest stranger is closed, else the longest idle connection, else
 //                                               the new one
@@ -90,6 +91,7 @@ export class Connections {
     if (client !== undefined && this.#strangers.size(client) > this.#bounds.connectionsPerAddress) {
       this.#end(this.#strangers.oldest(client));
     }
+    if (this.#strangers.size() > this.#bounds.connections / 2) this.#end(this.#strangers.oldest());
     if (this.#all.size > this.#bounds.connections) this.#end(this.#leastUseful(connection));
   }
 

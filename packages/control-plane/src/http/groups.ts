@@ -27,8 +27,9 @@ export class Groups<Item> {
     this.add(name, item);
   }
 
-  size(name: string): number {
-    return this.#groups.get(name)?.size ?? 0;
+  /** The size of a group, or of all when no group is named. */
+  size(name?: string): number {
+    return name === undefined ? this.#all.size : (this.#groups.get(name)?.size ?? 0);
   }
 
   /** The oldest item of a group, or of all when no group is named. */

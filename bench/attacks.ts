@@ -1,0 +1,188 @@
+// Attacks a control plane from outside and measures what another account notices meanwhile, and how much memory the
+// control plane takes. It starts a control plane of its own on a real PostgreSQL and a fake host that answers at once.
+//   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/attacks.ts
+// Creates the database `sandbar_bench_attacks` on the server of the URL and drops it at the end. Optional variables:
+// BENCH_ONLY (runs only attacks whose name contains this text), BENCH_ROUNDS (requests measured, default 300).
+import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { Sandbar } from '@sandbar/sdk/client.ts';
+import { callAdmin } from '../packages/control-plane/tests/support/admin.ts';
+import type { Attack } from './attacks/attacker.ts';
+import { measure, percentile } from './statistics.ts';
+
+const require = createRequire(new URL('../packages/control-plane/package.json', import.meta.url));
+const pg: typeof import('pg') = require('pg');
+
+const DATABASE = 'sandbar_bench_attacks';
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 300);
+/** An attack of 1,000 streams needs this many accounts, with 250 streams each. */
+const ATTACKERS = 4;
+const serverUrl = process.env.SANDBAR_DATABASE_URL;
+if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to use.');
+const databaseUrl = new URL(serverUrl);
+databaseUrl.pathname = `/${DATABASE}`;
+const home = mkdtempSync(join(tmpdir(), 'sandbar-attacks-'));
+const paths = homePaths(home);
+const children: ChildProcess[] = [];
+
+async function onServer(statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: serverUrl });
+  await client.connect();
+  await client.query(statement);
+  await client.end();
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address ? address.port : 0;
+}
+
+function forked(file: string): ChildProcess {
+  const child = fork(new URL(file, import.meta.url), {
+    env: { ...process.env, BENCH_HOST_SOCKET: paths.hostAgentSocket },
+  });
+  children.push(child);
+  return child;
+}
+
+/** Starts the control plane as its supervisor does, except for the user and the view of the files. */
+async function startControlPlane(port: number): Promise<ChildProcess> {
+  const main = new URL('../packages/control-plane/src/main.ts', import.meta.url).pathname;
+  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', main], {
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    env: {
+      PATH: process.env.PATH ?? '',
+      SANDBAR_HOME: home,
+      SANDBAR_LISTEN: `127.0.0.1:${port}`,
+      SANDBAR_METRICS_LISTEN: `127.0.0.1:${await freePort()}`,
+      SANDBAR_DATABASE_URL: databaseUrl.href,
+      SANDBAR_SECRET: 'a secret of the benchmark that is long enough',
+      SANDBAR_RATE_EXEC: '100000/100000',
+      SANDBAR_RATE_MUTATING: '100000/100000',
+      NODE_COMPILE_CACHE: join(home, 'compile-cache'),
+    },
+  });
+  children.push(child);
+  const [message] = (await Promise.race([once(child, 'message'), once(child, 'exit')])) as unknown[];
+  if (typeof message !== 'object') throw new Error('The control plane did not start.');
+  return child;
+}
+
+type Client = { sandbar: Sandbar; key: string };
+
+async function newAccount(port: number, name: string): Promise<Client> {
+  const body = { email: `${name}@example.test`, tier: 'enterprise' };
+  const { json } = await callAdmin(paths.adminSocket, '/admin/accounts', body);
+  const key = String(json.api_key);
+  return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };
+}
+
+const residentMb = (pid: number, field: 'VmRSS' | 'VmHWM'): number =>
+  Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+
+type Figures = { get: number[]; exec: number[] };
+
+/** What another account notices: reads of its machine, and jobs from the start to their end. */
+async function watch({ sandbar }: Client, machine: string): Promise<Figures> {
+  const get = await measure(ROUNDS, () => sandbar.machines.get(machine));
+  const exec = await measure(Math.ceil(ROUNDS / 6), async () => {
+    const { id } = await sandbar.execs.start(machine, { command: 'true' });
+    await sandbar.execs.wait(machine, id);
+  });
+  return { get, exec };
+}
+
+function show(what: string, { get, exec }: Figures, pid: number): void {
+  const ms = (values: number[], share: number) => `${percentile(values, share).toFixed(1)} ms`;
+  console.log(
+    `${what.padEnd(46)} GET median ${ms(get, 0.5)}, p99 ${ms(get, 0.99)}; exec median ${ms(exec, 0.5)}; ` +
+      `control plane ${residentMb(pid, 'VmRSS').toFixed(0)} MB, most so far ${residentMb(pid, 'VmHWM').toFixed(0)} MB`,
+  );
+}
+
+const requestFor = (path: string, key: string): string =>
+  `GET ${path} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nauthorization: Bearer ${key}\r\n\r\n`;
+
+mkdirSync(paths.run, { recursive: true });
+try {
+  await onServer(`drop database if exists ${DATABASE} with (force)`);
+  await onServer(`create database ${DATABASE}`);
+  const host = forked('./attacks/host.ts');
+  await once(host, 'message');
+  const port = await freePort();
+  const first = await startControlPlane(port);
+  const neighbour = await newAccount(port, 'neighbour');
+  const attackers = await Promise.all(
+    Array.from({ length: ATTACKERS }, (_, index) => newAccount(port, `evil${index}`)),
+  );
+  const newMachine = async ({ sandbar }: Client) => (await sandbar.machines.create({})).id;
+  // The hashes of the passwords of new accounts took memory, which a control plane does not have to begin with.
+  first.kill('SIGTERM');
+  await once(first, 'exit');
+  const pid = (await startControlPlane(port)).pid ?? 0;
+  const machine = await newMachine(neighbour);
+  const jobsOf = async (command: string) =>
+    Promise.all(
+      attackers.map(async (attacker) => {
+        const on = await newMachine(attacker);
+        const { id } = await attacker.sandbar.execs.start(on, { command });
+        return { machine: on, job: id, key: attacker.key, path: `/v1/machines/${on}/execs/${id}/output` };
+      }),
+    );
+  await watch(neighbour, machine);
+
+  const attack = async (name: string, plan: Omit<Attack, 'port'>) => {
+    if (!name.includes(process.env.BENCH_ONLY ?? '')) return;
+    const usual = await watch(neighbour, machine);
+    show(`before: ${name}`, usual, pid);
+    const attacker = forked('./attacks/attacker.ts');
+    attacker.send({ port, ...plan } satisfies Attack);
+    await once(attacker, 'message');
+    show(`during: ${name}`, await watch(neighbour, machine), pid);
+    attacker.send('report');
+    const [report] = (await once(attacker, 'message')) as [{ open: number; statuses: Record<string, number> }];
+    console.log(
+      `${''.padEnd(46)} still open ${report.open} of ${plan.count}, answers ${JSON.stringify(report.statuses)}`,
+    );
+    attacker.kill('SIGKILL');
+    await once(attacker, 'exit');
+    const ended = performance.now();
+    const bound = 2 * percentile(usual.get, 0.99);
+    while ((await measure(20, () => neighbour.sandbar.machines.get(machine))).some((ms) => ms > bound)) await delay(10);
+    const { get, exec } = await watch(neighbour, machine);
+    console.log(
+      `${''.padEnd(46)} GETs are as usual ${((performance.now() - ended) / 1000).toFixed(1)} s after its end`,
+    );
+    show(`after:  ${name}`, { get, exec }, pid);
+  };
+
+  await attack('20,800 idle connections', { count: 20_800, requests: [], isRead: false });
+  const big = await jobsOf(`bytes ${24 * 1024 * 1024}`);
+  const unread = Array.from({ length: 1000 }, (_, index) => {
+    const { path, key } = big[index % big.length] ?? { path: '', key: '' };
+    return requestFor(`${path}?limit=1048576&offset=${index * 1000}`, key);
+  });
+  await attack('1,000 unread streams of 1 MiB pages', { count: 1000, requests: unread, isRead: false });
+  const [chatty] = await jobsOf('sleep');
+  if (!chatty) throw new Error('no job');
+  host.send({ chatty, ms: 1 });
+  const readers = [requestFor(chatty.path, chatty.key)];
+  await attack('300 readers of one chatty job', { count: 300, requests: readers, isRead: true });
+  host.send({});
+} finally {
+  for (const child of children) child.kill('SIGKILL');
+  await Promise.all(children.map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
+  await onServer(`drop database if exists ${DATABASE} with (force)`);
+  rmSync(home, { recursive: true, force: true });
+}
