@@ -2,7 +2,9 @@
 // chunks, and values out of bounds are refused.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { GuestProtocolError, parseGuestJob, readFrames } from '../src/guest/frames.ts';
+import { readFrames } from '../src/guest/frames.ts';
+import { parseGuestJob, parseGuestJobs } from '../src/guest/guest-job.ts';
+import { GuestProtocolError } from '../src/guest/protocol-error.ts';
 
 const JOB = {
   id: 'j',
@@ -25,7 +27,6 @@ function frame(type: number, offset: bigint, payload: Buffer, length = payload.l
 const stream = Buffer.concat([
   frame(1, 0n, Buffer.from('hel')),
   frame(2, 0n, Buffer.from('err')),
-  frame(1, 3n, Buffer.alloc(0)),
   frame(1, 3n, Buffer.from('lo')),
   frame(3, 0n, Buffer.from(JSON.stringify(JOB))),
 ]);
@@ -36,6 +37,7 @@ async function read(chunks: Buffer[]): Promise<{ stdout: string; stderr: string;
     (async function* () {
       yield* chunks;
     })(),
+    { stdout: 0, stderr: 0 },
   )) {
     if (one.type === 'end') seen.ended = true;
     else {
@@ -72,6 +74,50 @@ describe('frames of a job', () => {
     }
   });
 
+  it('a frame that is empty, repeats output, leaves a gap or has bits that mean nothing is refused (RES-6)', async () => {
+    const hi = frame(1, 0n, Buffer.from('hi'));
+    const odd = Buffer.from(hi);
+    odd.writeUInt8(1, 3);
+    for (const [what, chunks] of Object.entries({
+      empty: [frame(1, 0n, Buffer.alloc(0))],
+      again: [hi, hi],
+      overlapping: [hi, frame(1, 1n, Buffer.from('ii'))],
+      'with a gap': [hi, frame(1, 3n, Buffer.from('i'))],
+      'not at the beginning': [frame(2, 1n, Buffer.from('i'))],
+      odd: [odd],
+    }))
+      await assert.rejects(read(chunks), GuestProtocolError, what);
+  });
+
+  it('output that continues an earlier session begins where that one ended (RES-6)', async () => {
+    const from = { stdout: 2 ** 40, stderr: 7 };
+    const readFrom = async (offset: bigint) => {
+      const chunks = (async function* () {
+        yield frame(1, offset, Buffer.from('go on'));
+        yield frame(3, 0n, Buffer.from(JSON.stringify(JOB)));
+      })();
+      const offsets = [];
+      for await (const one of readFrames(chunks, from)) offsets.push(one.type === 'output' ? one.offset : one.type);
+      return offsets;
+    };
+    assert.deepEqual(await readFrom(2n ** 40n), [2 ** 40, 'end']);
+    await assert.rejects(readFrom(0n), GuestProtocolError);
+  });
+
+  it('many small frames that arrive together are one piece of each stream (RES-6)', async () => {
+    const small = Array.from({ length: 500 }, (_, at) => [
+      frame(1, BigInt(at), Buffer.from('o')),
+      frame(2, BigInt(at), Buffer.from('e')),
+    ]);
+    const chunks = (async function* () {
+      yield Buffer.concat([...small.flat(), frame(3, 0n, Buffer.from(JSON.stringify(JOB)))]);
+    })();
+    const seen = [];
+    for await (const one of readFrames(chunks, { stdout: 0, stderr: 0 }))
+      seen.push(one.type === 'output' ? [one.stream, one.offset, one.bytes.length] : one.type);
+    assert.deepEqual(seen, [['stdout', 0, 500], ['stderr', 0, 500], 'end']);
+  });
+
   it('a malformed end frame is a protocol error, not an interrupted session', async () => {
     for (const text of ['{', '', 'null'])
       await assert.rejects(read([frame(3, 0n, Buffer.from(text))]), GuestProtocolError);
@@ -87,10 +133,15 @@ describe('frames of a job', () => {
       { stderr_bytes: 2 ** 60 },
       { truncated: 'no' },
       { id: 7 },
+      { id: 'a\nb' },
+      { id: '../x' },
     ]) {
       assert.throws(() => parseGuestJob({ ...JOB, ...change }), GuestProtocolError);
     }
     assert.throws(() => parseGuestJob(null), GuestProtocolError);
+    for (const list of [undefined, {}, { jobs: 7 }, { jobs: Array(257).fill(JOB) }, { jobs: [null] }])
+      assert.throws(() => parseGuestJobs(list), GuestProtocolError);
+    assert.equal(parseGuestJobs({ jobs: [JOB] }).length, 1);
     assert.equal(parseGuestJob(JOB).status, 'exited');
   });
 });

@@ -4,17 +4,19 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
-import { GuestProtocolError } from '../src/guest/frames.ts';
+import { GuestProtocolError } from '../src/guest/protocol-error.ts';
 import { JobSpool, readSpool } from '../src/jobs/spool.ts';
 
 describe('job spool', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-spool-'));
   after(() => rmSync(dir, { recursive: true }));
 
-  it('a byte that comes twice is stored once, and gaps and excess data are refused', async () => {
+  it('no byte is written twice, and gaps and excess data are refused (RES-6)', async () => {
     const spool = await JobSpool.open(dir, 16);
     await spool.write('stdout', 0, Buffer.from('hello '));
-    await spool.write('stdout', 2, Buffer.from('llo world'));
+    await assert.rejects(spool.write('stdout', 0, Buffer.from('hello ')), GuestProtocolError);
+    await assert.rejects(spool.write('stdout', 2, Buffer.from('llo world')), GuestProtocolError);
+    await spool.write('stdout', 6, Buffer.from('world'));
     assert.equal(spool.sizes.stdout, 11);
     await assert.rejects(spool.write('stdout', 12, Buffer.from('x')), GuestProtocolError);
     await assert.rejects(spool.write('stdout', 11, Buffer.alloc(6)), GuestProtocolError);

@@ -1,51 +1,86 @@
 // Ends sessions with guests that flood the host. HTTP/2 has many frames without data: pings, settings, window updates,
-// unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives
-// too many bytes that are not response data. All bytes are counted at the socket, so no kind of frame is missed.
+// unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives too
+// many bytes that are not response data. All bytes are counted at the socket, so no kind of frame is missed. Data in tiny
+// frames is as bad, because Node handles each frame on its own, so small pieces of data are counted too.
 
-const CHECK_EVERY_MS = 1000;
+const CHECK_EVERY_MS = 100;
 /**
- * How many bytes other than response data a session may receive per second. An honest guest needs less than a tenth.
+ * How many bytes other than response data a session may receive per second. An honest guest needs 60 KB for 100 MB of
+ * output.
  */
-const FREE_BYTES_PER_CHECK = 256 * 1024;
+const FREE_BYTES_PER_SECOND = 128 * 1024;
+const FREE_BYTES_PER_CHECK = (FREE_BYTES_PER_SECOND * CHECK_EVERY_MS) / 1000;
 /**
- * A session is ended when its bytes above the allowed rate add up to more than this. Up to 8 MiB (the session's window)
- * may be data that the host has not read yet; the rest is for bursts of frames.
+ * A session is ended when its bytes above the allowed rate add up to more than this. It is room for data that was on its
+ * way when the host gave up its request: what the buffers between guest and host hold.
  */
-const MAX_OVERHEAD_BYTES = 12 * 1024 * 1024;
+const MAX_OVERHEAD_BYTES = 1024 * 1024;
+/** Pieces below this size count as small. */
+const SMALL_PIECE_BYTES = 1024;
+/**
+ * How many small pieces a session may receive per second, and at once after a pause. 16 jobs of an honest guest that all
+ * print line by line send 3,200 (guest-agent/internal/api/stream.go). Node needs 10 to 30 microseconds for each.
+ */
+const SMALL_PIECES_PER_SECOND = 4000;
 
-export type Traffic = {
-  /** How many bytes the session's socket has received so far. */
-  received: () => number;
-  /** How many bytes of response bodies the host has read so far. */
-  carried: () => number;
-};
-
-type Watched = Traffic & { overhead: number; seen: number; onFlood: () => void };
-
-const watched = new Set<Watched>();
+const watches = new Set<FloodWatch>();
 let timer: NodeJS.Timeout | undefined;
 
-/** Watches a session and calls `onFlood` once if it is flooded. Returns a function that ends the watch. */
-export function watchForFlood(traffic: Traffic, onFlood: () => void): () => void {
-  const entry = { ...traffic, overhead: 0, seen: 0, onFlood };
-  watched.add(entry);
-  timer ??= setInterval(check, CHECK_EVERY_MS).unref();
-  return () => {
-    watched.delete(entry);
-    if (watched.size > 0) return;
+export class FloodWatch {
+  readonly #received: () => number;
+  readonly #onFlood: () => void;
+  readonly #now: () => number;
+  #carried = 0;
+  #overhead = 0;
+  #seen = 0;
+  #smallPiecesLeft = SMALL_PIECES_PER_SECOND;
+  #refilledAt: number;
+
+  /**
+   * Watches a session until {@link end}. `received` returns how many bytes its socket has received so far. Calls
+   * `onFlood` once if it is flooded. `now`: ms.
+   */
+  constructor(received: () => number, onFlood: () => void, now = () => performance.now()) {
+    this.#received = received;
+    this.#onFlood = onFlood;
+    this.#now = now;
+    this.#refilledAt = now();
+    watches.add(this);
+    timer ??= setInterval(() => {
+      for (const watch of watches) watch.check();
+    }, CHECK_EVERY_MS).unref();
+  }
+
+  /** Call it for each piece of a response body as it arrives, whether somebody reads the body or not. */
+  onPiece(bytes: number): void {
+    this.#carried += bytes;
+    if (bytes >= SMALL_PIECE_BYTES) return;
+    if (--this.#smallPiecesLeft > 0) return;
+    const now = this.#now();
+    const more = ((now - this.#refilledAt) * SMALL_PIECES_PER_SECOND) / 1000;
+    this.#smallPiecesLeft = Math.min(SMALL_PIECES_PER_SECOND, more);
+    this.#refilledAt = now;
+    if (more < 1) this.#flooded();
+  }
+
+  /** Compares the bytes that were not response data with the allowed rate. */
+  check(): void {
+    const now = this.#received() - this.#carried;
+    this.#overhead = Math.max(0, this.#overhead + now - this.#seen - FREE_BYTES_PER_CHECK);
+    this.#seen = now;
+    if (this.#overhead > MAX_OVERHEAD_BYTES) this.#flooded();
+  }
+
+  end(): void {
+    watches.delete(this);
+    if (watches.size > 0) return;
     clearInterval(timer);
     timer = undefined;
-  };
-}
+  }
 
-function check(): void {
-  for (const entry of watched) {
-    const now = entry.received() - entry.carried();
-    entry.overhead = Math.max(0, entry.overhead + now - entry.seen - FREE_BYTES_PER_CHECK);
-    entry.seen = now;
-    if (entry.overhead > MAX_OVERHEAD_BYTES) {
-      watched.delete(entry);
-      entry.onFlood();
-    }
+  #flooded(): void {
+    if (!watches.has(this)) return;
+    this.end();
+    this.#onFlood();
   }
 }

@@ -1,114 +1,134 @@
 // Parses the output stream of a job that a guest sends. A frame is a 16-byte header (type, three zero bytes, payload
 // length, absolute offset) and the payload. Output bytes are passed on as they arrive, before their frame is complete.
+// Each output frame carries at least one byte, and begins at the byte after the one before. So a guest cannot repeat
+// itself, and every frame costs it a part of the output that a job may have.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
-import type { GuestJob, JobFrame } from './guest.ts';
+import type { JobFrame, StreamOffsets } from './guest.ts';
+import { parseGuestJob } from './guest-job.ts';
+import { GuestProtocolError } from './protocol-error.ts';
 
 const HEADER_BYTES = 16;
-const TYPE_STDOUT = 1;
-const TYPE_STDERR = 2;
+const STREAMS: Readonly<Record<number, OutputStream>> = { 1: 'stdout', 2: 'stderr' };
 const TYPE_END = 3;
 /** Limits of the payload in bytes. A guest that follows the protocol sends smaller frames. */
 const MAX_OUTPUT_PAYLOAD = 1024 * 1024;
-const MAX_END_PAYLOAD = 64 * 1024;
+const MAX_END_PAYLOAD = 4 * 1024;
+const NOTHING = Buffer.alloc(0);
 
-/** The guest has violated the protocol. */
-export class GuestProtocolError extends Error {}
+type Header = { stream: OutputStream | undefined; length: number };
+
+/** The parser of one stream. It ends at the first error: do not call `push` again after it has thrown. */
+export class FrameParser {
+  /** How many frames have begun so far, to judge how much work the stream makes. */
+  frames = 0;
+  readonly #next: StreamOffsets;
+  /** A part of a header or of an end frame, which waits for its rest. */
+  #pending: Buffer = NOTHING;
+  #header: Header | undefined;
+
+  /** `from`: the offsets at which the stream was asked to begin. */
+  constructor(from: StreamOffsets) {
+    this.#next = { ...from };
+  }
+
+  /**
+   * Takes the next bytes of the stream and returns what they contain. Adjacent output of one stream in one chunk is
+   * joined to one item. The end, if it is there, is the last item. Throws {@link GuestProtocolError}.
+   */
+  push(chunk: Buffer): JobFrame[] {
+    const bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    const output = new JoinedOutput();
+    let at = 0;
+    for (;;) {
+      if (!this.#header) {
+        if (bytes.length - at < HEADER_BYTES) break;
+        this.#header = this.#readHeader(bytes, at);
+        at += HEADER_BYTES;
+      }
+      const { stream, length } = this.#header;
+      const there = Math.min(length, bytes.length - at);
+      if (stream === undefined) {
+        if (there < length) break;
+        return [...output.frames(), { type: 'end', job: parseEnd(bytes.toString('utf8', at, at + length)) }];
+      }
+      if (there === 0) break;
+      output.add(stream, this.#next[stream], bytes.subarray(at, at + there));
+      at += there;
+      this.#next[stream] += there;
+      this.#header = there === length ? undefined : { stream, length: length - there };
+    }
+    this.#pending = at === bytes.length ? NOTHING : bytes.subarray(at);
+    return output.frames();
+  }
+
+  #readHeader(bytes: Buffer, at: number): Header {
+    this.frames++;
+    const type = bytes.readUInt8(at);
+    const zeros = bytes.readUIntBE(at + 1, 3);
+    const length = bytes.readUInt32BE(at + 4);
+    const offset = bytes.readBigUInt64BE(at + 8);
+    const stream = STREAMS[type];
+    const isAllowed = stream
+      ? length > 0 && length <= MAX_OUTPUT_PAYLOAD && offset === BigInt(this.#next[stream])
+      : type === TYPE_END && length <= MAX_END_PAYLOAD;
+    if (isAllowed && zeros === 0) return { stream, length };
+    throw new GuestProtocolError(`a frame of type ${type} with ${length} bytes at offset ${offset} is not allowed`);
+  }
+}
+
+/** Joins adjacent pieces of output, so that many small frames in one chunk cause few writes. */
+class JoinedOutput {
+  readonly #runs = new Map<OutputStream, { offset: number; pieces: Buffer[] }>();
+
+  add(stream: OutputStream, offset: number, bytes: Buffer): void {
+    const run = this.#runs.get(stream) ?? { offset, pieces: [] };
+    run.pieces.push(bytes);
+    this.#runs.set(stream, run);
+  }
+
+  frames(): JobFrame[] {
+    return [...this.#runs].map(
+      ([
+        stream,
+        {
+          offset,
+          pieces: [first = NOTHING, ...rest],
+        },
+      ]) => {
+        const bytes = rest.length === 0 ? first : Buffer.concat([first, ...rest]);
+        return { type: 'output', stream, offset, bytes };
+      },
+    );
+  }
+}
 
 /**
- * Reads frames from the chunks of a response body, up to the end frame. Throws {@link GuestProtocolError} for a
- * malformed frame, and `Error` when the body ends without an end frame.
+ * Reads frames from the chunks of a response body, up to the end frame. `from`: the offsets at which the stream was
+ * asked to begin. `onWork` gets the number of frames of each chunk, and may make the reader wait. Throws
+ * {@link GuestProtocolError} for a malformed frame, and `Error` when the body ends without an end frame.
  */
-export async function* readFrames(chunks: AsyncIterable<Buffer>): AsyncGenerator<JobFrame> {
-  let pending: Buffer = Buffer.alloc(0);
-  let payload: { stream: OutputStream; offset: number; left: number } | undefined;
+export async function* readFrames(
+  chunks: AsyncIterable<Buffer>,
+  from: StreamOffsets,
+  onWork: (frames: number) => Promise<void> | undefined = () => undefined,
+): AsyncGenerator<JobFrame> {
+  const parser = new FrameParser(from);
   for await (const chunk of chunks) {
-    pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk]);
-    for (;;) {
-      if (payload) {
-        if (pending.length === 0) break;
-        const bytes = pending.subarray(0, payload.left);
-        pending = pending.subarray(bytes.length);
-        yield { type: 'output', stream: payload.stream, offset: payload.offset, bytes };
-        payload.offset += bytes.length;
-        payload.left -= bytes.length;
-        if (payload.left === 0) payload = undefined;
-        continue;
-      }
-      if (pending.length < HEADER_BYTES) break;
-      const header = readHeader(pending);
-      if (header.type !== TYPE_END) {
-        pending = pending.subarray(HEADER_BYTES);
-        if (header.length > 0) {
-          payload = {
-            stream: header.type === TYPE_STDOUT ? 'stdout' : 'stderr',
-            offset: header.offset,
-            left: header.length,
-          };
-        }
-        continue;
-      }
-      if (pending.length < HEADER_BYTES + header.length) break;
-      const end = pending.subarray(HEADER_BYTES, HEADER_BYTES + header.length);
-      yield { type: 'end', job: parseGuestJob(parseJson(end.toString())) };
-      return;
+    const before = parser.frames;
+    for (const frame of parser.push(chunk)) {
+      yield frame;
+      if (frame.type === 'end') return;
     }
+    await onWork(parser.frames - before);
   }
   throw new Error('the stream of the job broke off');
 }
 
-function readHeader(buffer: Buffer): { type: number; length: number; offset: number } {
-  const type = buffer.readUInt8(0);
-  const length = buffer.readUInt32BE(4);
-  const offset = Number(buffer.readBigUInt64BE(8));
-  const limit = type === TYPE_END ? MAX_END_PAYLOAD : MAX_OUTPUT_PAYLOAD;
-  if (![TYPE_STDOUT, TYPE_STDERR, TYPE_END].includes(type) || length > limit || !Number.isSafeInteger(offset)) {
-    throw new GuestProtocolError(`a frame of type ${type} with ${length} bytes at offset ${offset} is not allowed`);
-  }
-  return { type, length, offset };
-}
-
-const GUEST_STATUSES = ['running', 'exited', 'timed_out', 'canceled'] as const;
-
-/** Checks every field of a job status from a guest. Throws {@link GuestProtocolError} when one is not valid. */
-export function parseGuestJob(value: unknown): GuestJob {
-  const job = Object(value) as Record<string, unknown>;
-  const status = GUEST_STATUSES.find((known) => known === job.status);
-  const {
-    id,
-    exit_code: exitCode = null,
-    signal = null,
-    stdout_bytes: stdoutBytes,
-    stderr_bytes: stderrBytes,
-    truncated,
-  } = job;
-  if (
-    typeof id !== 'string' ||
-    id.length > 64 ||
-    status === undefined ||
-    !(exitCode === null || isExitCode(exitCode)) ||
-    !(signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9+]{1,12}$/.test(signal))) ||
-    !isByteCount(stdoutBytes) ||
-    !isByteCount(stderrBytes) ||
-    typeof truncated !== 'boolean'
-  ) {
-    throw new GuestProtocolError('the guest described a job in a shape that is not allowed');
-  }
-  return { id, status, exitCode, signal, stdoutBytes, stderrBytes, truncated };
-}
-
-function parseJson(text: string): unknown {
+function parseEnd(text: string) {
   try {
-    return JSON.parse(text);
-  } catch {
+    return parseGuestJob(JSON.parse(text));
+  } catch (error) {
+    if (error instanceof GuestProtocolError) throw error;
     throw new GuestProtocolError('the guest described a job in what is not JSON');
   }
-}
-
-/** Exit codes that wait(2) can report: 0 to 255. */
-function isExitCode(value: unknown): value is number {
-  return isByteCount(value) && value <= 255;
-}
-
-function isByteCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

@@ -4,8 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import type { Socket } from 'node:net';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
-import { watchForFlood } from './flood-watch.ts';
-import { GuestProtocolError, parseGuestJob, readFrames } from './frames.ts';
+import { FloodWatch } from './flood-watch.ts';
+import { readFrames } from './frames.ts';
 import type {
   Guest,
   GuestIdentity,
@@ -16,6 +16,9 @@ import type {
   VolumeMount,
   WarmUpProgram,
 } from './guest.ts';
+import { parseGuestJobs } from './guest-job.ts';
+import { GuestProtocolError } from './protocol-error.ts';
+import { WorkBudget } from './work-budget.ts';
 
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
@@ -51,14 +54,20 @@ export class GuestClient implements Guest {
   readonly #socket: Socket;
   readonly #timeoutMs: number;
   readonly #flushTimeoutMs: number;
-  /** How many bytes of response bodies were read so far. */
-  #carriedBytes = 0;
+  readonly #flood: FloodWatch;
+  readonly #budget: WorkBudget;
 
   /**
    * `socket`: `openSession` has resolved on it. `timeoutMs`: how long the head of an answer may take, and its JSON body.
    * `flushTimeoutMs`: the same for requests that write to the guest's disks.
    */
-  constructor(socket: Socket, timeoutMs = REQUEST_TIMEOUT_MS, flushTimeoutMs = FLUSH_TIMEOUT_MS) {
+  constructor(
+    socket: Socket,
+    timeoutMs = REQUEST_TIMEOUT_MS,
+    flushTimeoutMs = FLUSH_TIMEOUT_MS,
+    budget = new WorkBudget(),
+  ) {
+    this.#budget = budget;
     this.#timeoutMs = timeoutMs;
     this.#flushTimeoutMs = flushTimeoutMs;
     this.#session = connect('http://guest', {
@@ -74,15 +83,16 @@ export class GuestClient implements Guest {
       if (!this.#session.destroyed) this.#session.setLocalWindowSize(SESSION_WINDOW_BYTES);
     });
     this.#socket = socket;
-    const unwatch = watchForFlood({ received: () => socket.bytesRead, carried: () => this.#carriedBytes }, () =>
-      this.#end(new Error('the guest floods the host')),
+    this.#flood = new FloodWatch(
+      () => socket.bytesRead,
+      () => this.#end(new Error('the guest floods the host')),
     );
     this.closed = new Promise((resolve) => {
       this.#session.on('error', () => this.#end());
       // After this message every request is refused, but the connection stays open for as long as a job's stream does.
       this.#session.on('goaway', () => this.#end());
       this.#session.on('close', () => {
-        unwatch();
+        this.#flood.end();
         socket.destroy();
         resolve();
       });
@@ -107,11 +117,17 @@ export class GuestClient implements Guest {
   }
 
   async startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
-    return this.#frames(jobId, 'PUT', `/jobs/${jobId}`, { ...spec, max_output_bytes: outputLimitBytes });
+    const body = { ...spec, max_output_bytes: outputLimitBytes };
+    return this.#frames(jobId, { stdout: 0, stderr: 0 }, 'PUT', `/jobs/${jobId}`, body);
   }
 
   async followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>> {
-    return this.#frames(jobId, 'GET', `/jobs/${jobId}/stream?stdout=${offsets.stdout}&stderr=${offsets.stderr}`);
+    return this.#frames(
+      jobId,
+      offsets,
+      'GET',
+      `/jobs/${jobId}/stream?stdout=${offsets.stdout}&stderr=${offsets.stderr}`,
+    );
   }
 
   async acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void> {
@@ -123,8 +139,7 @@ export class GuestClient implements Guest {
   }
 
   async listJobs(): Promise<GuestJob[]> {
-    const { jobs } = Object(await this.#json('GET', '/jobs')) as { jobs?: unknown };
-    return Array.isArray(jobs) ? jobs.map(parseGuestJob) : [];
+    return parseGuestJobs(await this.#json('GET', '/jobs'));
   }
 
   async forgetJob(jobId: string): Promise<void> {
@@ -169,18 +184,29 @@ export class GuestClient implements Guest {
     this.#socket.destroy();
   }
 
-  async #frames(jobId: string, method: string, path: string, body?: unknown): Promise<AsyncIterable<JobFrame>> {
+  /** `from`: the offsets at which the request asks the output to begin. */
+  async #frames(
+    jobId: string,
+    from: StreamOffsets,
+    method: string,
+    path: string,
+    body?: unknown,
+  ): Promise<AsyncIterable<JobFrame>> {
     const { status, stream } = await this.#request(method, path, body);
     if (status >= 300) throw refusal(status, await this.#body(stream, method, path));
-    return framesOf(jobId, readFrames(this.#counted(stream)));
+    return framesOf(
+      jobId,
+      readFrames(stream as AsyncIterable<Buffer>, from, (frames) => this.#budget.spend(frames)),
+    );
   }
 
-  /** The chunks of a body; adds their bytes to the count. */
-  async *#counted(stream: ClientHttp2Stream): AsyncGenerator<Buffer> {
-    for await (const chunk of stream as AsyncIterable<Buffer>) {
-      this.#carriedBytes += chunk.length;
-      yield chunk;
-    }
+  /** Tells the flood watch of each piece of the stream's body. Node calls `push` for each data frame that arrives. */
+  #watch(stream: ClientHttp2Stream): void {
+    const push = stream.push.bind(stream);
+    stream.push = (piece: Buffer | null) => {
+      if (piece) this.#flood.onPiece(piece.length);
+      return push(piece);
+    };
   }
 
   async #json(method: string, path: string, body?: unknown, timeoutMs = this.#timeoutMs): Promise<unknown> {
@@ -193,7 +219,7 @@ export class GuestClient implements Guest {
   async #body(stream: ClientHttp2Stream, method: string, path: string): Promise<string> {
     const timer = setTimeout(() => stream.destroy(noAnswer(method, path)), this.#timeoutMs);
     try {
-      return await readBody(this.#counted(stream));
+      return await readBody(stream as AsyncIterable<Buffer>);
     } finally {
       clearTimeout(timer);
     }
@@ -207,6 +233,7 @@ export class GuestClient implements Guest {
         { ':method': method, ':path': path, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
         { endStream: body === undefined },
       );
+      this.#watch(stream);
       const timer = setTimeout(() => {
         stream.close(constants.NGHTTP2_CANCEL);
         reject(noAnswer(method, path));

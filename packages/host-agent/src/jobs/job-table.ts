@@ -6,8 +6,8 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostKeptOutput, JobReport } from '@sandbar/contract/host-api.ts';
-import { GuestProtocolError } from '../guest/frames.ts';
-import type { Guest, JobFrame, JobSpec } from '../guest/guest.ts';
+import type { Guest, JobFrame, JobSpec, StreamOffsets } from '../guest/guest.ts';
+import { GuestProtocolError } from '../guest/protocol-error.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { dropOutput, Job } from './job.ts';
 import { type KeptLimits, KeptOutput } from './kept-output.ts';
@@ -110,7 +110,7 @@ export class JobTable {
         await this.#lose(jobId, job);
         continue;
       }
-      void this.#follow(jobId, job, guest.followJob(jobId, job.offsets), guest);
+      void this.#follow(jobId, job, (offsets) => guest.followJob(jobId, offsets), guest);
     }
     // The jobs that are left over have ended, and their end is on disk. Tell the guest to forget them.
     for (const [jobId, job] of known) {
@@ -142,7 +142,7 @@ export class JobTable {
       const job = Job.create(dir, this.#options.machineId, jobId, this.#options.outputLimitBytes);
       this.#running.set(jobId, job);
       const frames = await guest.startJob(jobId, spec, this.#options.outputLimitBytes);
-      void this.#follow(jobId, job, Promise.resolve(frames), guest);
+      void this.#follow(jobId, job, () => Promise.resolve(frames), guest);
       return job.report();
     } catch (error) {
       const job = this.#running.get(jobId);
@@ -159,9 +159,14 @@ export class JobTable {
     }
   }
 
-  async #follow(jobId: string, job: Job, frames: Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
+  async #follow(
+    jobId: string,
+    job: Job,
+    open: (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>,
+    guest: Guest,
+  ): Promise<void> {
     try {
-      await job.follow(await frames, guest);
+      await job.follow(open, guest);
       this.#ended(jobId, job);
     } catch (error) {
       // The job was marked as lost in the meantime, so the end of its stream is no error.

@@ -27,6 +27,8 @@ export class Job {
   readonly #changes = new EventEmitter<{ change: [] }>().setMaxListeners(0);
   #report: JobReport;
   #recorded: Promise<void> = Promise.resolve();
+  /** The latest call of `follow`, whatever its outcome. */
+  #following: Promise<void> = Promise.resolve();
 
   private constructor(dir: string, spool: JobSpool, report: JobReport) {
     this.#dir = dir;
@@ -102,12 +104,20 @@ export class Job {
   }
 
   /**
-   * Stores the job's output until the job has ended. Throws when the stream breaks off before that. The job is then
-   * still running, and another call that begins at `offsets` neither loses nor repeats output.
+   * Stores the job's output until the job has ended. `open` opens the stream at the given offsets. Throws when the
+   * stream breaks off before the end. The job is then still running, and another call neither loses nor repeats output.
+   * A call waits for an earlier one, which may still be storing what it received before its session broke.
    */
-  async follow(frames: AsyncIterable<JobFrame>, guest: Guest): Promise<void> {
+  follow(open: (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
+    const following = this.#following.then(() => this.#follow(open, guest));
+    this.#following = following.catch(() => {});
+    return following;
+  }
+
+  async #follow(open: (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
+    if (!this.isRunning) return;
     const acknowledge = this.#acknowledger(guest);
-    for await (const frame of frames) {
+    for await (const frame of await open(this.offsets)) {
       if (!this.isRunning) return;
       if (frame.type === 'end') return this.#end(frame.job, guest);
       await this.#spool.write(frame.stream, frame.offset, frame.bytes);

@@ -1,13 +1,12 @@
 // Stores the output of one job on the host's disk, in one file per stream, at absolute offsets. The files survive a
-// crash of the agent: the next agent reads on from the guest at the length of the file, and bytes that arrive twice
-// overwrite themselves.
+// crash of the agent: the next agent reads on from the guest at the length of the file. No byte is written twice.
 import { constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OUTPUT_STREAMS, type OutputStream } from '@sandbar/contract/exec.ts';
-import { GuestProtocolError } from '../guest/frames.ts';
 import type { StreamOffsets } from '../guest/guest.ts';
+import { GuestProtocolError } from '../guest/protocol-error.ts';
 import { isDiskFull } from '../storage/overlay.ts';
 
 /**
@@ -43,20 +42,20 @@ export class JobSpool {
   }
 
   /**
-   * Writes bytes at their offset, and waits while the disk is full. Throws {@link GuestProtocolError} when they would
-   * leave a gap or pass the limit.
+   * Appends bytes, and waits while the disk is full. Throws {@link GuestProtocolError} when `offset` is not the end of
+   * what is stored, or when the bytes pass the limit. One write at a time for each stream.
    */
   async write(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     const end = offset + bytes.length;
-    if (offset > this.sizes[stream])
-      throw new GuestProtocolError(`output of ${stream} is missing before byte ${offset}`);
+    if (offset !== this.sizes[stream])
+      throw new GuestProtocolError(`output of ${stream} goes on at byte ${offset}, not at ${this.sizes[stream]}`);
     if (end > this.#limitBytes)
       throw new GuestProtocolError(`output of ${stream} passes the limit of ${this.#limitBytes} bytes`);
     const file = await this.#file(stream);
     for (let done = 0; done < bytes.length; ) {
       done += await writeWhenThereIsRoom(file, bytes.subarray(done), offset + done);
     }
-    this.sizes[stream] = Math.max(this.sizes[stream], end);
+    this.sizes[stream] = end;
   }
 
   /** Closes the files. Later writes fail; the output stays on the disk. */

@@ -56,11 +56,20 @@ const ok = (stream: number) => frame(TYPE.headers, END_HEADERS, stream, STATUS_2
 const fields = (count: number, length: number) =>
   Buffer.concat(Array.from({ length: count }, (_, i) => field(`x-${i}`, 'v'.repeat(length))));
 
+/** The header of a frame of a job's stdout. */
+function outputHeader(length: number, offset: number): Buffer {
+  const header = Buffer.alloc(16);
+  header.writeUInt8(1, 0);
+  header.writeUInt32BE(length, 4);
+  header.writeBigUInt64BE(BigInt(offset), 8);
+  return header;
+}
+
 /**
  * Returns the frames of an attack on the request of `stream`: `first` is sent once, then `forever` is repeated
  * endlessly.
  */
-type Attack = (stream: number) => { first?: Buffer; forever?: Buffer };
+type Attack = (stream: number) => { first?: Buffer; forever?: Buffer | (() => Buffer) };
 
 export const ATTACKS: Record<string, Attack> = {
   silence: () => ({}),
@@ -139,11 +148,23 @@ export const ATTACKS: Record<string, Attack> = {
     forever: frame(TYPE.data, PADDED, s, Buffer.concat([Buffer.from([255]), Buffer.alloc(255)])),
   }),
   'data beyond the window': (s) => ({ first: ok(s), forever: frame(TYPE.data, 0, s, Buffer.alloc(PIECE)) }),
+  'the same output twice': (s) => {
+    const output = Buffer.concat([outputHeader(PIECE - 16, 0), Buffer.alloc(PIECE - 16)]);
+    return { first: Buffer.concat([ok(s), ...Array(2).fill(frame(TYPE.data, 0, s, output))]) };
+  },
+  'output frames without a byte': (s) => {
+    const empty = Buffer.concat(Array(1000).fill(outputHeader(0, 0)));
+    return { first: Buffer.concat([ok(s), frame(TYPE.data, 0, s, empty)]) };
+  },
+  'data frames of one byte': (s) => ({
+    first: Buffer.concat([ok(s), frame(TYPE.data, 0, s, outputHeader(1024 * 1024, 0))]),
+    forever: Buffer.concat(Array(500).fill(frame(TYPE.data, 0, s, Buffer.of(120)))),
+  }),
   'output without end': (s) => {
-    const output = Buffer.alloc(PIECE);
-    output.writeUInt8(1, 0);
-    output.writeUInt32BE(PIECE - 16, 4);
-    return { first: ok(s), forever: frame(TYPE.data, 0, s, output) };
+    let offset = 0;
+    const length = PIECE - 16;
+    const next = () => Buffer.concat([outputHeader(length, length * offset++), Buffer.alloc(length)]);
+    return { first: ok(s), forever: () => frame(TYPE.data, 0, s, next()) };
   },
   'data for streams that never were': () => ({ forever: frame(TYPE.data, 0, 98, Buffer.alloc(PIECE)) }),
   'pushed answers': (s) => ({
@@ -205,7 +226,9 @@ function serve(socket: Socket): void {
 
 async function play(socket: Socket, { first, forever }: ReturnType<Attack>): Promise<void> {
   if (first) socket.write(first);
-  while (forever && !socket.destroyed) await new Promise((written) => socket.write(forever, written));
+  if (!forever) return;
+  const next = typeof forever === 'function' ? forever : () => forever;
+  while (!socket.destroyed) await new Promise((written) => socket.write(next(), written));
 }
 
 if (import.meta.main && process.argv[2] !== undefined) {

@@ -1,0 +1,54 @@
+// Checks what a guest says about its jobs.
+import type { GuestJob } from './guest.ts';
+import { GuestProtocolError } from './protocol-error.ts';
+
+/**
+ * The most jobs that a guest may list. A machine runs 16 at most, and one that ended is forgotten as soon as its end is
+ * stored, so an honest guest has a few more.
+ */
+const MAX_JOBS = 256;
+const GUEST_STATUSES = ['running', 'exited', 'timed_out', 'canceled'] as const;
+
+/** Checks a list of job statuses from a guest. Throws {@link GuestProtocolError} when it is too long or one is not valid. */
+export function parseGuestJobs(value: unknown): GuestJob[] {
+  const { jobs } = Object(value) as { jobs?: unknown };
+  if (!Array.isArray(jobs) || jobs.length > MAX_JOBS)
+    throw new GuestProtocolError('the guest listed its jobs in a shape that is not allowed');
+  return jobs.map(parseGuestJob);
+}
+
+/** Checks every field of a job status from a guest. Throws {@link GuestProtocolError} when one is not valid. */
+export function parseGuestJob(value: unknown): GuestJob {
+  const job = Object(value) as Record<string, unknown>;
+  const status = GUEST_STATUSES.find((known) => known === job.status);
+  const {
+    id,
+    exit_code: exitCode = null,
+    signal = null,
+    stdout_bytes: stdoutBytes,
+    stderr_bytes: stderrBytes,
+    truncated,
+  } = job;
+  if (
+    typeof id !== 'string' ||
+    !/^[A-Za-z0-9_-]{1,64}$/.test(id) ||
+    status === undefined ||
+    !(exitCode === null || isExitCode(exitCode)) ||
+    !(signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9+]{1,12}$/.test(signal))) ||
+    !isByteCount(stdoutBytes) ||
+    !isByteCount(stderrBytes) ||
+    typeof truncated !== 'boolean'
+  ) {
+    throw new GuestProtocolError('the guest described a job in a shape that is not allowed');
+  }
+  return { id, status, exitCode, signal, stdoutBytes, stderrBytes, truncated };
+}
+
+/** Exit codes that wait(2) can report: 0 to 255. */
+function isExitCode(value: unknown): value is number {
+  return isByteCount(value) && value <= 255;
+}
+
+function isByteCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}

@@ -1,0 +1,2 @@
+/** The guest has violated the protocol. */
+export class GuestProtocolError extends Error {}
