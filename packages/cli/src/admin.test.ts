@@ -42,7 +42,12 @@ const host: HostSummary = {
   isolation: 'kvm',
   cpus: 8,
   memory_mb: 16_384,
+  disk_mb: 204_800,
+  disk_free_mb: 102_400,
+  disk_reserve_mb: 10_240,
+  reserved_vcpus: 2,
   reserved_memory_mb: 1024,
+  reserved_disk_gb: 20,
   machines: 1,
   last_seen_at: 't',
 };
@@ -136,7 +141,7 @@ describe('sandbar admin', () => {
     assert.match((await admin('account list')).stdout, /^ID +E-MAIL.*\na1 +a@example\.test +payg +prepaid +12\.340000/);
     assert.match(
       (await admin('host list')).stdout,
-      /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +8 +16384 +1024 +1/,
+      /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +2\/8 +1024\/16384 +20\/200 +100 +1 +t/,
     );
   });
 

@@ -89,8 +89,15 @@ export type HostSummary = {
   isolation: Isolation;
   cpus: number;
   memory_mb: number;
-  /** Memory reserved for its running machines. */
+  /** Size of the file system with its machines, what is free there, and how much of it only the service may use. */
+  disk_mb: number;
+  disk_free_mb: number;
+  disk_reserve_mb: number;
+  /** Reserved for its running machines. */
+  reserved_vcpus: number;
   reserved_memory_mb: number;
+  /** Reserved for the disks of its machines, stopped ones included, and for its volumes. */
+  reserved_disk_gb: number;
   /** Number of machines on the host, stopped ones included. */
   machines: number;
   last_seen_at: string;

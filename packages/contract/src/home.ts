@@ -13,6 +13,8 @@ export function homePaths(home: string) {
     hostState: `${home}/host.json`,
     postgresData: `${home}/postgres`,
     logs: `${home}/logs`,
+    /** An allocated file that is never used: a part of the space that guests cannot use. */
+    ballast: `${home}/ballast`,
     /** Disks, specs and job output of machines: `<machines>/<id>/`. */
     machines: `${home}/machines`,
     /** Disks that can outlive their machine: `<volumes>/<id>/`. On the same file system as `machines`. */

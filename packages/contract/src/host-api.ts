@@ -132,6 +132,16 @@ export const HostInfo = Type.Object({
   subnet: Type.String({ description: 'CIDR that private_ip is taken from; the first address is the gateway.' }),
   cpus: Type.Integer(),
   memory_mb: Type.Integer({ description: 'Physical memory, MiB.' }),
+  disk: Type.Object(
+    {
+      total_mb: Type.Integer(),
+      free_mb: Type.Integer(),
+      reserve_mb: Type.Integer({
+        description: 'What machines cannot use of it, so that the service can always write.',
+      }),
+    },
+    { description: 'The file system with the data directory, MiB.' },
+  ),
   images: Type.Array(Image),
   lacks: Type.Optional(
     Type.Array(Type.String(), { description: 'What isolates machines elsewhere and not on this host, in sentences.' }),

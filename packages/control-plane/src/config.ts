@@ -4,6 +4,7 @@ import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { ConfigError } from './config-error.ts';
+import type { Overcommit } from './hosts/room.ts';
 import type { ConnectionBounds } from './http/connections.ts';
 
 export { ConfigError };
@@ -97,6 +98,14 @@ export const DEFAULT_BOUNDS: Bounds = {
   snapshotsPerAccount: 200,
 };
 
+/**
+ * - vcpus: an idle machine takes up to 0.7 % of a core (bench/RESULTS.md), so 128 idle vCPUs nearly fill one. Machines
+ *   that work share the cores by weight, so a promise that is too large makes them slow and breaks nothing.
+ * - disk: a disk takes only what its guest has written, 2 MB at first. A machine may then write a sixteenth of its disk
+ *   on average, 640 MB of the default size. A host that runs full nevertheless stops its guests before its reserve.
+ */
+export const DEFAULT_OVERCOMMIT: Overcommit = { memory: 4, vcpus: 128, disk: 16 };
+
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
@@ -107,8 +116,7 @@ export type Config = {
   listen: Address;
   metricsListen: Address;
   databaseUrl: string;
-  /** A host may promise this many times its physical memory to machines. */
-  memoryOvercommit: number;
+  overcommit: Overcommit;
   /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
   /** If true, accounts other than the owner's may run machines on hosts without hardware virtualisation. */
@@ -141,7 +149,11 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     listen,
     metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
     databaseUrl: readDatabaseUrl(env),
-    memoryOvercommit: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', 4, { min: 0.1, max: 1000 }),
+    overcommit: {
+      memory: readNumber(env, 'SANDBAR_MEMORY_OVERCOMMIT', DEFAULT_OVERCOMMIT.memory, { min: 0.1, max: 1000 }),
+      vcpus: readNumber(env, 'SANDBAR_VCPU_OVERCOMMIT', DEFAULT_OVERCOMMIT.vcpus, { min: 0.1, max: 1000 }),
+      disk: readNumber(env, 'SANDBAR_DISK_OVERCOMMIT', DEFAULT_OVERCOMMIT.disk, { min: 0.1, max: 1000 }),
+    },
     activityRetentionDays: readNumber(env, 'SANDBAR_ACTIVITY_RETENTION_DAYS', 365, { min: 31, max: 36_500 }),
     allowEmulatedTenants: env.SANDBAR_ALLOW_EMULATED_TENANTS === '1',
     rates: {

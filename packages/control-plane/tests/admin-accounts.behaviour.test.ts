@@ -190,7 +190,10 @@ describe('hosts', () => {
       isolation: 'emulated',
       cpus: 2,
       memory_mb: 65_536,
+      ...{ disk_mb: 104_857_600, disk_free_mb: 104_857_600, disk_reserve_mb: 2048 },
+      reserved_vcpus: before.reserved_vcpus + 1,
       reserved_memory_mb: before.reserved_memory_mb + 512,
+      reserved_disk_gb: before.reserved_disk_gb + 10,
       machines: before.machines + 1,
     });
   });

@@ -329,7 +329,12 @@ describe('audit', () => {
     await expectOne('quota', accountId, /machines \d+ instead of \d+, storage_gb 1 instead of \d+/);
     await expectMended('quota', accountId);
     await sql`update hosts set reserved_memory_mb = reserved_memory_mb + 5`.execute(db);
-    await expectOne('reservation', FAKE_HOST_ID, /add up to/);
+    await expectOne('reservation', FAKE_HOST_ID, /promised memory_mb \d+ instead of \d+, which .* add up to/);
+    await expectMended('reservation', FAKE_HOST_ID);
+    await sql`update hosts set reserved_vcpus = reserved_vcpus + 1, reserved_disk_gb = reserved_disk_gb + 3`.execute(
+      db,
+    );
+    await expectOne('reservation', FAKE_HOST_ID, /promised vcpus \d+ instead of \d+, disk_gb \d+ instead of \d+,/);
     await expectMended('reservation', FAKE_HOST_ID);
   });
 

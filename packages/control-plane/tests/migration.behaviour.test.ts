@@ -11,7 +11,7 @@ import { Migrator } from 'kysely/migration';
 import pg from 'pg';
 import { v7 as uuidv7 } from 'uuid';
 import { insertKey } from '../src/api-keys/store.ts';
-import { DEFAULT_BOUNDS, DEFAULT_RATES, DEFAULT_TIMING } from '../src/config.ts';
+import { DEFAULT_BOUNDS, DEFAULT_OVERCOMMIT, DEFAULT_RATES, DEFAULT_TIMING } from '../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../src/control-plane.ts';
 import { asOwner } from '../src/db/database.ts';
 import { MIGRATIONS } from '../src/db/migrate.ts';
@@ -160,7 +160,7 @@ async function update<Ids>(
         ...{ home, hostAgentSocket: join(root, 'host.sock'), adminSocket: homePaths(home).adminSocket, databaseUrl },
         ...{ listen: { host: '127.0.0.1', port: 0 }, metricsListen: { host: '127.0.0.1', port: 0 } },
         ...{
-          memoryOvercommit: 4,
+          overcommit: DEFAULT_OVERCOMMIT,
           activityRetentionDays: 365,
           allowEmulatedTenants: true,
           rates: DEFAULT_RATES,

@@ -205,7 +205,10 @@ describe('the configuration', () => {
       assert.throws(() => readConfig({ ...env, SANDBAR_TRUST_PROXY: proxies }, true), /SANDBAR_TRUST_PROXY must be/);
     }
     assert.throws(() => readConfig({ ...env, SANDBAR_RATE_EXEC: '5' }, true), /SANDBAR_RATE_EXEC must be PER_SECOND/);
-    assert.deepEqual([config.home, config.memoryOvercommit, config.logLevel], ['/var/lib/sandbar', 4, 'info']);
+    assert.deepEqual(
+      [config.home, config.overcommit, config.logLevel],
+      ['/var/lib/sandbar', { memory: 4, vcpus: 128, disk: 16 }, 'info'],
+    );
     assert.deepEqual(
       [config.listen, config.metricsListen],
       [

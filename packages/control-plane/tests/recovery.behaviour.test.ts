@@ -219,9 +219,8 @@ describe('delete', () => {
       const id = await create();
       const holds = state === 'provisioning';
       if (!holds && state !== 'running') {
-        await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 1024 where id = ${FAKE_HOST_ID}`.execute(
-          db,
-        );
+        await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 1024, reserved_vcpus = reserved_vcpus - 1
+          where id = ${FAKE_HOST_ID}`.execute(db);
       }
       if (state === 'error') {
         await sql`update accounts set used_machines = used_machines - 1, used_vcpus = used_vcpus - 1,

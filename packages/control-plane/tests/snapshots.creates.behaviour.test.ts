@@ -21,7 +21,7 @@ const image = (stack: string) => ({
 });
 const bed = await startTestBed({
   replicas: 2,
-  overcommit: 1,
+  overcommit: { memory: 1 },
   host: { subnet: '10.83.0.0/16', cpus: 8, memory_mb: 65_536, images: [image('base'), image('node')] },
 });
 const { api, host, keys, accountId } = bed;

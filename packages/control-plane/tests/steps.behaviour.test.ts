@@ -208,7 +208,9 @@ const STATES: State[] = [
     bring: async () => {
       const id = await create();
       await sql`update machines set state = 'pending', started_at = null where id = ${id}`.execute(db);
-      await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128`.execute(db);
+      await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128, reserved_vcpus = reserved_vcpus - 1`.execute(
+        db,
+      );
       await leaveOperation(db, id, { kind: 'create', isClaimed: true });
       // Remove the machine from the host only after the row has changed: the reconciler gives up a running machine that
       // its host does not have.

@@ -41,6 +41,8 @@ export type HostAgentConfig = {
   outputLimitBytes: number;
   /** How much output of its ended jobs a machine keeps. */
   keptOutput: KeptLimits;
+  /** MiB of the data directory's file system that guests cannot use. Undefined: 5 %, and at least 2 GiB. */
+  diskReserveMb: number | undefined;
   /** How many VMs boot or are restored in parallel. With one per core, all of them are ready soonest. */
   concurrentBoots: number;
   /**
@@ -81,6 +83,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
       bytes: integer(env, 'SANDBAR_KEPT_OUTPUT_BYTES', EXEC_BOUNDS.keptBytesDefault, 0),
       jobs: integer(env, 'SANDBAR_KEPT_OUTPUT_JOBS', EXEC_BOUNDS.keptJobsDefault, 1),
     },
+    diskReserveMb: env.SANDBAR_DISK_RESERVE_MB ? integer(env, 'SANDBAR_DISK_RESERVE_MB', 0, 0) : undefined,
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
     bootPatienceMs: integer(env, 'SANDBAR_BOOT_PATIENCE_MS', BOOT_PATIENCE_MS, 100),
     templates: integer(env, 'SANDBAR_TEMPLATES', 1, 0) > 0,

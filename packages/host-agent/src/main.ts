@@ -32,6 +32,7 @@ import { UserNetwork } from './network/user-network.ts';
 import { Pool } from './pool/pool.ts';
 import { SnapshotStore } from './snapshots/snapshot-store.ts';
 import { DataVolumes } from './storage/data-volumes.ts';
+import { type DiskFacts, DiskReserve } from './storage/disk-reserve.ts';
 import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
@@ -59,6 +60,13 @@ async function main(log: Log): Promise<void> {
   mkdirSync(paths.run, { recursive: true });
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
   const state = loadHostState(config);
+  const { diskReserveMb } = config;
+  const reserve = new DiskReserve({
+    dir: config.home,
+    reserveBytes: diskReserveMb === undefined ? undefined : diskReserveMb * MIB,
+    ballastPath: paths.ballast,
+    log,
+  });
 
   const qemuPath = findExecutable(config.qemuPath);
   const [qemuVersion, images, base] = await Promise.all([
@@ -151,6 +159,7 @@ async function main(log: Log): Promise<void> {
     subnet: network.subnet,
     cpus: availableParallelism(),
     memory_mb: Math.floor(totalmem() / 1024 / 1024),
+    disk: diskInMb(reserve.facts()),
     images: images.current(),
     lacks: [...jail.lacks],
     pool: pool.status(),
@@ -180,6 +189,11 @@ async function main(log: Log): Promise<void> {
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void end(signal));
   process.on('disconnect', () => void end('the supervisor is gone'));
+}
+
+function diskInMb({ totalBytes, freeBytes, reserveBytes }: DiskFacts): HostInfo['disk'] {
+  const inMb = (bytes: number) => Math.floor(bytes / MIB);
+  return { total_mb: inMb(totalBytes), free_mb: inMb(freeBytes), reserve_mb: inMb(reserveBytes) };
 }
 
 async function makeNetwork(

@@ -13,7 +13,7 @@ const DESCRIPTIONS = {
 export function defineHost(command: Command): void {
   command
     .command('list')
-    .description('lists the hosts, and how full each is')
+    .description('lists the hosts; of vCPUs, memory and disk it shows what is promised and what there is')
     .option('--json', 'print the answer as JSON')
     .action(async ({ json }) => {
       const answer = await callAdmin<{ hosts: HostSummary[] }>('/admin/hosts');
@@ -51,12 +51,15 @@ function printHosts(hosts: readonly HostSummary[]): void {
     host.draining && host.state === 'away' ? 'away, draining' : host.state,
     host.version,
     host.isolation,
-    `${host.cpus}`,
-    `${host.memory_mb}`,
-    `${host.reserved_memory_mb}`,
+    `${host.reserved_vcpus}/${host.cpus}`,
+    `${host.reserved_memory_mb}/${host.memory_mb}`,
+    `${host.reserved_disk_gb}/${gibOf(host.disk_mb)}`,
+    `${gibOf(host.disk_free_mb)}`,
     `${host.machines}`,
     host.last_seen_at,
   ]);
-  const headings = ['ID', 'STATE', 'VERSION', 'ISOLATION', 'CPUS', 'MEMORY MB', 'RESERVED MB', 'MACHINES', 'LAST SEEN'];
-  printTable(headings, rows);
+  const sizes = ['VCPUS', 'MEMORY MB', 'DISK GB', 'FREE GB', 'MACHINES'];
+  printTable(['ID', 'STATE', 'VERSION', 'ISOLATION', ...sizes, 'LAST SEEN'], rows);
 }
+
+const gibOf = (mib: number) => Math.floor(mib / 1024);

@@ -43,12 +43,14 @@ async function setDraining(app: App, id: string, draining: boolean): Promise<Hos
 }
 
 function toSummary(host: HostRow, machines: number, isConnected: boolean): HostSummary {
-  const { id, draining, version, isolation, cpus, memory_mb, reserved_memory_mb } = host;
+  const { id, draining, version, isolation, cpus, memory_mb, disk_mb, disk_free_mb, disk_reserve_mb } = host;
+  const { reserved_vcpus, reserved_memory_mb, reserved_disk_gb } = host;
   // The row has the time of the last greeting only. A host that is connected is seen now.
   const seenAt = isConnected ? new Date() : host.seen_at;
   const state = !isConnected ? 'away' : draining ? 'draining' : 'ready';
   return {
-    ...{ id, state, draining, version, isolation, cpus, memory_mb, reserved_memory_mb, machines },
+    ...{ id, state, draining, version, isolation, cpus, memory_mb, disk_mb, disk_free_mb, disk_reserve_mb },
+    ...{ reserved_vcpus, reserved_memory_mb, reserved_disk_gb, machines },
     last_seen_at: seenAt.toISOString(),
   };
 }

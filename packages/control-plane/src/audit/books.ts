@@ -1,4 +1,4 @@
-// Audits the stored totals. Each account's use and each host's promised memory are compared with the rows of machines
+// Audits the stored totals. Each account's use and what each host has promised are compared with the rows of machines
 // and volumes that they count. The wallet stores no balance, only the ledger's entries, so each entry is checked by
 // itself.
 import { sql } from 'kysely';
@@ -9,7 +9,7 @@ import type { Finding } from './finding.ts';
 
 const SHOWN_ENTRIES = 20;
 
-/** Returns the findings about quotas, promised memory and the ledger. */
+/** Returns the findings about quotas, the promises of hosts and the ledger. */
 export async function findInBooks(app: App): Promise<Finding[]> {
   return [...(await findInQuotas(app)), ...(await findInReservations(app)), ...(await findInLedger(app))];
 }
@@ -32,15 +32,15 @@ async function findInQuotas(app: App): Promise<Finding[]> {
 
 async function findInReservations(app: App): Promise<Finding[]> {
   const misreservations = await findMisreservations(app.db);
-  return misreservations.map(({ hostId, reservedMb, realMb }) => ({
+  return misreservations.map(({ hostId, differences }) => ({
     area: 'reservation',
     hostId,
     subject: hostId,
     key: `reservation/${hostId}`,
-    detail: `${reservedMb} MiB of the host are promised, and its machines add up to ${realMb} MiB.`,
+    detail: `The host has promised ${differences.join(', ')}, which its machines and volumes add up to.`,
     mend: {
-      fix: 'count its promised memory anew',
-      did: 'counted its promised memory anew',
+      fix: 'count its promises anew',
+      did: 'counted its promises anew',
       run: () => recountHost(app, hostId),
     },
   }));

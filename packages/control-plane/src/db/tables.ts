@@ -137,8 +137,15 @@ export type HostTable = {
   subnet: string;
   cpus: number;
   memory_mb: number;
-  /** MiB promised to machines: the sum over the host's machines in state `provisioning` or `running`. */
+  /** The file system with the disks of machines: its size, what is free, and how much only the service may use. */
+  disk_mb: Generated<number>;
+  disk_free_mb: Generated<number>;
+  disk_reserve_mb: Generated<number>;
+  /** Promised to machines: the sums over the host's machines in state `provisioning` or `running`. */
   reserved_memory_mb: Generated<number>;
+  reserved_vcpus: Generated<number>;
+  /** Promised to the disks of all machines that are not destroyed, and of volumes. */
+  reserved_disk_gb: Generated<number>;
   images: JSONColumnType<Image[]>;
   /** If true, no new machines or volumes are placed on the host. */
   draining: Generated<boolean>;

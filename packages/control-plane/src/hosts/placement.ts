@@ -1,28 +1,24 @@
-// Chooses the host of a new machine. A pure function of the hosts' rows. It only proposes an order: parallel requests
-// may choose the same host, and the conditional UPDATE in `reserveMemory` decides which of them get its memory.
+// Chooses the host of a new machine or volume. A pure function of the hosts' rows. It only proposes an order: parallel
+// requests may choose the same host, and the conditional UPDATE in `reserveRoom` decides which of them get its room.
 import type { HostRow } from '../db/tables.ts';
+import { type HostRoom, hasRoomFor, type Overcommit, type Room, unpromised } from './room.ts';
+
+/** `stack`: the image that the host must have; undefined if none is needed, as for a volume. */
+export type PlacementRequest = { room: Room; stack: string | undefined };
+export type Candidate = HostRoom & Pick<HostRow, 'id' | 'images' | 'draining'>;
 
 /**
- * `memoryMb`: memory of the machine in MiB. `stack`: the image that the host must have; undefined if the machine needs
- * no image.
- */
-export type PlacementRequest = { memoryMb: number; stack: string | undefined };
-export type Candidate = Pick<HostRow, 'id' | 'memory_mb' | 'reserved_memory_mb' | 'images' | 'draining'>;
-
-/**
- * Returns the hosts that have room for the machine; the host with the most unreserved memory comes first. A host may
- * promise `overcommit` times its physical memory, but a single machine must fit into the physical memory. Draining
- * hosts get no new machines.
+ * Returns the hosts that have room; the host with the most unpromised memory comes first. A volume never moves and can
+ * only be attached to machines of its host, so it goes where the next machine would go. Draining hosts get nothing new.
  */
 export function rankHosts<T extends Candidate>(
   hosts: readonly T[],
-  request: PlacementRequest,
-  overcommit: number,
+  { room, stack }: PlacementRequest,
+  overcommit: Overcommit,
 ): T[] {
-  const room = (host: Candidate) => host.memory_mb * overcommit - host.reserved_memory_mb;
+  const memoryOf = (host: Candidate) => unpromised(host, overcommit).memoryMb;
   return hosts
-    .filter((host) => !host.draining)
-    .filter((host) => request.memoryMb <= host.memory_mb && request.memoryMb <= room(host))
-    .filter(({ images }) => request.stack === undefined || images.some((image) => image.stack === request.stack))
-    .sort((a, b) => room(b) - room(a) || (a.id < b.id ? -1 : 1));
+    .filter((host) => !host.draining && hasRoomFor(host, room, overcommit))
+    .filter(({ images }) => stack === undefined || images.some((image) => image.stack === stack))
+    .sort((a, b) => memoryOf(b) - memoryOf(a) || (a.id < b.id ? -1 : 1));
 }

@@ -12,13 +12,14 @@ import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts
 import { commitUnsynced } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
+import { capacityOf, type Room } from '../hosts/room.ts';
 import { listHosts } from '../hosts/store.ts';
 import { setExpiry } from '../operations/expiry.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { checkQuota } from '../quotas/check.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
-import { machineAmounts } from '../transitions/amounts.ts';
-import { insertMachine, transition } from '../transitions/transition.ts';
+import { machineAmounts, machineRoom } from '../transitions/amounts.ts';
+import { insertMachine } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
 import { checkBalance } from '../wallet/check.ts';
 import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
@@ -72,8 +73,8 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   if (firstId !== undefined) return findFirst(tx, firstId);
   const source = await findSource(tx, accountId, asked, volume);
   const complete = completeRequest(asked, source);
-  if (source) checkMachineSize(limits, hosts, complete);
-  else checkImage(hosts, complete);
+  checkMachineSize(limits, hosts, complete);
+  if (!source) checkImage(hosts, complete);
   const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
@@ -104,15 +105,22 @@ async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
 function checkMachineSize(
   limits: TierLimits,
   hosts: readonly HostRow[],
-  { vcpus = MACHINE_DEFAULTS.vcpus, memory_mb: memoryMb = MACHINE_DEFAULTS.memory_mb }: Partial<MachineCreate>,
+  {
+    vcpus = MACHINE_DEFAULTS.vcpus,
+    memory_mb: memoryMb = MACHINE_DEFAULTS.memory_mb,
+    rootfs_size_gb = 0,
+  }: Partial<MachineCreate>,
 ): void {
   checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, ' for this account');
   checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, ' for this account');
   if (hosts.length === 0) return;
-  const cpus = Math.max(...hosts.map((host) => host.cpus));
-  const hostMemoryMb = Math.max(...hosts.map((host) => host.memory_mb));
-  checkAtMost('vcpus', vcpus, cpus, ', the cores of the largest host of this service');
-  checkAtMost('memory_mb', memoryMb, hostMemoryMb, ', the memory of the largest host of this service');
+  const capacities = hosts.map(capacityOf);
+  const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
+  checkAtMost('vcpus', vcpus, largest('vcpus'), ', the cores of the largest host of this service');
+  checkAtMost('memory_mb', memoryMb, largest('memoryMb'), ', the memory of the largest host of this service');
+  // After an update of the service no disk is known until an agent reports it.
+  if (hosts.every((host) => host.disk_mb === 0)) return;
+  checkAtMost('rootfs_size_gb', rootfs_size_gb, largest('diskGb'), ', the disk of the largest host of this service');
 }
 
 /** `whose` ends the sentence of the refusal. */
@@ -150,7 +158,7 @@ type Placing = { account: AccountRow; hosts: readonly HostRow[]; complete: Creat
  * `fleet_capacity`.
  */
 async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }: Placing): Promise<HostRow> {
-  const { source, memory_mb: memoryMb, stack } = complete;
+  const { source, stack } = complete;
   const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
   const admitting = possible.filter((host) => admitsAccount(app, host, account));
   if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
@@ -160,10 +168,10 @@ async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }:
   const reachable = admitting.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
   // The host that stores the snapshot or root volume can run the machine without the image of the stack.
-  const wanted = { memoryMb, stack: source ? undefined : stack };
-  const [best] = rankHosts(reachable, wanted, app.config.memoryOvercommit).filter(({ id }) => !tried.has(id));
+  const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
+  const [best] = rankHosts(reachable, wanted, app.config.overcommit).filter(({ id }) => !tried.has(id));
   if (best) return best;
-  throw source ? hostIsFull(source.kind, memoryMb) : fleetIsFull(memoryMb);
+  throw source ? hostIsFull(source.kind, wanted.room) : fleetIsFull(wanted.room);
 }
 
 /**
@@ -174,6 +182,12 @@ function amountsOf(request: CreateRequest): Partial<Amounts> {
   const { source, rootfs_size_gb } = request;
   const amounts = machineAmounts(request);
   return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
+}
+
+/** Returns what the host has to promise for the new machine. The disk of a root volume is promised already. */
+function roomOf(request: CreateRequest): Room {
+  const room = machineRoom({ ...request, state: 'provisioning' });
+  return request.source?.kind === 'volume' ? { ...room, diskGb: room.diskGb - request.source.sizeGb } : room;
 }
 
 type Insertion = {
@@ -195,10 +209,10 @@ async function insertWithOperation(
 ): Promise<{ machine: MachineRow; claimed: Claimed }> {
   const id = uuidv7();
   const taken = complete.source?.kind === 'volume' ? volume : undefined;
-  const scope = { accountId: account.id, hostId: host.id, actor: 'user' } as const;
+  const scope = { accountId: account.id, hostId: host.id };
   try {
     const [machine, claimed] = await Promise.all([
-      insertMachine(app, tx, scope, rowOf(id, account, host, complete)),
+      insertMachine(app, tx, scope, rowOf(id, account, host, complete), taken),
       insertClaimed(app, tx, {
         account_id: account.id,
         host_id: host.id,
@@ -214,7 +228,6 @@ async function insertWithOperation(
       // answer, and the reconciler removes the machine from its host, because no row knows it. That would also remove the
       // disk of a taken volume, so there both commits are synced.
       taken ? undefined : commitUnsynced(tx),
-      taken && transition(app, tx, scope, (steps) => steps.changeVolume(taken, { state: 'taken', machine_id: id })),
     ]);
     return { machine, claimed };
   } catch (error) {

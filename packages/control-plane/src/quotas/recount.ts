@@ -1,4 +1,4 @@
-// Recomputes the use of accounts and the promised memory of hosts from the rows of machines and volumes. A stored total
+// Recomputes the use of accounts and the promises of hosts from the rows of machines and volumes. A stored total
 // changes in the same transaction as the rows that it counts, so the two agree at any time, even during an operation.
 // Any difference that one SQL statement sees is therefore an error.
 import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
@@ -7,7 +7,7 @@ import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import type { Db } from '../db/database.ts';
 import { inTransaction } from '../db/transaction.ts';
-import { MEMORY_HOLDERS, UNCOUNTED } from '../transitions/amounts.ts';
+import { RUNNERS, UNCOUNTED } from '../transitions/amounts.ts';
 
 type Counts = Record<`used_${QuotaDimension}` | `real_${QuotaDimension}`, number>;
 export type Miscount = { accountId: string; email: string; differences: string[] };
@@ -59,26 +59,42 @@ export function recountAccount(app: App, accountId: string): Promise<void> {
   });
 }
 
-export type Misreservation = { hostId: string; reservedMb: number; realMb: number };
+type Promises = Record<`${'reserved' | 'real'}_${'memory_mb' | 'vcpus' | 'disk_gb'}`, number>;
+export type Misreservation = { hostId: string; differences: string[] };
 
-const RESERVED = sql<number>`
-  select coalesce(sum(memory_mb), 0)::int as real_mb from machines
-  where host_id = h.id and state in (${sql.join(MEMORY_HOLDERS)})`;
+/** SQL subquery: what the host with alias `h` has promised to its machines and volumes, as {@link machineRoom} says. */
+const RESERVED = sql`
+  select running.memory_mb as real_memory_mb, running.vcpus as real_vcpus,
+    disks.size_gb + volumes.size_gb as real_disk_gb
+  from
+    (select coalesce(sum(memory_mb), 0)::int as memory_mb, coalesce(sum(vcpus), 0)::int as vcpus
+     from machines where host_id = h.id and state in (${sql.join(RUNNERS)})) as running,
+    (select coalesce(sum(rootfs_size_gb), 0)::int as size_gb
+     from machines where host_id = h.id and state <> 'destroyed') as disks,
+    (select coalesce(sum(size_gb), 0)::int as size_gb from volumes where host_id = h.id and state <> 'taken') as volumes`;
 
-/** Returns the hosts whose stored promised memory differs from the sum of their machines' memory, in MiB. */
+/** Returns the hosts whose stored promises differ from the sums of their machines and volumes. */
 export async function findMisreservations(db: Db): Promise<Misreservation[]> {
-  const { rows } = await sql<Misreservation>`
-    select h.id as "hostId", h.reserved_memory_mb as "reservedMb", real_mb as "realMb"
+  const { rows } = await sql<Promises & { id: string }>`
+    select h.id, h.reserved_memory_mb, h.reserved_vcpus, h.reserved_disk_gb, recount.*
     from hosts h, lateral (${RESERVED}) as recount
-    where h.reserved_memory_mb <> real_mb order by h.id`.execute(db);
-  return rows;
+    where (h.reserved_memory_mb, h.reserved_vcpus, h.reserved_disk_gb) <> (real_memory_mb, real_vcpus, real_disk_gb)
+    order by h.id`.execute(db);
+  return rows.map((row) => ({
+    hostId: row.id,
+    differences: (['memory_mb', 'vcpus', 'disk_gb'] as const)
+      .filter((name) => row[`reserved_${name}`] !== row[`real_${name}`])
+      .map((name) => `${name} ${row[`reserved_${name}`]} instead of ${row[`real_${name}`]}`),
+  }));
 }
 
-/** Locks a host's row and sets its promised memory to the sum of its machines' memory. */
+/** Locks a host's row and sets its promises to the sums of its machines and volumes. */
 export function recountHost(app: App, hostId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     await tx.selectFrom('hosts').select('id').where('id', '=', hostId).forNoKeyUpdate().execute();
-    await sql`update hosts as h set reserved_memory_mb = (${RESERVED}) where id = ${hostId}`.execute(tx);
-    app.log.warn({ host_id: hostId }, 'the promised memory of a host was counted anew');
+    await sql`
+      update hosts as h set (reserved_memory_mb, reserved_vcpus, reserved_disk_gb) = (${RESERVED})
+      where id = ${hostId}`.execute(tx);
+    app.log.warn({ host_id: hostId }, 'what a host has promised was counted anew');
   });
 }

@@ -1,12 +1,13 @@
-// How much a machine or volume row counts toward its account's quota and its host's promised memory. Pure functions.
+// How much a machine or volume row counts toward its account's quota and what its host has promised. Pure functions.
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import type { Amounts } from '@sandbar/contract/quota.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
+import { NO_ROOM, type Room } from '../hosts/room.ts';
 
 /** In these states a machine does not count toward the quota. A stopped machine does count. */
 export const UNCOUNTED: readonly MachineState[] = ['error', 'destroyed'];
-/** In these states the machine's memory is promised by its host. */
-export const MEMORY_HOLDERS: readonly MachineState[] = ['provisioning', 'running'];
+/** In these states the machine's memory and vCPUs are promised by its host. */
+export const RUNNERS: readonly MachineState[] = ['provisioning', 'running'];
 
 type Size = Pick<MachineRow, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
 
@@ -18,9 +19,17 @@ export function machineAmounts({ vcpus, memory_mb, rootfs_size_gb }: Size): Part
 export const machineUse = (row: Size & Pick<MachineRow, 'state'>): Partial<Amounts> =>
   UNCOUNTED.includes(row.state) ? {} : machineAmounts(row);
 
-/** The memory that the host has promised to the machine, in MiB. */
-export const promisedMemory = ({ state, memory_mb }: Pick<MachineRow, 'state' | 'memory_mb'>): number =>
-  MEMORY_HOLDERS.includes(state) ? memory_mb : 0;
+/** What the host has promised to the machine. A machine that does not run still has its disk. */
+export function machineRoom({ state, memory_mb, vcpus, rootfs_size_gb }: Size & Pick<MachineRow, 'state'>): Room {
+  const diskGb = state === 'destroyed' ? 0 : rootfs_size_gb;
+  return RUNNERS.includes(state) ? { memoryMb: memory_mb, vcpus, diskGb } : { memoryMb: 0, vcpus: 0, diskGb };
+}
+
+/** What the host has promised to the volume: its disk, unless that is the root disk of a machine now. */
+export const volumeRoom = ({ size_gb, state }: Pick<VolumeRow, 'size_gb' | 'state'>): Room => ({
+  ...NO_ROOM,
+  diskGb: state === 'taken' ? 0 : size_gb,
+});
 
 /**
  * The quota amounts of a volume. A root volume in state `taken` counts as zero, because its bytes already count as the

@@ -1,12 +1,13 @@
 // Applies what a change of state means beyond the changed row: entries of the activity feed, use of the account's
-// quota, and promised memory of the host. No other code writes these three.
+// quota, and what its host has promised. No other code writes these three.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
 import { activityParameter } from '../activity/write.ts';
 import type { Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
-import { releaseMemory, reserveMemory } from '../hosts/store.ts';
+import type { Overcommit, Room } from '../hosts/room.ts';
+import { reserveRoom } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
 
 export type Effects = {
@@ -16,26 +17,26 @@ export type Effects = {
   entries: NewActivity[];
   /** Quota amounts to add to the account's use; negative amounts reduce the use. */
   use: Partial<Amounts>;
-  /** MiB to add to the host's promised memory; a negative number releases memory. */
-  memoryMb: number;
+  /** What to add to what the host has promised; negative numbers give it back. */
+  room: Room;
 };
 
 /**
  * Applies the effects of one transaction. Locks first the account's row and then the host's row until the transaction
- * ends. Throws `fleet_capacity` when the host has no room for the memory. A host may promise at most `overcommit` times
- * its physical memory.
+ * ends. Throws `fleet_capacity` when the host has no room for what it has to promise.
  */
-export async function applyEffects(tx: Tx, effects: Effects, overcommit: number): Promise<void> {
-  const { hostId, memoryMb } = effects;
+export async function applyEffects(tx: Tx, effects: Effects, overcommit: Overcommit): Promise<void> {
+  const { hostId, room } = effects;
   const changed = changeAccount(tx, effects);
-  if (memoryMb > 0) {
-    const [isReserved] = await Promise.all([reserveMemory(tx, hostId, memoryMb, overcommit), changed]);
-    if (!isReserved) throw fleetIsFull(memoryMb);
+  if (Object.values(room).some((amount) => amount > 0)) {
+    const [isReserved] = await Promise.all([reserveRoom(tx, hostId, room, overcommit), changed]);
+    if (!isReserved) throw fleetIsFull(room);
   } else {
     // Nothing here can be refused, so the commit is sent without waiting for the answers. If one of the statements
     // fails, the commit throws its error.
-    const released = memoryMb < 0 ? releaseMemory(tx, hostId, -memoryMb) : undefined;
-    Promise.all([changed, released]).catch(() => undefined);
+    const isGivenBack = Object.values(room).some((amount) => amount < 0);
+    const given = isGivenBack ? reserveRoom(tx, hostId, room, overcommit) : undefined;
+    Promise.all([changed, given]).catch(() => undefined);
   }
 }
 

@@ -9,7 +9,8 @@ import type { Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import type { Database, MachineRow, MachineTable, SnapshotRow, VolumeRow, VolumeTable } from '../db/tables.ts';
 import { loseRunningJobs } from '../execs/lose.ts';
-import { machineUse, promisedMemory, volumeUse } from './amounts.ts';
+import { addRoom, NO_ROOM, type Room } from '../hosts/room.ts';
+import { machineRoom, machineUse, volumeRoom, volumeUse } from './amounts.ts';
 import { addAmounts, applyEffects, type Effects } from './effects.ts';
 import { entriesOfMachine, entriesOfSnapshot, entriesOfVolume, type Told } from './entries.ts';
 
@@ -47,15 +48,15 @@ export type Steps = {
 
 /**
  * Runs `work`, which changes rows of one account, and then applies the effects of these changes. Returns the result of
- * `work`. Throws what `work` throws, and `fleet_capacity` when a machine needs more memory than its host can promise.
+ * `work`. Throws what `work` throws, and `fleet_capacity` when its host cannot promise what a machine or a volume needs.
  */
 export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps: Steps) => Promise<T>): Promise<T> {
   const { accountId, hostId, actor } = scope;
-  const effects: Effects = { accountId, hostId, entries: [], use: {}, memoryMb: 0 };
+  const effects: Effects = { accountId, hostId, entries: [], use: {}, room: NO_ROOM };
   const note = (entries: readonly NewActivity[], before: Counted, after: Counted) => {
     effects.entries.push(...entries);
     effects.use = addAmounts(addAmounts(effects.use, after.use), before.use, -1);
-    effects.memoryMb += after.memoryMb - before.memoryMb;
+    effects.room = addRoom(addRoom(effects.room, after.room), before.room, -1);
   };
   const noteMachine = (before: MachineRow | undefined, after: MachineRow | undefined, told: Told = {}) =>
     note(entriesOfMachine(before, after, actor, told), countMachine(before), countMachine(after));
@@ -104,28 +105,38 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
     },
     tell: (entries) => void effects.entries.push(...entries),
   });
-  await applyEffects(tx, effects, app.config.memoryOvercommit);
+  await applyEffects(tx, effects, app.config.overcommit);
   return result;
 }
 
 /**
- * Inserts a machine and applies the effects of that. All statements are sent at once. Throws `fleet_capacity` when the
- * host cannot promise the machine's memory.
+ * Inserts a machine and applies the effects of that. All statements are sent at once. `taken`: the root volume that
+ * becomes the machine's disk. Throws `fleet_capacity` when the host cannot promise what the machine needs.
  */
 export async function insertMachine(
   app: App,
   tx: Tx,
-  { accountId, hostId }: Scope,
+  { accountId, hostId }: Omit<Scope, 'actor'>,
   row: NewMachine,
+  taken: VolumeRow | undefined,
 ): Promise<MachineRow> {
-  const { use, memoryMb } = countMachine(row);
-  const [[machine]] = await Promise.all([
+  const machine = countMachine(row);
+  // A taken volume counts as zero, so what it counted for is given back.
+  const volume = countVolume(taken);
+  const use = addAmounts(machine.use, volume.use, -1);
+  const room = addRoom(machine.room, volume.room, -1);
+  const [[inserted]] = await Promise.all([
     insertMachineRow(tx, row),
-    applyEffects(tx, { accountId, hostId, entries: [], use, memoryMb }, app.config.memoryOvercommit),
+    taken && takeVolume(tx, taken.id, row.id),
+    applyEffects(tx, { accountId, hostId, entries: [], use, room }, app.config.overcommit),
   ]);
-  if (!machine) throw new Error('a machine was not written');
-  return machine;
+  if (!inserted) throw new Error('a machine was not written');
+  return inserted;
 }
+
+const takeVolume = statement((db, id: string, machineId: string) =>
+  db.updateTable('volumes').set({ state: 'taken', machine_id: machineId }).where('id', '=', id),
+);
 
 /** The columns that a new machine has; its other columns are set when it runs. */
 export type NewMachine = Required<
@@ -169,9 +180,10 @@ function timesOf(before: MachineRow, { state }: MachineChange): MachineChange {
   return before.state === 'running' ? { stopped_at: now } : {};
 }
 
-type Counted = { use: ReturnType<typeof machineUse>; memoryMb: number };
-const NOTHING: Counted = { use: {}, memoryMb: 0 };
+type Counted = { use: ReturnType<typeof machineUse>; room: Room };
+const NOTHING: Counted = { use: {}, room: NO_ROOM };
 
-const countMachine = (row: Parameters<typeof machineUse>[0] | undefined): Counted =>
-  row ? { use: machineUse(row), memoryMb: promisedMemory(row) } : NOTHING;
-const countVolume = (row: VolumeRow | undefined): Counted => (row ? { use: volumeUse(row), memoryMb: 0 } : NOTHING);
+const countMachine = (row: Parameters<typeof machineRoom>[0] | undefined): Counted =>
+  row ? { use: machineUse(row), room: machineRoom(row) } : NOTHING;
+const countVolume = (row: VolumeRow | undefined): Counted =>
+  row ? { use: volumeUse(row), room: volumeRoom(row) } : NOTHING;

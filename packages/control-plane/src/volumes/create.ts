@@ -8,19 +8,21 @@ import type { App } from '../app.ts';
 import type { HostRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
+import { rankHosts } from '../hosts/placement.ts';
+import { capacityOf, type Room } from '../hosts/room.ts';
 import { listHosts } from '../hosts/store.ts';
+import { fleetIsFull } from '../machines/refusals.ts';
 import { admitsAccount, emulatedOnly } from '../machines/tenancy.ts';
 import { performForRequest } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';
 import { checkQuota } from '../quotas/check.ts';
-import { volumeUse } from '../transitions/amounts.ts';
+import { volumeRoom, volumeUse } from '../transitions/amounts.ts';
 import { transition } from '../transitions/transition.ts';
 import { checkBalance } from '../wallet/check.ts';
-import { rankHostsForVolume } from './placement.ts';
 import { findVolume, type VisibleVolume } from './store.ts';
 
 /**
- * Creates an empty data volume. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
+ * Creates an empty data volume. Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
  * `host_unavailable` or the host's refusal. After an error nothing of the volume remains, or the reconciler removes it
  * soon.
  */
@@ -33,12 +35,13 @@ export async function createVolume(
   const id = uuidv7();
   const claimed = await inTransaction(app.db, async (tx) => {
     const [account, hosts] = await Promise.all([lockAccount(tx, accountId), listHosts(tx)]);
+    checkVolumeSize(hosts, size_gb);
     const admitting = hosts.filter((host) => admitsAccount(app, host, account));
     if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
     await checkBalance(tx, account);
     const row = { id, account_id: accountId, name, kind: 'data', size_gb, state: 'creating' } as const;
     checkQuota(account, volumeUse(row));
-    const host_id = chooseHost(app, admitting).id;
+    const host_id = chooseHost(app, admitting, volumeRoom(row)).id;
     const scope = { accountId, hostId: host_id, actor: 'user' } as const;
     await transition(app, tx, scope, (steps) => steps.insertVolume({ ...row, host_id }));
     return insertClaimed(app, tx, {
@@ -52,17 +55,25 @@ export async function createVolume(
 
 /**
  * Returns the host for the new volume. Throws `host_unavailable` when no host is connected, and `fleet_capacity` when
- * no connected host accepts new volumes.
+ * no connected host has room for it.
  */
-function chooseHost(app: App, hosts: readonly HostRow[]): HostRow {
+function chooseHost(app: App, hosts: readonly HostRow[], room: Room): HostRow {
   const connected = new Set(app.hosts.connectedIds());
   const reachable = hosts.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  const [best] = rankHostsForVolume(reachable, app.config.memoryOvercommit);
+  const [best] = rankHosts(reachable, { room, stack: undefined }, app.config.overcommit);
   if (best) return best;
+  throw fleetIsFull(room);
+}
+
+/** Throws `validation_error` for a volume that is larger than the disk of the largest host. */
+function checkVolumeSize(hosts: readonly HostRow[], sizeGb: number): void {
+  // After an update of the service no disk is known until an agent reports it.
+  if (hosts.every((host) => host.disk_mb === 0)) return;
+  const most = Math.max(...hosts.map((host) => capacityOf(host).diskGb));
+  if (sizeGb <= most) return;
   throw new ServiceError(
-    'fleet_capacity',
-    'No host takes new volumes now. This is a limit of the fleet, not a quota of the account: retry later.',
-    { retryAfterSec: 10 },
+    'validation_error',
+    `size_gb must be at most ${most}, the disk of the largest host of this service.`,
   );
 }

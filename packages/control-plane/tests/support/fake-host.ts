@@ -134,6 +134,7 @@ export class FakeHost {
       subnet: '10.83.0.0/24',
       cpus: 2,
       memory_mb: 65_536,
+      disk: { total_mb: 104_857_600, free_mb: 104_857_600, reserve_mb: 2048 },
       images: [
         {
           stack: 'base',

@@ -25,6 +25,7 @@ import { insertKey } from '../../src/api-keys/store.ts';
 import { setPassword } from '../../src/auth/password.ts';
 import { type Bounds, type Config, DEFAULT_BOUNDS, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
+import type { Overcommit } from '../../src/hosts/room.ts';
 import { createLog, type Log } from '../../src/log.ts';
 import { FakeHost } from './fake-host.ts';
 import { createDatabase, endSharedPostgres, type PostgresServer, until } from './postgres.ts';
@@ -86,7 +87,7 @@ export type Api = <T = any>(method: string, path: string, options?: CallOptions)
 export type BedOptions = {
   timing?: Partial<Timing>;
   host?: Partial<HostInfo>;
-  overcommit?: number;
+  overcommit?: Partial<Overcommit>;
   /** Overrides of the configuration. Without them the rate limits are too high to reach. */
   config?: Partial<Omit<Config, 'bounds'>>;
   bounds?: Partial<Bounds>;
@@ -113,7 +114,8 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       listen: { host: '127.0.0.1', port: 0 },
       metricsListen: { host: '127.0.0.1', port: 0 },
       databaseUrl,
-      memoryOvercommit: options.overcommit ?? 4,
+      // Tests make more machines than a host with 2 cores should promise vCPUs; those about vCPUs set a factor.
+      overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },
       activityRetentionDays: 365,
       allowEmulatedTenants: true,
       rates: { mutating: UNLIMITED, exec: UNLIMITED, signInAddress: UNLIMITED, signInEmail: UNLIMITED },
@@ -251,24 +253,35 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 }
 
 /**
- * Checks that the host's reserved memory equals the sum over the machines that reserve it, and that quota usage,
+ * Checks that what the host has promised equals the sums over the machines and volumes that hold it, and that quota usage,
  * volumes and snapshots agree. Call it when no request is in flight.
  */
 export async function checkBooks(bed: TestBed): Promise<void> {
   const { plane, host } = bed;
   const { db } = plane.app;
   // Read rows and reservations in one transaction, because the reconciler may change both at any time.
-  const { rows, reserved } = await db
+  const { rows, volumes, reserved } = await db
     .transaction()
     .setIsolationLevel('repeatable read')
     .execute(async (tx) => ({
       rows: await tx.selectFrom('machines').selectAll().execute(),
-      reserved: await tx.selectFrom('hosts').select('reserved_memory_mb').executeTakeFirstOrThrow(),
+      volumes: await tx.selectFrom('volumes').selectAll().execute(),
+      reserved: await tx
+        .selectFrom('hosts')
+        .select(['reserved_memory_mb', 'reserved_vcpus', 'reserved_disk_gb'])
+        .executeTakeFirstOrThrow(),
     }));
   const holders = rows.filter((row) => row.state === 'running' || row.state === 'provisioning');
-  assert.equal(
-    reserved.reserved_memory_mb,
-    holders.reduce((sum, row) => sum + row.memory_mb, 0),
+  const disks = rows.filter((row) => row.state !== 'destroyed').map((row) => row.rootfs_size_gb);
+  const volumeDisks = volumes.filter((row) => row.state !== 'taken').map((row) => row.size_gb);
+  const sum = (amounts: number[]) => amounts.reduce((total, amount) => total + amount, 0);
+  assert.deepEqual(
+    reserved,
+    {
+      reserved_memory_mb: sum(holders.map((row) => row.memory_mb)),
+      reserved_vcpus: sum(holders.map((row) => row.vcpus)),
+      reserved_disk_gb: sum([...disks, ...volumeDisks]),
+    },
     'the reservation equals a recount',
   );
   const alive = rows.filter((row) => row.state !== 'destroyed');

@@ -1,6 +1,22 @@
-// Adds `execs.output_expired`: the host has dropped the output of the job.
+// Adds `execs.output_expired` (the host has dropped the output of the job), and the disks of hosts, and the vCPUs and the
+// disk that are promised of each host. A host's disk is unknown, and so has no room, until its agent reports it.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {
   await sql`alter table execs add column output_expired boolean not null default false`.execute(db);
+  await sql`
+    alter table hosts
+      add column disk_mb bigint not null default 0,
+      add column disk_free_mb bigint not null default 0,
+      add column disk_reserve_mb bigint not null default 0,
+      add column reserved_vcpus integer not null default 0 check (reserved_vcpus >= 0),
+      add column reserved_disk_gb integer not null default 0 check (reserved_disk_gb >= 0)`.execute(db);
+  await sql`
+    update hosts set
+      reserved_vcpus = (
+        select coalesce(sum(vcpus), 0) from machines
+        where host_id = hosts.id and state in ('provisioning', 'running')),
+      reserved_disk_gb =
+        (select coalesce(sum(rootfs_size_gb), 0) from machines where host_id = hosts.id and state <> 'destroyed') +
+        (select coalesce(sum(size_gb), 0) from volumes where host_id = hosts.id and state <> 'taken')`.execute(db);
 }

@@ -1,0 +1,63 @@
+// How much memory, processors and disk a host has, and how much of them it may promise to machines. Pure functions. The
+// conditional UPDATE in store.ts has the same arithmetic in SQL.
+import type { HostRow } from '../db/tables.ts';
+
+/** What a host promises to machines and volumes. Where a number is negative, the host takes it back. */
+export type Room = { memoryMb: number; vcpus: number; diskGb: number };
+export const NO_ROOM: Room = { memoryMb: 0, vcpus: 0, diskGb: 0 };
+
+/**
+ * The factors by which a host may promise more than it has to all machines together, because machines seldom use all
+ * that they may. A single machine must fit into a host without them.
+ */
+export type Overcommit = { memory: number; vcpus: number; disk: number };
+
+export type HostRoom = Pick<
+  HostRow,
+  | 'memory_mb'
+  | 'cpus'
+  | 'disk_mb'
+  | 'disk_free_mb'
+  | 'disk_reserve_mb'
+  | 'reserved_memory_mb'
+  | 'reserved_vcpus'
+  | 'reserved_disk_gb'
+>;
+
+/** The largest machine that the host could hold if it had no other. The reserve of its disk is for the service alone. */
+export function capacityOf(host: HostRoom): Room {
+  const diskGb = Math.max(0, Math.floor((host.disk_mb - host.disk_reserve_mb) / 1024));
+  return { memoryMb: host.memory_mb, vcpus: host.cpus, diskGb };
+}
+
+/** What the host may still promise. A number is negative when the factors or the host became smaller. */
+export function unpromised(host: HostRoom, overcommit: Overcommit): Room {
+  const { memoryMb, vcpus, diskGb } = capacityOf(host);
+  return {
+    memoryMb: memoryMb * overcommit.memory - host.reserved_memory_mb,
+    vcpus: vcpus * overcommit.vcpus - host.reserved_vcpus,
+    diskGb: diskGb * overcommit.disk - host.reserved_disk_gb,
+  };
+}
+
+/**
+ * Whether the host can take a machine or a volume of this size now. A host whose free space is down to the reserve takes
+ * no new disk, however little it has promised.
+ */
+export function hasRoomFor(host: HostRoom, { memoryMb, vcpus, diskGb }: Room, overcommit: Overcommit): boolean {
+  const most = capacityOf(host);
+  const left = unpromised(host, overcommit);
+  const isDiskShort = host.disk_free_mb <= host.disk_reserve_mb;
+  return (
+    memoryMb <= Math.min(most.memoryMb, left.memoryMb) &&
+    vcpus <= Math.min(most.vcpus, left.vcpus) &&
+    diskGb <= Math.min(most.diskGb, left.diskGb) &&
+    (diskGb === 0 || !isDiskShort)
+  );
+}
+
+export const addRoom = (a: Room, b: Room, sign: 1 | -1 = 1): Room => ({
+  memoryMb: a.memoryMb + sign * b.memoryMb,
+  vcpus: a.vcpus + sign * b.vcpus,
+  diskGb: a.diskGb + sign * b.diskGb,
+});
