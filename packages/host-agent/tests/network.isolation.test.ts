@@ -20,6 +20,7 @@ import { macOfIp, PLACEHOLDER_MAC, parseSubnet } from '../src/network/subnet.ts'
 import { until } from './support/fake-host.ts';
 import { arpFrame, ethernet, pingFrame, tagged, UDP_PORT, udpFrame } from './support/frames.ts';
 import { nameQuery } from './support/name-server.ts';
+import { enterOwnNetwork } from './support/own-network.ts';
 import {
   Ear,
   must,
@@ -45,11 +46,16 @@ const OPEN: BridgeOptions = {
   log: createLog({ process: 'test', level: 'silent' }),
 };
 
-/** One address in each range that is not part of the internet. The hosts outside have all of them. */
+/**
+ * One address in each range that is not part of the internet, and those where clouds serve credentials. The hosts outside
+ * have all of them.
+ */
 const DENIED = [
   '0.1.2.3',
   '10.9.9.9',
   '100.64.9.9',
+  '100.100.100.200',
+  '168.63.129.16',
   '169.254.169.254',
   '172.16.9.9',
   '192.0.0.9',
@@ -70,6 +76,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
   const speakers: Speaker[] = [];
 
   before(async () => {
+    enterOwnNetwork();
     outside = await Outside.behind('sbxout', DENIED);
   });
   after(() => outside.end());
@@ -303,6 +310,41 @@ describe('network isolation', { skip: !canIsolate }, () => {
         outside.said.filter((line) => line.includes('denied')),
         [],
       );
+    });
+
+    it('no network that the host itself is in is reached, unless the configuration allows it (RES-4)', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      const told = (text: string) => outside.said.some((line) => line.endsWith(text));
+      assert.equal(await a.run(tcpScript(Outside.neighbour, UDP_PORT)), REFUSED);
+      a.send(toGateway(IP_A, { to: Outside.neighbour, text: 'to-neighbour' }));
+      assert.equal(await a.run(udpScript(Outside.address, UDP_PORT)), 'answer', 'the internet behind it is reached');
+      assert.equal(told('to-neighbour'), false);
+      await network.remove();
+      await start({ allow: ['203.0.113.0/24'] });
+      const b = await machineWith(B, IP_B);
+      assert.equal(await b.run(tcpScript(Outside.neighbour, UDP_PORT)), 'welcome');
+    });
+
+    it('a network that the host joins is closed from then on, and one that it leaves is open again (RES-4)', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
+      must('ip', ['address', 'add', '198.51.100.77/24', 'dev', 'sbxout']);
+      try {
+        await network.followHost();
+        assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), REFUSED);
+        await network.assign(B, IP_B);
+        assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), REFUSED, 'another change keeps it closed');
+        const { table } = networkNames(home);
+        must('nft', ['-f', '-'], `delete table bridge ${table}\ndelete table inet ${table}\n`);
+        await network.detach(B);
+        assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), REFUSED, 'so do rules that are written anew');
+      } finally {
+        must('ip', ['address', 'del', '198.51.100.77/24', 'dev', 'sbxout']);
+      }
+      await network.followHost();
+      assert.equal(await a.run(tcpScript(Outside.address, UDP_PORT)), 'welcome');
     });
 
     it('a range that the configuration allows is reached, and none beside it (NET-3)', async () => {

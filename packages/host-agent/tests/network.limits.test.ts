@@ -92,6 +92,7 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
     const rules = { bridge, table, group, subnet: SUBNET, gateway: GATEWAY, vmUids: uidRange(home) };
     const next = await Firewall.create(
       { ...rules, allow: [], rateMbit: undefined, connections: 200 },
+      { networks: [], claimed: [] },
       new Map([[tapOf(A), IP_A]]),
     );
     assert.equal(await a.run(flood(Outside.address, 1000)), '1000');

@@ -2,15 +2,19 @@
 // tables that decide which address a VM may use and what it may reach. Everything is named after the data directory, so two
 // services never share it. It stays when the agent dies; the next agent replaces the rules in one transaction.
 import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Log } from '@sandbar/logging/log.ts';
 import type { Nic } from '../hypervisor/driver.ts';
 import { uidRange } from '../jail/uid-pool.ts';
 import { forgetConnections, rememberedAddresses } from './connections.ts';
 import { bindRelaySockets, DnsRelay } from './dns/relay.ts';
 import { Firewall } from './firewall.ts';
+import { Forwarding } from './forwarding.ts';
+import { readHostRoutes } from './host-routes.ts';
 import { type NetworkNames, networkNames, tapOf, vmIdOf } from './names.ts';
 import type { HostNetwork } from './network.ts';
 import { hasIpv6, ipBatch, linkExists, makePort, portsOf, removePort } from './ports.ts';
+import type { HostFacts } from './rules.ts';
 import { isInSubnet, macOfIp, PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
 
@@ -26,6 +30,9 @@ export type BridgeOptions = {
   log: Log;
 };
 
+/** How often the rules learn about changes of the host's own network. */
+const FOLLOW_MS = 10_000;
+
 /** The user that may open a tap when its VM has no user of its own. */
 const ROOT = 0;
 
@@ -40,16 +47,30 @@ export class BridgeNetwork implements HostNetwork {
   readonly #firewall: Firewall;
   /** Address by tap, of VMs whose detach has begun and not ended: a repeated detach has to know it. */
   readonly #detaching = new Map<string, string>();
+  readonly #forwarding: Forwarding;
+  readonly #follower: NodeJS.Timeout;
+  #following: Promise<void> = Promise.resolve();
   #relay: DnsRelay | undefined;
 
-  private constructor(names: NetworkNames, subnet: Subnet, firewall: Firewall, relay: DnsRelay) {
+  private constructor(
+    names: NetworkNames,
+    subnet: Subnet,
+    { firewall, forwarding, relay, log }: { firewall: Firewall; forwarding: Forwarding; relay: DnsRelay; log: Log },
+  ) {
     this.subnet = subnet.cidr;
     this.prefix = subnet.prefix;
     this.gateway = subnet.gateway;
     this.nameServers = [subnet.gateway];
     this.#names = names;
     this.#firewall = firewall;
+    this.#forwarding = forwarding;
     this.#relay = relay;
+    const follow = () => {
+      this.#following = this.followHost().catch((err: unknown) =>
+        log.error({ err }, 'the packet filter does not follow the host'),
+      );
+    };
+    this.#follower = setInterval(follow, FOLLOW_MS).unref();
   }
 
   /**
@@ -73,14 +94,25 @@ export class BridgeNetwork implements HostNetwork {
       vmUids: uidRange(home),
     };
     const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));
-    const firewall = await Firewall.create(rules, assigned);
+    const forwarding = new Forwarding(names.bridge, join(home, 'forwarding.json'));
+    const firewall = await Firewall.create(rules, factsOf(forwarding), assigned);
     await ensureBridge(names.bridge, subnet);
+    forwarding.open();
     await forgetDeparted(subnet.cidr, new Set([subnet.gateway, ...options.assigned.values()]));
     const relay = new DnsRelay(await bindRelaySockets(subnet.gateway), {
       nameServers,
       onError: (err) => options.log.warn({ err }, 'a socket of the name relay failed'),
     });
-    return new BridgeNetwork(names, subnet, firewall, relay);
+    return new BridgeNetwork(names, subnet, { firewall, forwarding, relay, log: options.log });
+  }
+
+  /**
+   * Brings the rules in line with the host's own network: closes the networks that it is in now, and forwards on the
+   * interfaces that it has now. Runs every 10 s by itself. Throws CommandError.
+   */
+  async followHost(): Promise<void> {
+    await this.#firewall.follow(factsOf(this.#forwarding));
+    this.#forwarding.open();
   }
 
   async attach(vmId: string, uid: number | undefined): Promise<Nic> {
@@ -114,13 +146,20 @@ export class BridgeNetwork implements HostNetwork {
 
   async remove(): Promise<void> {
     const { bridge, group } = this.#names;
+    clearInterval(this.#follower);
+    await this.#following;
     await this.#relay?.close();
     this.#relay = undefined;
     for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
     if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
+    this.#forwarding.restore();
     await this.#firewall.remove();
     await forgetDeparted(this.subnet, new Set());
   }
+}
+
+function factsOf(forwarding: Forwarding): HostFacts {
+  return { networks: readHostRoutes().attached, claimed: forwarding.claim() };
 }
 
 /** Gives the bridge a fixed MAC. Otherwise it has that of one of its ports, and machines lose their gateway when it changes. */
@@ -133,7 +172,6 @@ async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
     `address replace ${subnet.gateway}/${subnet.prefix} dev ${bridge}`,
     `link set dev ${bridge} up`,
   ]);
-  writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
 }
 
 /** Forgets the connections of addresses that no machine has now. An agent that died while it removed a machine leaves such. */

@@ -3,7 +3,16 @@
 // anew. So the filter always ends up right, whatever made a change fail.
 import { runCommand } from '../run-command.ts';
 import { NftSession } from './nft-session.ts';
-import { type Assigned, additions, type RuleOptions, removals, wholeTables, withoutTables } from './rules.ts';
+import {
+  type Assigned,
+  additions,
+  type HostFacts,
+  hostChange,
+  type RuleOptions,
+  removals,
+  wholeTables,
+  withoutTables,
+} from './rules.ts';
 
 /** Transactions of other programs can make ours fail. They are short, so a few attempts are enough. */
 const WHOLE_ATTEMPTS = 3;
@@ -16,17 +25,21 @@ export class Firewall {
   /** Wanted addresses, by tap. */
   readonly #wanted: Map<string, string>;
   #written: Assigned = new Map();
+  #host: HostFacts;
+  #writtenHost: HostFacts;
   #running: Promise<unknown> = Promise.resolve();
   #next: Promise<void> | undefined;
 
-  private constructor(options: RuleOptions, assigned: Assigned) {
+  private constructor(options: RuleOptions, host: HostFacts, assigned: Assigned) {
     this.#options = options;
+    this.#host = host;
+    this.#writtenHost = host;
     this.#wanted = new Map(assigned);
   }
 
   /** Replaces all rules in one transaction, with those for `assigned`. Throws CommandError. */
-  static async create(options: RuleOptions, assigned: Assigned): Promise<Firewall> {
-    const firewall = new Firewall(options, assigned);
+  static async create(options: RuleOptions, host: HostFacts, assigned: Assigned): Promise<Firewall> {
+    const firewall = new Firewall(options, host, assigned);
     await firewall.#writeWhole(new Map(assigned));
     return firewall;
   }
@@ -43,6 +56,12 @@ export class Firewall {
     this.#wanted.set(tap, ip);
     await this.#settle();
     return [...(before !== undefined && before !== ip ? [before] : []), ...(others.length > 0 ? [ip] : [])];
+  }
+
+  /** Tells the rules about the host. Resolves when the kernel has it. Throws CommandError. */
+  async follow(host: HostFacts): Promise<void> {
+    this.#host = host;
+    await this.#settle();
   }
 
   /** The address that `tap` may speak as. */
@@ -86,30 +105,38 @@ export class Firewall {
     const target = new Map(this.#wanted);
     const removed = without(this.#written, target);
     const added = without(target, this.#written);
-    if (removed.size + added.size === 0) return;
+    const host = isEqual(this.#host, this.#writtenHost) ? undefined : this.#host;
+    if (removed.size + added.size === 0 && !host) return;
     try {
-      await this.#writeChange(removed, added);
+      await this.#writeChange(removed, added, host);
       this.#written = target;
+      this.#writtenHost = host ?? this.#writtenHost;
     } catch {
       await this.#writeWhole(target);
     }
   }
 
-  async #writeChange(removed: Assigned, added: Assigned): Promise<void> {
+  async #writeChange(removed: Assigned, added: Assigned, host: HostFacts | undefined): Promise<void> {
     const { table } = this.#options;
     const addition = additions(table, added);
-    if (removed.size === 0 && added.size <= MAX_SESSION_ADDITIONS && this.#session.isUsable) {
+    if (!host && removed.size === 0 && added.size <= MAX_SESSION_ADDITIONS && this.#session.isUsable) {
       await this.#session.run(addition.command, addition.echoes);
       return;
     }
-    await nft((removed.size > 0 ? removals(table, removed) : '') + (added.size > 0 ? addition.command : ''));
+    await nft(
+      (removed.size > 0 ? removals(table, removed) : '') +
+        (added.size > 0 ? addition.command : '') +
+        (host ? hostChange(table, host) : ''),
+    );
   }
 
   async #writeWhole(target: Assigned): Promise<void> {
+    const host = this.#host;
     for (let attempt = 1; ; attempt++) {
       try {
-        await nft(wholeTables(this.#options, target));
+        await nft(wholeTables(this.#options, host, target));
         this.#written = target;
+        this.#writtenHost = host;
         return;
       } catch (error) {
         if (attempt === WHOLE_ATTEMPTS) throw error;
@@ -121,6 +148,10 @@ export class Firewall {
 /** The entries of `all` that are missing in `others` or different there. */
 function without(all: Assigned, others: Assigned): Assigned {
   return new Map([...all].filter(([tap, ip]) => others.get(tap) !== ip));
+}
+
+function isEqual(one: HostFacts, other: HostFacts): boolean {
+  return JSON.stringify(one) === JSON.stringify(other);
 }
 
 /** Runs `input` as one transaction. */

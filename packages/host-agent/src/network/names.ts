@@ -3,6 +3,9 @@
 import { createHash } from 'node:crypto';
 
 const TAP_PREFIX = 'sbt';
+const BRIDGE_PREFIX = 'sbr';
+/** Matches the bridges of all services on this host, in rules of nft. */
+export const ANY_BRIDGE = `${BRIDGE_PREFIX}*`;
 const VM_ID = /^[0-9a-f]{12}$/;
 
 export type NetworkNames = {
@@ -23,7 +26,12 @@ export function homeId(home: string): string {
 export function networkNames(home: string): NetworkNames {
   const id = homeId(home);
   // 28 bits of the id, plus 1 because every interface is in group 0 by default.
-  return { bridge: `sbr${id}`, table: `sandbar_${id}`, group: (Number.parseInt(id, 16) >>> 4) + 1 };
+  return { bridge: `${BRIDGE_PREFIX}${id}`, table: `sandbar_${id}`, group: (Number.parseInt(id, 16) >>> 4) + 1 };
+}
+
+/** Whether an interface is the bridge of a service on this host, ours or another. */
+export function isBridgeName(name: string): boolean {
+  return /^[0-9a-f]{8}$/.test(name.slice(BRIDGE_PREFIX.length)) && name.startsWith(BRIDGE_PREFIX);
 }
 
 /**

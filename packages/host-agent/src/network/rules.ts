@@ -5,7 +5,8 @@
 // packets by default, it still does, and the host's owner has to allow the bridge. We never change tables of other
 // programs.
 import { limitsTable, machineLimits } from './machine-limits.ts';
-import { macOfIp } from './subnet.ts';
+import { ANY_BRIDGE } from './names.ts';
+import { macOfIp, overlaps, prefixOf } from './subnet.ts';
 
 export type RuleOptions = {
   bridge: string;
@@ -25,18 +26,28 @@ export type RuleOptions = {
   connections: number;
 };
 
+/** What the rules have to know about the host's own network. It may change at any time. */
+export type HostFacts = {
+  /** Networks that the host is in (CIDR). No machine reaches them, unless they are in `allow`. */
+  networks: readonly string[];
+  /** Interfaces that forward packets only because of us (forwarding.ts). */
+  claimed: readonly string[];
+};
+
 /** The address that each tap may use. */
 export type Assigned = ReadonlyMap<string, string>;
 
 /**
- * Ranges that are not part of the public internet (RFC 6890, RFC 1112): this network, private, shared, loopback,
- * link-local (where clouds serve credentials), protocol assignments, benchmarks, multicast, reserved and broadcast.
+ * Ranges that are not part of the public internet (RFC 6890, RFC 1112): this network, private, shared (also where Alibaba
+ * Cloud serves credentials), loopback, link-local (where other clouds serve them), protocol assignments, benchmarks,
+ * multicast, reserved and broadcast. Also the one public address with such a service, the host agent of Azure.
  */
 const DENIED_RANGES = [
   '0.0.0.0/8',
   '10.0.0.0/8',
   '100.64.0.0/10',
   '127.0.0.0/8',
+  '168.63.129.16/32',
   '169.254.0.0/16',
   '172.16.0.0/12',
   '192.0.0.0/24',
@@ -71,8 +82,26 @@ function withoutTable(family: string, table: string): string {
  * Returns commands that replace our rules, including the allowed addresses. They run as one transaction, so there is
  * never a moment without rules. What the limits have counted stays.
  */
-export function wholeTables(options: RuleOptions, assigned: Assigned): string {
-  return withoutRules(options.table) + bridgeTable(options, assigned) + inetTable(options) + machineLimits(options);
+export function wholeTables(options: RuleOptions, host: HostFacts, assigned: Assigned): string {
+  return (
+    withoutRules(options.table) + bridgeTable(options, assigned) + inetTable(options, host) + machineLimits(options)
+  );
+}
+
+/** Returns commands that replace what the rules know about the host. */
+export function hostChange(table: string, host: HostFacts): string {
+  const { networks, claimed } = hostElements(host);
+  const replace = (set: string, list: string) =>
+    `flush set inet ${table} ${set}\n${list === '' ? '' : `add element inet ${table} ${set} { ${list} }\n`}`;
+  return replace('host_networks', networks) + replace('claimed', claimed);
+}
+
+/** An interval set takes no range inside another one, so only the outer ones are listed. */
+function hostElements({ networks, claimed }: HostFacts): { networks: string; claimed: string } {
+  const outer = networks.filter(
+    (one) => !networks.some((other) => prefixOf(other) < prefixOf(one) && overlaps(one, other)),
+  );
+  return { networks: outer.join(', '), claimed: claimed.map((name) => `"${name}"`).join(', ') };
 }
 
 /**
@@ -111,7 +140,6 @@ function elements(assigned: Assigned): { pins: string; addresses: string } {
  */
 function bridgeTable({ table, group, gateway, rateMbit }: RuleOptions, assigned: Assigned): string {
   const { pins, addresses } = elements(assigned);
-  const given = (list: string) => (list === '' ? '' : `elements = { ${list} }`);
   return `
 table bridge ${table} {
   set pins {
@@ -162,6 +190,10 @@ table bridge ${table} {
 `;
 }
 
+function given(list: string): string {
+  return list === '' ? '' : `elements = { ${list} }`;
+}
+
 /**
  * Returns a token bucket per tap and direction. The first packet creates the bucket, and it expires after a minute
  * without traffic. These chains run after those that drop packets. So frames flooded to a tap, and packets that a
@@ -188,29 +220,43 @@ function rateChains(group: number, rateMbit: number): string {
  * connection, so removing a range from `allow` takes effect at once. Only replies reach a machine. Refused packets are
  * answered, so that programs fail at once instead of hanging; TCP gets a reset, because the kernel limits the rate of
  * ICMP errors.
+ * On the claimed interfaces a packet that is not for a machine passes only if it answers a connection that another interface
+ * was allowed to forward.
  * A compromised QEMU is in the host's network namespace, because its tap is there. The `output` chain refuses all its
  * IP traffic, even to the host's loopback. Abstract Unix sockets of that namespace pass no packet filter, so these
  * rules do not cover them.
  */
-function inetTable({ table, bridge, group, subnet, gateway, vmUids, allow }: RuleOptions): string {
+function inetTable(options: RuleOptions, host: HostFacts): string {
+  const { table, bridge, group, subnet, gateway, vmUids, allow } = options;
+  const { networks, claimed } = hostElements(host);
   return `
 table inet ${table} {
   set allowed {
     type ipv4_addr
     flags interval
     auto-merge
-    ${allow.length === 0 ? '' : `elements = { ${allow.join(', ')} }`}
+    ${given(allow.join(', '))}
   }
   set denied {
     type ipv4_addr
     flags interval
     elements = { ${DENIED_RANGES.join(', ')} }
   }
+  set host_networks {
+    type ipv4_addr
+    flags interval
+    ${given(networks)}
+  }
+  set claimed {
+    type ifname
+    ${given(claimed)}
+  }
   chain forward {
     type filter hook forward priority filter;
     iifgroup ${group} drop
     iifname "${bridge}" jump from_machine
     oifname "${bridge}" jump to_machine
+    iifname @claimed oifname != "${ANY_BRIDGE}" jump not_for_machines
   }
   chain from_machine {
     meta nfproto ipv6 drop
@@ -219,10 +265,15 @@ table inet ${table} {
     ct state invalid drop
     ip daddr @allowed accept
     ip daddr @denied jump refuse
+    ip daddr @host_networks jump refuse
     accept
   }
   chain to_machine {
     ct state established,related accept
+    drop
+  }
+  chain not_for_machines {
+    ct direction reply return
     drop
   }
   chain input {

@@ -189,16 +189,19 @@ export class TapMachine extends FrameSpeaker {
 }
 
 /**
- * Hosts outside the host under test, behind a router. The host under test has a public address on the network that
- * leads to them.
+ * Hosts outside the host under test. The host under test has a public address on a network with one of them, its router,
+ * which leads to the others. All of them are one process.
  */
 export class Outside extends Speaker {
   static readonly hostAddress = '203.0.113.1';
-  static readonly address = '203.0.113.10';
+  /** The router, in the host's own network. */
+  static readonly neighbour = '203.0.113.10';
+  /** A host on the internet. */
+  static readonly address = '198.51.100.10';
 
   /**
-   * Starts outside hosts behind an interface. `addresses` are additional addresses that the host under test routes to
-   * them.
+   * Starts outside hosts behind an interface. `addresses` are additional addresses that the host under test reaches
+   * through the router.
    */
   static async behind(device: string, addresses: readonly string[]): Promise<Outside> {
     const outside = new Outside('unshare', ['--net', '--', process.execPath, '-e', OUTSIDE]);
@@ -207,14 +210,15 @@ export class Outside extends Speaker {
       `link add ${device} type veth peer name eth0 netns ${outside.pid}`,
       `address add ${Outside.hostAddress}/24 dev ${device}`,
       `link set ${device} up`,
-      ...addresses.map((address) => `route add ${address}/32 dev ${device}`),
+      ...[Outside.address, ...addresses].map((address) => `route add ${address}/32 via ${Outside.neighbour}`),
     ];
     must('ip', ['-batch', '-'], lines.join('\n'));
     const inside = [
       'link set lo up',
       'link set eth0 up',
-      `address add ${Outside.address}/24 dev eth0`,
-      ...addresses.map((address) => `address add ${address}/32 dev eth0`),
+      ...[Outside.neighbour, Outside.address, ...addresses].map((address) => `address add ${address}/32 dev eth0`),
+      // Answers over UDP come from the address on the internet.
+      `route add ${Outside.hostAddress}/32 dev eth0 src ${Outside.address}`,
       `route add default via ${Outside.hostAddress}`,
     ];
     must('nsenter', [...inNetOf(outside.pid), 'ip', '-batch', '-'], inside.join('\n'));
