@@ -20,6 +20,11 @@ describe('command', () => {
     await assert.rejects(run, /sh -c .*\(exit code 3\):\n {2}one\n {2}two/s);
   });
 
+  test('is killed when its output has no end', async () => {
+    const endless = runBuildCommand({ command: 'cat', args: ['/dev/zero'] });
+    await assert.rejects(endless, { name: 'ImageError', message: /cat .*\(SIGKILL\):\n +more than 67108864 bytes/ });
+  });
+
   test('lines of standard error are passed on one by one', async () => {
     const lines: string[] = [];
     await runBuildCommand({

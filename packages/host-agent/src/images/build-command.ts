@@ -8,6 +8,8 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 
 const LAST_LINES = 12;
 const KEPT_BYTES = 64 * 1024;
+/** The most standard output that a command may have, in bytes: many times what the longest document needs. */
+const OUTPUT_MAX = 64 * 1024 * 1024;
 
 /** The Debian and Ubuntu package of each tool that the build runs. */
 const PACKAGE_OF_TOOL: Readonly<Record<string, string>> = {
@@ -31,6 +33,8 @@ export interface Command {
   descriptors?: readonly number[];
   /** The command line to show in errors when the real one is wrapped in other programs. */
   shownAs?: { command: string; args: readonly string[] };
+  /** Kills the command when it is aborted, which then counts as failed. */
+  signal?: AbortSignal;
   /** Called with every complete line of standard error. */
   onLine?: (line: string) => void;
 }
@@ -49,7 +53,16 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
   const output: Buffer[] = [];
   let errors = '';
   let unfinishedLine = '';
-  child.stdout?.on('data', (chunk: Buffer) => output.push(chunk));
+  let outputBytes = 0;
+  child.stdout?.on('data', (chunk: Buffer) => {
+    outputBytes += chunk.length;
+    if (outputBytes <= OUTPUT_MAX) return output.push(chunk);
+    output.length = 0;
+    errors = `more than ${OUTPUT_MAX} bytes of output`;
+    return child.kill('SIGKILL');
+  });
+  const kill = () => child.kill('SIGKILL');
+  request.signal?.addEventListener('abort', kill);
   child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
     errors = (errors + chunk).slice(-KEPT_BYTES);
     const lines = (unfinishedLine + chunk).split('\n');
@@ -63,6 +76,7 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     child.once('error', (error) => reject(startFailure(command, error)));
     child.once('close', (code, signal) => {
+      request.signal?.removeEventListener('abort', kill);
       if (code === 0) return resolve(Buffer.concat(output));
       const said = errors.trim() === '' ? Buffer.concat(output).toString() : errors;
       const shown = request.shownAs ?? request;

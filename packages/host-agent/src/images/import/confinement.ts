@@ -5,6 +5,8 @@
  */
 import { realpathSync } from 'node:fs';
 import { runBuildCommand } from '../build-command.ts';
+import { ImageError } from '../image-error.ts';
+import { watchSize } from './size-watch.ts';
 
 /** Capabilities for writing a tree with all its owners, modes, devices and extended attributes. */
 export const TREE_CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'MKNOD', 'SETFCAP'] as const;
@@ -12,6 +14,8 @@ type Capability = (typeof TREE_CAPABILITIES)[number] | 'DAC_READ_SEARCH';
 
 /** CPU time limit of one hour: many times what the largest image needs, but endless work ends. */
 const CPU_LIMIT = '--cpu=3600';
+/** Memory limit of 4 GiB: several times what the largest image needs. */
+const MEMORY_LIMIT = '--data=4294967296';
 
 export interface ConfinedCommand {
   command: string;
@@ -22,14 +26,30 @@ export interface ConfinedCommand {
   capabilities: readonly Capability[];
   /** Largest size in bytes of any file that the program writes. */
   fileBytes: number;
+  /** A folder outside, and the largest size in bytes of all files in it together. The program is killed above that. */
+  total?: { folder: string; bytes: number };
   hasNetwork?: boolean;
   env?: Readonly<Record<string, string>>;
 }
 
 /** Runs the program to its end and returns its standard output. Throws ImageError, like `runBuildCommand`. */
-export function runConfined(request: ConfinedCommand): Promise<Buffer> {
+export async function runConfined(request: ConfinedCommand): Promise<Buffer> {
   const [command = '', ...args] = confinedArgs(request);
-  return runBuildCommand({ command, args, shownAs: request });
+  const { total } = request;
+  const run = (signal?: AbortSignal) => runBuildCommand({ command, args, shownAs: request, ...(signal && { signal }) });
+  if (total === undefined) return run();
+  const [tooLarge, ended] = [new AbortController(), new AbortController()];
+  const watching = watchSize(total.folder, total.bytes, () => tooLarge.abort(), ended.signal);
+  try {
+    return await run(tooLarge.signal);
+  } catch (error) {
+    if (!tooLarge.signal.aborted) throw error;
+    const gigabytes = (total.bytes / 2 ** 30).toFixed(1);
+    throw new ImageError(`The image is refused: it has more than ${gigabytes} GB; --max-gb allows more`);
+  } finally {
+    ended.abort();
+    await watching;
+  }
 }
 
 /**
@@ -38,7 +58,17 @@ export function runConfined(request: ConfinedCommand): Promise<Buffer> {
  */
 export function confinedArgs(request: ConfinedCommand): string[] {
   return [
-    ['setpriv', '--pdeathsig', 'KILL', 'prlimit', `--fsize=${request.fileBytes}`, CPU_LIMIT, '--core=0', '--'],
+    [
+      'setpriv',
+      '--pdeathsig',
+      'KILL',
+      'prlimit',
+      `--fsize=${request.fileBytes}`,
+      CPU_LIMIT,
+      MEMORY_LIMIT,
+      '--core=0',
+      '--',
+    ],
     ['bwrap', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try', '--hostname', 'image'],
     request.hasNetwork ? [] : ['--unshare-net'],
     ['--die-with-parent', '--new-session', '--clearenv', '--setenv', 'PATH', '/usr/sbin:/usr/bin'],

@@ -35,6 +35,8 @@ describe('a folder in a tree', () => {
     await symlink('loop', path.join(folder, 'loop'));
     await writeFile(path.join(folder, 'file'), '');
     await assert.rejects(makeFolderInTree(folder, '/loop/a'), { name: 'ImageError', message: /have no end/ });
+    const long = { name: 'ImageError', message: /a path that is too long/ };
+    await assert.rejects(makeFolderInTree(folder, `/${'x'.repeat(256)}`), long);
     await assert.rejects(makeFolderInTree(folder, '/file/a'), { name: 'ImageError', message: /not a folder/ });
   });
 });
@@ -124,6 +126,26 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
     while (sleepers().length === 0) await setImmediate();
     starter.kill('SIGKILL');
     while (sleepers().length > 0) await setImmediate();
+  });
+
+  test('is killed when its files take more room together than they may', async () => {
+    for (const write of ['yes | head -c 1000000', 'true']) {
+      const endless = runConfined({
+        command: 'sh',
+        args: ['-c', `while i=$((i + 1)); do ${write} > /tree/$i; done`],
+        readOnly: [],
+        writable: [[folder, '/tree']],
+        capabilities: TREE_CAPABILITIES,
+        fileBytes: 1024 * 1024,
+        total: { folder, bytes: 5_000_000 },
+      });
+      const killed = { name: 'ImageError', message: /has more than 0\.0 GB; --max-gb allows more/ };
+      await assert.rejects(endless, killed, write);
+    }
+  });
+
+  test('has limited memory', async () => {
+    assert.match(await run('cat /proc/self/limits'), /^Max data size +4294967296 +4294967296/m);
   });
 
   test('has only the capabilities it was given', async () => {

@@ -64,6 +64,8 @@ function runSkopeo(source: ImportSource, args: string[], scratch: string, fileBy
     // Lets root read an image file that belongs to another account.
     capabilities: ['DAC_READ_SEARCH'],
     fileBytes: Math.max(fileBytes, MANIFEST_BYTES_MAX),
+    // The layers are compressed here, so an image within the limit has fewer bytes than when it is unpacked.
+    total: { folder: scratch, bytes: fileBytes + MANIFEST_BYTES_MAX },
     hasNetwork: isRegistry,
     env: isRegistry ? networkEnvironment() : { TMPDIR: '/work' },
   });

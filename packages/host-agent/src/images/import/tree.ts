@@ -25,6 +25,8 @@ export async function makeFolderInTree(tree: string, inside: string): Promise<st
     const file = path.join(tree, ...here, part);
     const found = await lstat(file).catch((error: unknown) => {
       if (hasErrorCode(error, 'ENOENT')) return undefined;
+      if (hasErrorCode(error, 'ENAMETOOLONG'))
+        throw new ImageError('The image is refused: it names a path that is too long');
       throw error;
     });
     if (found?.isSymbolicLink()) {
