@@ -37,6 +37,8 @@ export function homePaths(home: string) {
     runTemplates: `${run}/templates`,
     /** Sockets, pid files and consoles of running VMs: `<runMachines>/<id>/`. */
     runMachines: `${run}/machines`,
+    /** The sockets of guests to which the host agent's gateway is just connecting. */
+    runGateway: `${run}/gateway`,
     postgresSocketDir: `${run}/postgres`,
     hostAgentSocket: `${run}/host-agent.sock`,
     /** The socket on which the control plane takes the operator's commands. Whoever can open it is the operator. */

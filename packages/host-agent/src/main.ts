@@ -9,6 +9,7 @@ import { createLog, type Log } from '@sandbar/logging/log.ts';
 import PQueue from 'p-queue';
 import { HostAuditor } from './audit/host-auditor.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
+import { Gateway } from './gateway/gateway.ts';
 import { loadHostState } from './host-state.ts';
 import { buildServer } from './http/server.ts';
 import { chooseAccelerator } from './hypervisor/accelerator.ts';
@@ -69,7 +70,8 @@ async function main(log: Log): Promise<void> {
   });
 
   const qemuPath = findExecutable(config.qemuPath);
-  const [qemuVersion, images, base] = await Promise.all([
+  const [guests, qemuVersion, images, base] = await Promise.all([
+    Gateway.start({ home: config.home, dir: paths.runGateway, isRoot: config.isRoot, log }),
     checkQemu(qemuPath),
     watchImages(config.cacheDir, log),
     findMachineImage(config.cacheDir, 'base'),
@@ -97,6 +99,7 @@ async function main(log: Log): Promise<void> {
     qemuPath: machineQemuPath,
     isolation,
     jail,
+    guests,
     runDir: paths.run,
     recordsDir: paths.runVms,
     patience: config.bootPatienceMs / BOOT_PATIENCE_MS,
@@ -184,6 +187,7 @@ async function main(log: Log): Promise<void> {
     await pool.close();
     await templates?.close();
     await machines.close();
+    await guests.close();
     if (vms.running().length === 0) await jail.remove?.();
     process.exit(0);
   };

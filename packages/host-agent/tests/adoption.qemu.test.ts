@@ -26,6 +26,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { defaultCache, homePaths } from '@sandbar/contract/home.ts';
+import type { Gateway } from '../src/gateway/gateway.ts';
 import { openSession } from '../src/guest/channel.ts';
 import type { GuestIdentity } from '../src/guest/guest.ts';
 import { newVmId, type Vm } from '../src/hypervisor/driver.ts';
@@ -44,6 +45,7 @@ import { type Shape, templateKey } from '../src/templates/shape.ts';
 import type { Template } from '../src/templates/template-files.ts';
 import { firstSession } from '../src/vms/first-session.ts';
 import { VmHost } from '../src/vms/vm-host.ts';
+import { startGateway } from './support/gateway.ts';
 import { QEMU } from './support/jailed.ts';
 
 const MEMORY_MB = 256;
@@ -64,6 +66,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   const home = mkdtempSync(join(tmpdir(), 'sandbar-adopt-'));
   const paths = homePaths(home);
   let jail: RootJail;
+  let guests: Gateway;
   let hypervisor: QemuHypervisor;
   let vms: VmHost;
   let template: Template;
@@ -82,7 +85,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     sockets.clear();
     jail = await RootJail.open({ home, programs: [QEMU] });
     const { run: runDir, runVms: recordsDir } = paths;
-    hypervisor = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, runDir, recordsDir });
+    hypervisor = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, guests, runDir, recordsDir });
     vms = new VmHost(hypervisor, new UserNetwork(parseSubnet('10.200.0.0/16')), log);
   };
   const adopt = async () => {
@@ -106,6 +109,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     closeInheritedDescriptors();
     for (const dir of [paths.runVms, paths.runPool, paths.runTemplates, paths.runMachines, paths.pool])
       mkdirSync(dir, { recursive: true, mode: 0o700 });
+    guests = await startGateway(home);
     await newAgent();
     const image = await findMachineImage(defaultCache(process.env, true), 'base');
     const diskGb = Math.ceil(statSync(image.rootfsPath).size / 2 ** 30);
@@ -129,6 +133,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     for (const child of others) child.kill('SIGKILL');
     for (const vm of vms.running()) await vms.discard(vm);
     closeSync(template.restore.memoryFd);
+    await guests.close();
     await jail.remove();
     rmSync(home, { recursive: true });
   });
@@ -148,7 +153,8 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     writeFileSync(statePath, state.replaceAll('running\0', 'paused\0\0'), 'latin1');
     const launch = (patience: number, abort: AbortSignal) => {
       const { run: runDir, runVms: recordsDir } = paths;
-      const one = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, runDir, recordsDir, patience });
+      const options = { qemuPath: QEMU, isolation: 'emulated', jail, guests, runDir, recordsDir, patience } as const;
+      const one = new QemuHypervisor(options);
       const host = new VmHost(one, new UserNetwork(parseSubnet('10.200.0.0/16')), log);
       const paused = { ...template, restore: { ...template.restore, statePath, abort } };
       const place = { diskPath: join(home, 'pool', `${newVmId()}.qcow2`), runDir: join(paths.runMachines, MACHINE) };

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { GREETING, newChannelToken, openSession } from '../src/guest/channel.ts';
+import { openSession } from '../src/guest/channel.ts';
+import { GREETING, newChannelToken } from '../src/guest/channel-token.ts';
 
 describe('guest channel', () => {
   const path = `/tmp/sandbar-channel-${process.pid}.sock`;

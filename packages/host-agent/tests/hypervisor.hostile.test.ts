@@ -57,6 +57,7 @@ describe('hostile QEMU', () => {
         ended: async () => {},
         memoryKills: () => 0,
       },
+      { connect: () => assert.fail('no session is opened') },
     );
   }
 

@@ -37,6 +37,8 @@ const ROUNDS = 20;
 const SWAP = `$| = 1; print "swaps\\n"; while (1) {
   opendir(D, "."); for (grep { !/^\\.\\.?$/ && !-l } readdir D) { unlink($_); symlink($ARGV[0], $_) } closedir D }`;
 
+const NO_GUESTS = { connect: () => assert.fail('no session is opened') };
+
 describe('run directory of a compromised QEMU', () => {
   const dir = mkdtempSync(join(tmpdir(), 'sandbar-run-directory-'));
   const runDir = join(dir, 'vm');
@@ -68,7 +70,7 @@ describe('run directory of a compromised QEMU', () => {
     ends.push(close);
     const record = { vmId: '0123456789ab', uid: VM_UID, runDir, channelToken: '', templateKey: null, process: null };
     const owner = { moved() {}, setBackground() {}, ended: async () => {}, memoryKills: () => 0 };
-    return new QemuVm(processInfo(process.pid) ?? assert.fail(), qmp, record, owner);
+    return new QemuVm(processInfo(process.pid) ?? assert.fail(), qmp, record, owner, NO_GUESTS);
   }
 
   it('its links never make root change or read another file, however fast it swaps them (RES-8)', {
@@ -140,7 +142,7 @@ describe('run directory of a compromised QEMU', () => {
     const recordsDir = join(dir, 'records');
     mkdirSync(recordsDir, { recursive: true });
     const options = { qemuPath: '/bin/true', isolation: 'emulated', runDir: dir, recordsDir } as const;
-    const hypervisor = new QemuHypervisor({ ...options, jail: new NoJail(dir) });
+    const hypervisor = new QemuHypervisor({ ...options, jail: new NoJail(dir), guests: NO_GUESTS });
     const restore = { statePath: join(dir, 'no state'), memoryFd: 0, templateKey: '' };
     const launch = () =>
       hypervisor.launch({

@@ -11,10 +11,8 @@
 // own. Machines with such an agent share that token until they are made anew.
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
+import { GREETING } from './channel-token.ts';
 
-/** Begins every session; the same for all machines (guest-agent/internal/channel/scanner.go). */
-export const GREETING = Buffer.from('sandbar-host-opens-a-new-session');
-const TOKEN_BYTES = 32;
 const EPOCH_BYTES = 8;
 /**
  * The most bytes of an earlier session that may arrive before the echo. An honest guest sends at most the HTTP/2 window
@@ -22,15 +20,10 @@ const EPOCH_BYTES = 8;
  */
 const MAX_STALE_BYTES = 32 * 1024 * 1024;
 
-/** Generates the channel token of a new machine: 64 hex digits. */
-export function newChannelToken(): string {
-  return randomBytes(TOKEN_BYTES).toString('hex');
-}
-
 /**
- * Sends the greeting, `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed both; from then
- * on the socket carries HTTP/2, and bytes that followed the echo are still unread. When the socket closes, `signal`
- * aborts, or too many other bytes arrive first, destroys the socket and rejects.
+ * Sends the greeting, `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed
+ * token and epoch; from then on the socket carries HTTP/2, and bytes that followed the echo are still unread. When the
+ * socket closes, `signal` aborts, or too many other bytes arrive first, destroys the socket and rejects.
  */
 export function openSession(socket: Socket, token: string, signal: AbortSignal): Promise<void> {
   let echo = Buffer.concat([Buffer.from(token, 'hex'), randomBytes(EPOCH_BYTES)]);

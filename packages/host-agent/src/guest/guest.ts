@@ -58,6 +58,18 @@ export type VolumeMount = {
   path: string;
 };
 
+/** Where a machine's guest agent is found: a Unix socket of the machine's QEMU, and the token for it (64 hex digits). */
+export type GuestAddress = { dir: string; name: string; token: string };
+
+/** Opens sessions with guest agents. */
+export interface GuestConnector {
+  /**
+   * Opens a session, which ends the machine's earlier one. As long as nobody listens on the socket, it tries again,
+   * until `signal` aborts or `isGone` returns true. Rejects then, and when the guest does not echo the token.
+   */
+  connect(address: GuestAddress, signal: AbortSignal, isGone: () => boolean): Promise<Guest>;
+}
+
 /** A session with the guest agent of one machine. */
 export interface Guest {
   /** Resolves when the session has ended, for any reason. */

@@ -2,7 +2,7 @@
 // is explicit so that QEMU never guesses one. Two machine options look superfluous but are needed: pit=off or pic=off
 // hangs an emulated guest, and rtc=off adds 2 s to the boot.
 import type { Isolation } from '@sandbar/contract/machine.ts';
-import { GREETING } from '../guest/channel.ts';
+import { GREETING } from '../guest/channel-token.ts';
 import type { VmSpec } from './driver.ts';
 
 /**

@@ -3,9 +3,7 @@
 import { renameSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openSession } from '../guest/channel.ts';
-import type { Guest } from '../guest/guest.ts';
-import { GuestClient } from '../guest/guest-client.ts';
+import type { Guest, GuestConnector } from '../guest/guest.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
 import { readDeviceState } from './device-state.ts';
 import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit } from './driver.ts';
@@ -16,7 +14,6 @@ import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { RootNodes } from './root-nodes.ts';
 import { saveMemory } from './save-memory.ts';
-import { connectUnixWhenReady } from './unix-socket.ts';
 import type { VmRecord } from './vm-record.ts';
 
 /** How long QEMU may take after `quit` to flush its disks and exit. */
@@ -41,19 +38,21 @@ export class QemuVm implements Vm {
   readonly #qmp: QmpClient;
   readonly #root: RootNodes;
   readonly #owner: VmOwner;
+  readonly #guests: GuestConnector;
   #record: VmRecord;
   #console = '';
   #isAsking = false;
   #mustAskAgain = false;
   #isResumeDue = false;
 
-  constructor(process: ProcessInfo, qmp: QmpClient, record: VmRecord, owner: VmOwner) {
+  constructor(process: ProcessInfo, qmp: QmpClient, record: VmRecord, owner: VmOwner, guests: GuestConnector) {
     this.pid = process.pid;
     this.#process = process;
     this.#qmp = qmp;
     this.#root = new RootNodes(qmp);
     this.#record = record;
     this.#owner = owner;
+    this.#guests = guests;
     this.exited = this.#watch();
   }
 
@@ -70,9 +69,8 @@ export class QemuVm implements Vm {
   }
 
   async connectGuest(signal: AbortSignal): Promise<Guest> {
-    const socket = await connectUnixWhenReady(this.runDir, RUN_FILES.guest, signal, () => !isAlive(this.#process));
-    await openSession(socket, this.#record.channelToken, signal);
-    return new GuestClient(socket);
+    const address = { dir: this.runDir, name: RUN_FILES.guest, token: this.#record.channelToken };
+    return this.#guests.connect(address, signal, () => !isAlive(this.#process));
   }
 
   async pause(): Promise<void> {

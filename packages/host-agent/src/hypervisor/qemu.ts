@@ -4,7 +4,8 @@ import { closeSync, openSync, rmSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
-import { newChannelToken } from '../guest/channel.ts';
+import { newChannelToken } from '../guest/channel-token.ts';
+import type { GuestConnector } from '../guest/guest.ts';
 import type { Jail, JailCommand } from '../jail/jail.ts';
 import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
@@ -13,7 +14,7 @@ import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo 
 import { describeProcessor } from './processor.ts';
 import { QEMU_FDS, qemuArgs, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine, openLog } from './qemu-log.ts';
-import { QemuVm } from './qemu-vm.ts';
+import { QemuVm, type VmOwner } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
 import { openTap } from './tap.ts';
 import { readTscKhz } from './tsc.ts';
@@ -32,6 +33,7 @@ export type QemuOptions = {
   qemuPath: string;
   isolation: Isolation;
   jail: Jail;
+  guests: GuestConnector;
   /** The folder that contains all run directories. */
   runDir: string;
   /** The folder of the VM records; must exist. */
@@ -150,12 +152,13 @@ export class QemuHypervisor implements Hypervisor {
   }
 
   #vm(record: VmRecord, process: ProcessInfo, qmp: QmpClient): QemuVm {
-    return new QemuVm(process, qmp, record, {
+    const owner: VmOwner = {
       moved: (moved) => this.#records.write(moved),
       setBackground: (isBackground) => this.#options.jail.setBackground(record.vmId, isBackground),
       ended: () => this.#release(record.vmId),
       memoryKills: () => this.#options.jail.memoryKillsOf(record.vmId),
-    });
+    };
+    return new QemuVm(process, qmp, record, owner, this.#options.guests);
   }
 
   async #release(vmId: string): Promise<void> {

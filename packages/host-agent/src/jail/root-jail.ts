@@ -39,7 +39,9 @@ export class RootJail implements Jail {
     this.#files = files;
     this.#cgroups = cgroups;
     this.#devices = new DeviceNodes(`/dev/sandbar-${homeId(home)}`);
-    const range = uidRange(home);
+    // The last uid of the range belongs to the guest gateway (gateway/command.ts).
+    const { first, last } = uidRange(home);
+    const range = { first, last: last - 1 };
     this.#uids = new UidPool(range, () => ownersOfFiles(home, range));
     this.lacks = cgroups.lacks;
   }

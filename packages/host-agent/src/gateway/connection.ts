@@ -1,0 +1,252 @@
+// The agent's side of the protocol, for one life of the gateway. It numbers sessions and calls, matches the answers to
+// them, and ends the gateway when that violates the protocol or answers nothing.
+import type { Duplex } from 'node:stream';
+import type { GuestJob } from '../guest/guest.ts';
+import { parseEndedJob, parseSessionEnd, type SessionEnd } from './answers.ts';
+import { CALL_LIMITS_MS, type CallMethod, STREAM_LIMITS_MS, type StreamMethod } from './calls.ts';
+import { decodeFailure } from './failure.ts';
+import { parseOutput } from './output.ts';
+import { decodeJson, encodeFrame, encodeJson, type Frame, FrameReader, KIND, ProtocolViolation } from './protocol.ts';
+import type { SessionLine } from './remote-guest.ts';
+import { RemoteStream } from './remote-stream.ts';
+
+const PING_MS = 1000;
+/**
+ * After this many turns without an answer to a ping the gateway counts as stuck. Turns are counted, not time: when the
+ * agent itself stood still, the gateway is not to blame.
+ */
+const MAX_UNANSWERED = 10;
+/** Most bytes that may wait for a gateway that does not read. */
+const MAX_BACKLOG_BYTES = 64 * 1024 * 1024;
+
+/** The session could not be opened, because the gateway is gone. */
+export class GatewayGone extends Error {}
+/** The session could not be opened, because nobody listens on the guest's socket yet. */
+export class GuestNotListening extends Error {}
+
+type Session = { onOpened: () => void; onEnded: (end: SessionEnd) => void };
+type Call = {
+  session: number;
+  timer: NodeJS.Timeout;
+  /** May throw {@link ProtocolViolation}. */
+  onResult: (result: unknown) => void;
+  onFailure: (error: Error) => void;
+  /** For a call that returns a stream. */
+  stream?: RemoteStream;
+};
+
+export class GatewayConnection {
+  /** Resolves when the gateway takes calls. Rejects when it ends before. */
+  readonly ready: Promise<void>;
+  readonly #channel: Duplex;
+  readonly #kill: () => void;
+  readonly #reader = new FrameReader();
+  readonly #sessions = new Map<number, Session>();
+  readonly #calls = new Map<number, Call>();
+  readonly #pings: NodeJS.Timeout;
+  readonly #settleReady: { resolve: () => void; reject: (error: Error) => void };
+  #lastId = 0;
+  #unanswered = 0;
+  #failure: string | undefined;
+
+  /** `kill` ends the gateway's process. */
+  constructor(channel: Duplex, kill: () => void) {
+    this.#channel = channel;
+    this.#kill = kill;
+    const { promise, ...settle } = Promise.withResolvers<void>();
+    this.ready = promise;
+    this.#settleReady = settle;
+    promise.catch(() => {});
+    channel.on('data', (chunk: Buffer) => this.#read(chunk));
+    channel.on('error', (error) => this.fail(error.message));
+    channel.on('close', () => this.fail('it closed its channel'));
+    this.#pings = setInterval(() => this.#ping(), PING_MS).unref();
+  }
+
+  /** Why the connection is over. Undefined while it is not. */
+  get failure(): string | undefined {
+    return this.#failure;
+  }
+
+  /** Ends the gateway, and with it all sessions and calls. The first reason is kept. */
+  fail(why: string): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = why;
+    clearInterval(this.#pings);
+    this.#kill();
+    this.#channel.destroy();
+    this.#settleReady.reject(new GatewayGone(why));
+    const message = `the guest gateway is gone: ${why}`;
+    for (const id of [...this.#sessions.keys()]) this.#endSession(id, { message, isListening: true });
+  }
+
+  /** Returns an id for a session. Before it is opened, the guest's socket must be in the gateway's folder as `./<id>`. */
+  newSessionId(): number {
+    return ++this.#lastId;
+  }
+
+  /**
+   * Opens a session. Rejects with {@link GatewayGone}, {@link GuestNotListening}, or what prevented it, such as that
+   * `signal` aborted.
+   */
+  async openSession(id: number, token: string, signal: AbortSignal): Promise<SessionLine> {
+    if (this.#failure !== undefined) throw new GatewayGone(this.#failure);
+    const opened = Promise.withResolvers<void>();
+    const closed = Promise.withResolvers<void>();
+    this.#sessions.set(id, {
+      onOpened: opened.resolve,
+      onEnded: (end) => {
+        opened.reject(this.#whyNotOpened(end));
+        closed.resolve();
+      },
+    });
+    const close = (why = 'the session with the guest was closed') => this.#closeSession(id, why);
+    const giveUp = () => close('the guest agent did not answer in time');
+    this.#send(KIND.open, id, encodeJson({ token }));
+    signal.addEventListener('abort', giveUp);
+    if (signal.aborted) giveUp();
+    await opened.promise.finally(() => signal.removeEventListener('abort', giveUp));
+    return {
+      closed: closed.promise,
+      call: (method, args, parse) => this.#call(id, method, args, parse),
+      stream: (method, args, jobId) => this.#stream(id, method, args, jobId),
+      close,
+    };
+  }
+
+  #whyNotOpened({ message, isListening }: SessionEnd): Error {
+    if (this.#failure !== undefined) return new GatewayGone(message);
+    return isListening ? new Error(message) : new GuestNotListening(message);
+  }
+
+  #call<T>(session: number, method: CallMethod, args: readonly unknown[], parse: (result: unknown) => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const onResult = (result: unknown) => resolve(parse(result));
+      this.#begin({ session, method, args }, CALL_LIMITS_MS[method], { onResult, onFailure: reject });
+    });
+  }
+
+  #stream(session: number, method: StreamMethod, args: readonly unknown[], jobId: string): Promise<RemoteStream> {
+    return new Promise((resolve, reject) => {
+      const stream: RemoteStream = new RemoteStream(jobId, {
+        grant: (bytes) => this.#send(KIND.credit, id, uint32(bytes)),
+        drop: () => {
+          if (this.#forget(id)) this.#send(KIND.drop, id);
+        },
+      });
+      const onFailure = (error: Error) => {
+        reject(error);
+        stream.fail(error);
+      };
+      const calls = { onResult: () => resolve(stream), onFailure, stream };
+      const id = this.#begin({ session, method, args }, STREAM_LIMITS_MS[method], calls);
+    });
+  }
+
+  /** Sends a call. Returns its id. */
+  #begin(
+    call: { session: number; method: string; args: readonly unknown[] },
+    limitMs: number,
+    handlers: Omit<Call, 'session' | 'timer'>,
+  ): number {
+    const id = ++this.#lastId;
+    if (!this.#sessions.has(call.session)) {
+      handlers.onFailure(new Error('the session with the guest is over'));
+      return id;
+    }
+    const timer = setTimeout(() => {
+      this.#forget(id);
+      handlers.onFailure(new Error(`the guest gateway did not answer ${call.method} in time`));
+    }, limitMs);
+    this.#calls.set(id, { session: call.session, timer, ...handlers });
+    try {
+      this.#send(KIND.call, id, encodeJson(call));
+    } catch (error) {
+      this.#forget(id);
+      handlers.onFailure(error as Error);
+    }
+    return id;
+  }
+
+  /** Returns the call that is over now, or undefined when it was over already. */
+  #forget(id: number): Call | undefined {
+    const call = this.#calls.get(id);
+    clearTimeout(call?.timer);
+    this.#calls.delete(id);
+    return call;
+  }
+
+  #closeSession(id: number, why: string): void {
+    if (!this.#sessions.has(id)) return;
+    this.#send(KIND.close, id);
+    // Ended at once: nothing may wait for a gateway that does not answer.
+    this.#endSession(id, { message: why, isListening: true });
+  }
+
+  #endSession(id: number, end: SessionEnd): void {
+    const session = this.#sessions.get(id);
+    this.#sessions.delete(id);
+    for (const [callId, call] of this.#calls) {
+      if (call.session !== id) continue;
+      this.#forget(callId);
+      call.onFailure(new Error(end.message));
+    }
+    session?.onEnded(end);
+  }
+
+  #read(chunk: Buffer): void {
+    try {
+      for (const frame of this.#reader.read(chunk)) this.#take(frame);
+    } catch (error) {
+      if (!(error instanceof ProtocolViolation)) throw error;
+      this.fail(`it violated its protocol: ${error.message}`);
+    }
+  }
+
+  /** Handles a frame of the gateway. Throws {@link ProtocolViolation}. */
+  #take({ kind, id, payload }: Frame): void {
+    if (id > this.#lastId) throw new ProtocolViolation(`id ${id} was never given out`);
+    if (kind === KIND.ready) this.#settleReady.resolve();
+    else if (kind === KIND.pong) this.#unanswered = 0;
+    else if (kind === KIND.opened) this.#sessions.get(id)?.onOpened();
+    else if (kind === KIND.ended) this.#endSession(id, parseSessionEnd(payload));
+    else if (kind === KIND.result) this.#onResult(id, decodeJson(payload));
+    else if (kind === KIND.failure) this.#onFailure(id, decodeFailure(payload));
+    else if (kind === KIND.output) this.#calls.get(id)?.stream?.push(parseOutput(payload));
+    else if (kind === KIND.end) this.#onJobEnd(id, parseEndedJob(payload));
+    else throw new ProtocolViolation(`a frame of kind ${kind}`);
+  }
+
+  #onResult(id: number, result: unknown): void {
+    const call = this.#calls.get(id);
+    // First, because it may throw, and then the call must end with the connection.
+    call?.onResult(result);
+    if (call?.stream) clearTimeout(call.timer);
+    else this.#forget(id);
+  }
+
+  #onJobEnd(id: number, job: GuestJob): void {
+    this.#forget(id)?.stream?.end(job);
+  }
+
+  #onFailure(id: number, error: Error): void {
+    this.#forget(id)?.onFailure(error);
+  }
+
+  #ping(): void {
+    if (++this.#unanswered > MAX_UNANSWERED) this.fail('it does not answer');
+    else this.#send(KIND.ping, 0);
+  }
+
+  #send(kind: number, id: number, payload?: Buffer): void {
+    if (this.#failure !== undefined) return;
+    this.#channel.write(payload ? encodeFrame(kind, id, payload) : encodeFrame(kind, id));
+    if (this.#channel.writableLength > MAX_BACKLOG_BYTES) this.fail('it does not read');
+  }
+}
+
+function uint32(value: number): Buffer {
+  const bytes = Buffer.allocUnsafe(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}

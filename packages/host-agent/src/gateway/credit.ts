@@ -1,0 +1,40 @@
+// How much output of one stream the gateway may still send (protocol.ts, back-pressure).
+import { OUTPUT_COST } from './protocol.ts';
+
+export class Credit {
+  #bytes: number;
+  #isDropped = false;
+  #wake: (() => void) | undefined;
+
+  constructor(bytes: number) {
+    this.#bytes = bytes;
+  }
+
+  grant(bytes: number): void {
+    this.#bytes += bytes;
+    this.#wake?.();
+  }
+
+  /** Nobody reads the stream any more. */
+  drop(): void {
+    this.#isDropped = true;
+    this.#wake?.();
+  }
+
+  /**
+   * Waits until there is credit for a frame. Takes it, and returns how many bytes the frame may have: at most `wanted`,
+   * and 0 when the stream was dropped.
+   */
+  async take(wanted: number): Promise<number> {
+    while (this.#bytes <= OUTPUT_COST && !this.#isDropped) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      this.#wake = undefined;
+    }
+    if (this.#isDropped) return 0;
+    const bytes = Math.min(wanted, this.#bytes - OUTPUT_COST);
+    this.#bytes -= bytes + OUTPUT_COST;
+    return bytes;
+  }
+}

@@ -1,0 +1,31 @@
+// The guest gateway: one process for each host, a child of the agent, without rights (command.ts). It speaks with the
+// guests of all machines, so that no code with root parses what guests send. Its working directory is the gateway's
+// folder, in which the agent places the guests' sockets. It ends when the agent's end of the channel closes.
+import { Socket } from 'node:net';
+import { openGuest } from './open-guest.ts';
+import { CHANNEL_FD, encodeFrame, FrameReader, KIND } from './protocol.ts';
+import { GatewaySessions } from './sessions.ts';
+
+const channel = new Socket({ fd: CHANNEL_FD, readable: true, writable: true });
+let isCorked = false;
+
+/** Frames of one turn of the event loop are sent with one system call. */
+function send(frame: Buffer): void {
+  if (!isCorked) {
+    isCorked = true;
+    channel.cork();
+    process.nextTick(() => {
+      isCorked = false;
+      channel.uncork();
+    });
+  }
+  channel.write(frame);
+}
+
+const sessions = new GatewaySessions(openGuest, send);
+const reader = new FrameReader();
+channel.on('data', (chunk: Buffer) => {
+  for (const frame of reader.read(chunk)) sessions.take(frame);
+});
+for (const event of ['end', 'close', 'error'] as const) channel.on(event, () => process.exit(0));
+send(encodeFrame(KIND.ready, 0));

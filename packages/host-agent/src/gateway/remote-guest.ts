@@ -1,0 +1,103 @@
+// A session with a guest agent, held by the gateway. The agent's other parts use it like any session.
+import type {
+  Guest,
+  GuestIdentity,
+  GuestJob,
+  JobFrame,
+  JobSpec,
+  StreamOffsets,
+  VolumeMount,
+  WarmUpProgram,
+} from '../guest/guest.ts';
+import { parseJobs, parseNothing } from './answers.ts';
+import type { CallMethod, StreamMethod } from './calls.ts';
+
+/** One session on the channel to the gateway. */
+export type SessionLine = {
+  readonly closed: Promise<void>;
+  /** Throws what the guest's answer says, and `Error` when the session or the gateway is gone. */
+  call<T>(method: CallMethod, args: readonly unknown[], parse: (result: unknown) => T): Promise<T>;
+  /** Like `call`; resolves when the stream of that job begins. */
+  stream(method: StreamMethod, args: readonly unknown[], jobId: string): Promise<AsyncIterable<JobFrame>>;
+  close(): void;
+};
+
+export class RemoteGuest implements Guest {
+  readonly #line: SessionLine;
+
+  constructor(line: SessionLine) {
+    this.#line = line;
+  }
+
+  get closed(): Promise<void> {
+    return this.#line.closed;
+  }
+
+  warmUp(program: WarmUpProgram): Promise<void> {
+    return this.#ask('warmUp', program);
+  }
+
+  setIdentity(identity: GuestIdentity): Promise<void> {
+    return this.#ask('setIdentity', identity);
+  }
+
+  startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>> {
+    return this.#line.stream('startJob', [jobId, spec, outputLimitBytes], jobId);
+  }
+
+  followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>> {
+    return this.#line.stream('followJob', [jobId, offsets], jobId);
+  }
+
+  acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void> {
+    return this.#ask('acknowledgeOutput', jobId, offsets);
+  }
+
+  cancelJob(jobId: string): Promise<void> {
+    return this.#ask('cancelJob', jobId);
+  }
+
+  listJobs(): Promise<GuestJob[]> {
+    return this.#line.call('listJobs', [], parseJobs);
+  }
+
+  forgetJob(jobId: string): Promise<void> {
+    return this.#ask('forgetJob', jobId);
+  }
+
+  mountVolume(mount: VolumeMount): Promise<void> {
+    return this.#ask('mountVolume', mount);
+  }
+
+  unmountVolume(volumeId: string): Promise<void> {
+    return this.#ask('unmountVolume', volumeId);
+  }
+
+  freeze(timeoutMs: number): Promise<void> {
+    return this.#ask('freeze', timeoutMs);
+  }
+
+  thaw(): Promise<void> {
+    return this.#ask('thaw');
+  }
+
+  holdProcesses(timeoutMs: number): Promise<void> {
+    return this.#ask('holdProcesses', timeoutMs);
+  }
+
+  releaseProcesses(): Promise<void> {
+    return this.#ask('releaseProcesses');
+  }
+
+  powerOff(): Promise<void> {
+    return this.#ask('powerOff');
+  }
+
+  close(): void {
+    this.#line.close();
+  }
+
+  #ask(method: CallMethod, ...args: readonly unknown[]): Promise<void> {
+    return this.#line.call(method, args, parseNothing);
+  }
+}

@@ -1,0 +1,84 @@
+// The output of one job as it arrives from the gateway. Holds at most what STREAM_CREDIT allows: the gateway gets new credit
+// when the reader asks for the next item, which is when it has stored the last one.
+import type { JobFrame } from '../guest/guest.ts';
+import { GuestProtocolError } from '../guest/protocol-error.ts';
+import type { Output } from './output.ts';
+import { OUTPUT_COST, ProtocolViolation, STREAM_CREDIT } from './protocol.ts';
+
+/** Credit is granted in pieces of at least this many bytes, so that small items cost no frame each. */
+const CREDIT_PIECE = STREAM_CREDIT / 4;
+
+export type StreamLine = { grant(bytes: number): void; drop(): void };
+
+export class RemoteStream implements AsyncIterable<JobFrame> {
+  readonly #line: StreamLine;
+  readonly #jobId: string;
+  readonly #waiting: JobFrame[] = [];
+  #credit = STREAM_CREDIT;
+  #owed = 0;
+  #failure: Error | undefined;
+  #wake: (() => void) | undefined;
+
+  /** The stream is of the job `jobId`. `line` sends to the gateway. */
+  constructor(jobId: string, line: StreamLine) {
+    this.#jobId = jobId;
+    this.#line = line;
+  }
+
+  /** Takes output of the gateway. Throws {@link ProtocolViolation} when the gateway had no credit for it. */
+  push({ stream, offset, bytes }: Output): void {
+    this.#credit -= bytes.length + OUTPUT_COST;
+    if (this.#credit < 0) throw new ProtocolViolation('output without credit');
+    this.#add({ type: 'output', stream, offset, bytes });
+  }
+
+  /** Ends the stream with the job's end. */
+  end(job: (JobFrame & { type: 'end' })['job']): void {
+    if (job.id === this.#jobId) this.#add({ type: 'end', job });
+    else this.fail(new GuestProtocolError('the guest ended a job with the status of another one'));
+  }
+
+  /** Ends the stream with an error, which the reader gets after what has arrived. */
+  fail(error: Error): void {
+    this.#failure ??= error;
+    this.#wake?.();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<JobFrame> {
+    try {
+      for (;;) {
+        const frame = this.#waiting.shift() ?? (await this.#next());
+        yield frame;
+        if (frame.type === 'end') return;
+        this.#giveBack(frame.bytes.length);
+      }
+    } finally {
+      this.#line.drop();
+    }
+  }
+
+  #add(frame: JobFrame): void {
+    this.#waiting.push(frame);
+    this.#wake?.();
+  }
+
+  async #next(): Promise<JobFrame> {
+    for (;;) {
+      const frame = this.#waiting.shift();
+      if (frame) return frame;
+      if (this.#failure) throw this.#failure;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      this.#wake = undefined;
+    }
+  }
+
+  #giveBack(bytes: number): void {
+    this.#owed += bytes + OUTPUT_COST;
+    if (this.#owed < CREDIT_PIECE) return;
+    this.#credit += this.#owed;
+    this.#line.grant(this.#owed);
+    this.#owed = 0;
+  }
+}

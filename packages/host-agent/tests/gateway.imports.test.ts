@@ -1,0 +1,67 @@
+// Looks through the imports of the agent: nothing that runs with root may load code that parses what guests send.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { describe, it } from 'node:test';
+
+const SOURCES = join(import.meta.dirname, '../src');
+/** Files that read bytes of guests, and the gateway's own program. */
+const PARSERS = ['guest/channel.ts', 'guest/frames.ts', 'guest/flood-watch.ts', 'guest/guest-client.ts'];
+const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
+
+/** Returns the files of the agent that `main` loads, directly or not, and the other modules that they load. */
+function loadedBy(main: string): { files: Set<string>; modules: Set<string> } {
+  const [files, modules] = [new Set<string>(), new Set<string>()];
+  const visit = (path: string) => {
+    const name = relative(SOURCES, path);
+    if (files.has(name)) return;
+    files.add(name);
+    for (const wanted of importsOf(readFileSync(path, 'utf8'))) {
+      const file = wanted.startsWith('.')
+        ? resolve(dirname(path), wanted)
+        : wanted.replace(/^@sandbar\/([^/]+)\//, (_, name) => join(SOURCES, `../../${name}/src/`));
+      if (file.startsWith('/')) {
+        assert.ok(existsSync(file), `${name} imports ${wanted}`);
+        visit(file);
+      } else modules.add(wanted);
+    }
+  };
+  visit(join(SOURCES, main));
+  return { files, modules };
+}
+
+/** The modules that a file imports at run time. */
+function importsOf(source: string): string[] {
+  const statements = source.matchAll(/^(?:import|export)\s+(?!type\s)[^;]*?from\s+'([^']+)'|^import\s+'([^']+)'/gm);
+  const dynamic = source.matchAll(/\bimport\('([^']+)'\)/g);
+  return [...statements, ...dynamic].map(([, one, other]) => one ?? other ?? assert.fail());
+}
+
+describe('imports of the agent', () => {
+  it('the agent loads no parser of what guests send, and no HTTP/2 (RES-6)', () => {
+    const { files, modules } = loadedBy('main.ts');
+    assert.ok(files.has('gateway/gateway.ts') && files.has('machines/lifecycle.ts') && files.size > 100);
+    assert.deepEqual(
+      [...PARSERS, ...GATEWAY_ONLY].filter((file) => files.has(file)),
+      [],
+    );
+    assert.equal(modules.has('node:http2'), false);
+  });
+
+  it('the gateway loads them, and none of the agent but the protocol between the two', () => {
+    const { files, modules } = loadedBy('gateway/main.ts');
+    assert.deepEqual(
+      PARSERS.filter((file) => !files.has(file)),
+      [],
+    );
+    assert.ok(modules.has('node:http2'));
+    assert.deepEqual(
+      [...files].filter((file) => !/^(guest|gateway)\/|^\.\.\/\.\.\/contract\//.test(file)),
+      [],
+    );
+    assert.deepEqual(
+      [...modules].filter((name) => !name.startsWith('node:')),
+      [],
+    );
+  });
+});

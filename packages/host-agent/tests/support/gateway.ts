@@ -1,0 +1,20 @@
+// Starts a guest gateway for a test, and finds its process.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Gateway } from '../../src/gateway/gateway.ts';
+
+/** Starts a gateway in a data directory. Its ends are collected in `ends`. */
+export async function startGateway(home: string, ends: unknown[] = [], isRoot = process.getuid?.() === 0) {
+  const log = { error: (details: object) => void ends.push(details) };
+  return Gateway.start({ home, dir: join(home, 'run/gateway'), isRoot, log });
+}
+
+/** Returns the pid of the process that runs the gateway's code. In a jail it is a child of the started command. */
+export function gatewayPid(gateway: Gateway): number {
+  let pid = gateway.pid ?? Number.NaN;
+  for (let child = pid; Number.isInteger(child) && child > 0; ) {
+    pid = child;
+    child = Number.parseInt(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'), 10);
+  }
+  return pid;
+}
