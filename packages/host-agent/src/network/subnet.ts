@@ -4,8 +4,9 @@ import { isIPv4 } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 /** When no subnet is configured, one of the /16 networks 10.128.0.0 to 10.254.0.0 is chosen. */
-const FIRST_SECOND_OCTET = 128;
-const CANDIDATES = 127;
+const CANDIDATES = sixteens(10, 128, 127);
+/** When all of them are in use, for example by a VPN to 10.0.0.0/8, one of 172.16.0.0 to 172.31.0.0 is chosen. */
+const OTHER_CANDIDATES = sixteens(172, 16, 16);
 
 export type Subnet = {
   cidr: string;
@@ -53,32 +54,52 @@ export function parseRanges(text: string): string[] {
     });
 }
 
+/** Returns how many bits of a network in CIDR notation are fixed. */
+export function prefixOf(cidr: string): number {
+  return Number(cidr.split('/')[1]);
+}
+
 /** Returns how many addresses a network in CIDR notation has. */
 export function subnetSize(cidr: string): number {
-  return 2 ** (32 - Number(cidr.split('/')[1]));
+  return 2 ** (32 - prefixOf(cidr));
 }
 
 /** Whether an IPv4 address belongs to a network in CIDR notation. */
 export function isInSubnet(address: string, cidr: string): boolean {
-  const [base = ''] = cidr.split('/');
+  return isIPv4(address) && overlaps(`${address}/32`, cidr);
+}
+
+/** Whether two networks in CIDR notation have an address in common. Then one of them contains the other. */
+export function overlaps(one: string, other: string): boolean {
+  const size = Math.max(subnetSize(one), subnetSize(other));
+  const [first, second] = [one, other].map((cidr) => Math.floor(firstAddress(cidr) / size));
+  return first === second;
+}
+
+/** Returns the network that an address such as `10.1.2.3/16` is in: `10.1.0.0/16`. */
+export function networkOf(cidr: string): string {
   const size = subnetSize(cidr);
-  return isIPv4(address) && Math.floor(ipToNumber(address) / size) === Math.floor(ipToNumber(base) / size);
+  return `${formatIp(Math.floor(firstAddress(cidr) / size) * size)}/${prefixOf(cidr)}`;
 }
 
 /**
- * A subnet that overlaps none of the addresses in use on the host; the same data directory asks for the same one first.
- * `usedAddresses`: IPv4 addresses of the host's interfaces and the targets of its routes.
+ * Returns a subnet that overlaps no network in `used` (CIDR notation). The same data directory asks for the same one first.
+ * Throws `validation_error` when all are in use.
  */
-export function chooseSubnet(home: string, usedAddresses: readonly string[]): string {
-  const start = createHash('sha256').update(home).digest().readUInt32BE(0) % CANDIDATES;
-  for (let step = 0; step < CANDIDATES; step++) {
-    const prefix = `10.${FIRST_SECOND_OCTET + ((start + step) % CANDIDATES)}.`;
-    if (!usedAddresses.some((address) => address.startsWith(prefix))) return `${prefix}0.0/16`;
-  }
+export function chooseSubnet(home: string, used: readonly string[]): string {
+  const start = createHash('sha256').update(home).digest().readUInt32BE(0) % CANDIDATES.length;
+  const ordered = [...CANDIDATES.slice(start), ...CANDIDATES.slice(0, start), ...OTHER_CANDIDATES];
+  const free = ordered.find((candidate) => !used.some((cidr) => overlaps(cidr, candidate)));
+  if (free !== undefined) return free;
   throw new ServiceError(
     'validation_error',
-    'every 10.128.0.0/9 network is in use on this host; set SANDBAR_SUBNET to a free one',
+    'this host uses every network in 10.128.0.0/9 and 172.16.0.0/12; set SANDBAR_SUBNET to a free one',
   );
+}
+
+/** Returns /16 networks in a row. */
+function sixteens(first: number, second: number, count: number): string[] {
+  return Array.from({ length: count }, (_, at) => `${first}.${second + at}.0.0/16`);
 }
 
 /** A locally administered MAC that follows from the address, so that both are unique on a host together. */
@@ -91,6 +112,10 @@ export function macOfIp(ip: string): string {
 
 /** The MAC of a NIC whose machine is not known yet. The guest later takes the MAC that belongs to its address. */
 export const PLACEHOLDER_MAC = macOfIp('0.0.0.0');
+
+function firstAddress(cidr: string): number {
+  return ipToNumber(cidr.split('/')[0] ?? '');
+}
 
 /** The address as a number, so that a subnet is a range. */
 export function ipToNumber(ip: string): number {
