@@ -34,14 +34,23 @@ export interface LoadedImage extends ImageManifest {
   manifestPath: string;
 }
 
+/** The form of a stack's name in paths and in the API. */
+const STACK_NAME = /^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/;
+
 const REBUILD = 'run npm start again, which builds what is missing';
 
 export function imagesFolder(cacheDir: string): string {
   return path.join(cacheDir, 'images');
 }
 
+/** Whether a stack may have this name. The control plane, which is not root, names stacks too. */
+export function isStackName(name: string): boolean {
+  return STACK_NAME.test(name) && !name.includes('..');
+}
+
 /** Returns the current build of a stack. Throws ImageError when there is none, or when a file is missing or damaged. */
 export async function loadImage(cacheDir: string, stack: string): Promise<LoadedImage> {
+  if (!isStackName(stack)) throw new ImageError(`"${stack}" cannot be the name of an image`);
   const folder = path.join(imagesFolder(cacheDir), stack);
   const key = await readlink(path.join(folder, 'current')).catch((error: unknown) => {
     if (!hasErrorCode(error, 'ENOENT', 'EINVAL', 'ENOTDIR')) throw error;

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { ImageError } from '../image-error.ts';
+import { isStackName } from '../store.ts';
 
 export type ImportSource =
   /** `name` is host/path without tag or digest. `version` is `:tag` or `@sha256:…`. */
@@ -10,8 +11,6 @@ export type ImportSource =
   | { kind: 'oci'; folder: string; tag: string | undefined }
   | { kind: 'docker-archive'; file: string; reference: string | undefined };
 
-/** The form of a stack's name in paths and in the API. */
-const STACK_NAME = /^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/;
 const PART = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 const VERSION = /^(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$/;
 const HOST = String.raw`(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(?::\d{1,5})?`;
@@ -21,7 +20,7 @@ const LOOPBACK = /^(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d+)?$/;
 
 /** Throws ImageError when a stack may not have this name, or when an import must not replace that stack. */
 export function checkStackName(name: string): void {
-  if (!STACK_NAME.test(name) || name.includes('..')) {
+  if (!isStackName(name)) {
     throw new ImageError(
       `"${name}" cannot be the name of an image: use up to 64 small letters, digits, dots, dashes and underscores`,
     );
