@@ -15,6 +15,8 @@ export const BOOT_PATIENCE_MS = 8_000;
  * TCP connection counts for two minutes, so a machine can still open 34 short ones a second.
  */
 const NETWORK_CONNECTIONS = 4096;
+/** Memory of the host in MiB that is left to the operating system, the database and the service. */
+const RESERVE_MB = 1024;
 
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
@@ -37,6 +39,20 @@ export type HostAgentConfig = {
   networkRateMbit: number | undefined;
   /** How many network connections of one machine the host tracks at once. */
   networkConnections: number;
+  /**
+   * Host memory in MiB that all VMs together may use, with QEMU and the page cache of their disks. When they need more,
+   * the kernel kills the largest of them, and nothing else. Default: the memory of the host less 1 GiB, templates and
+   * loaded snapshots, but at least half of it.
+   */
+  machinesMemoryMb: number;
+  /**
+   * Megabytes and requests per second that each machine may read from the host's disk, and also write; undefined: no
+   * limit. Needs a data directory on one disk. With cgroup version 1 the kernel limits only writes that the guest waits
+   * for (fsync). Independently of this, machines share a busy disk by weight if its I/O scheduler knows weights (bfq, or
+   * iocost with cgroup version 2).
+   */
+  diskRateMb: number | undefined;
+  diskIops: number | undefined;
   /** Bytes of output kept for each stream of a job. */
   outputLimitBytes: number;
   /** How much output of its ended jobs a machine keeps. */
@@ -66,6 +82,9 @@ export type HostAgentConfig = {
 /** Reads the configuration. Throws `validation_error` with the variable's name and its allowed values. */
 export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig {
   const isRoot = uid === 0;
+  const templateMemoryMb = integer(env, 'SANDBAR_TEMPLATE_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 1);
+  const snapshotMemoryMb = integer(env, 'SANDBAR_SNAPSHOT_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 0);
+  const restMb = shareOfMemoryMb(1) - RESERVE_MB - templateMemoryMb - snapshotMemoryMb;
   return {
     home: defaultHome(env, isRoot),
     cacheDir: defaultCache(env, isRoot),
@@ -78,6 +97,9 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
     networkRateMbit: env.SANDBAR_NETWORK_RATE_MBIT ? integer(env, 'SANDBAR_NETWORK_RATE_MBIT', 1, 1) : undefined,
     networkConnections: integer(env, 'SANDBAR_NETWORK_CONNECTIONS', NETWORK_CONNECTIONS, 64),
+    machinesMemoryMb: integer(env, 'SANDBAR_MACHINES_MEMORY_MB', Math.max(restMb, shareOfMemoryMb(2)), 128),
+    diskRateMb: env.SANDBAR_DISK_RATE_MB ? integer(env, 'SANDBAR_DISK_RATE_MB', 1, 1) : undefined,
+    diskIops: env.SANDBAR_DISK_IOPS ? integer(env, 'SANDBAR_DISK_IOPS', 1, 1) : undefined,
     outputLimitBytes: integer(env, 'SANDBAR_OUTPUT_LIMIT_BYTES', EXEC_BOUNDS.outputBytesDefault, 1),
     keptOutput: {
       bytes: integer(env, 'SANDBAR_KEPT_OUTPUT_BYTES', EXEC_BOUNDS.keptBytesDefault, 0),
@@ -87,9 +109,9 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     concurrentBoots: integer(env, 'SANDBAR_CONCURRENT_BOOTS', availableParallelism(), 1),
     bootPatienceMs: integer(env, 'SANDBAR_BOOT_PATIENCE_MS', BOOT_PATIENCE_MS, 100),
     templates: integer(env, 'SANDBAR_TEMPLATES', 1, 0) > 0,
-    templateMemoryMb: integer(env, 'SANDBAR_TEMPLATE_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 1),
+    templateMemoryMb,
     templateDiskMb: integer(env, 'SANDBAR_TEMPLATE_DISK_MB', 4096, 1),
-    snapshotMemoryMb: integer(env, 'SANDBAR_SNAPSHOT_MEMORY_MB', Math.max(512, shareOfMemoryMb(16)), 0),
+    snapshotMemoryMb,
     poolSize: integer(env, 'SANDBAR_POOL_SIZE', 8, 0),
     poolMemoryMb: integer(env, 'SANDBAR_POOL_MEMORY_MB', Math.max(256, shareOfMemoryMb(32)), 0),
   };

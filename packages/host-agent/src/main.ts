@@ -19,6 +19,7 @@ import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu
 import { disableHugePages } from './hypervisor/sealed-memory.ts';
 import { findMachineImage } from './images/machine-image.ts';
 import { watchImages } from './images/watch.ts';
+import type { HostLimits } from './jail/cgroup-settings.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
 import { NoJail } from './jail/no-jail.ts';
 import { RootJail } from './jail/root-jail.ts';
@@ -90,7 +91,11 @@ async function main(log: Log): Promise<void> {
   const machineQemuPath = mayPreferAnother ? preferMicrovmBuild(qemuPath) : qemuPath;
 
   const jail = config.isRoot
-    ? await RootJail.open({ home: config.home, programs: [machineQemuPath] })
+    ? await RootJail.open({
+        home: config.home,
+        programs: [machineQemuPath],
+        cgroups: { limits: hostLimits(config) },
+      })
     : new NoJail(config.home);
   for (const lack of jail.lacks) log.warn({ lack }, 'isolation is not complete on this host');
   for (const dir of [paths.runVms, paths.runTemplates]) mkdirSync(dir, { recursive: true, mode: 0o700 });
@@ -198,6 +203,15 @@ async function main(log: Log): Promise<void> {
 function diskInMb({ totalBytes, freeBytes, reserveBytes }: DiskFacts): HostInfo['disk'] {
   const inMb = (bytes: number) => Math.floor(bytes / MIB);
   return { total_mb: inMb(totalBytes), free_mb: inMb(freeBytes), reserve_mb: inMb(reserveBytes) };
+}
+
+/** What the control groups enforce for all VMs together, and for the disk of each. */
+function hostLimits({ machinesMemoryMb, diskRateMb, diskIops }: HostAgentConfig): HostLimits {
+  const hasDiskLimit = diskRateMb !== undefined || diskIops !== undefined;
+  return {
+    memoryBytes: machinesMemoryMb * MIB,
+    ...(hasDiskLimit ? { disk: { bytesPerSec: diskRateMb && diskRateMb * 1_000_000, requestsPerSec: diskIops } } : {}),
+  };
 }
 
 async function makeNetwork(

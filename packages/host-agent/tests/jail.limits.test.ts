@@ -12,18 +12,24 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { diskOf } from '../src/jail/block-device.ts';
 import { openCgroups } from '../src/jail/cgroup.ts';
+import { deviceNumbers } from '../src/jail/device-nodes.ts';
 import { homeId } from '../src/network/names.ts';
-import { JailFixture } from './support/jailed.ts';
+import { JailFixture, PERL } from './support/jailed.ts';
 
 const isRoot = process.getuid?.() === 0;
 const CGROUP_ROOT = '/sys/fs/cgroup';
 const isVersion1 = !existsSync(`${CGROUP_ROOT}/cgroup.controllers`);
+
+/** Of a VM that may use 16 MiB, and 256 more for QEMU. */
+const SMALL = { vcpus: 1, memoryMb: 16, fileBytes: 2 ** 30 };
 
 describe('jail limits', { skip: !isRoot }, () => {
   let fixture: JailFixture;
@@ -63,6 +69,58 @@ describe('jail limits', { skip: !isRoot }, () => {
     assert.equal(await vm.ended, '');
     assert.ok(fixture.jail.memoryKillsOf(vm.vmId) >= 1);
     await fixture.jail.release(vm.vmId);
+  });
+
+  it('all VMs together have a limit: when they reach it one of them ends, and nothing else (RES-5)', async () => {
+    const home = mkdtempSync(join(fixture.home, 'together-'));
+    const limits = { memoryBytes: 300 * 2 ** 20 };
+    const own = await JailFixture.open(home, { limits });
+    // Each VM may have 272 MiB.
+    const take = '$| = 1; my $n = 180 * 2**20; my $x = "x" x $n; print "had it\\n"; sleep 1000';
+    const outside = spawn(PERL, ['-e', take], { stdio: ['ignore', 'pipe', 'ignore'] });
+    try {
+      assert.deepEqual(own.jail.lacks, []);
+      await once(outside.stdout, 'data');
+      const vms = [await own.perl(take, { limits: SMALL }), await own.perl(take, { limits: SMALL })];
+      await Promise.race(vms.map(({ ended }) => ended));
+      const kills = vms.map(({ vmId }) => own.jail.memoryKillsOf(vmId));
+      assert.deepEqual(kills.toSorted(), [0, 1]);
+      assert.equal(outside.exitCode ?? outside.signalCode, null);
+    } finally {
+      outside.kill('SIGKILL');
+      await once(outside, 'exit');
+      await own.close();
+    }
+  });
+
+  it('the kernel ends a VM before any process of the service when the host is out of memory (RES-5)', async () => {
+    const vm = await fixture.perl('print "runs\n"; sleep 1000');
+    await vm.printed(/runs/);
+    const scoreOf = (pid: number | string) => Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'utf8'));
+    for (const pid of fixture.jail.processesOf(vm.vmId)) assert.equal(scoreOf(pid), 900);
+    assert.ok(scoreOf('self') <= 0);
+    await fixture.jail.release(vm.vmId);
+  });
+
+  it('what a VM reads from and writes to the disk can be capped, and yields in the background (RES-5)', async (t) => {
+    const device = diskOf(fixture.home);
+    if (device === undefined) return t.skip('the temporary folder is not on one disk');
+    const disk = { bytesPerSec: 1_000_000, requestsPerSec: 500 };
+    const cgroups = openCgroups(fixture.home, { limits: { disk } });
+    assert.deepEqual(cgroups.lacks, []);
+    const vmId = 'eeeeeeeeeeee';
+    cgroups.create(vmId, SMALL);
+    try {
+      const read = (file: string) => readLimit(vmId, 'blkio', [file, 'io.max']);
+      if (isVersion1) {
+        for (const way of ['read', 'write']) {
+          assert.equal(read(`blkio.throttle.${way}_bps_device`), `${device} 1000000`);
+          assert.equal(read(`blkio.throttle.${way}_iops_device`), `${device} 500`);
+        }
+      } else assert.equal(read(''), `${device} rbps=1000000 wbps=1000000 riops=500 wiops=500`);
+    } finally {
+      await cgroups.remove(vmId);
+    }
   });
 
   it('a fork bomb ends at the limit of its VM (ISO-6)', async () => {
@@ -137,7 +195,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     assert.deepEqual(fixture.jail.listVmIds().sort(), [one.vmId, two.vmId].sort());
     for (const { vmId } of [one, two, two]) await fixture.jail.release(vmId);
     assert.deepEqual(fixture.jail.listVmIds(), []);
-    const controllers = isVersion1 ? ['cpu', 'memory', 'pids'] : [''];
+    const controllers = isVersion1 ? ['cpu', 'memory', 'pids', 'blkio'] : [''];
     for (const controller of controllers) {
       const group = join(CGROUP_ROOT, controller, `sandbar-${homeId(fixture.home)}`);
       assert.deepEqual(
@@ -163,7 +221,7 @@ describe('cgroups', () => {
     const v2 = join(root, 'v2');
     mkdirSync(v2);
     writeFileSync(join(v2, 'cgroup.controllers'), 'cpuset cpu io memory pids');
-    const cgroups = openCgroups(home, v2);
+    const cgroups = openCgroups(home, { root: v2 });
     assert.deepEqual([cgroups.version, cgroups.lacks], [2, []]);
     assert.deepEqual(cgroups.create('aaaaaaaaaaaa', limits), [join(v2, name, 'aaaaaaaaaaaa/cgroup.procs')]);
     const read = (file: string) => readFileSync(join(v2, name, 'aaaaaaaaaaaa', file), 'utf8');
@@ -185,12 +243,55 @@ describe('cgroups', () => {
     assert.match(readFileSync(join(v2, 'cgroup.subtree_control'), 'utf8'), /^\+/);
   });
 
+  it('version 2: all VMs together have a limit, and each a weight and a cap for the disk (RES-5)', () => {
+    const v2 = join(root, 'host-limits');
+    mkdirSync(v2);
+    writeFileSync(join(v2, 'cgroup.controllers'), 'cpuset cpu io memory pids');
+    const own = { memoryBytes: 5_000_000, disk: { bytesPerSec: 1_000_000, requestsPerSec: undefined } };
+    const cgroups = openCgroups(root, { root: v2, limits: own });
+    const group = join(v2, `sandbar-${homeId(root)}`);
+    const read = (file: string) => readFileSync(join(group, file), 'utf8');
+    assert.equal(read('memory.max'), '5000000');
+    cgroups.create('aaaaaaaaaaaa', limits);
+    assert.equal(read('aaaaaaaaaaaa/io.weight'), '100');
+    const device = diskOf(root);
+    if (device !== undefined) assert.equal(read('aaaaaaaaaaaa/io.max'), `${device} rbps=1000000 wbps=1000000`);
+    writeFileSync(join(group, 'aaaaaaaaaaaa/cgroup.procs'), '');
+    cgroups.setBackground('aaaaaaaaaaaa', true);
+    assert.equal(read('aaaaaaaaaaaa/io.weight'), '10');
+  });
+
+  it('version 2: a limit below what VMs use already would kill some, so it is not set, and that is said (RES-5)', () => {
+    const v2 = join(root, 'too-low');
+    const group = join(v2, name);
+    mkdirSync(group, { recursive: true });
+    writeFileSync(join(v2, 'cgroup.controllers'), 'cpuset cpu io memory pids');
+    writeFileSync(join(group, 'memory.stat'), 'anon 6000000\nfile 1\n');
+    const cgroups = openCgroups(home, { root: v2, limits: { memoryBytes: 5_000_000 } });
+    assert.match(cgroups.lacks.join(), /they use more than the limit/);
+    assert.ok(!existsSync(join(group, 'memory.max')));
+  });
+
+  it('a disk is found also under a partition, and not under a file system without one (RES-5)', () => {
+    const sys = join(root, 'sys');
+    const { dev } = statSync(root);
+    assert.equal(diskOf(root, sys), undefined);
+    const { major, minor } = deviceNumbers(dev);
+    const device = join(sys, `${major}:${minor}`);
+    mkdirSync(join(sys, 'disk/part'), { recursive: true });
+    symlinkSync(join(sys, 'disk/part'), device);
+    assert.equal(diskOf(root, sys), `${major}:${minor}`);
+    writeFileSync(join(sys, 'disk/part/partition'), '1\n');
+    writeFileSync(join(sys, 'disk/dev'), '8:0\n');
+    assert.equal(diskOf(root, sys), '8:0');
+  });
+
   it('version 2: controllers that may not be handed down are named, and VMs run without (ISO-6)', () => {
     const v2 = join(root, 'refused');
     mkdirSync(join(v2, 'cgroup.subtree_control'), { recursive: true });
     writeFileSync(join(v2, 'cgroup.controllers'), '');
-    const cgroups = openCgroups(home, v2);
-    assert.equal(cgroups.lacks.length, 3);
+    const cgroups = openCgroups(home, { root: v2 });
+    assert.equal(cgroups.lacks.length, 4);
     assert.match(
       cgroups.lacks[1] ?? '',
       /^The memory of a VM is not limited on the host: the cgroup controller "memory"/,
@@ -206,9 +307,10 @@ describe('cgroups', () => {
       mkdirSync(join(v1, controller), { recursive: true });
       writeFileSync(join(v1, controller, 'cgroup.procs'), '');
     }
-    const cgroups = openCgroups(home, v1);
+    const cgroups = openCgroups(home, { root: v1 });
     assert.deepEqual(cgroups.lacks, [
       `The number of processes of a VM is not limited: the cgroup controller "pids" is not mounted, writable, at ${v1}/pids.`,
+      `The disk of the host is not shared fairly among VMs: the cgroup controller "blkio" is not mounted, writable, at ${v1}/blkio.`,
     ]);
     assert.equal(cgroups.create('aaaaaaaaaaaa', limits).length, 2);
   });

@@ -11,6 +11,7 @@ import { assertNotRunning, type RunningService, startService } from './service.t
 import { setUp } from './setup/setup.ts';
 import { onStopSignals } from './stop-signals.ts';
 import { endChildren } from './supervise/children.ts';
+import { spareProcess } from './supervise/oom-score.ts';
 
 async function main(): Promise<number> {
   const began = performance.now();
@@ -25,6 +26,7 @@ async function main(): Promise<number> {
   const { user } = await setUpUnlessStopped(config, progress, stop);
   if (isSetUpOnly) return 0;
 
+  spareProcess(process.pid);
   const service = await startService({ config, user, progress, signal: stop });
   try {
     await checkWithMachine(service.credentials, homePaths(config.home).logs, progress);

@@ -143,7 +143,7 @@ export interface Vm {
   saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory>;
   /** Renames the run directory, for example when a machine claims a pooled clone. */
   moveTo(runDir: string): void;
-  /** Gives the VM a low CPU priority on the host, or the normal one. */
+  /** Gives the VM a low priority for CPU and disk on the host, or the normal one. */
   setBackground(isBackground: boolean): void;
   /**
    * Ends the VM's process. QEMU flushes its disks first if it still answers. Resolves when only the VM's files are

@@ -241,7 +241,8 @@ export class QemuVm implements Vm {
   }
 
   #deathReason(): string {
-    if (this.#owner.memoryKills() > 0) return 'its QEMU process reached its memory limit on the host and was killed';
+    if (this.#owner.memoryKills() > 0)
+      return 'its QEMU process was killed because it, or all machines together, reached a memory limit of the host';
     const last = lastLogLine(this.runDir);
     return last ? `its QEMU process ended by itself: ${last}` : 'its QEMU process ended by itself or was killed';
   }

@@ -3,77 +3,70 @@
 // agent's group would end the machines too. Processes are only in the VMs' groups, which are leaves, as version 2
 // requires.
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homeId } from '../network/names.ts';
+import { diskOf } from './block-device.ts';
+import {
+  allVmsSettings,
+  CONTROLLERS,
+  type Controller,
+  type HostLimits,
+  type Setting,
+  type Version,
+  vmSettings,
+  weightSettings,
+} from './cgroup-settings.ts';
 import type { VmLimits } from './jail.ts';
 
-/** The controllers in use, each with the sentence that reports its absence. */
-const CONTROLLERS = {
-  cpu: 'The CPU of a VM is not limited',
-  memory: 'The memory of a VM is not limited on the host',
-  pids: 'The number of processes of a VM is not limited',
-} as const;
-type Controller = keyof typeof CONTROLLERS;
 const ALL = Object.keys(CONTROLLERS) as Controller[];
-
-/** The kernel's default period for CPU quotas, in microseconds. */
-const PERIOD_US = 100_000;
-/** CPU time for QEMU's own threads beside the vCPUs: devices, disk and network. In processors. */
-const EXTRA_CPUS = 0.5;
-/**
- * Memory in MiB that a VM may use beyond the guest's own. An emulated QEMU needs 64 for its translation cache, about 40
- * for heap and stacks, and 1/512 of the guest's memory for page tables. The rest serves bursts of requests and the page
- * cache of its disk, without which the VM gets very slow.
- */
-const EXTRA_MEMORY_MB = 256;
-/**
- * Threads of a VM besides its vCPUs. QEMU has up to 64 disk workers, as many again while it replaces them, and a few
- * other threads. bubblewrap is one more process.
- */
-const EXTRA_TASKS = 160;
-/** CPU weight of a background VM; a machine has 1024. The VM still makes progress but yields to every machine. */
-const BACKGROUND_SHARES = 64;
+/** The folder of a controller in version 1. */
+const V1_FOLDERS = { cpu: 'cpu', memory: 'memory', pids: 'pids', io: 'blkio' } as const;
 /** Killed processes end within milliseconds unless the kernel waits for a broken disk. */
 const RELEASE_TIMEOUT_MS = 10_000;
 
-/** Returns how many processes and threads a VM may have. */
-export function maxTasks(vcpus: number): number {
-  return vcpus + EXTRA_TASKS;
-}
-
-type Setting = { file: string; value: string; isOptional?: true };
+export type CgroupOptions = {
+  /** Where the hierarchies are mounted; /sys/fs/cgroup by default. */
+  root?: string | undefined;
+  limits?: HostLimits | undefined;
+};
 
 /**
- * Creates the data directory's group in every cgroup hierarchy that the host has below `root`. Does not throw when
- * controllers are missing; {@link Cgroups.lacks} lists them.
+ * Creates the data directory's group in every cgroup hierarchy that the host has, and limits what all VMs together use.
+ * Does not throw when controllers are missing or a limit cannot be set; {@link Cgroups.lacks} lists them.
  */
-export function openCgroups(home: string, root = '/sys/fs/cgroup'): Cgroups {
+export function openCgroups(home: string, { root = '/sys/fs/cgroup', limits = {} }: CgroupOptions = {}): Cgroups {
   const name = `sandbar-${homeId(home)}`;
-  return readIfThere(`${root}/cgroup.controllers`) === undefined ? openV1(root, name) : openV2(root, name);
+  const isVersion1 = readIfThere(`${root}/cgroup.controllers`) === undefined;
+  const { hierarchies, lacks } = isVersion1 ? findV1(root, name) : findV2(root, name);
+  const device = limits.disk ? diskOf(home) : undefined;
+  const version = isVersion1 ? 1 : 2;
+  const more = [
+    ...hierarchies.flatMap((hierarchy) => limitAll(version, hierarchy, limits)),
+    ...(limits.disk && device === undefined
+      ? ['The disk rate of a VM is not limited: the file system of the data directory is not on one disk.']
+      : []),
+  ];
+  return new Cgroups({ version, hierarchies, lacks: [...lacks, ...more], limits, device });
 }
 
-function openV1(root: string, name: string): Cgroups {
+type Found = { hierarchies: Hierarchy[]; lacks: string[] };
+
+function findV1(root: string, name: string): Found {
+  const folderOf = (controller: Controller) => `${root}/${V1_FOLDERS[controller]}`;
   const found = ALL.filter(
     (controller) =>
-      readIfThere(`${root}/${controller}/cgroup.procs`) !== undefined &&
-      tryTo(() => mkdirSync(`${root}/${controller}/${name}`, { recursive: true })) === undefined,
+      readIfThere(`${folderOf(controller)}/cgroup.procs`) !== undefined &&
+      tryTo(() => mkdirSync(`${folderOf(controller)}/${name}`, { recursive: true })) === undefined,
   );
-  // Gives all VMs together the weight of one ordinary process per core, so that the agent still gets CPU time when they
-  // are busy.
-  if (found.includes('cpu')) {
-    apply(`${root}/cpu/${name}`, [{ file: 'cpu.shares', value: String(1024 * availableParallelism()) }]);
-  }
   const why = (controller: Controller) =>
-    `the cgroup controller "${controller}" is not mounted, writable, at ${root}/${controller}.`;
-  return new Cgroups(
-    1,
-    found.map((controller) => ({ controllers: [controller], path: `${root}/${controller}/${name}` })),
-    lacksOf(found, why),
-  );
+    `the cgroup controller "${V1_FOLDERS[controller]}" is not mounted, writable, at ${folderOf(controller)}.`;
+  return {
+    hierarchies: found.map((controller) => ({ controllers: [controller], path: `${folderOf(controller)}/${name}` })),
+    lacks: lacksOf(found, why),
+  };
 }
 
-function openV2(root: string, name: string): Cgroups {
+function findV2(root: string, name: string): Found {
   const path = `${root}/${name}`;
   const failures = new Map<Controller, string | undefined>();
   for (const controller of ALL) {
@@ -86,7 +79,25 @@ function openV2(root: string, name: string): Cgroups {
   const found = ALL.filter((controller) => failures.get(controller) === undefined);
   const why = (controller: Controller) =>
     `the cgroup controller "${controller}" cannot be used (${failures.get(controller)}).`;
-  return new Cgroups(2, found.length > 0 ? [{ controllers: found, path }] : [], lacksOf(found, why));
+  return { hierarchies: found.length > 0 ? [{ controllers: found, path }] : [], lacks: lacksOf(found, why) };
+}
+
+/**
+ * Limits what all VMs together use. Returns a sentence for each limit that cannot be set. VMs of an earlier agent may use
+ * more memory than a lower limit: version 1 refuses that limit, and version 2 would kill some of them.
+ */
+function limitAll(version: Version, { controllers, path }: Hierarchy, limits: HostLimits): string[] {
+  return controllers.flatMap((controller) => {
+    if (controller === 'memory' && anonymousBytes(path) > (limits.memoryBytes ?? Number.POSITIVE_INFINITY))
+      return ['The memory of all VMs together is not limited: they use more than the limit. Stop some, then restart.'];
+    const failure = tryTo(() => apply(path, allVmsSettings(version, controller, limits)));
+    return failure === undefined ? [] : [`What all VMs together use of "${controller}" is not limited (${failure}).`];
+  });
+}
+
+/** Returns the memory of a group's processes, without caches, in bytes. */
+function anonymousBytes(group: string): number {
+  return Number(/^(?:total_rss|anon) (\d+)$/m.exec(readIfThere(`${group}/memory.stat`) ?? '')?.[1] ?? 0);
 }
 
 /** Returns the error's message, or undefined on success. */
@@ -108,16 +119,28 @@ function lacksOf(found: readonly Controller[], why: (controller: Controller) => 
 /** A cgroup hierarchy; `path` is the data directory's group in it. */
 type Hierarchy = { controllers: readonly Controller[]; path: string };
 
+type CgroupsState = {
+  version: Version;
+  hierarchies: readonly Hierarchy[];
+  lacks: readonly string[];
+  limits: HostLimits;
+  device: string | undefined;
+};
+
 export class Cgroups {
-  readonly version: 1 | 2;
+  readonly version: Version;
   /** Sentences about limits that this host cannot enforce. */
   readonly lacks: readonly string[];
   readonly #hierarchies: readonly Hierarchy[];
+  readonly #limits: HostLimits;
+  readonly #device: string | undefined;
 
-  constructor(version: 1 | 2, hierarchies: readonly Hierarchy[], lacks: readonly string[]) {
+  constructor({ version, hierarchies, lacks, limits, device }: CgroupsState) {
     this.version = version;
     this.#hierarchies = hierarchies;
     this.lacks = lacks;
+    this.#limits = limits;
+    this.#device = device;
   }
 
   /**
@@ -127,10 +150,11 @@ export class Cgroups {
   create(vmId: string, limits: VmLimits): string[] {
     return this.#hierarchies.map(({ controllers, path }) => {
       mkdirSync(`${path}/${vmId}`, { recursive: true });
-      apply(
-        `${path}/${vmId}`,
-        controllers.flatMap((controller) => this.#settings(controller, limits)),
-      );
+      const settings = (controller: Controller) => [
+        ...vmSettings(this.version, controller, limits, this.#limits, this.#device),
+        ...weightSettings(this.version, controller, false),
+      ];
+      apply(`${path}/${vmId}`, controllers.flatMap(settings));
       return `${path}/${vmId}/cgroup.procs`;
     });
   }
@@ -143,17 +167,15 @@ export class Cgroups {
   }
 
   /**
-   * Gives the VM a low or normal CPU weight. Does nothing when the host lacks the controller or the VM has no group.
+   * Gives the VM low or normal weights for CPU and disk. Does nothing where the host lacks the controller or the VM has
+   * no group.
    */
   setBackground(vmId: string, isBackground: boolean): void {
-    const group = this.#groupWith('cpu', vmId);
-    if (group === undefined || readIfThere(`${group}/cgroup.procs`) === undefined) return;
-    // Version 2 has a default weight of 100 where version 1 has 1024.
-    const setting =
-      this.version === 1
-        ? { file: 'cpu.shares', value: String(isBackground ? BACKGROUND_SHARES : 1024) }
-        : { file: 'cpu.weight', value: String(isBackground ? Math.round((BACKGROUND_SHARES * 100) / 1024) : 100) };
-    apply(group, [setting]);
+    for (const { controllers, path } of this.#hierarchies) {
+      const group = `${path}/${vmId}`;
+      if (readIfThere(`${group}/cgroup.procs`) === undefined) continue;
+      for (const controller of controllers) apply(group, weightSettings(this.version, controller, isBackground));
+    }
   }
 
   /** Returns how many of the VM's processes the kernel killed because the VM reached its memory limit. */
@@ -195,34 +217,6 @@ export class Cgroups {
   #groupWith(controller: Controller, vmId: string): string | undefined {
     const hierarchy = this.#hierarchies.find(({ controllers }) => controllers.includes(controller));
     return hierarchy && `${hierarchy.path}/${vmId}`;
-  }
-
-  #settings(controller: Controller, limits: VmLimits): Setting[] {
-    const isV1 = this.version === 1;
-    if (controller === 'cpu') {
-      const quotaUs = String(Math.round((limits.vcpus + EXTRA_CPUS) * PERIOD_US));
-      return isV1
-        ? [
-            { file: 'cpu.cfs_period_us', value: String(PERIOD_US) },
-            { file: 'cpu.cfs_quota_us', value: quotaUs },
-          ]
-        : [{ file: 'cpu.max', value: `${quotaUs} ${PERIOD_US}` }];
-    }
-    if (controller === 'pids') return [{ file: 'pids.max', value: String(maxTasks(limits.vcpus)) }];
-    const bytes = String((limits.memoryMb + EXTRA_MEMORY_MB) * 1024 * 1024);
-    // Not every kernel has swap limits, so these settings are optional. VMs get no swap: a guest could wear out the
-    // host's disk with it, and would become extremely slow.
-    return isV1
-      ? [
-          { file: 'memory.limit_in_bytes', value: bytes },
-          { file: 'memory.memsw.limit_in_bytes', value: bytes, isOptional: true },
-          { file: 'memory.swappiness', value: '0', isOptional: true },
-        ]
-      : [
-          { file: 'memory.max', value: bytes },
-          { file: 'memory.swap.max', value: '0', isOptional: true },
-          { file: 'memory.oom.group', value: '1', isOptional: true },
-        ];
   }
 }
 

@@ -7,7 +7,7 @@
 // reaches no port and no abstract socket of the host, nor of another VM. The firewall refuses the uids of VMs as well
 // (uidRange in uid-pool.ts).
 import { dirname } from 'node:path';
-import { maxTasks } from './cgroup.ts';
+import { maxTasks } from './cgroup-settings.ts';
 import type { JailedProcess, VmLimits } from './jail.ts';
 import type { ProgramFiles } from './program-files.ts';
 
@@ -16,6 +16,11 @@ export type JailPrograms = { bwrap: string; setpriv: string; env: string };
 
 /** QEMU has about 30 descriptors of its own, and one for each disk, connection and request in progress. */
 const MAX_DESCRIPTORS = 1024;
+/**
+ * Added to the score by which the kernel chooses what to kill when the host is out of memory (proc(5), oom_score_adj;
+ * 1000 is the highest). The processes of the service have a low value (packages/service).
+ */
+export const VM_OOM_SCORE_ADJ = 900;
 /** The unit of `ulimit -f`, defined by POSIX. */
 const BLOCK_BYTES = 512;
 
@@ -73,6 +78,7 @@ function shellScript({ fileBytes, vcpus }: VmLimits): string {
     `ulimit -c 0; ulimit -n ${MAX_DESCRIPTORS}; ulimit -f ${Math.ceil(fileBytes / BLOCK_BYTES)}`,
     // A limit per uid, for hosts without the pids controller. dash calls the option -p, bash calls it -u.
     `ulimit -p ${tasks} 2>/dev/null || ulimit -u ${tasks}`,
+    `echo ${VM_OOM_SCORE_ADJ} > /proc/self/oom_score_adj`,
     'files=$1; shift',
     'while [ "$files" -gt 0 ]; do echo $$ > "$1"; shift; files=$((files - 1)); done',
     'exec "$@"',

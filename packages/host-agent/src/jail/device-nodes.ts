@@ -46,6 +46,6 @@ export class DeviceNodes {
 }
 
 /** Splits a device number as the kernel encodes it (include/linux/kdev_t.h, new_encode_dev). */
-function deviceNumbers(rdev: number): { major: number; minor: number } {
+export function deviceNumbers(rdev: number): { major: number; minor: number } {
   return { major: (rdev >> 8) & 0xfff, minor: (rdev & 0xff) | ((rdev >> 12) & 0xfff00) };
 }

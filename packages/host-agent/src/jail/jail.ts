@@ -59,7 +59,8 @@ export interface Jail {
   /** Host pids in the VM's cgroup: the program, the bubblewrap process that waits for it, and strays. */
   processesOf(vmId: string): number[];
   /**
-   * Gives the VM low CPU priority while it is prepared in the background, and normal priority when a machine uses it.
+   * Gives the VM low priority for CPU and disk while it is prepared in the background, and normal priority when a
+   * machine uses it.
    */
   setBackground(vmId: string, isBackground: boolean): void;
   /** Counts processes of the VM that the kernel killed because the VM reached its memory limit. */

@@ -1,4 +1,5 @@
 // The jail of an agent without root: it only makes the run directory. The process gets no isolation.
+import { VM_OOM_SCORE_ADJ } from './command-line.ts';
 import type { Jail, JailCommand, JailedProcess } from './jail.ts';
 import { makeRunDirectory } from './run-directory.ts';
 
@@ -21,7 +22,8 @@ export class NoJail implements Jail {
     makeRunDirectory(this.#home, vm.runDir, undefined);
     // Enters the run directory, because in every jail that is the program's working directory, wherever the caller
     // spawns the command.
-    const script = 'umask 0177; cd "$1" || exit 1; shift; unset PWD OLDPWD; exec "$@"';
+    const prefer = `echo ${VM_OOM_SCORE_ADJ} > /proc/self/oom_score_adj`;
+    const script = `umask 0177; ${prefer}; cd "$1" || exit 1; shift; unset PWD OLDPWD; exec "$@"`;
     return { command: '/bin/sh', args: ['-c', script, 'sandbar', vm.runDir, vm.program, ...vm.args], uid: undefined };
   }
 

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'n
 import { basename } from 'node:path';
 import { homeId } from '../network/names.ts';
 import { CommandError, runCommand } from '../run-command.ts';
-import { type Cgroups, openCgroups } from './cgroup.ts';
+import { type CgroupOptions, type Cgroups, openCgroups } from './cgroup.ts';
 import { type JailPrograms, jailArgs } from './command-line.ts';
 import { DeviceNodes } from './device-nodes.ts';
 import { ownersOfFiles } from './file-owners.ts';
@@ -21,7 +21,7 @@ export type RootJailOptions = {
   home: string;
   /** Absolute paths of the programs that will run in the jail, that is, QEMU. */
   programs: readonly string[];
-  cgroupRoot?: string;
+  cgroups?: CgroupOptions | undefined;
 };
 
 export class RootJail implements Jail {
@@ -50,14 +50,14 @@ export class RootJail implements Jail {
    * Finds the needed tools and files, and tests the jail by running each program in it. Throws an error that says what
    * to install or mount.
    */
-  static async open({ home, programs, cgroupRoot }: RootJailOptions): Promise<RootJail> {
+  static async open({ home, programs, cgroups }: RootJailOptions): Promise<RootJail> {
     const tools: JailPrograms = {
       bwrap: findTool('bwrap', 'bubblewrap'),
       setpriv: findTool('setpriv', 'util-linux'),
       env: findTool('env', 'coreutils'),
     };
     const files = await findProgramFiles([tools.setpriv, tools.env, ...programs.map((path) => realpathSync(path))]);
-    const jail = new RootJail(home, tools, files, openCgroups(home, cgroupRoot));
+    const jail = new RootJail(home, tools, files, openCgroups(home, cgroups));
     for (const program of programs) await jail.#check(program);
     return jail;
   }

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { CgroupOptions } from '../../src/jail/cgroup.ts';
 import { closeInheritedDescriptors } from '../../src/jail/inherited-descriptors.ts';
 import type { JailedProcess } from '../../src/jail/jail.ts';
 import { RootJail } from '../../src/jail/root-jail.ts';
@@ -36,10 +37,13 @@ export class JailFixture {
     this.jail = jail;
   }
 
-  static async open(): Promise<JailFixture> {
+  /** `home`: a new folder by default. */
+  static async open(
+    home = mkdtempSync(join(tmpdir(), 'sandbar-jail-')),
+    cgroups?: CgroupOptions,
+  ): Promise<JailFixture> {
     closeInheritedDescriptors();
-    const home = mkdtempSync(join(tmpdir(), 'sandbar-jail-'));
-    return new JailFixture(home, await RootJail.open({ home, programs: [QEMU, PERL] }));
+    return new JailFixture(home, await RootJail.open({ home, programs: [QEMU, PERL], cgroups }));
   }
 
   newVm(spec: Partial<JailedProcess> = {}): JailedProcess {

@@ -1,7 +1,7 @@
 // The children are real: small node programs that behave as the name of the test says.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, afterEach, describe, it } from 'node:test';
@@ -52,6 +52,25 @@ async function until(condition: () => boolean): Promise<void> {
 }
 
 describe('supervised process', () => {
+  it('is spared when the host is out of memory, and so is what it starts (RES-5)', async () => {
+    const scoreOf = (pid: number | string) => Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'utf8'));
+    const own = scoreOf('self');
+    // A child has the score of its parent unless somebody changes it.
+    writeFileSync('/proc/self/oom_score_adj', '500');
+    try {
+      const print = `console.log('score', require('node:fs').readFileSync('/proc/self/oom_score_adj', 'utf8'))`;
+      const { supervised, logFile } = supervise(
+        `${READY} require('node:child_process').spawn(process.execPath, ['-e', ${JSON.stringify(print)}], { stdio: 'inherit' });`,
+      );
+      await supervised.start();
+      assert.ok(scoreOf(supervised.pid ?? 0) <= 0, String(scoreOf(supervised.pid ?? 0)));
+      await until(() => /score \S+\n/.test(readFileSync(logFile, 'utf8')));
+      assert.ok(Number(/score (\S+)/.exec(readFileSync(logFile, 'utf8'))?.[1]) <= 0);
+    } finally {
+      writeFileSync('/proc/self/oom_score_adj', String(own));
+    }
+  });
+
   it('is ready when it says so, has a pid file while it runs, and none after the end', async () => {
     const { supervised, pidFile } = supervise(READY);
     await supervised.start();

@@ -7,6 +7,7 @@ import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, Problem } from '../problem.ts';
 import { closeLog, lastLines, openLog, rotateAtStart, watchSize } from './log-file.ts';
+import { spareProcess } from './oom-score.ts';
 import { removePidFile, writePidFile } from './pid-file.ts';
 
 export type Backoff = {
@@ -143,6 +144,7 @@ export class SupervisedProcess {
       return messageOf(error);
     }
     this.#child = child;
+    if (child.pid !== undefined) spareProcess(child.pid);
     child.on('message', (message: unknown) => {
       if (isFailure(message)) onFailed(message.reason);
     });
