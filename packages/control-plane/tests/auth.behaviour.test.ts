@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
 import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { sql } from 'kysely';
@@ -138,7 +139,10 @@ describe('sessions', () => {
     assert.equal(answer.status, 200);
     assert.equal(answer.json.id, bed.accountId);
     const [cookie = '', ...others] = answer.headers.getSetCookie();
-    assert.deepEqual(others, []);
+    assert.deepEqual(
+      others.map((line) => line.split('=')[0]),
+      ['sandbar_device'],
+    );
     assert.match(cookie, /^sandbar_session=[^;]+; Max-Age=604800; Path=\/; HttpOnly; SameSite=Lax$/);
     const { rows } = await sql<{ days: number }>`
       select extract(epoch from max(expires_at) - now()) / 86400 as days from sessions`.execute(db);
@@ -253,9 +257,30 @@ describe('sessions', () => {
     // The body is invalid, but it is checked only after the origin: 400 shows that the origin was accepted.
     assert.equal((await attempt({ origin: TEST_ORIGIN })).status, 400);
     assert.equal((await attempt({ origin: `http://${host}:${port}` })).status, 400);
-    assert.equal((await attempt({ 'sec-fetch-site': 'same-origin' })).status, 400);
+    assert.equal((await attempt({ origin: `http://localhost:${port}` })).status, 400);
+    assert.equal((await attempt({ 'sec-fetch-site': 'same-origin' })).status, 403);
     assert.equal((await signIn(bed, OWNER, TEST_PASSWORD, { origin: 'http://evil.test' })).status, 403);
     assert.equal((await signIn(bed, OWNER, TEST_PASSWORD, { origin: TEST_ORIGIN })).status, 200);
+  });
+
+  test('the header Host does not make a page ours (RES-13)', async () => {
+    const cookie = await bed.session();
+    const { host, port } = bed.plane.address;
+    const headers = { host: 'evil.example', origin: 'http://evil.example', cookie, 'content-type': 'application/json' };
+    // Not fetch, which sets Host itself.
+    const sending = request({ host, port, method: 'POST', path: '/v1/machines', headers });
+    sending.end('{}');
+    const [answer] = (await once(sending, 'response')) as [IncomingMessage];
+    answer.resume();
+    assert.equal(answer.statusCode, 403);
+  });
+
+  test('a sign-in gives the browser a device cookie, which alone lets nobody in', async () => {
+    await bed.session();
+    const { headers } = await signIn(bed, OWNER, TEST_PASSWORD);
+    const device = headers.getSetCookie().find((line) => line.startsWith('sandbar_device=')) ?? '';
+    assert.match(device, /; Path=\/v1\/auth; HttpOnly; SameSite=Lax$/);
+    assert.equal((await account(bed, device.split(';')[0] ?? '')).status, 401);
   });
 
   test('the cookie is Secure where browsers come over TLS', async () => {
