@@ -71,15 +71,17 @@ export const DEFAULT_TIMING: Timing = {
 export type Rate = { perSec: number; burst: number };
 /**
  * Rate limits, which all replicas share. `mutating` and `exec` apply to each account. The sign-in limits apply to each
- * client address and each e-mail address.
+ * client address and each e-mail address; `signInUnknown` applies to each e-mail address, for all browsers together that
+ * never signed in with it.
  */
-export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate };
+export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate; signInUnknown: Rate };
 
 export const DEFAULT_RATES: Rates = {
   mutating: { perSec: 10, burst: 60 },
   exec: { perSec: 20, burst: 100 },
   signInAddress: { perSec: 1, burst: 20 },
   signInEmail: { perSec: 0.2, burst: 10 },
+  signInUnknown: { perSec: 1 / 60, burst: 30 },
 };
 
 /** Bounds on what one client, or one account, takes of a replica or of the service. */

@@ -18,6 +18,7 @@ const bed = await startTestBed({
       exec: { perSec: 20, burst: 100 },
       signInAddress: { perSec: 1, burst: 1 },
       signInEmail: { perSec: 1, burst: 1 },
+      signInUnknown: { perSec: 1, burst: 1 },
     },
   },
 });

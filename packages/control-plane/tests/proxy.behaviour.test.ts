@@ -8,6 +8,7 @@ const rates = {
   exec: { perSec: 1000, burst: 1000 },
   signInAddress: { perSec: 1 / 3600, burst: 2 },
   signInEmail: { perSec: 1000, burst: 1000 },
+  signInUnknown: { perSec: 1000, burst: 1000 },
 };
 
 /**

@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fastify, { type FastifyBaseLogger } from 'fastify';
 import { sql } from 'kysely';
+import { writeDeviceCookie } from '../src/auth/device-cookie.ts';
 import { installAuth } from '../src/http/auth.ts';
 import { sendError } from '../src/http/errors.ts';
 import { installRateLimits } from '../src/rate-limits/hook.ts';
@@ -20,6 +21,7 @@ const rates = {
   exec: { perSec: SLOW, burst: 5 },
   signInAddress: { perSec: SLOW, burst: 4 },
   signInEmail: { perSec: SLOW, burst: 3 },
+  signInUnknown: { perSec: SLOW, burst: 6 },
 };
 const bed = await startTestBed({ replicas: 2, config: { rates } });
 const { api, keys, replicas } = bed;
@@ -168,6 +170,7 @@ describe('a route for who has no account yet', async () => {
   installAuth(server, bed.plane.app);
   installRateLimits(server, bed.plane.app);
   server.post('/sign-in', { config: { access: 'public', rateLimit: 'sign-in' } }, async () => ({}));
+  server.post('/password', { config: { access: 'public', rateLimit: 'password' } }, async () => ({}));
   server.post('/open', { config: { access: 'public' } }, async () => ({}));
   await server.ready();
   const signIn = (remoteAddress: string, email?: string, url = '/sign-in') =>
@@ -195,6 +198,34 @@ describe('a route for who has no account yet', async () => {
     // The limit of an e-mail address applies to each client separately, so a stranger's attempts do not lock out the
     // account's owner, who uses another client.
     assert.equal((await signIn('203.0.113.78', 'a@example.test')).statusCode, 200);
+    const names = await db.selectFrom('rate_buckets').select('key').execute();
+    assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');
+  });
+
+  it('for passwords is limited by the e-mail address for all clients together, but not for known browsers', async () => {
+    await refill();
+    const guess = (client: number, cookie?: string, email = 'a@example.test') =>
+      server.inject({
+        method: 'POST',
+        url: '/password',
+        remoteAddress: `203.0.113.${client}`,
+        payload: { email },
+        ...(cookie === undefined ? {} : { headers: { cookie } }),
+      });
+    const { secret } = bed.plane.app.config;
+    const deviceOf = (email: string) => writeDeviceCookie(email, secret, false).split(';')[0] ?? '';
+    const known = deviceOf('A@example.test');
+    for (let client = 0; client < rates.signInUnknown.burst; client++) {
+      const answer = await guess(client, client % 2 === 0 ? deviceOf('b@example.test') : `${known}x`);
+      assert.equal(answer.statusCode, 200, 'the cookie of another address, or a forged one, is worth nothing');
+    }
+    const refused = await guess(100);
+    assert.equal(refused.statusCode, 429);
+    assert.match(refused.json().detail, /from browsers that never signed in/);
+    assert.equal((await guess(100, undefined, 'b@example.test')).statusCode, 200, 'another address has its own');
+    for (let index = 0; index < rates.signInEmail.burst; index++)
+      assert.equal((await guess(101 + index, known)).statusCode, 200, 'the owner gets in');
+    assert.equal((await guess(110, known)).statusCode, 429, 'a stolen device cookie guesses no faster');
     const names = await db.selectFrom('rate_buckets').select('key').execute();
     assert(!JSON.stringify(names).includes('example'), 'no address is in clear text');
   });

@@ -53,7 +53,8 @@ const attributes = (isSecure: boolean): string => `Path=/; HttpOnly; SameSite=La
 
 const sign = (token: string, secret: string): string => createHmac('sha256', secret).update(token).digest('base64');
 
-function cookieValue(header: string, name: string): string | undefined {
+/** The value of a cookie in a cookie header; an empty text when it is not well-formed. */
+export function cookieValue(header: string, name: string): string | undefined {
   const pair = header.split(';').find((candidate) => candidate.trimStart().startsWith(`${name}=`));
   try {
     return pair && decodeURIComponent(pair.slice(pair.indexOf('=') + 1).trim());

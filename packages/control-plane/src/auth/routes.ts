@@ -1,4 +1,4 @@
-// The routes of sign-up, sign-in and sign-out. `rateLimit: 'sign-in'` limits how fast passwords can be guessed.
+// The routes of sign-up, sign-in and sign-out. `rateLimit: 'password'` limits how fast passwords can be guessed.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { Account } from '@sandbar/contract/account.ts';
 import { SignIn, SignUp } from '@sandbar/contract/auth.ts';
@@ -9,6 +9,7 @@ import { exampleAccount, readAccount } from '../accounts/record.ts';
 import type { App } from '../app.ts';
 import { AUTH_PATH, type GetAuth, lazyAuth } from './better-auth.ts';
 import { clearSessionCookie, readSessionCookie, sessionSecret } from './cookie.ts';
+import { writeDeviceCookie } from './device-cookie.ts';
 import { copyCookies, headersFor } from './exchange.ts';
 import { createMailer } from './mail.ts';
 import { addOidcRoutes } from './oidc.ts';
@@ -79,7 +80,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth):
     },
     config: {
       access: 'public',
-      rateLimit: 'sign-in',
+      rateLimit: 'password',
       errors: ['unauthenticated', 'forbidden'],
       examples: {
         request: { email: 'ada@example.com', password: 'correct horse battery' },
@@ -90,6 +91,8 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth):
       const { email, password } = request.body;
       const signedIn = await signIn(app, await getAuth(), email, password, request.headers['user-agent'] ?? '');
       reply.header('set-cookie', signedIn.cookie);
+      const isSecure = publicUrl.startsWith('https:');
+      reply.header('set-cookie', writeDeviceCookie(email, app.config.secret, isSecure));
       return readAccount(app.db, signedIn.accountId);
     },
   });

@@ -11,10 +11,11 @@ export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
  * From which rate bucket a request takes a token. `mutating` and `exec`: the account's bucket for changes or for jobs.
- * `sign-in`: the bucket of the client's address and the bucket of the `email` in the body. `none`: never refused for
- * its rate.
+ * `sign-in`: the bucket of the client's address and the bucket of the `email` in the body. `password`: as `sign-in`, and
+ * from a bucket that all clients share which never signed in with this e-mail address. `none`: never refused for its
+ * rate.
  */
-export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'none';
+export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'password' | 'none';
 
 /** Who sent the request, as authentication found out with one query. */
 export type Caller = {

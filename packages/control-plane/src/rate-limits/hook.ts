@@ -2,9 +2,10 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, RouteOptions } from 'fastify';
 import type { App } from '../app.ts';
+import { readDeviceCookie } from '../auth/device-cookie.ts';
 import { callerOf } from '../http/auth.ts';
 import { accountRate, rateLimitOf } from './rates.ts';
-import { addressKey, emailKey, emailOf } from './sign-in.ts';
+import { addressKey, deviceKey, emailKey, emailOf, unknownKey } from './sign-in.ts';
 import { takeToken, type Verdict } from './store.ts';
 
 const ACCOUNT_REFUSALS = {
@@ -25,17 +26,24 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
       const rate = accountRate(rateLimit, app.config.rates, caller.rates);
       apply(reply, await takeToken(app.db, `${rateLimit}:${caller.accountId}`, rate), ACCOUNT_REFUSALS[rateLimit]);
     }
-    if (rateLimit === 'sign-in') {
+    if (rateLimit === 'sign-in' || rateLimit === 'password') {
       const verdict = await takeToken(app.db, addressKey(request.ip), app.config.rates.signInAddress);
       apply(reply, verdict, 'Too many attempts come from this address');
     }
   });
   // The e-mail address is in the body, which has not been read before this hook.
   server.addHook('preHandler', async (request, reply) => {
-    const email = request.routeOptions.config.rateLimit === 'sign-in' ? emailOf(request.body) : undefined;
+    const { rateLimit } = request.routeOptions.config;
+    const email = rateLimit === 'sign-in' || rateLimit === 'password' ? emailOf(request.body) : undefined;
     if (email === undefined) return;
-    const verdict = await takeToken(app.db, emailKey(email, request.ip), app.config.rates.signInEmail);
+    const { secret, rates } = app.config;
+    const device = rateLimit === 'password' ? readDeviceCookie(request.headers.cookie, email, secret) : undefined;
+    const own = device === undefined ? emailKey(email, request.ip) : deviceKey(device);
+    const verdict = await takeToken(app.db, own, rates.signInEmail);
     apply(reply, verdict, 'There were too many attempts with this e-mail address from here');
+    if (rateLimit !== 'password' || device !== undefined) return;
+    const unknown = await takeToken(app.db, unknownKey(email), rates.signInUnknown);
+    apply(reply, unknown, 'There were too many attempts with this e-mail address from browsers that never signed in');
   });
 }
 

@@ -13,10 +13,16 @@ export function addressKey(ip: string): string {
  * address out. The key is a hash, so that the table holds no e-mail addresses.
  */
 export function emailKey(email: string, ip: string): string {
-  return `sign-in-email:${createHash('sha256')
-    .update(`${email.toLowerCase()} ${addressKey(ip)}`)
-    .digest('hex')}`;
+  return `sign-in-email:${hash(`${email.toLowerCase()} ${addressKey(ip)}`)}`;
 }
+
+/** The bucket of an e-mail address for all browsers together that never signed in with it, wherever they are. */
+export const unknownKey = (email: string): string => `sign-in-unknown:${hash(email.toLowerCase())}`;
+
+/** The bucket of a browser that signed in before. */
+export const deviceKey = (device: string): string => `sign-in-device:${hash(device)}`;
+
+const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** The e-mail address in a body, if it has one. */
 export function emailOf(body: unknown): string | undefined {

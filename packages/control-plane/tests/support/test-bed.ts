@@ -118,7 +118,13 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },
       activityRetentionDays: 365,
       allowEmulatedTenants: true,
-      rates: { mutating: UNLIMITED, exec: UNLIMITED, signInAddress: UNLIMITED, signInEmail: UNLIMITED },
+      rates: {
+        mutating: UNLIMITED,
+        exec: UNLIMITED,
+        signInAddress: UNLIMITED,
+        signInEmail: UNLIMITED,
+        signInUnknown: UNLIMITED,
+      },
       secret: 'a secret of the tests that is long enough',
       trustProxy: '',
       auth: {
@@ -181,10 +187,11 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   };
 }
 
-/** Returns the `Cookie` header that a browser would send after this answer. */
+/** Returns the `Cookie` header that a browser would send after this answer to a route outside of /v1/auth. */
 export const cookieOf = (headers: Headers): string =>
   headers
     .getSetCookie()
+    .filter((cookie) => !cookie.includes('; Path=/v1/auth'))
     .map((cookie) => cookie.split(';')[0])
     .join('; ');
 
