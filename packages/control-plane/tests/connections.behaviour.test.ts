@@ -21,8 +21,12 @@ type Client = { socket: Socket; received: () => string; isOpen: () => boolean };
 const clients: Client[] = [];
 after(() => closeAll());
 
-function closeAll(): void {
+/** Closes all connections and waits until the server knows. */
+async function closeAll(): Promise<void> {
+  const ports = new Set(clients.map(({ socket }) => socket.localPort));
   for (const { socket } of clients.splice(0)) socket.destroy();
+  const { port } = bed.plane.address;
+  await until(() => !serverSockets(port).some(({ remotePort }) => ports.has(remotePort)), 'the server has closed them');
 }
 
 async function open(localAddress: string, plane: ControlPlane = bed.plane): Promise<Client> {
@@ -76,7 +80,7 @@ describe('connections of strangers', () => {
     assert.equal(await get(client), 'HTTP/1.1 200');
     await flood('127.0.0.2', 20);
     assert.equal(await get(client), 'HTTP/1.1 200', 'on the same connection as before');
-    closeAll();
+    await closeAll();
   });
 
   it('of many addresses take at most half of the places, and no connection of an account is closed (RES-10)', async () => {
@@ -88,13 +92,13 @@ describe('connections of strangers', () => {
     await until(() => held() <= bounds.connections / 2 + 3, 'the server holds half of its connections');
     for (const client of owners) assert.equal(await get(client), 'HTTP/1.1 200');
     assert.equal(await get(await open('127.0.0.4'), keys.other), 'HTTP/1.1 200', 'a new client gets in');
-    closeAll();
+    await closeAll();
   });
 
   it('of a trusted proxy are not counted as those of one client (RES-10)', async () => {
     const proxied = await flood('127.0.0.9', 14);
     assert.equal(countOpen(proxied), 14);
-    closeAll();
+    await closeAll();
   });
 
   it('that say nothing are closed (RES-10)', async () => {
@@ -103,7 +107,7 @@ describe('connections of strangers', () => {
     half.socket.write('GET / HTTP/1.1\r\nhost:');
     await until(() => !silent.isOpen() && !half.isOpen(), 'both are closed');
     assert.match(half.received(), /^HTTP\/1\.1 408 /);
-    closeAll();
+    await closeAll();
   });
 });
 
@@ -119,7 +123,7 @@ describe('connections of one account', () => {
     }
     await until(() => !first.isOpen(), 'the first is closed');
     assert.equal(countOpen(others), 5);
-    closeAll();
+    await closeAll();
   });
 
   it('that all wait for an answer: one more request is 429, and other accounts have their own (RES-10)', async () => {
@@ -132,10 +136,10 @@ describe('connections of one account', () => {
     assert.match(refused.received(), /retry-after: 1/i);
     await until(() => !refused.isOpen(), 'its connection is closed');
     assert.equal(await get(await open('127.0.0.2'), keys.other), 'HTTP/1.1 200');
-    closeAll();
+    await closeAll();
     const again = async () => (await get(await open('127.0.0.2'))) === 'HTTP/1.1 200';
     await until(again, 'the places are free when the requests end');
-    closeAll();
+    await closeAll();
   });
 
   it('cannot carry more unfinished requests by sending them without waiting for answers (RES-10)', async () => {
@@ -145,6 +149,6 @@ describe('connections of one account', () => {
     await until(() => host.callsOf('getJob') === waits + 5, 'five wait');
     assert.equal(await get(await open('127.0.0.2')), 'HTTP/1.1 429');
     assert.equal(host.callsOf('getJob'), waits + 5);
-    closeAll();
+    await closeAll();
   });
 });

@@ -1,6 +1,5 @@
 // Sends a job's output as server-sent events until the stream ends. A slow client slows down only the reading of the
 // host's output file, never the job, and keeps at most one page in memory.
-import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
@@ -62,7 +61,10 @@ export class OutputStreams {
           continue;
         }
         awayMs = 0;
-        await this.#writes.run(() => write(sink, page.event, signal));
+        await this.#writes.run(() => {
+          signal.throwIfAborted();
+          return write(sink, page.event, signal);
+        });
         offset = page.nextOffset;
         if (page.isLast) break;
         pauseMs = page.reachesEnd && page.readers > 1 ? page.readers * PAUSE_MS : 0;
@@ -72,7 +74,7 @@ export class OutputStreams {
         this.#app.log.warn({ err: error, exec_id: target.exec.id }, 'a stream of output ended early');
     }
     // A client that reads nothing would keep the end of the stream, and its connection, waiting.
-    if (sink.writableNeedDrain) sink.destroy();
+    if (sink.writableLength > 0) sink.destroy();
     else sink.end();
   }
 
@@ -95,9 +97,16 @@ export class OutputStreams {
 
 const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
 
-/** Resolves when the client has taken so much that the sink wants more. */
-async function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void> {
-  if (!signal.aborted && !sink.write(event)) await once(sink, 'drain', { signal });
+/**
+ * Writes an event and resolves when the system has taken all of it. Waiting for `drain` instead would let a second page
+ * into memory while the first one waits. Rejects when the connection broke or `signal` is aborted.
+ */
+function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onAbort = () => reject(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  sink.write(event, (error) => (error ? reject(error) : resolve()));
+  return promise.finally(() => signal.removeEventListener('abort', onAbort));
 }
 
 /** Formats a page as an event. A page without new bytes becomes an SSE comment, which keeps the connection alive. */
