@@ -38,7 +38,7 @@ import { type DiskFacts, DiskReserve } from './storage/disk-reserve.ts';
 import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
-import { Templates } from './templates/templates.ts';
+import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
 import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
@@ -243,6 +243,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotSt
     runDir: paths.runTemplates,
     memoryBytes: config.templateMemoryMb * MIB,
     diskBytes: config.templateDiskMb * MIB,
+    requestsForTemplate: REQUESTS_FOR_TEMPLATE,
     patience,
     log,
     onReady: () => pool.fill(),

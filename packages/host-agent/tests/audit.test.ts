@@ -145,7 +145,7 @@ describe('host audit', () => {
     for (const point of ['attach', 'launch', 'connectGuest', 'warmUp', 'saveDevices', 'end', 'detach'] as const) {
       const release = one.hypervisor.hold(point);
       const seen = one.hypervisor.passed.filter((passed) => passed === point).length;
-      one.templates?.want({
+      one.templates?.pin({
         image: imageFor(one),
         layerPaths: [],
         vcpus: seen + 2 + point.length,

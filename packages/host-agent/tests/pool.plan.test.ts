@@ -44,6 +44,16 @@ describe('pool plan', () => {
     assert.equal(planned(many, { size: 0, total: 100 }), 0);
   });
 
+  it('bursts of other shapes take nothing from the baseline (RES-7)', () => {
+    const odd = Array.from({ length: 9 }, (_, at) => demand(new Array(8).fill(NOW), { key: `odd ${at}` }));
+    const plan = planPool([...odd, demand([], { key: 'default', baseline: 2 })], NOW, { size: 8, total: 10 });
+    assert.equal(plan.get('default'), 2);
+    assert.equal(
+      [...plan.values()].reduce((a, b) => a + b),
+      10,
+    );
+  });
+
   it('gives the total to the shapes requested most, and never exceeds it', () => {
     const shapes = [1, 5, 3].map((count, index) => demand(new Array(count).fill(NOW), { key: `shape ${index}` }));
     const plan = planPool(shapes, NOW, { size: 8, total: 7 });

@@ -49,8 +49,9 @@ describe('templates', () => {
   };
   const has = (host: FakeHost, shape = ONE) => host.templates?.has(keyOf(host, shape)) === true;
   let next = 10;
-  const makeOf = async (host: FakeHost, shape: Size) => {
-    await create(host, ++next, shape);
+  /** Creates `requests` machines of a shape, and waits for the template that the last one causes. */
+  const makeOf = async (host: FakeHost, shape: Size, requests = 1) => {
+    for (let made = 0; made < requests; made++) await create(host, ++next, shape);
     await until('a template', () => has(host, shape));
   };
   /** Uses a template until `release` is called. */
@@ -182,21 +183,21 @@ describe('templates', () => {
     await host.close();
   });
 
-  it('when memory is short, the least recently used template is unloaded and stays on disk', async () => {
+  it('when memory is short, the least requested template is unloaded and stays on disk', async () => {
     const host = newHost({ memoryBytes: 2 * USED_BYTES });
     await host.start();
     for (const shape of SHAPES.slice(0, 2)) await makeOf(host, shape);
     await create(host, 2, ONE);
-    await makeOf(host, THREE);
+    await makeOf(host, THREE, 2);
     assert.deepEqual(
       SHAPES.map((shape) => has(host, shape)),
       [true, false, true],
     );
     assert.equal(readdirSync(host.paths.templates).length, 3);
-    // On the next request it is loaded from disk.
+    // When it is requested more often than the others, it is loaded from disk. Only the two machines are launched.
     const launches = host.hypervisor.launched.length;
-    await makeOf(host, TWO);
-    assert.equal(host.hypervisor.launched.length, launches + 1);
+    await makeOf(host, TWO, 2);
+    assert.equal(host.hypervisor.launched.length, launches + 2);
     assert.deepEqual(
       SHAPES.map((shape) => has(host, shape)),
       [false, true, true],
@@ -219,7 +220,7 @@ describe('templates', () => {
     }
   });
 
-  it('when disk space is short, the least recently used template is removed', async () => {
+  it('when disk space is short, the least requested template is removed', async () => {
     const host = newHost();
     await host.start();
     await makeOf(host, ONE);
@@ -239,7 +240,7 @@ describe('templates', () => {
     const host = newHost({ memoryBytes: 1, diskBytes: 1 });
     await host.start();
     await makeOf(host, ONE);
-    await makeOf(host, TWO);
+    await makeOf(host, TWO, 2);
     assert.deepEqual(
       SHAPES.map((shape) => has(host, shape)),
       [false, true, false],
@@ -253,7 +254,7 @@ describe('templates', () => {
     await makeOf(host, ONE);
     const one = await useOf(host, ONE);
     const two = await useOf(host, ONE);
-    await makeOf(host, TWO);
+    await makeOf(host, TWO, 4);
     assert.equal(has(host, ONE), false);
     const { ino } = fstatSync(one.fd);
     await one.release();
@@ -271,7 +272,7 @@ describe('templates', () => {
     const creating = create(host, 2, ONE);
     const passed = host.hypervisor.passed.length;
     await until('attach', () => host.hypervisor.passed.slice(passed - 1).includes('attach'));
-    host.templates?.want({ image: imageOf(host), layerPaths: [], ...TWO, memoryMb: 8, diskGb: 1 });
+    host.templates?.pin({ image: imageOf(host), layerPaths: [], ...TWO, memoryMb: 8, diskGb: 1 });
     release();
     await creating;
     await until('the other', () => host.templates?.has(keyOf(host, TWO)) === true);

@@ -75,7 +75,7 @@ export class Starter {
     throwIfDestroyed(request.abort);
     const booted = await window.add(() => this.#boot(request));
     // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be reused.
-    if (isFresh || shape.layerPaths.length === 0) templates?.want(shape);
+    if (isFresh || shape.layerPaths.length === 0) templates?.request(shape);
     return booted;
   }
 

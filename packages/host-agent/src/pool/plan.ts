@@ -18,20 +18,22 @@ export type Demand = {
 export type PoolLimits = { size: number; total: number };
 
 /**
- * Returns how many clones to keep ready of each shape, by template key. Shapes with larger bursts come first when
- * `total` does not suffice for all.
+ * Returns how many clones to keep ready of each shape, by template key. When `total` does not suffice for all, the
+ * baselines come first, so that no burst of odd shapes takes the clones of the default shape; then shapes with larger
+ * bursts.
  */
 export function planPool(demands: readonly Demand[], now: number, limits: PoolLimits): Map<string, number> {
   const plan = new Map<string, number>();
   let left = limits.total;
-  const wanted = demands
-    .map(({ key, createdAt, baseline }) => ({ key, count: Math.max(baseline, largestBurst(createdAt, now)) }))
-    .sort((a, b) => b.count - a.count);
-  for (const { key, count } of wanted) {
-    const target = Math.min(count, limits.size, left);
+  const raise = (key: string, count: number) => {
+    const before = plan.get(key) ?? 0;
+    const target = Math.min(Math.max(count, before), limits.size, before + left);
     plan.set(key, target);
-    left -= target;
-  }
+    left -= target - before;
+  };
+  for (const { key, baseline } of demands) raise(key, baseline);
+  const bursts = demands.map(({ key, createdAt }) => ({ key, count: largestBurst(createdAt, now) }));
+  for (const { key, count } of bursts.sort((a, b) => b.count - a.count)) raise(key, count);
   return plan;
 }
 

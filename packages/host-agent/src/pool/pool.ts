@@ -124,7 +124,7 @@ export class Pool {
       // Only the default shape requests its template here. For other shapes, the machine that found no template
       // requests it. Requesting all templates here could exceed the space for templates, and they would evict each
       // other endlessly.
-      if (line && line.baseline > 0 && target > 0) templates.want(line.shape);
+      if (line && line.baseline > 0 && target > 0) templates.pin(line.shape);
       while (templates.has(key) && this.#mayMake() && this.#readyOf(key).length + this.#makingOf(key) < target)
         this.#track(this.#make(key));
     }
@@ -270,8 +270,11 @@ export class Pool {
 
   #plan(): Map<string, number> {
     const now = performance.now();
-    for (const line of this.#lines.values())
+    for (const [key, line] of this.#lines) {
       line.createdAt = line.createdAt.filter((at) => now - at <= MEMORY_OF_DEMAND_MS);
+      const isIdle = line.createdAt.length === 0 && line.baseline === 0;
+      if (isIdle && this.#readyOf(key).length === 0 && this.#makingOf(key) === 0) this.#lines.delete(key);
+    }
     const demands = [...this.#lines].map(([key, { createdAt, baseline }]) => ({ key, createdAt, baseline }));
     return planPool(demands, now, this.#options.limits);
   }

@@ -1,5 +1,7 @@
-// The templates of a host. They are found by shape, made in the background when a shape is requested, and removed least
-// recently used first when memory or disk get short. Templates are a cache: without one, a machine boots cold.
+// The templates of a host. They are found by shape, made in the background when a shape is requested repeatedly, and
+// removed least requested first when memory or disk get short. A shape that is not requested more often than others takes
+// no room from them, so nobody pushes out what others use by requests for odd sizes. Templates are a cache: without one, a
+// machine boots cold.
 import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
@@ -7,6 +9,7 @@ import { CommandError } from '../run-command.ts';
 import { isOutOfRoom } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type ClonePlace, launchClone } from './clone.ts';
+import { TemplateDemand } from './demand.ts';
 import { makeTemplate } from './make-template.ts';
 import { type Shape, templateKey } from './shape.ts';
 import {
@@ -23,6 +26,8 @@ import {
 const RETRY_AFTER_MS = 60_000;
 /** When this many restored clones in a row fail, the template is considered broken. */
 const MAX_FAILED_CLONES = 3;
+/** A template is made when a shape was requested this often in an hour. Most odd sizes are requested only once. */
+export const REQUESTS_FOR_TEMPLATE = 2;
 
 export type TemplatesOptions = {
   vms: VmHost;
@@ -32,6 +37,8 @@ export type TemplatesOptions = {
   /** Limits in bytes for the host memory that loaded templates occupy, and for their space on disk. */
   memoryBytes: number;
   diskBytes: number;
+  /** After how many requests of a shape in an hour its template is made. */
+  requestsForTemplate: number;
   /** Factor on the time limit for the boot of a new template. */
   patience: number;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
@@ -59,6 +66,9 @@ export class Templates {
    * cold.
    */
   readonly #loading = new Map<string, Promise<boolean>>();
+  /** The keys of shapes whose templates are not removed for others. */
+  readonly #pinned = new Set<string>();
+  readonly #demand = new TemplateDemand(() => performance.now());
   readonly #closing = new AbortController();
   #work: Promise<void> | undefined;
 
@@ -107,6 +117,7 @@ export class Templates {
     if (!loaded) return undefined;
     loaded.users++;
     loaded.usedAt = now();
+    this.#demand.note(key);
     try {
       touchTemplate(this.#options.dir, key, loaded.usedAt);
       return await work(loaded.template);
@@ -116,11 +127,25 @@ export class Templates {
     }
   }
 
+  /** Provides the template of this shape without any request, and never removes it for others. May be repeated. */
+  pin(shape: Shape): void {
+    this.#pinned.add(this.keyOf(shape));
+    this.#want(shape);
+  }
+
   /**
-   * Requests a template of this shape: loads it or makes it in the background. Does nothing when it exists, is
-   * requested already, or failed recently.
+   * Notes that a machine of this shape was requested and there was no template. Loads the template from disk, or makes it
+   * when the shape was requested often enough, both in the background and only if there is room for it.
    */
-  want(shape: Shape): void {
+  request(shape: Shape): void {
+    const key = this.keyOf(shape);
+    this.#demand.note(key);
+    if (!this.#deservesRoom(key)) return;
+    if (this.#demand.count(key) >= this.#options.requestsForTemplate || this.keysOnDisk().has(key)) this.#want(shape);
+  }
+
+  /** Loads or makes a template in the background, unless it exists, is on its way, or failed recently. */
+  #want(shape: Shape): void {
     const key = this.keyOf(shape);
     const failedAt = this.#failedAt.get(key);
     if (this.#isClosed || this.#loaded.has(key) || this.#wanted.has(key)) return;
@@ -221,22 +246,42 @@ export class Templates {
   }
 
   /**
-   * Removes the least recently used templates until memory and disk are within their limits. The most recently used one
-   * always stays, because a template above the limit is better than none.
+   * Whether a template may be provided: there is room for one more of average size, besides those on their way, or a
+   * loaded one is requested less often.
+   */
+  #deservesRoom(key: string): boolean {
+    const others = [...this.#loaded.keys()];
+    if (others.length === 0) return true;
+    const average = this.#heldBytes() / others.length;
+    if ((others.length + this.#wanted.size + 1) * average <= this.#options.memoryBytes) return true;
+    return others.some((other) => !this.#pinned.has(other) && this.#demand.count(other) < this.#demand.count(key));
+  }
+
+  /**
+   * Removes the least requested templates until memory and disk are within their limits. The most requested one always
+   * stays, because a template above the limit is better than none.
    */
   #makeRoom(): void {
-    const byUse = [...this.#loaded].sort(([, a], [, b]) => a.usedAt - b.usedAt).map(([key]) => key);
-    for (const key of byUse.slice(0, -1)) {
+    const loaded = [...this.#loaded].map(([key, { usedAt }]) => ({ key, usedAt }));
+    for (const { key } of this.#mostRequestedFirst(loaded).slice(1).reverse()) {
       if (this.#heldBytes() <= this.#options.memoryBytes) break;
       this.#drop(key);
     }
     let onDisk = 0;
-    for (const [place, { key, diskBytes }] of listTemplates(this.#options.dir).entries()) {
+    for (const [place, { key, diskBytes }] of this.#mostRequestedFirst(listTemplates(this.#options.dir)).entries()) {
       onDisk += diskBytes;
       if (onDisk <= this.#options.diskBytes || place === 0) continue;
       this.#drop(key);
       removeTemplate(this.#options.dir, key);
     }
+  }
+
+  /** Sorts templates: pinned ones, then by the number of requests, then the most recently used first. */
+  #mostRequestedFirst<T extends { key: string; usedAt: number }>(templates: readonly T[]): T[] {
+    const rank = ({ key }: T) => (this.#pinned.has(key) ? Infinity : this.#demand.count(key));
+    const ranked = templates.map((template) => ({ template, rank: rank(template) }));
+    ranked.sort((a, b) => (a.rank === b.rank ? b.template.usedAt - a.template.usedAt : b.rank - a.rank));
+    return ranked.map(({ template }) => template);
   }
 
   #reject(template: Template): void {

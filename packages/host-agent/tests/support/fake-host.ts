@@ -45,6 +45,7 @@ export type Cloning = {
   window: number;
   memoryBytes: number;
   diskBytes: number;
+  requestsForTemplate: number;
 };
 export const CLONING: Cloning = {
   size: 2,
@@ -53,6 +54,7 @@ export const CLONING: Cloning = {
   window: 1,
   memoryBytes: 2 ** 30,
   diskBytes: 2 ** 30,
+  requestsForTemplate: 1,
 };
 
 export class FakeHost {
@@ -176,7 +178,7 @@ export class FakeHost {
 
   #makeCaches(vms: VmHost, window: PQueue, log: typeof silent): void {
     if (!this.cloning) return;
-    const { size, total, baseline, memoryBytes, diskBytes } = this.cloning;
+    const { size, total, baseline, memoryBytes, diskBytes, requestsForTemplate } = this.cloning;
     const { templates: dir, runTemplates, pool: poolDir, runPool } = this.paths;
     const onReady = () => pool.fill();
     const templates = new Templates({
@@ -185,6 +187,7 @@ export class FakeHost {
       runDir: runTemplates,
       memoryBytes,
       diskBytes,
+      requestsForTemplate,
       patience: 1,
       log,
       onReady,
