@@ -17,7 +17,7 @@ import {
   STREAM_CREDIT,
 } from '../src/gateway/protocol.ts';
 import { RemoteGuest } from '../src/gateway/remote-guest.ts';
-import { GuestProtocolError } from '../src/guest/protocol-error.ts';
+import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 
 const JOB = { command: 'true', timeout_sec: 1 };
 const ENDED = {

@@ -13,7 +13,7 @@ import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestClient } from '../src/guest/guest-client.ts';
-import { GuestProtocolError } from '../src/guest/protocol-error.ts';
+import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 
 describe('guest client', () => {
   const path = `/tmp/sandbar-guest-client-${process.pid}.sock`;

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { GuestClient } from '../src/guest/guest-client.ts';
-import { GuestProtocolError } from '../src/guest/protocol-error.ts';
+import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 import { WorkBudget } from '../src/guest/work-budget.ts';
 import { Job } from '../src/jobs/job.ts';
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { readFrames } from '../src/guest/frames.ts';
 import { parseGuestJob, parseGuestJobs } from '../src/guest/guest-job.ts';
-import { GuestProtocolError } from '../src/guest/protocol-error.ts';
+import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 
 const JOB = {
   id: 'j',

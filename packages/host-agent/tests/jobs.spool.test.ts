@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
-import { GuestProtocolError } from '../src/guest/protocol-error.ts';
+import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 import { JobSpool, readSpool } from '../src/jobs/spool.ts';
 
 describe('job spool', () => {

@@ -1,7 +1,7 @@
 // How the error of a call crosses the channel: `refused` (the guest refused, nothing was done), `violation` (the guest
 // violated its protocol), `broken` (everything else: it is unknown what was done).
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
-import { GuestProtocolError } from '../guest/protocol-error.ts';
+import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import { decodeJson, encodeJson, ProtocolViolation } from './protocol.ts';
 
 /** The codes that a refusal may have. The other codes are about the service, which neither guest nor gateway speaks for. */

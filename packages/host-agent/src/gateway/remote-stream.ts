@@ -1,7 +1,7 @@
 // The output of one job as it arrives from the gateway. Holds at most what STREAM_CREDIT allows: the gateway gets new credit
 // when the reader asks for the next item, which is when it has stored the last one.
 import type { JobFrame } from '../guest/guest.ts';
-import { GuestProtocolError } from '../guest/protocol-error.ts';
+import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import type { Output } from './output.ts';
 import { OUTPUT_COST, ProtocolViolation, STREAM_CREDIT } from './protocol.ts';
 

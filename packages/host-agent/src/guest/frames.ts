@@ -5,7 +5,7 @@
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobFrame, StreamOffsets } from './guest.ts';
 import { parseGuestJob } from './guest-job.ts';
-import { GuestProtocolError } from './protocol-error.ts';
+import { GuestProtocolError } from './guest-protocol-error.ts';
 
 const HEADER_BYTES = 16;
 const STREAMS: Readonly<Record<number, OutputStream>> = { 1: 'stdout', 2: 'stderr' };

@@ -17,7 +17,7 @@ import type {
   WarmUpProgram,
 } from './guest.ts';
 import { parseGuestJobs } from './guest-job.ts';
-import { GuestProtocolError } from './protocol-error.ts';
+import { GuestProtocolError } from './guest-protocol-error.ts';
 import { WorkBudget } from './work-budget.ts';
 
 const MAX_HEADER_BYTES = 8 * 1024;

@@ -1,6 +1,6 @@
 // Checks what a guest says about its jobs.
 import type { GuestJob } from './guest.ts';
-import { GuestProtocolError } from './protocol-error.ts';
+import { GuestProtocolError } from './guest-protocol-error.ts';
 
 /**
  * The most jobs that a guest may list. A machine runs 16 at most, and one that ended is forgotten as soon as its end is

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostKeptOutput, JobReport } from '@sandbar/contract/host-api.ts';
 import type { Guest, JobFrame, JobSpec, StreamOffsets } from '../guest/guest.ts';
-import { GuestProtocolError } from '../guest/protocol-error.ts';
+import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { dropOutput, Job } from './job.ts';
 import { type KeptLimits, KeptOutput } from './kept-output.ts';

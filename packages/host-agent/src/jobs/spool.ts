@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { OUTPUT_STREAMS, type OutputStream } from '@sandbar/contract/exec.ts';
 import type { StreamOffsets } from '../guest/guest.ts';
-import { GuestProtocolError } from '../guest/protocol-error.ts';
+import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import { isDiskFull } from '../storage/overlay.ts';
 
 /**

@@ -1,2 +1,0 @@
-/** The guest has violated the protocol. */
-export class GuestProtocolError extends Error {}
