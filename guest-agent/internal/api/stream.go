@@ -30,6 +30,10 @@ const (
 // write.
 const firstFlush = 3 * time.Millisecond
 
+// nextFlush is the shortest time between two flushes of a stream, unless there is output for a full frame. So a job that
+// prints line by line sends 200 pieces a second at most. The host takes a guest that sends thousands for a flood.
+const nextFlush = 5 * time.Millisecond
+
 // frames is a pool of buffers for one frame each. A stream takes a buffer only while it sends, so that idle streams
 // need no memory.
 var frames = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
@@ -83,7 +87,7 @@ func (s *outputStream) check() error {
 // run sends all output and then the end frame. It reports whether it has sent the end frame.
 func (s *outputStream) run(gone <-chan struct{}) bool {
 	flusher := http.NewResponseController(s.w)
-	s.awaitShortJob(gone)
+	s.gather(firstFlush, gone)
 	for {
 		changed := s.job.Changed()
 		ended := s.job.Ended()
@@ -99,6 +103,7 @@ func (s *outputStream) run(gone <-chan struct{}) bool {
 		if flusher.Flush() != nil {
 			return false
 		}
+		flushed := time.Now()
 		select {
 		case <-changed:
 		case <-gone:
@@ -106,12 +111,16 @@ func (s *outputStream) run(gone <-chan struct{}) bool {
 		case <-s.job.LetGo():
 			return false
 		}
+		if left := nextFlush - time.Since(flushed); left > 0 {
+			s.gather(left, gone)
+		}
 	}
 }
 
-// awaitShortJob waits up to firstFlush for the job to end, so that a short job is answered with a single write.
-func (s *outputStream) awaitShortJob(gone <-chan struct{}) {
-	timer := time.NewTimer(firstFlush)
+// gather waits for patience, or until the job has ended or there is output for a full frame. So a short job is answered
+// with a single write, and a job that prints small pieces with few.
+func (s *outputStream) gather(patience time.Duration, gone <-chan struct{}) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for !s.job.Ended() && !s.hasMuch() {
 		changed := s.job.Changed()
@@ -123,6 +132,8 @@ func (s *outputStream) awaitShortJob(gone <-chan struct{}) {
 		case <-timer.C:
 			return
 		case <-gone:
+			return
+		case <-s.job.LetGo():
 			return
 		}
 	}
