@@ -39,6 +39,7 @@ import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
+import { holdGuests } from './vms/hold-guests.ts';
 import { VmHost } from './vms/vm-host.ts';
 
 const VERSION = '0.1.0';
@@ -118,7 +119,7 @@ async function main(log: Log): Promise<void> {
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
-  const { starter, templates, pool } = makeStarter(config, vms, snapshots, log);
+  const { starter, templates, pool } = makeStarter(config, vms, { snapshots, reserve }, log);
   const garbage = new Garbage({
     machinesDir: paths.machines,
     layers,
@@ -142,6 +143,7 @@ async function main(log: Log): Promise<void> {
       onLayersLeft: () => garbage.collectSoon(),
       outputLimitBytes: config.outputLimitBytes,
       keptOutput: config.keptOutput,
+      room: reserve,
       log,
     },
     (stack) => findMachineImage(config.cacheDir, stack),
@@ -151,6 +153,8 @@ async function main(log: Log): Promise<void> {
   await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
   await machines.load(found);
   dataVolumes.takeStraysBack();
+  const stopHolding = holdGuests(vms, reserve, log);
+  reserve.watch();
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
   if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
   const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
@@ -172,7 +176,10 @@ async function main(log: Log): Promise<void> {
     lacks: [...jail.lacks],
     pool: pool.status(),
   });
-  const server = buildServer({ info, bootId, machines, volumes, dataVolumes, snapshots, garbage, audit }, log);
+  const server = buildServer(
+    { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room: reserve, audit },
+    log,
+  );
   rmSync(paths.hostAgentSocket, { force: true });
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
@@ -188,6 +195,8 @@ async function main(log: Log): Promise<void> {
     images.close();
     clearInterval(logTrim);
     clearInterval(garbageRun);
+    stopHolding();
+    await reserve.close();
     await server.close();
     await pool.close();
     await templates?.close();
@@ -233,7 +242,9 @@ async function makeNetwork(
   });
 }
 
-function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotStore, log: Log) {
+type Stores = { snapshots: SnapshotStore; reserve: DiskReserve };
+
+function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve }: Stores, log: Log) {
   const paths = homePaths(config.home);
   const window = new PQueue({ concurrency: config.concurrentBoots });
   const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
@@ -245,6 +256,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotSt
     diskBytes: config.templateDiskMb * MIB,
     requestsForTemplate: REQUESTS_FOR_TEMPLATE,
     patience,
+    room: reserve,
     log,
     onReady: () => pool.fill(),
   });
@@ -261,7 +273,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, snapshots: SnapshotSt
     window: config.concurrentBoots,
     patience,
     fillAfterMs: FILL_AFTER_MS,
-    isBusy: () => window.size > 0,
+    isBusy: () => window.size > 0 || reserve.isShort,
     log,
   });
   const used = config.templates ? templates : undefined;

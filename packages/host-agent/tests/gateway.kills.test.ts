@@ -63,6 +63,7 @@ for (const isRoot of process.getuid?.() === 0 ? [true, false] : [false]) {
         dir,
         outputLimitBytes: LIMIT_BYTES,
         keptOutput: { bytes: 2 ** 30, jobs: 1000 },
+        room: { whenThereIsRoom: async () => {} },
         onEnd: (report) => events.emit('end', report),
         onDoubt: () => link.renew(),
         onError: () => {},

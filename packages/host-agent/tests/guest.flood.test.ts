@@ -46,7 +46,9 @@ describe('a guest that floods its host with output', { timeout: 30_000 }, () => 
       mkdirSync(jobDir);
       const job = Job.create(jobDir, 'm', 'j', LIMIT_BYTES);
       const guest = await attack(name);
-      const follow = job.follow(() => guest.startJob('j', SPEC, LIMIT_BYTES), guest);
+      const follow = job.follow(() => guest.startJob('j', SPEC, LIMIT_BYTES), guest, {
+        whenThereIsRoom: async () => {},
+      });
       await assert.rejects(follow, GuestProtocolError);
       await job.lose();
       guest.close();

@@ -15,9 +15,9 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
-    const { volumes, dataVolumes, snapshots, garbage, audit } = host;
+    const { volumes, dataVolumes, snapshots, garbage, room, audit } = host;
     server = buildServer(
-      { info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, audit },
+      { info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit },
       createLog({ process: 'host-agent', level: 'silent' }),
     );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
@@ -63,5 +63,37 @@ describe('host API', () => {
     assert.deepEqual([bad.statusCode, bad.json().code], [400, 'validation_error']);
     const unknown = await server.inject({ url: '/v1/nothing' });
     assert.deepEqual([unknown.statusCode, unknown.json().code], [500, 'internal_error']);
+  });
+
+  it('while the disk is short, whatever makes it fuller is a fleet_capacity, and the rest goes on (RES-1)', async () => {
+    const call = (method: 'PUT' | 'POST' | 'GET', url: string, payload?: object) =>
+      server.inject(payload ? { method, url, payload } : { method, url });
+    const machine = { generation: 1, desired: 'running', spec: { ...SPEC, private_ip: '10.200.0.10' } };
+    const growing = [
+      [`/v1/machines/${JOB}`, machine],
+      [`/v1/volumes/${JOB}`, { size_gb: 5 }],
+      [`/v1/machines/${ID}/snapshots/${JOB}`, { generation: 1, memory: false }],
+      [`/v1/machines/${ID}/jobs/${JOB}`, { command: 'x', timeout_sec: 5, generation: 1 }],
+    ] as const;
+    host.room.isShort = true;
+    for (const [url, payload] of growing) {
+      const answer = await call('PUT', url, payload);
+      assert.deepEqual([answer.statusCode, answer.json().code], [503, 'fleet_capacity'], url);
+      assert.equal(answer.headers['retry-after'], '60');
+    }
+    assert.equal((await call('PUT', `/v1/machines/${ID}`, { ...machine, spec: SPEC })).statusCode, 200);
+    assert.equal((await call('GET', `/v1/machines/${ID}`)).json().status, 'running');
+    assert.equal(
+      (await call('PUT', `/v1/machines/${ID}`, { ...machine, generation: 2, desired: 'stopped', spec: SPEC }))
+        .statusCode,
+      200,
+    );
+    assert.equal((await call('PUT', `/v1/machines/${ID}`, { ...machine, generation: 3, spec: SPEC })).statusCode, 503);
+    host.room.isShort = false;
+    for (const [url, payload] of [
+      [`/v1/machines/${ID}`, { ...machine, generation: 3, spec: SPEC }],
+      ...growing.slice(0, 2),
+    ] as const)
+      assert.equal((await call('PUT', url, payload)).statusCode, 200, url);
   });
 });

@@ -126,4 +126,17 @@ describe('host agent jobs', () => {
     const report = await machine.cancelJob('job-1');
     assert.deepEqual([report.status, report.exit_code], ['exited', 4]);
   });
+
+  it('while the disk is short, output stays in the guest, and then none of it is missing (RES-1)', async () => {
+    await machine.startJob('job-1', JOB);
+    host.room.isShort = true;
+    vm.jobs.get('job-1')?.print('stdout', 'x'.repeat(300_000));
+    vm.jobs.get('job-1')?.finish('job-1');
+    const job = await machine.job('job-1');
+    for (let turns = 0; turns < 100; turns++) await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([job.offsets.stdout, job.isRunning], [0, true]);
+    host.room.isShort = false;
+    await until('the end', () => !job.isRunning);
+    assert.equal((await job.readOutput('stdout', 0, 1_000_000, 0)).data.length, 300_000);
+  });
 });

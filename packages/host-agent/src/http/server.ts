@@ -36,6 +36,7 @@ import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
+import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 
@@ -51,11 +52,12 @@ export type HostServices = {
   dataVolumes: DataVolumes;
   snapshots: SnapshotStore;
   garbage: Garbage;
+  room: DiskRoom;
   audit: HostAuditor;
 };
 
 export function buildServer(services: HostServices, log: FastifyBaseLogger) {
-  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, audit } = services;
+  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room, audit } = services;
   const allVolumes = () => [...volumes.list(), ...dataVolumes.list()];
   const server = Fastify({
     loggerInstance: log,
@@ -121,8 +123,12 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   server.put(
     HOST_PATHS.job,
     { schema: { params: HostJobParams, body: StartJob, response: { 201: JobReport } } },
-    async (request, reply) =>
-      reply.status(201).send(await machines.get(request.params.id).startJob(request.params.job_id, request.body)),
+    async (request, reply) => {
+      const machine = machines.get(request.params.id);
+      // Its guest is held, so it would not answer.
+      room.refuseWhenShort();
+      return reply.status(201).send(await machine.startJob(request.params.job_id, request.body));
+    },
   );
 
   server.get(
@@ -163,6 +169,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     { schema: { params: HostVolumeParams, body: EnsureVolume, response: { 200: HostVolume } } },
     async (request) => {
       const { id } = request.params;
+      if (!dataVolumes.has(id)) room.refuseWhenShort();
       await dataVolumes.ensure(id, request.body.size_gb);
       return { volume_id: id, size_gb: request.body.size_gb, kind: 'data' as const };
     },

@@ -90,6 +90,12 @@ export interface Vm {
   pause(): Promise<void>;
   resume(): Promise<void>;
   isPaused(): Promise<boolean>;
+  /**
+   * Keeps the vCPUs stopped until {@link letGo}, also when {@link resume} is called meanwhile. Nothing else of the VM
+   * writes to its disks then either.
+   */
+  hold(): Promise<void>;
+  letGo(): Promise<void>;
   /** Enlarges the root disk of the running guest to `bytes`. The guest sees the new size at once. */
   growDisk(bytes: number): Promise<void>;
   /**

@@ -14,6 +14,7 @@ import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { RootNodes } from './root-nodes.ts';
 import { saveMemory } from './save-memory.ts';
+import { Vcpus } from './vcpus.ts';
 import type { VmRecord } from './vm-record.ts';
 
 /** How long QEMU may take after `quit` to flush its disks and exit. */
@@ -37,6 +38,7 @@ export class QemuVm implements Vm {
   readonly #process: ProcessInfo;
   readonly #qmp: QmpClient;
   readonly #root: RootNodes;
+  readonly #vcpus: Vcpus;
   readonly #owner: VmOwner;
   readonly #guests: GuestConnector;
   #record: VmRecord;
@@ -50,6 +52,7 @@ export class QemuVm implements Vm {
     this.#process = process;
     this.#qmp = qmp;
     this.#root = new RootNodes(qmp);
+    this.#vcpus = new Vcpus(qmp);
     this.#record = record;
     this.#owner = owner;
     this.#guests = guests;
@@ -74,15 +77,25 @@ export class QemuVm implements Vm {
   }
 
   async pause(): Promise<void> {
-    await this.#qmp.execute('stop');
+    await this.#vcpus.pause();
   }
 
   async resume(): Promise<void> {
-    await this.#qmp.execute('cont');
+    await this.#vcpus.resume();
   }
 
   async isPaused(): Promise<boolean> {
-    return (await this.#runState()) === 'paused';
+    return (await this.#vcpus.runState()) === 'paused';
+  }
+
+  async hold(): Promise<void> {
+    if (this.#vcpus.isHeld) return;
+    // A copy of layers writes to the disk without the guest.
+    await Promise.all([this.#vcpus.hold(), this.#root.stopFlatten()]);
+  }
+
+  async letGo(): Promise<void> {
+    await this.#vcpus.letGo();
   }
 
   async growDisk(bytes: number): Promise<void> {
@@ -216,16 +229,12 @@ export class QemuVm implements Vm {
    * connected.
    */
   async #status(): Promise<VmExit | undefined> {
-    const status = await this.#runState();
+    const status = await this.#vcpus.runState();
     if (status === 'shutdown') return { cause: 'powered-off', reason: 'the machine powered itself off' };
     if (status === 'io-error') void this.#resumeWhenThereIsRoom();
     if (status === 'internal-error')
       return { cause: 'died', reason: 'the hypervisor stopped the machine with an internal error' };
     return undefined;
-  }
-
-  async #runState(): Promise<string | undefined> {
-    return (Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string }).status;
   }
 
   /**
@@ -237,7 +246,7 @@ export class QemuVm implements Vm {
     this.#isResumeDue = true;
     await delay(RESUME_AFTER_MS, undefined, { ref: false });
     this.#isResumeDue = false;
-    await this.#qmp.execute('cont').catch(() => {});
+    await this.#vcpus.goOn().catch(() => {});
   }
 
   #deathReason(): string {

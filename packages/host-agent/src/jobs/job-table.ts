@@ -8,6 +8,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostKeptOutput, JobReport } from '@sandbar/contract/host-api.ts';
 import type { Guest, JobFrame, JobSpec, StreamOffsets } from '../guest/guest.ts';
 import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
+import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { dropOutput, Job } from './job.ts';
 import { type KeptLimits, KeptOutput } from './kept-output.ts';
@@ -18,6 +19,8 @@ export type JobTableOptions = {
   dir: string;
   outputLimitBytes: number;
   keptOutput: KeptLimits;
+  /** Output is stored only while the disk has room. Until then it stays in the guest. */
+  room: Pick<DiskRoom, 'whenThereIsRoom'>;
   onEnd: (report: JobReport) => void;
   /**
    * Called when it is unknown whether a job started. The machine must then open a new session, in which the guest lists
@@ -166,7 +169,7 @@ export class JobTable {
     guest: Guest,
   ): Promise<void> {
     try {
-      await job.follow(open, guest);
+      await job.follow(open, guest, this.#options.room);
       this.#ended(jobId, job);
     } catch (error) {
       // The job was marked as lost in the meantime, so the end of its stream is no error.

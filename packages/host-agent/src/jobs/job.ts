@@ -9,6 +9,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { OUTPUT_STREAMS, type OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { Guest, GuestJob, JobFrame, StreamOffsets } from '../guest/guest.ts';
+import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { JobSpool, readSpool } from './spool.ts';
 
@@ -20,6 +21,11 @@ const RECORD = 'job.json';
 const ACKNOWLEDGE_BYTES = 256 * 1024;
 
 export type OutputPage = { data: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
+
+/** Opens the stream of a job's frames at the given offsets. */
+type OpenFrames = (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>;
+/** Output is stored only while the disk has room. Until then it stays in the guest. */
+type Room = Pick<DiskRoom, 'whenThereIsRoom'>;
 
 export class Job {
   readonly #dir: string;
@@ -108,18 +114,19 @@ export class Job {
    * stream breaks off before the end. The job is then still running, and another call neither loses nor repeats output.
    * A call waits for an earlier one, which may still be storing what it received before its session broke.
    */
-  follow(open: (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
-    const following = this.#following.then(() => this.#follow(open, guest));
+  follow(open: OpenFrames, guest: Guest, room: Room): Promise<void> {
+    const following = this.#following.then(() => this.#follow(open, guest, room));
     this.#following = following.catch(() => {});
     return following;
   }
 
-  async #follow(open: (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>, guest: Guest): Promise<void> {
+  async #follow(open: OpenFrames, guest: Guest, room: Room): Promise<void> {
     if (!this.isRunning) return;
     const acknowledge = this.#acknowledger(guest);
     for await (const frame of await open(this.offsets)) {
       if (!this.isRunning) return;
       if (frame.type === 'end') return this.#end(frame.job, guest);
+      await room.whenThereIsRoom();
       await this.#spool.write(frame.stream, frame.offset, frame.bytes);
       this.#changes.emit('change');
       acknowledge();

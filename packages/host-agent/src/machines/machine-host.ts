@@ -3,6 +3,7 @@ import type { EnsureMachine, JobReport, MachineReport } from '@sandbar/contract/
 import type { KeptLimits } from '../jobs/kept-output.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
+import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { LayerStore } from '../storage/layers.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -22,6 +23,7 @@ export type MachineHost = {
   snapshots: SnapshotStore;
   outputLimitBytes: number;
   keptOutput: KeptLimits;
+  room: DiskRoom;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
   onLayersLeft(): void;

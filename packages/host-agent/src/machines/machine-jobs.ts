@@ -24,6 +24,7 @@ export class MachineJobs {
       dir: join(host.machinesDir, machineId, 'jobs'),
       outputLimitBytes: host.outputLimitBytes,
       keptOutput: host.keptOutput,
+      room: host.room,
       onEnd: (report) => host.onJobEnd(report),
       onDoubt: () => vm.renewSession(),
       onError: (err, jobId) =>

@@ -105,6 +105,10 @@ export class Machine {
     return this.#parts.book.record.spec.private_ip;
   }
 
+  get memoryMb(): number {
+    return this.#parts.book.record.spec.memory_mb;
+  }
+
   get isRunning(): boolean {
     return this.#parts.book.record.status === 'running';
   }

@@ -101,12 +101,14 @@ export class MachineRegistry {
 
   /**
    * Creates the machine unless it exists, and brings it to the wanted state, see {@link Machine.ensure}. Also throws
-   * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address.
+   * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address, or
+   * when the machine would have to start while the disk is short.
    */
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
       throw new ServiceError('conflict', 'the machine was destroyed');
     const known = this.#machines.get(id);
+    if (wanted.desired === 'running' && !known?.isRunning) this.#host.room.refuseWhenShort();
     if (known && wanted.desired === 'running') this.#refuseOtherAddress(known, wanted.spec.private_ip);
     const machine = known ?? (await this.#create(id, wanted));
     return machine.ensure(wanted);
@@ -129,10 +131,12 @@ export class MachineRegistry {
 
   /**
    * Takes a snapshot of a machine, see {@link Machine.takeSnapshot}. Does nothing when the snapshot exists already.
-   * Throws `not_found` when there is no such machine.
+   * Throws `not_found` when there is no such machine, and `fleet_capacity` when the disk has no room for its memory.
    */
   takeSnapshot(id: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot> {
-    return this.get(id).takeSnapshot(snapshotId, wanted);
+    const machine = this.get(id);
+    this.#host.room.refuseWhenShort(wanted.memory ? machine.memoryMb * 2 ** 20 : 0);
+    return machine.takeSnapshot(snapshotId, wanted);
   }
 
   /** Call it when the agent ends. VMs go on. The host's network is removed only when no machine runs. */

@@ -48,13 +48,14 @@ export function freezeStoppedDisk(disk: RootDisk): void {
 }
 
 /**
- * Completes or undoes a freeze that a crashed agent began on a live VM. First resumes the VM if it is paused. If the VM
+ * Completes or undoes a freeze that a crashed agent began on a live VM. First resumes the VM if that agent left it
+ * paused, for a snapshot or because the disk of the host was short. If the VM
  * already writes to the new overlay, the freeze is completed, otherwise undone. Throws when QEMU does not answer.
  */
 export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
+  if (await vm.isPaused()) await vm.resume();
   const layerId = disk.freezing;
   if (layerId === null) return;
-  if (await vm.isPaused()) await vm.resume();
   if (await vm.isDiskSwitched(layerId)) disk.finishFreeze();
   else {
     await vm.unstageDisk(layerId);

@@ -6,6 +6,7 @@ import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
 import { CommandError } from '../run-command.ts';
+import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { isOutOfRoom } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type ClonePlace, launchClone } from './clone.ts';
@@ -41,6 +42,8 @@ export type TemplatesOptions = {
   requestsForTemplate: number;
   /** Factor on the time limit for the boot of a new template. */
   patience: number;
+  /** A template is made only when the disk has room for its memory. */
+  room: Pick<DiskRoom, 'refuseWhenShort'>;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
   /** Called when a template becomes usable. */
   onReady: (key: string) => void;
@@ -202,10 +205,11 @@ export class Templates {
   async #provide(key: string, shape: Shape): Promise<void> {
     if (this.#isClosed || this.#loaded.has(key)) return;
     if (this.keysOnDisk().has(key) && (await this.#load(key, now()))) return;
-    const { vms, dir, runDir, patience, log } = this.#options;
+    const { vms, dir, runDir, patience, room, log } = this.#options;
     const name = newVmId();
     const abort = this.#closing.signal;
     try {
+      room.refuseWhenShort(shape.memoryMb * 2 ** 20);
       const place = { templatesDir: dir, runDir: join(runDir, name), name, patience, abort };
       this.#hold(await makeTemplate(vms, place, key, shape), now());
       log.info({ template: key, vcpus: shape.vcpus, memory_mb: shape.memoryMb }, 'template made');

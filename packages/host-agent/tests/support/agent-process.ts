@@ -25,13 +25,13 @@ export class AgentProcess {
   #generation = 0;
 
   /**
-   * `env` is added to the agent's environment. Without it, machines boot cold. `parent` is where the temporary folder
+   * `env` is added to the agent's environment. Without it, machines boot cold and the disk has no reserve. `parent` is where the temporary folder
    * is made.
    */
   constructor(env: Record<string, string> = {}, parent = tmpdir()) {
     this.home = mkdtempSync(join(parent, 'sandbar-agent-'));
     this.paths = homePaths(this.home);
-    this.#env = { SANDBAR_TEMPLATES: '0', SANDBAR_POOL_SIZE: '0', ...env };
+    this.#env = { SANDBAR_TEMPLATES: '0', SANDBAR_POOL_SIZE: '0', SANDBAR_DISK_RESERVE_MB: '0', ...env };
   }
 
   /** Starts an agent and waits until it answers. */

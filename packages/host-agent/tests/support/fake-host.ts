@@ -16,6 +16,7 @@ import { SnapshotStore } from '../../src/snapshots/snapshot-store.ts';
 import { DataVolumes } from '../../src/storage/data-volumes.ts';
 import { Garbage } from '../../src/storage/garbage.ts';
 import { LayerStore } from '../../src/storage/layers.ts';
+import { diskFull } from '../../src/storage/overlay.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { Templates } from '../../src/templates/templates.ts';
 import { VmHost } from '../../src/vms/vm-host.ts';
@@ -67,6 +68,14 @@ export class FakeHost {
   readonly warnings: string[] = [];
   /** The settings of templates and the pool. If undefined, there are no templates, and every machine boots cold. */
   readonly cloning: Cloning | undefined;
+  /** The disk of the host. A test sets whether it is short. */
+  readonly room = {
+    isShort: false,
+    refuseWhenShort: () => {
+      if (this.room.isShort) throw diskFull(new Error('the disk is short'));
+    },
+    whenThereIsRoom: () => until('there is room', () => !this.room.isShort),
+  };
   templates: Templates | undefined;
   pool: Pool | undefined;
   vms!: VmHost;
@@ -139,6 +148,7 @@ export class FakeHost {
         onLayersLeft: () => this.garbage.collectSoon(),
         outputLimitBytes,
         keptOutput,
+        room: this.room,
         log: silent,
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
@@ -189,6 +199,7 @@ export class FakeHost {
       diskBytes,
       requestsForTemplate,
       patience: 1,
+      room: this.room,
       log,
       onReady,
     });

@@ -311,6 +311,10 @@ export class FakeVm implements Vm {
     return this.isHeld;
   }
 
+  async hold(): Promise<void> {}
+
+  async letGo(): Promise<void> {}
+
   growDisk(bytes: number): Promise<void> {
     return this.#hypervisor.step('growDisk', () => {
       this.diskBytes = bytes;

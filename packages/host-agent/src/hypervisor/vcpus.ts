@@ -1,0 +1,62 @@
+// Stops the vCPUs of a VM and lets them run. Two parties may want them to stand still: the machine's own operations
+// (`pause`), and the host while its disk is short (`hold`). They run only when neither does.
+import type { QmpClient } from './qmp.ts';
+
+/** QEMU's run states in which the guest goes on after `cont`. In others, such as `shutdown`, the guest has ended. */
+const CAN_GO_ON: readonly unknown[] = ['paused', 'io-error'];
+
+export class Vcpus {
+  readonly #qmp: QmpClient;
+  /** A VM of an earlier agent that stands still is paused or resumed explicitly when it is taken over. */
+  #isPaused = false;
+  #isHeld = false;
+
+  constructor(qmp: QmpClient) {
+    this.#qmp = qmp;
+    // Some commands for QEMU stop and resume the guest themselves, such as those that save its memory.
+    qmp.on('event', (name) => {
+      if (name === 'RESUME' && this.#isHeld) qmp.execute('stop').catch(() => {});
+    });
+  }
+
+  get isHeld(): boolean {
+    return this.#isHeld;
+  }
+
+  async pause(): Promise<void> {
+    this.#isPaused = true;
+    await this.#qmp.execute('stop');
+  }
+
+  /** Lets the guest run, or go on as soon as it is not held any more. */
+  async resume(): Promise<void> {
+    this.#isPaused = false;
+    if (!this.#isHeld) await this.#qmp.execute('cont');
+  }
+
+  /** Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. */
+  async hold(): Promise<void> {
+    if (this.#isHeld) return;
+    this.#isHeld = true;
+    await this.#qmp.execute('stop');
+  }
+
+  /** Ends a {@link hold}. The guest goes on unless it is paused or has ended. */
+  async letGo(): Promise<void> {
+    if (!this.#isHeld) return;
+    this.#isHeld = false;
+    await this.goOn();
+  }
+
+  /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. */
+  async goOn(): Promise<void> {
+    if (this.#isHeld || this.#isPaused || !CAN_GO_ON.includes(await this.runState())) return;
+    // The guest may have been held again meanwhile.
+    if (!this.#isHeld) await this.#qmp.execute('cont');
+  }
+
+  /** QEMU's run state, or undefined when QEMU does not answer. */
+  async runState(): Promise<string | undefined> {
+    return (Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string }).status;
+  }
+}

@@ -1,0 +1,75 @@
+// Tests that the vCPUs run exactly when neither the machine's operations nor the host want them to stand still, in
+// whatever order the two say so.
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { describe, it } from 'node:test';
+import type { QmpClient } from '../src/hypervisor/qmp.ts';
+import { Vcpus } from '../src/hypervisor/vcpus.ts';
+import { until } from './support/fake-host.ts';
+
+/** Answers as QEMU does, after a turn of the event loop, and sends an event for every change. */
+class FakeQmp extends EventEmitter {
+  state = 'running';
+
+  async execute(command: string): Promise<unknown> {
+    await new Promise((resolve) => setImmediate(resolve));
+    if (command === 'query-status') return { status: this.state };
+    const hasEnded = this.state === 'shutdown';
+    if (command === 'stop' && !hasEnded) this.state = 'paused';
+    if (command === 'cont') {
+      if (hasEnded) throw new Error('Resetting the Virtual Machine is required');
+      this.state = 'running';
+      this.emit('event', 'RESUME');
+    }
+    return {};
+  }
+}
+
+const begin = () => {
+  const qmp = new FakeQmp();
+  return { qmp, vcpus: new Vcpus(qmp as unknown as QmpClient) };
+};
+
+describe('the vCPUs of a VM', () => {
+  it('run exactly when they are neither paused nor held, whatever the order (RES-1)', async () => {
+    const steps = ['pause', 'resume', 'hold', 'letGo'] as const;
+    for (let run = 0; run < 4 ** 5; run++) {
+      const { qmp, vcpus } = begin();
+      const order = Array.from({ length: 5 }, (_, at) => steps[Math.floor(run / 4 ** at) % 4] ?? 'pause');
+      const last = (one: string, other: string) => order.lastIndexOf(one as never) > order.lastIndexOf(other as never);
+      for (const step of order) await vcpus[step]();
+      const isStill = last('pause', 'resume') || last('hold', 'letGo');
+      assert.equal(qmp.state, isStill ? 'paused' : 'running', order.join());
+    }
+  });
+
+  it('what QEMU resumes by itself stands still again while it is held (RES-1)', async () => {
+    const { qmp, vcpus } = begin();
+    await vcpus.hold();
+    await qmp.execute('cont');
+    await until('stopped again', () => qmp.state === 'paused');
+    await vcpus.letGo();
+    assert.equal(qmp.state, 'running');
+  });
+
+  it('a guest that QEMU stopped at a full disk goes on when nothing holds it, and not before (RES-1)', async () => {
+    const { qmp, vcpus } = begin();
+    qmp.state = 'io-error';
+    await vcpus.hold();
+    qmp.state = 'io-error';
+    await vcpus.goOn();
+    assert.equal(qmp.state, 'io-error');
+    await vcpus.letGo();
+    assert.equal(qmp.state, 'running');
+  });
+
+  it('a hold that comes while the last one ends wins, and a guest that powered off stays off (RES-1)', async () => {
+    const { qmp, vcpus } = begin();
+    await vcpus.hold();
+    await Promise.all([vcpus.letGo(), vcpus.hold()]);
+    await until('stopped', () => qmp.state === 'paused');
+    qmp.state = 'shutdown';
+    await vcpus.letGo();
+    assert.equal(qmp.state, 'shutdown');
+  });
+});
