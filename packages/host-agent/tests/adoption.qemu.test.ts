@@ -66,7 +66,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   const home = mkdtempSync(join(tmpdir(), 'sandbar-adopt-'));
   const paths = homePaths(home);
   let jail: RootJail;
-  let guests: Gateway;
+  let guests: Gateway | undefined;
   let hypervisor: QemuHypervisor;
   let vms: VmHost;
   let template: Template;
@@ -83,6 +83,8 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   const newAgent = async () => {
     for (const socket of sockets) socket.destroy();
     sockets.clear();
+    await guests?.close();
+    guests = await startGateway(home);
     jail = await RootJail.open({ home, programs: [QEMU] });
     const { run: runDir, runVms: recordsDir } = paths;
     hypervisor = new QemuHypervisor({ qemuPath: QEMU, isolation: 'emulated', jail, guests, runDir, recordsDir });
@@ -109,7 +111,6 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     closeInheritedDescriptors();
     for (const dir of [paths.runVms, paths.runPool, paths.runTemplates, paths.runMachines, paths.pool])
       mkdirSync(dir, { recursive: true, mode: 0o700 });
-    guests = await startGateway(home);
     await newAgent();
     const image = await findMachineImage(defaultCache(process.env, true), 'base');
     const diskGb = Math.ceil(statSync(image.rootfsPath).size / 2 ** 30);
@@ -133,7 +134,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     for (const child of others) child.kill('SIGKILL');
     for (const vm of vms.running()) await vms.discard(vm);
     closeSync(template.restore.memoryFd);
-    await guests.close();
+    await guests?.close();
     await jail.remove();
     rmSync(home, { recursive: true });
   });
@@ -152,6 +153,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.ok(state.includes('running\0'));
     writeFileSync(statePath, state.replaceAll('running\0', 'paused\0\0'), 'latin1');
     const launch = (patience: number, abort: AbortSignal) => {
+      assert(guests);
       const { run: runDir, runVms: recordsDir } = paths;
       const options = { qemuPath: QEMU, isolation: 'emulated', jail, guests, runDir, recordsDir, patience } as const;
       const one = new QemuHypervisor(options);

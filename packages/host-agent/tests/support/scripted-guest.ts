@@ -1,6 +1,7 @@
 // A guest agent without a machine: it answers on a Unix socket like a real one behind QEMU, and a test says what its
 // jobs print. It keeps the output of a job, so that a new session can read it from any offset.
 import { EventEmitter, once } from 'node:events';
+import { linkSync } from 'node:fs';
 import { createServer as createHttp2, type Http2Server, type ServerHttp2Stream } from 'node:http2';
 import { createServer, type Server, type Socket } from 'node:net';
 
@@ -137,4 +138,13 @@ export function frameOf(type: number, offset: number, payload: Buffer): Buffer {
   header.writeUInt32BE(payload.length, 4);
   header.writeBigUInt64BE(BigInt(offset), 8);
   return Buffer.concat([header, payload]);
+}
+
+/** Leaves a socket at `path` on which nobody listens, like that of a QEMU that has just begun. */
+export async function createSocketFile(path: string): Promise<void> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(`${path}.bound`, resolve));
+  // Closing the server removes only the name that it was given.
+  linkSync(`${path}.bound`, path);
+  await new Promise((resolve) => server.close(resolve));
 }
