@@ -21,7 +21,7 @@ function newSessions(open: OpenGuest) {
   const sent: Frame[] = [];
   const reader = new FrameReader();
   const sessions = new GatewaySessions(open, (bytes) => void sent.push(...reader.read(bytes)));
-  const take = (kind: number, id: number, payload = Buffer.alloc(0)) => sessions.take({ kind, id, payload });
+  const take = (kind: number, id: number, payload: Buffer = Buffer.alloc(0)) => sessions.take({ kind, id, payload });
   const call = (method: string, ...args: unknown[]) =>
     take(KIND.call, CALL, encodeJson({ session: SESSION, method, args }));
   const ofKind = (kind: number) => sent.filter((frame) => frame.kind === kind);
