@@ -29,6 +29,7 @@ async function bench(home: string): Promise<void> {
   const log = { error: (details: object, message: string) => console.error(message, details) };
   const isRoot = process.getuid?.() === 0;
   const gateway = await Gateway.start({ home, dir: join(home, 'run/gateway'), isRoot, log });
+  await gateway.ready();
   const ways = { direct, gateway };
   const times = { exec: newTimes(), call: newTimes(), open: newTimes(), output: newTimes() };
   for (let round = 0; round <= ROUNDS; round++) {

@@ -181,6 +181,7 @@ async function main(log: Log): Promise<void> {
     log,
   );
   rmSync(paths.hostAgentSocket, { force: true });
+  await guests.ready();
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
   chmodSync(paths.hostAgentSocket, 0o660);

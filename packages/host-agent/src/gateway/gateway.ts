@@ -48,16 +48,14 @@ export class Gateway implements GuestConnector {
     this.#kept = this.#keep();
   }
 
-  /** Starts the gateway. Throws with the reason when it does not start. */
+  /** Starts the gateway, without waiting until it is ready. Throws when a tool is missing on this host. */
   static async start(options: GatewayOptions): Promise<Gateway> {
-    const gateway = new Gateway(options, await gatewayCommand(options.home, options.dir, options.isRoot));
-    try {
-      await gateway.#turn.promise;
-      return gateway;
-    } catch (error) {
-      await gateway.close();
-      throw error;
-    }
+    return new Gateway(options, await gatewayCommand(options.home, options.dir, options.isRoot));
+  }
+
+  /** Resolves when sessions can be opened. Rejects with the reason when the gateway does not start. */
+  async ready(): Promise<void> {
+    await this.#turn.promise;
   }
 
   /** The pid of the started command; in a jail it is an ancestor of the gateway. Undefined while none runs. */

@@ -6,7 +6,9 @@ import { Gateway } from '../../src/gateway/gateway.ts';
 /** Starts a gateway in a data directory. Its ends are collected in `ends`. */
 export async function startGateway(home: string, ends: unknown[] = [], isRoot = process.getuid?.() === 0) {
   const log = { error: (details: object) => void ends.push(details) };
-  return Gateway.start({ home, dir: join(home, 'run/gateway'), isRoot, log });
+  const gateway = await Gateway.start({ home, dir: join(home, 'run/gateway'), isRoot, log });
+  await gateway.ready();
+  return gateway;
 }
 
 /** Returns the pid of the process that runs the gateway's code. In a jail it is a child of the started command. */
