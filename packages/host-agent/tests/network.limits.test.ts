@@ -1,4 +1,4 @@
-// Tests what one machine can use up of its host's network: the connection tracking, and the forwarding of the host.
+// Tests what one machine can use up of its host's network: the connection tracking, and the agent's time for names.
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,11 +8,12 @@ import { createLog } from '@sandbar/logging/log.ts';
 import { uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { Firewall } from '../src/network/firewall.ts';
+import { limitsTable, RELAY_PACKETS_PER_SEC } from '../src/network/machine-limits.ts';
 import { networkNames, tapOf } from '../src/network/names.ts';
-import { parseSubnet } from '../src/network/subnet.ts';
-import { UDP_PORT } from './support/frames.ts';
+import { macOfIp, parseSubnet } from '../src/network/subnet.ts';
+import { UDP_PORT, udpFrame } from './support/frames.ts';
 import { enterOwnNetwork } from './support/own-network.ts';
-import { must, Outside, type Speaker, TapMachine, tcpScript } from './support/wire.ts';
+import { Ear, must, NAMED_ADDRESS, nameScript, Outside, type Speaker, TapMachine, tcpScript } from './support/wire.ts';
 
 const SUBNET = '10.123.0.0/16';
 const GATEWAY = '10.123.0.1';
@@ -98,5 +99,24 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
     assert.equal(await a.run(flood(Outside.address, 1000)), '1000');
     assert.ok(remembered(IP_A) <= 200, `${remembered(IP_A)} connections of the machine are remembered`);
     await next.remove();
+  });
+
+  it('the kernel drops what a machine sends to the name relay too fast, before the agent has to read it (RES-3)', async () => {
+    await start();
+    const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
+    const { bridge, table } = networkNames(home);
+    const ear = await Ear.on(bridge);
+    speakers.push(ear);
+    const own = { from: IP_A, fromMac: macOfIp(IP_A), to: GATEWAY, toMac: macOfIp(GATEWAY) };
+    const query = udpFrame({ ...own, port: 53, text: 'no message' });
+    const [frames, began] = [20_000, performance.now()];
+    for (let count = 0; count < frames; count++) a.send(query);
+    a.send(udpFrame({ ...own, text: 'flood-end' }));
+    await ear.waitForText('flood-end');
+    const may = RELAY_PACKETS_PER_SEC * (1 + (performance.now() - began) / 1000);
+    const chain = must('nft', ['list', 'chain', 'inet', limitsTable(table), 'count_relay_packet']);
+    const dropped = Number(/counter packets (\d+)/.exec(chain)?.[1]);
+    assert.ok(dropped > 0 && frames - dropped <= may, `${dropped} of ${frames} packets were dropped`);
+    assert.equal(await b.run(nameScript(GATEWAY, 'neighbour.test')), NAMED_ADDRESS);
   });
 });

@@ -19,7 +19,7 @@ export type LimitOptions = {
  * Packets per second that one machine may send to the name relay. Each packet costs the agent about 10 µs, even when the
  * relay drops it. A lookup takes one packet over UDP and about six over TCP.
  */
-const RELAY_PACKETS_PER_SEC = 1000;
+export const RELAY_PACKETS_PER_SEC = 1000;
 
 /** Returns the name of the table with the limits. */
 export function limitsTable(table: string): string {
@@ -64,7 +64,7 @@ table inet ${name} {
     reject with icmpx admin-prohibited
   }
   chain count_relay_packet {
-    update @relay_packets { ip saddr limit rate over ${RELAY_PACKETS_PER_SEC}/second burst ${RELAY_PACKETS_PER_SEC} packets } drop
+    update @relay_packets { ip saddr limit rate over ${RELAY_PACKETS_PER_SEC}/second burst ${RELAY_PACKETS_PER_SEC} packets } counter drop
   }
 }
 `;
