@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
+import { readConfig } from '../src/config.ts';
 import { sendAnswer } from '../src/network/dns/relay.ts';
 import { hostRoutes } from '../src/network/host-routes.ts';
 import { chooseSubnet, macOfIp, networkOf, overlaps, parseRanges, parseSubnet } from '../src/network/subnet.ts';
@@ -83,6 +84,14 @@ describe('network', () => {
     for (const bad of ['10.1.0.0/33', '10.1.0.1/16', 'fd00::/8', 'intranet', '10.1.0.0/16/8', '10.1/16', '10.1.0.0/']) {
       assert.throws(() => parseRanges(bad), /SANDBAR_NETWORK_ALLOW/, bad);
     }
+  });
+
+  it('the name servers of the configuration must be IP addresses', () => {
+    const read = (text: string) => readConfig({ SANDBAR_NAME_SERVERS: text }, 0).nameServers;
+    assert.deepEqual(read('192.0.2.1, 2001:db8::1'), ['192.0.2.1', '2001:db8::1']);
+    assert.equal(read(''), undefined);
+    for (const bad of ['dns.test', '192.0.2.1,', '192.0.2.1:53'])
+      assert.throws(() => read(bad), /SANDBAR_NAME_SERVERS/);
   });
 
   it('an answer to port 0 or to a refused address is dropped', async () => {
