@@ -12,12 +12,13 @@ import { findMachine } from '../machines/store.ts';
 import { requestOperation } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';
 import { listAttachedVolumes } from '../volumes/store.ts';
+import { checkSnapshotLimit } from './limit.ts';
 import { findSnapshot, type VisibleSnapshot } from './store.ts';
 
 /**
  * Takes a snapshot of a machine of the account. Throws `not_found`, `host_unavailable` or the host's refusal. Throws
  * `conflict` if the machine's state does not allow a snapshot, or if a snapshot with memory is requested while volumes
- * are attached. After an error nothing of the snapshot remains, or the reconciler removes it soon.
+ * are attached. Throws `quota_exceeded` if the account has as many snapshots as it may have. After an error nothing of the snapshot remains, or the reconciler removes it soon.
  */
 export async function createSnapshot(
   app: App,
@@ -37,6 +38,8 @@ export async function createSnapshot(
       checkAction(machine.state, memory ? 'snapshot-memory' : 'snapshot');
       if (memory) await checkHasNoVolumes(tx, machine);
       const { account_id, host_id, vcpus, memory_mb, stack, rootfs_size_gb: size_gb } = machine;
+      const claimed = await insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
+      await checkSnapshotLimit(tx, account_id, app.config.bounds.snapshotsPerAccount);
       await tx
         .insertInto('snapshots')
         .values({
@@ -45,7 +48,7 @@ export async function createSnapshot(
           state: 'creating',
         })
         .execute();
-      return insertClaimed(app, tx, { ...question, account_id, host_id, args: '{}', actor: 'user' });
+      return claimed;
     },
   });
   return findSnapshot(app.db, accountId, id);

@@ -53,7 +53,8 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
       description:
         'Of the root disk of a running or stopped machine; its file systems are consistent, and it is paused for less than ' +
         '100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran, and it is paused ' +
-        'for about a millisecond for each megabyte of its own.',
+        'for about a millisecond for each megabyte of its own. An account has a bounded number of snapshots; one more is ' +
+        '403 quota_exceeded.',
       tags,
       params: MachineParams,
       body: SnapshotCreate,
@@ -62,7 +63,7 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
     config: {
       access: 'full',
       bodyIsOptional: true,
-      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'before the upgrade' }, response: example },
     },
     handler: async (request, reply) => {

@@ -1,0 +1,25 @@
+// The number of snapshots that an account may have. It is a limit of the service (SANDBAR_MAX_SNAPSHOTS) and no quota:
+// snapshots count in none of the five dimensions.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { lockAccount } from '../accounts/store.ts';
+import type { Tx } from '../db/database.ts';
+
+/**
+ * Throws `quota_exceeded` if one more snapshot would exceed the limit. Locks the account's row, so that parallel
+ * requests cannot exceed it together. A snapshot counts from its request until its deletion begins.
+ */
+export async function checkSnapshotLimit(tx: Tx, accountId: string, limit: number): Promise<void> {
+  await lockAccount(tx, accountId);
+  // A statement of its own after the lock, so that it sees what was committed before the lock.
+  const { used } = await tx
+    .selectFrom('snapshots')
+    .select((eb) => eb.fn.countAll<number>().as('used'))
+    .where('account_id', '=', accountId)
+    .where('state', '<>', 'deleting')
+    .executeTakeFirstOrThrow();
+  if (used < limit) return;
+  throw new ServiceError(
+    'quota_exceeded',
+    `The limit of snapshots of the account would be exceeded: used ${used}, requested 1, limit ${limit}. Delete one.`,
+  );
+}
