@@ -1,12 +1,14 @@
 // The entry point of the control plane's process. The supervisor, systemd or a person starts it.
 
+import { readSecrets } from '@sandbar/contract/secrets.ts';
 import { ConfigError, readConfig } from './config.ts';
 import { AddressInUse, startControlPlane } from './control-plane.ts';
 import { isDatabaseAway } from './db/database.ts';
 import { createLog, type Log } from './log.ts';
 
 async function main(): Promise<void> {
-  const config = readConfig(process.env, process.getuid?.() === 0);
+  const env = readEnvironment();
+  const config = readConfig(env, process.getuid?.() === 0);
   const log = createLog(config.logLevel);
   watchForBugs(log);
   const controlPlane = await startControlPlane(config, log);
@@ -31,6 +33,18 @@ async function main(): Promise<void> {
   // The supervisor died. Stop as well, since nobody watches this process any more.
   process.on('disconnect', () => end('the supervisor is gone'));
   process.send?.({ type: 'ready' });
+}
+
+/** The environment with the secrets. Throws `ConfigError`. */
+function readEnvironment(): NodeJS.ProcessEnv {
+  try {
+    const env = readSecrets(process.env);
+    // The database client reads this variable by itself. What is set here does not show in /proc.
+    if (env.PGPASSWORD) process.env.PGPASSWORD = env.PGPASSWORD;
+    return env;
+  } catch (error) {
+    throw new ConfigError(error instanceof Error ? error.message : String(error));
+  }
 }
 
 function watchForBugs(log: Log): void {

@@ -2,7 +2,8 @@
 import { realpathSync } from 'node:fs';
 import path from 'node:path';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultCache, defaultHome } from '@sandbar/contract/home.ts';
-import { Problem } from './problem.ts';
+import { readSecrets } from '@sandbar/contract/secrets.ts';
+import { messageOf, Problem } from './problem.ts';
 
 /** The kernel allows 107 bytes for the path of a Unix socket; our longest one adds 30 to the data directory's. */
 const HOME_BYTES_MAX = 76;
@@ -25,11 +26,13 @@ export type ServiceConfig = {
   isRoot: boolean;
   /** How long a process may take until it is first ready, and then the whole service until it answers. */
   startPatienceMs: number;
+  /** With the secrets that files hold. */
   env: NodeJS.ProcessEnv;
 };
 
 /** Reads the configuration. Throws Problem naming the variable and what it allows. */
-export function readConfig(env: NodeJS.ProcessEnv, uid: number): ServiceConfig {
+export function readConfig(given: NodeJS.ProcessEnv, uid: number): ServiceConfig {
+  const env = withSecrets(given);
   const isRoot = uid === 0;
   const home = path.resolve(defaultHome(env, isRoot));
   if (Buffer.byteLength(home) > HOME_BYTES_MAX) {
@@ -48,6 +51,14 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): ServiceConfig {
     startPatienceMs: parsePatience('SANDBAR_START_PATIENCE_MS', env.SANDBAR_START_PATIENCE_MS),
     env,
   };
+}
+
+function withSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  try {
+    return readSecrets(env);
+  } catch (error) {
+    throw new Problem(messageOf(error));
+  }
 }
 
 function parsePatience(variable: string, text: string | undefined): number {

@@ -1,8 +1,10 @@
 // The three processes of a host: how each is started, when it is ready, and how it is ended.
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
+import type { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
+import { SECRETS_FD, splitSecrets } from '@sandbar/contract/secrets.ts';
 import { formatAddress, type ServiceConfig } from '../config.ts';
 import { DATABASE, DATABASE_USER, postgresProgram } from '../setup/postgres-data.ts';
 import { type Confinement, launchUnprivileged } from './launch.ts';
@@ -10,6 +12,8 @@ import type { ProcessDefinition } from './supervised-process.ts';
 
 const NODE = 'node_modules/node/bin/node';
 const READY_POLL_MS = 20;
+/** The place of the pipe with the secrets among the control plane's descriptors. */
+const SECRETS_DESCRIPTOR = 4;
 
 /**
  * Small buffers, because the database holds hundreds of small rows, and room for one pool of connections for each
@@ -90,7 +94,7 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
         detached: true,
         cwd: '/',
         env: {
-          ...withoutClientSettings(config.env),
+          ...splitSecrets(withoutClientSettings(config.env)).rest,
           SANDBAR_HOME: home,
           SANDBAR_CACHE: cacheDir,
           ...compileCache(paths.run),
@@ -113,20 +117,30 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
       const run = confinement.bind(paths.run, 'run');
       const databaseUrl = config.databaseUrl ?? databaseUrlOf(`${run}/postgres`);
       const node = `${confinement.checkout}/${NODE}`;
-      return launchUnprivileged(confinement, node, nodeArgs(confinement.checkout, 'control-plane'), {
+      const { secrets, rest } = splitSecrets(settingsFor(config.env));
+      const child = launchUnprivileged(confinement, node, nodeArgs(confinement.checkout, 'control-plane'), {
         env: {
-          ...settingsFor(config.env),
+          ...rest,
           SANDBAR_HOME: path.dirname(run),
           SANDBAR_LISTEN: formatAddress(config.listen),
           SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
-          SANDBAR_DATABASE_URL: databaseUrl,
-          SANDBAR_SECRET: secret,
+          [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
           ...compileCache(`${run}/control-plane`),
         },
-        stdio: ['ignore', log, log, 'ipc'],
+        stdio: ['ignore', log, log, 'ipc', 'pipe'],
       });
+      sendSecrets(child, { ...secrets, SANDBAR_DATABASE_URL: databaseUrl, SANDBAR_SECRET: secret });
+      return child;
     },
   };
+}
+
+/** Writes the secrets to the descriptor that the control plane reads at its start. */
+function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
+  const pipe = child.stdio[SECRETS_DESCRIPTOR] as Writable;
+  // A child that ends at once breaks the pipe. How it ended is reported.
+  pipe.on('error', () => {});
+  pipe.end(JSON.stringify(secrets));
 }
 
 /**
