@@ -490,6 +490,18 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.match(must('nft', ['list', 'table', 'inet', table]), /masquerade/);
     });
 
+    it('rules that somebody removed are whole again without a change of any machine (NET-4)', async () => {
+      await start();
+      await network.assign(A, IP_A);
+      const { table } = networkNames(home);
+      for (const lost of [`bridge ${table}`, `inet ${table}`, `inet ${table}_limits`]) {
+        must('nft', ['delete', 'table', ...lost.split(' ')]);
+        await network.followHost();
+        assert.match(must('nft', ['list', 'tables']), new RegExp(`table ${lost}\\n`));
+      }
+      assert.deepEqual(await network.listVmIds(), [A]);
+    });
+
     it('an nft that is held open adds in one transaction, and says when it cannot (NET-4)', async () => {
       await start();
       const { table } = networkNames(home);

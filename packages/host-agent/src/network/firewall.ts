@@ -10,6 +10,7 @@ import {
   hostChange,
   type RuleOptions,
   removals,
+  tableNames,
   wholeTables,
   withoutTables,
 } from './rules.ts';
@@ -27,6 +28,7 @@ export class Firewall {
   #written: Assigned = new Map();
   #host: HostFacts;
   #writtenHost: HostFacts;
+  #isTableLost = false;
   #running: Promise<unknown> = Promise.resolve();
   #next: Promise<void> | undefined;
 
@@ -58,9 +60,14 @@ export class Firewall {
     return [...(before !== undefined && before !== ip ? [before] : []), ...(others.length > 0 ? [ip] : [])];
   }
 
-  /** Tells the rules about the host. Resolves when the kernel has it. Throws CommandError. */
+  /**
+   * Tells the rules about the host, and writes them anew if somebody removed a table. Resolves when the kernel has them.
+   * Throws CommandError.
+   */
   async follow(host: HostFacts): Promise<void> {
     this.#host = host;
+    const found = await runCommand('nft', ['list', 'tables']);
+    this.#isTableLost = !tableNames(this.#options.table).every((name) => found.includes(`table ${name}\n`));
     await this.#settle();
   }
 
@@ -103,6 +110,7 @@ export class Firewall {
 
   async #write(): Promise<void> {
     const target = new Map(this.#wanted);
+    if (this.#isTableLost) return this.#writeWhole(target);
     const removed = without(this.#written, target);
     const added = without(target, this.#written);
     const host = isEqual(this.#host, this.#writtenHost) ? undefined : this.#host;
@@ -137,6 +145,7 @@ export class Firewall {
         await nft(wholeTables(this.#options, host, target));
         this.#written = target;
         this.#writtenHost = host;
+        this.#isTableLost = false;
         return;
       } catch (error) {
         if (attempt === WHOLE_ATTEMPTS) throw error;

@@ -65,6 +65,11 @@ const DENIED_RANGES = [
  */
 export const BURST_BYTES = 4 * 64 * 1024;
 
+/** Returns family and name of each of our tables. */
+export function tableNames(table: string): string[] {
+  return [`bridge ${table}`, `inet ${table}`, `inet ${limitsTable(table)}`];
+}
+
 /** Returns commands that remove all our tables if they exist. */
 export function withoutTables(table: string): string {
   return withoutRules(table) + withoutTable('inet', limitsTable(table));
