@@ -5,12 +5,16 @@
 import { parseArgs } from 'node:util';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { fuzzArchives } from '../packages/host-agent/tests/support/fuzz-archives.ts';
+import { fuzzFrames } from '../packages/host-agent/tests/support/fuzz-frames.ts';
 import { fuzzManifests } from '../packages/host-agent/tests/support/fuzz-manifests.ts';
+import { fuzzNames } from '../packages/host-agent/tests/support/fuzz-names.ts';
 import { Finding, type Fuzzer, forSeconds } from '../packages/host-agent/tests/support/fuzzing.ts';
 
 const FUZZERS: Readonly<Record<string, Fuzzer>> = {
   archives: fuzzArchives,
   manifests: fuzzManifests,
+  names: fuzzNames,
+  frames: fuzzFrames,
 };
 
 const USAGE = `bench/fuzz.ts [OPTIONS]

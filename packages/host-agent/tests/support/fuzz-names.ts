@@ -11,6 +11,7 @@ import {
   readQuery,
   writeQuery,
 } from '../../src/network/dns/message.ts';
+import { Finding, type FuzzOptions } from './fuzzing.ts';
 import { addressAnswer, EDNS, nameQuery } from './name-server.ts';
 
 /** The longest query that may leave the relay: header, the longest name, type and class, and an OPT record. */
@@ -18,31 +19,28 @@ const MAX_WRITTEN_BYTES = 12 + 255 + 4 + 11;
 /** How many messages are tried between two looks at the clock. */
 const ROUND = 200;
 
-export type FuzzOptions = {
-  /** The same seed tries the same messages. */
-  seed: number;
-  /** When to end, in milliseconds since 1970. */
-  until: number;
-};
+export type FuzzResult = { cases: number; passed: number; refused: number; ignored: number };
 
-export type FuzzResult = { messages: number; passed: number; refused: number; ignored: number };
-
-/** Tries messages until the time is over. Throws at the first finding, with the seed and the message in hexadecimal. */
-export function fuzzNames({ seed, until }: FuzzOptions): FuzzResult {
+/** Tries messages until told to stop. Throws Finding. */
+export async function fuzzNames({ seed, until }: FuzzOptions): Promise<FuzzResult> {
   const random = randomFrom(seed);
-  const result: FuzzResult = { messages: 0, passed: 0, refused: 0, ignored: 0 };
+  const result: FuzzResult = { cases: 0, passed: 0, refused: 0, ignored: 0 };
   const samples = [...Object.values(hostileMessages()), ...ordinaryMessages()];
   do {
     for (let count = 0; count < ROUND; count++) {
       const message = mutate(random.pick(samples), samples, random);
       try {
         result[tryMessage(message, random)]++;
-        result.messages++;
-      } catch (cause) {
-        throw new Error(`seed ${seed}, message ${message.toString('hex')}`, { cause });
+        result.cases++;
+      } catch (error) {
+        throw new Finding(error instanceof Error ? error.message : String(error), {
+          seed,
+          caseNumber: result.cases,
+          input: message,
+        });
       }
     }
-  } while (Date.now() < until);
+  } while (!until());
   return result;
 }
 
