@@ -1,0 +1,88 @@
+// Root of a guest may take the place of its guest agent. These tests freeze PID 1 of a real machine and answer the host in
+// its place, with output that breaks the protocol. The host must end that job, store next to nothing of it, and go on.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import { bytesBelow } from './support/host.ts';
+import { createMachine, destroyMachine, expectStatus, HOME, pidOf, sh, startExec, until } from './support/service.ts';
+
+/**
+ * Python that takes over the port of the guest agent and speaks HTTP/2 there. It answers the host's first request, for the
+ * list of jobs, with the job that it is. It answers the second one, for the output of that job, with `flood` (a Python
+ * expression). It sleeps first, so that the agent can answer the request that starts this job.
+ */
+const takeOver = (flood: string) => `
+import ctypes, json, os, struct, time
+time.sleep(1)
+libc = ctypes.CDLL(None)
+job = open("/proc/self/cgroup").read().strip().rsplit("/job-", 1)[1]
+port = next(int(f) for f in os.listdir("/proc/1/fd") if "vport" in os.readlink("/proc/1/fd/" + f))
+fd = libc.syscall(438, libc.syscall(434, 1, 0), port, 0)
+os.set_blocking(fd, True)
+os.makedirs("/sys/fs/cgroup/frozen", exist_ok=True)
+open("/sys/fs/cgroup/frozen/cgroup.procs", "w").write("1")
+open("/sys/fs/cgroup/frozen/cgroup.freeze", "w").write("1")
+while "frozen 1" not in open("/sys/fs/cgroup/frozen/cgroup.events").read(): time.sleep(0.01)
+
+def send(data):
+  while data: data = data[os.write(fd, data[:16384]):]
+def http2(kind, flags, stream, payload=b""):
+  return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+def output(length, offset): return struct.pack(">IIQ", 1 << 24, length, offset) + b"x" * length
+
+token = bytes.fromhex(open("/proc/cmdline").read().split("sandbar.channel=")[1].split()[0])
+send(b"\\xff" * 1000)  # the host ends the session of the agent and opens another
+seen = b""
+while True:
+  at = seen.find(token)
+  if at >= 0 and len(seen) >= at + 40: break
+  seen += os.read(fd, 65536)
+send(seen[at:at + 40] + http2(4, 0, 0))
+seen = seen[at + 40:]
+while len(seen) < 24: seen += os.read(fd, 65536)
+seen = seen[24:]  # the preface of HTTP/2
+answered = 0
+while True:
+  while len(seen) < 9 or len(seen) < 9 + int.from_bytes(seen[:3], "big"): seen += os.read(fd, 65536)
+  length, kind, flags, stream = int.from_bytes(seen[:3], "big"), seen[3], seen[4], int.from_bytes(seen[5:9], "big")
+  seen = seen[9 + length:]
+  if kind == 4 and not flags & 1: send(http2(4, 1, 0))
+  if kind != 1: continue
+  answered += 1
+  status = dict(id=job, status="running", stdout_bytes=0, stderr_bytes=0, truncated=False)
+  send(http2(1, 4, stream, b"\\x88"))
+  if answered == 1: send(http2(0, 1, stream, json.dumps(dict(jobs=[status])).encode()))
+  elif answered == 2: send(http2(0, 0, stream, ${flood}))
+`;
+
+describe('a guest whose root answers in place of the guest agent', () => {
+  let neighbour: Machine;
+  before(async () => {
+    neighbour = await createMachine();
+  });
+  after(() => destroyMachine(neighbour.id));
+
+  for (const [what, flood] of [
+    ['repeats output', 'output(4000, 0) * 4'],
+    ['sends frames without a byte', 'output(0, 0) * 1000'],
+  ] as const) {
+    it(`and ${what} loses the job, fills nothing and harms no other machine (RES-6)`, async () => {
+      const agent = pidOf('host-agent');
+      const hostile = await createMachine();
+      try {
+        const { id } = await startExec(hostile.id, { argv: ['python3', '-c', takeOver(flood)] });
+        const job = () => expectStatus<Exec>(200, 'GET', `/v1/machines/${hostile.id}/execs/${id}`);
+        await until('the job is given up', async () => (await job()).status === 'lost', 60_000);
+        const jobs = join(HOME, 'machines', hostile.id, 'jobs');
+        assert.ok(existsSync(jobs) && bytesBelow(jobs) < 16_384, `${bytesBelow(jobs)} bytes`);
+        assert.equal((await sh(neighbour.id, 'echo well')).stdout, 'well\n');
+        assert.equal(pidOf('host-agent'), agent, 'the same agent all the time');
+      } finally {
+        await destroyMachine(hostile.id);
+      }
+    });
+  }
+});
