@@ -88,6 +88,8 @@ export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[
       SANDBAR_CACHE: cache,
       SANDBAR_LISTEN: `127.0.0.1:${port}`,
       SANDBAR_METRICS_LISTEN: `127.0.0.1:${metricsPort}`,
+      // The disks of these tests are smaller than the least reserve.
+      SANDBAR_DISK_RESERVE_MB: '0',
       ...env,
     },
   });
