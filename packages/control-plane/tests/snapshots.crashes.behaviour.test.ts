@@ -19,6 +19,7 @@ const bed = await startTestBed({
   replicas: 2,
   host: { subnet: '10.83.0.0/16', memory_mb: 1_000_000 },
   timing: { reconcileMs: 50, reconcileJobsMs: 100, unknownGraceMs: 100 },
+  bounds: { snapshotsPerAccount: 1000 },
 });
 const { api, host, accountId } = bed;
 const { app } = bed.plane;
