@@ -110,6 +110,29 @@ describe('the event streams of an account', () => {
     host.endJob(machine, job);
     await Promise.all(streams.map(({ ended }) => ended));
   });
+
+  it('give their places back also when they waited behind others on a connection that closed (RES-10)', async () => {
+    const job = await startJob('sleep');
+    const { address } = plane;
+    const socket = connect(address.port, address.host).on('error', () => undefined);
+    const request = `GET ${outputOf(job)} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nauthorization: Bearer ${bed.keys.full}\r\n\r\n`;
+    socket.write(request.repeat(STREAMS));
+    const isFull = async () => {
+      const stream = await open(job);
+      stream.close();
+      await stream.ended;
+      return stream.status === 429;
+    };
+    await until(isFull, 'all places are taken');
+    socket.destroy();
+    await until(async () => {
+      const streams = await Promise.all(Array.from({ length: STREAMS }, () => open(job)));
+      for (const { close } of streams) close();
+      await Promise.all(streams.map(({ ended }) => ended));
+      return streams.every(({ status }) => status === 200);
+    }, 'all places are free');
+    host.endJob(machine, job);
+  });
 });
 
 describe('an open stream ends when its credential ends', () => {

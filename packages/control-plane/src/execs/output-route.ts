@@ -63,8 +63,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       const target = await findOutput(app, id, stream);
       if (wantsEvents) {
         await refuseExpiredOutput(app, target, AbortSignal.any([abortOnDisconnect(reply), app.closing]));
-        const free = places.take(caller.accountId);
-        reply.raw.once('close', free);
+        reply.raw.once('close', places.take(caller.accountId));
         return sendEvents(app, caller, reply, (sink, signal) =>
           streams.send(target, { offset: start, limit }, sink, signal),
         );

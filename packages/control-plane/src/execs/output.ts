@@ -98,12 +98,17 @@ const BASE64_STEP_BYTES = 48 * 1024;
 
 /**
  * Returns the JSON text of the page's `ExecOutput` as one buffer. Strings of several megabytes would stay in memory
- * until a full garbage collection.
+ * until a full garbage collection. `around`: ASCII text before and after it in the buffer.
  */
-export function writePage(target: OutputTarget, offset: number, page: OutputPage): Buffer {
+export function writePage(
+  target: OutputTarget,
+  offset: number,
+  page: OutputPage,
+  around: { before: string; after: string } = { before: '', after: '' },
+): Buffer {
   const { bytes } = page;
-  const head = `{"exec_id":"${target.exec.id}","stream":"${target.stream}","offset":${offset},"data":"`;
-  const tail = `","next_offset":${page.nextOffset},"total_bytes":${page.totalBytes},"eof":${page.eof}}`;
+  const head = `${around.before}{"exec_id":"${target.exec.id}","stream":"${target.stream}","offset":${offset},"data":"`;
+  const tail = `","next_offset":${page.nextOffset},"total_bytes":${page.totalBytes},"eof":${page.eof}}${around.after}`;
   const text = Buffer.allocUnsafe(head.length + Math.ceil(bytes.length / 3) * 4 + tail.length);
   let at = text.write(head, 'latin1');
   for (let from = 0; from < bytes.length; from += BASE64_STEP_BYTES) {

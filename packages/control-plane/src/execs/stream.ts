@@ -115,7 +115,7 @@ function encode(target: OutputTarget, offset: number, page: OutputPage): Omit<En
   const hasBytes = page.bytes.length > 0;
   const event =
     hasBytes || isLast
-      ? Buffer.concat([Buffer.from(`id: ${nextOffset}\ndata: `), writePage(target, offset, page), Buffer.from('\n\n')])
+      ? writePage(target, offset, page, { before: `id: ${nextOffset}\ndata: `, after: '\n\n' })
       : Buffer.from(':\n\n');
   return { event, nextOffset, hasBytes, isLast, reachesEnd: nextOffset >= totalBytes };
 }
