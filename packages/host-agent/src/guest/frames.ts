@@ -104,13 +104,13 @@ class JoinedOutput {
 
 /**
  * Reads frames from the chunks of a response body, up to the end frame. `from`: the offsets at which the stream was
- * asked to begin. `onWork` gets the number of frames of each chunk, and may make the reader wait. Throws
+ * asked to begin. `onWork` gets the number of frames and bytes of each chunk, and may make the reader wait. Throws
  * {@link GuestProtocolError} for a malformed frame, and `Error` when the body ends without an end frame.
  */
 export async function* readFrames(
   chunks: AsyncIterable<Buffer>,
   from: StreamOffsets,
-  onWork: (frames: number) => Promise<void> | undefined = () => undefined,
+  onWork: (frames: number, bytes: number) => Promise<void> | undefined = () => undefined,
 ): AsyncGenerator<JobFrame> {
   const parser = new FrameParser(from);
   for await (const chunk of chunks) {
@@ -119,7 +119,7 @@ export async function* readFrames(
       yield frame;
       if (frame.type === 'end') return;
     }
-    await onWork(parser.frames - before);
+    await onWork(parser.frames - before, chunk.length);
   }
   throw new Error('the stream of the job broke off');
 }

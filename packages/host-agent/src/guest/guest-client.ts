@@ -196,7 +196,7 @@ export class GuestClient implements Guest {
     if (status >= 300) throw refusal(status, await this.#body(stream, method, path));
     return framesOf(
       jobId,
-      readFrames(stream as AsyncIterable<Buffer>, from, (frames) => this.#budget.spend(frames)),
+      readFrames(stream as AsyncIterable<Buffer>, from, (frames, bytes) => this.#budget.spend(frames, bytes)),
     );
   }
 
