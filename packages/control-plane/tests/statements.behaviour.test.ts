@@ -56,10 +56,10 @@ describe('statements of a request', () => {
     }
   });
 
-  it('a snapshot has 19', async () => {
+  it('a snapshot has 21', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const statements = await statementsOf(() => bed.api('POST', `/v1/machines/${machine.id}/snapshots`));
-    assert.equal(statements.length, 19, statements.join('\n'));
+    assert.equal(statements.length, 21, statements.join('\n'));
   });
 
   it('a job has eight, and its end is written once, whoever learns of it', async () => {

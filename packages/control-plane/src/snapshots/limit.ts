@@ -9,14 +9,13 @@ import type { Tx } from '../db/database.ts';
  * requests cannot exceed it together. A snapshot counts from its request until its deletion begins.
  */
 export async function checkSnapshotLimit(tx: Tx, accountId: string, limit: number): Promise<void> {
-  await lockAccount(tx, accountId);
-  // A statement of its own after the lock, so that it sees what was committed before the lock.
-  const { used } = await tx
+  const counting = tx
     .selectFrom('snapshots')
     .select((eb) => eb.fn.countAll<number>().as('used'))
     .where('account_id', '=', accountId)
-    .where('state', '<>', 'deleting')
-    .executeTakeFirstOrThrow();
+    .where('state', '<>', 'deleting');
+  // PostgreSQL runs the second statement after the first one, so it sees what was committed before the lock.
+  const [, { used }] = await Promise.all([lockAccount(tx, accountId), counting.executeTakeFirstOrThrow()]);
   if (used < limit) return;
   throw new ServiceError(
     'quota_exceeded',
