@@ -41,7 +41,7 @@ async function counts(child: ChildProcess): Promise<Counts> {
   return said;
 }
 
-/** Measures one kind of request and prints the result. Times only `work`; `prepare` makes its argument before. */
+/** Measures one kind of request and prints the result. Times only `work`; `prepare` makes the argument of `work`, and its time is not counted. */
 async function bench<T>(
   child: ChildProcess,
   what: string,

@@ -5,7 +5,7 @@ import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 export type HostInfo = {
   isolation: Isolation;
-  /** Clones that wait for a create, and how many there should be. Undefined when the service has no pool. */
+  /** Ready clones in the pool, and how many the pool aims for. Undefined when the service has no pool. */
   pool: { ready: number; target: number } | undefined;
 };
 

@@ -250,9 +250,10 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     ['garbage without end', 'noise = os.urandom(65536)\nwhile True: os.write(fd, noise)'],
     [
       "the channel's greeting and frames without end",
-      // The guest agent reads the port too, so this program gets only some of the host's greetings; it echoes each one
-      // that it gets. Then it sends HTTP/2 ping frames without end. One write carries whole frames, because 1900 frames
-      // of 17 bytes are below the 32 KiB that the port takes in one write.
+      // The host opens each session with a greeting, and accepts the session when the guest echoes it. A thread of this
+      // program echoes every greeting that it reads; the guest agent reads the same port and takes the others. Meanwhile
+      // the program sends HTTP/2 PING frames without end. Each write has 1900 frames of 17 bytes. That is less than
+      // 32 KiB, the most that the port takes in one write, so no frame is cut.
       `import threading
 greeting = b"sandbar-host-opens-a-new-session"
 def answer():

@@ -100,7 +100,7 @@ async function submit(context: ClientContext, job: Job): Promise<void> {
     body: { command, exec_id: id, timeout_sec: timeoutSec },
     accepts: [201],
     machine,
-    // A repeated start is refused because the first one was carried out.
+    // 409 means that an earlier attempt, whose answer was lost, has started the job. So look the job up.
     findResult: ({ status }) => (status === 409 ? findJob(context, job) : Promise.resolve(undefined)),
   });
   job.isStartUncertain = uncertain > 0;

@@ -4,7 +4,10 @@ import type { Amounts, Quotas } from '@sandbar/contract/quota.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import { ask, type ClientContext } from '../client-context.ts';
 
-/** Returns a sentence for each difference. No operation may be under way. */
+/**
+ * Returns one sentence for each quota counter that differs from the recount, and for each machine that still has an
+ * operation. Call it when all operations should have ended.
+ */
 export async function checkQuotas(context: ClientContext): Promise<string[]> {
   const get = async <T>(path: string) => (await ask<T>(context, { method: 'GET', path, accepts: [200] })).body;
   const { machines } = await get<{ machines: Machine[] }>('/v1/machines');

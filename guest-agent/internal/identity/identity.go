@@ -89,8 +89,8 @@ type Identity struct {
 	current     machineID
 }
 
-// New returns the Identity of a machine that has none yet. Its root file system is on rootDevice. loadModules loads the
-// kernel modules that are needed to end connections.
+// New returns an Identity to which no machine identity has been applied yet. rootDevice is the block device of the root
+// file system. loadModules loads the kernel modules that are needed to end connections.
 func New(rootDevice string, loadModules func() error) *Identity {
 	return &Identity{rootDevice: rootDevice, loadModules: loadModules}
 }

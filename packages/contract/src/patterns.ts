@@ -13,7 +13,7 @@ export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+
 /** The unused bits before the padding must be zero, so that the same bytes always have the same text. */
 export const BASE64_PATTERN = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
 
-/** The words that follow "must be". The bounds of the length are inserted between `kind` and `rule`. */
+/** Describes a pattern in a validation message: "must be", `kind`, the length limits ("of at most 9 characters"), `rule`. */
 type Words = { kind: string; rule?: string };
 
 const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([

@@ -11,8 +11,8 @@ import { writeActivity } from '../transitions/effects.ts';
 import { activityOfJob } from '../transitions/entries.ts';
 
 /**
- * Ends of jobs that are being written now, by `machine id/job id`. A second caller with the same job waits for the
- * first caller's transaction instead of starting its own.
+ * The transactions that are recording the end of a job right now. Key: `machine id/job id`. A second caller with the
+ * same job waits for the running transaction instead of starting its own.
  */
 const underWay = new WeakMap<Db, Map<string, Promise<ExecRow | undefined>>>();
 

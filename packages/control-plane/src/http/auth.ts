@@ -45,7 +45,7 @@ const howToSignIn = (app: App): string =>
 
 const BEARER = /^Bearer +(\S+)$/i;
 
-/** Whose request it is, by its API key or else by its session cookie; one query at most. Throws `unauthenticated`. */
+/** Returns the caller, found by the API key or else the session cookie, with at most one query. Throws `unauthenticated`. */
 async function authenticate(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
   const { authorization, cookie } = request.headers;
   if (authorization) return authenticateKey(app, authorization);

@@ -1,4 +1,5 @@
-// The route of images: those that the hosts reported, as their rows in the database record them.
+// GET /v1/images lists the images that the hosts reported. It reads them from the hosts' rows in the database and asks no
+// host.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type Image, ImageList } from '@sandbar/contract/image.ts';
 import type { FastifyInstance } from 'fastify';

@@ -167,7 +167,7 @@ async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }:
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  // The host that stores the snapshot or root volume can run the machine without the image of the stack.
+  // The host that stores the snapshot or root volume can run the machine without the image of the stack, so no image is required.
   const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
   const [best] = rankHosts(reachable, wanted, app.config.overcommit).filter(({ id }) => !tried.has(id));
   if (best) return best;

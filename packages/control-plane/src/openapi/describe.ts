@@ -1,4 +1,5 @@
-// The document without a running service: the server is built on a database and a host that are never used.
+// Generates the OpenAPI document without a running service. The HTTP server is built with a database and a host client
+// that never connect, because only its routes are read.
 import { Registry } from 'prom-client';
 import type { App } from '../app.ts';
 import { CredentialWatch } from '../auth/credential-watch.ts';

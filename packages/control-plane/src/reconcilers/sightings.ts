@@ -12,7 +12,7 @@ export type Sightings = {
   endPass(): void;
 };
 
-/** Creates an empty memory of differences. `now` returns the time in milliseconds. */
+/** Returns a Sightings that has recorded no difference yet. `now` returns the time in milliseconds. */
 export function createSightings(now: () => number = () => performance.now()): Sightings {
   let earlier = new Map<string, number>();
   let current = new Map<string, number>();

@@ -17,8 +17,9 @@ export type GuestIdentity = {
   /** The size of a root disk that was just made larger. The guest waits until its kernel sees that size. */
   diskBytes?: number;
   /**
-   * The machine was resumed from a memory snapshot, for which its processes were stopped. When they run again already, the
-   * guest refuses with `conflict` and applies nothing.
+   * True when the machine was resumed from a memory snapshot. Its processes were held (frozen) for the snapshot and must
+   * stay held until the identity is applied. If they already run again, the guest refuses with `conflict` and applies
+   * nothing.
    */
   wasHeld?: boolean;
 };

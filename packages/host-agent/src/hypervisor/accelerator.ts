@@ -24,7 +24,7 @@ type RememberedAnswer = AcceleratorAnswer & { bootId: string; qemuVersion: strin
 
 export type AcceleratorQuestion = {
   choice: AcceleratorChoice;
-  /** The folder of the file that stores the answer. */
+  /** Folder of accelerator.json, which remembers whether a test guest booted with KVM. */
   stateDir: string;
   bootId: string;
   qemuVersion: string;

@@ -9,7 +9,7 @@ export type JailedProcess = {
   /** Absolute path. */
   program: string;
   args: readonly string[];
-  /** Absolute paths that are visible read-only under the same path. Every account must be able to read them. */
+  /** Absolute paths of host files that the jail shows read-only, at the same path. Every account must be able to read them. */
   readOnlyFiles: readonly string[];
   /**
    * Regular files outside the run directory. The VM's uid becomes their owner, and they are visible and writable under

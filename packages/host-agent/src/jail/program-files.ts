@@ -5,7 +5,7 @@ import { dirname } from 'node:path';
 import { CommandError, runCommand } from '../run-command.ts';
 
 export type ProgramFiles = {
-  /** Files and folders that are visible read-only under the same path. */
+  /** Host files and folders that the jail shows read-only, at the same path as on the host. */
   visible: readonly string[];
   /**
    * Symlinks in the root folder, as [target, name]. Programs need them, because the path of every program's loader

@@ -39,7 +39,10 @@ export class DataVolumes {
   readonly #users = new Map<string, string>();
   /** By volume: settles when all work on it so far is done. */
   readonly #queues = new Map<string, Promise<unknown>>();
-  /** Ids of removed volumes, oldest first. They are not kept over a restart: that breaks the connections of late calls. */
+  /**
+   * Ids of removed volumes, oldest first. A delayed `ensure` call must not create one of them again. They are kept in
+   * memory only: a restart of the agent breaks the connections of all delayed calls, so none can arrive after it.
+   */
   readonly #removed = new Set<string>();
 
   /** `volumesDir` must exist. */

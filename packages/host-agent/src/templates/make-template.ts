@@ -18,8 +18,9 @@ const WARM_UP_ROUNDS = 10;
 const BOOT_PATIENCE_MS = 30_000;
 
 /**
- * Makes the template of a shape and loads it. `name` must be unused as a folder of `templatesDir` and as a run
- * directory. Throws what went wrong; nothing is left then.
+ * Makes a template for machines of this shape and loads it into memory. No folder in `templatesDir` may be called
+ * `name`, and no other VM may use `runDir`. Rethrows the error of the step that failed, after deleting the unfinished
+ * template.
  */
 export async function makeTemplate(
   vms: VmHost,

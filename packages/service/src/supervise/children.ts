@@ -1,4 +1,4 @@
-// Ends the commands that a set-up step runs, for a set-up that is interrupted.
+// When the set-up is interrupted, ends the commands that it has started.
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';

@@ -49,8 +49,9 @@ async function endProcess(left: ProcessIdentity, name: string, signal: NodeJS.Si
 }
 
 /**
- * PostgreSQL removes its lock file itself when no process has the id in it, but not when another program got that id
- * since. So that case is handled here. The lock of a running PostgreSQL stays, and a second one refuses to start.
+ * After a crash the lock file names a process that no longer exists. PostgreSQL replaces such a file itself, unless
+ * another program now has that process id. Only in that case this function deletes the file. If the process is a
+ * PostgreSQL, the file stays, and a second PostgreSQL refuses to start.
  */
 function removeStaleLock(lockFile: string): void {
   let pid: number;
