@@ -22,7 +22,7 @@ const pg: typeof import('pg') = require('pg');
 
 const DATABASE = 'sandbar_bench_attacks';
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 300);
-/** An attack of 1,000 streams needs this many accounts, with 250 streams each. */
+/** So many accounts may have 1,000 streams together, 250 each. */
 const ATTACKERS = 4;
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
 if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to use.');
@@ -169,11 +169,16 @@ try {
 
   await attack('20,800 idle connections', { count: 20_800, requests: [], isRead: false });
   const big = await jobsOf(`bytes ${24 * 1024 * 1024}`);
-  const unread = Array.from({ length: 1000 }, (_, index) => {
-    const { path, key } = big[index % big.length] ?? { path: '', key: '' };
-    return requestFor(`${path}?limit=1048576&offset=${index * 1000}`, key);
-  });
-  await attack('1,000 unread streams of 1 MiB pages', { count: 1000, requests: unread, isRead: false });
+  for (const [who, jobs] of [
+    ['one account', big.slice(0, 1)],
+    ['four accounts', big],
+  ] as const) {
+    const requests = Array.from({ length: 1000 }, (_, index) => {
+      const { path, key } = jobs[index % jobs.length] ?? { path: '', key: '' };
+      return requestFor(`${path}?limit=1048576&offset=${index * 1000}`, key);
+    });
+    await attack(`1,000 unread streams of ${who}`, { count: 1000, requests, isRead: false });
+  }
   const [chatty] = await jobsOf('sleep');
   if (!chatty) throw new Error('no job');
   host.send({ chatty, ms: 1 });
