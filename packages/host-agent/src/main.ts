@@ -181,7 +181,7 @@ async function main(log: Log): Promise<void> {
     log,
   );
   rmSync(paths.hostAgentSocket, { force: true });
-  await guests.ready();
+  await Promise.all([guests.ready(), network.ready()]);
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
   chmodSync(paths.hostAgentSocket, 0o660);
@@ -202,7 +202,7 @@ async function main(log: Log): Promise<void> {
     await pool.close();
     await templates?.close();
     await machines.close();
-    await guests.close();
+    await Promise.all([guests.close(), network.close()]);
     if (vms.running().length === 0) await jail.remove?.();
     process.exit(0);
   };

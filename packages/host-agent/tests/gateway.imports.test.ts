@@ -9,6 +9,10 @@ const SOURCES = join(import.meta.dirname, '../src');
 const PARSERS = ['guest/channel.ts', 'guest/frames.ts', 'guest/flood-watch.ts', 'guest/guest-client.ts'];
 const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
 
+/** Files that read names of machines, and the name relay's own program. */
+const NAME_PARSERS = ['network/dns/message.ts', 'network/dns/frames.ts'];
+const RELAY_ONLY = ['main.ts', 'relay.ts', 'upstream.ts', 'rate.ts', 'shares.ts'].map((file) => `network/dns/${file}`);
+
 /** Returns the files of the agent that `main` loads, directly or not, and the other modules that they load. */
 function loadedBy(main: string): { files: Set<string>; modules: Set<string> } {
   const [files, modules] = [new Set<string>(), new Set<string>()];
@@ -38,11 +42,11 @@ function importsOf(source: string): string[] {
 }
 
 describe('imports of the agent', () => {
-  it('the agent loads no parser of what guests send, and no HTTP/2 (RES-6)', () => {
+  it('the agent loads no parser of what guests send, neither frames nor names, and no HTTP/2 (RES-6)', () => {
     const { files, modules } = loadedBy('main.ts');
     assert.ok(files.has('gateway/gateway.ts') && files.has('machines/lifecycle.ts') && files.size > 100);
     assert.deepEqual(
-      [...PARSERS, ...GATEWAY_ONLY].filter((file) => files.has(file)),
+      [...PARSERS, ...GATEWAY_ONLY, ...NAME_PARSERS, ...RELAY_ONLY].filter((file) => files.has(file)),
       [],
     );
     assert.equal(modules.has('node:http2'), false);
@@ -57,6 +61,22 @@ describe('imports of the agent', () => {
     assert.ok(modules.has('node:http2'));
     assert.deepEqual(
       [...files].filter((file) => !/^(guest|gateway)\/|^\.\.\/\.\.\/contract\//.test(file)),
+      [],
+    );
+    assert.deepEqual(
+      [...modules].filter((name) => !name.startsWith('node:')),
+      [],
+    );
+  });
+
+  it('the name relay loads them, and no other file of the agent', () => {
+    const { files, modules } = loadedBy('network/dns/main.ts');
+    assert.deepEqual(
+      NAME_PARSERS.filter((file) => !files.has(file)),
+      [],
+    );
+    assert.deepEqual(
+      [...files].filter((file) => !file.startsWith('network/dns/')),
       [],
     );
     assert.deepEqual(

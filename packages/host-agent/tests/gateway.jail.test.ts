@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Gateway } from '../src/gateway/gateway.ts';
 import { placeSocket } from '../src/gateway/guest-socket.ts';
-import { uidRange } from '../src/jail/uid-pool.ts';
+import { reservedUids } from '../src/jail/uid-pool.ts';
 import { gatewayPid, startGateway } from './support/gateway.ts';
 
 describe('jail of the gateway', { skip: process.getuid?.() !== 0 }, () => {
@@ -36,13 +36,13 @@ describe('jail of the gateway', { skip: process.getuid?.() !== 0 }, () => {
   const file = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8');
 
   it('no thread has the uid of root or of a VM, a capability, a group, or a way to get one', () => {
-    const { last } = uidRange(home);
+    const { gateway: uid } = reservedUids(home);
     for (const thread of readdirSync(`/proc/${pid}/task`)) {
       const status = file(`task/${thread}/status`);
       const fields = Object.fromEntries(
         [...status.matchAll(/^(\w+):[ \t]*(.*)$/gm)].map(([, name, value]) => [name, value]),
       );
-      for (const name of ['Uid', 'Gid']) assert.equal(fields[name], Array(4).fill(last).join('\t'));
+      for (const name of ['Uid', 'Gid']) assert.equal(fields[name], Array(4).fill(uid).join('\t'));
       for (const name of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb'])
         assert.equal(Number(`0x${fields[name]}`), 0);
       assert.deepEqual([fields.Groups?.trim(), fields.NoNewPrivs], ['', '1']);

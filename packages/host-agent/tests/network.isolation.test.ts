@@ -11,7 +11,7 @@ import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { createLog } from '@sandbar/logging/log.ts';
-import { uidRange } from '../src/jail/uid-pool.ts';
+import { reservedUids, uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { networkNames, tapOf } from '../src/network/names.ts';
 import { NftSession } from '../src/network/nft-session.ts';
@@ -127,20 +127,44 @@ describe('network isolation', { skip: !canIsolate }, () => {
     speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
 
   describe('who a machine may speak as', () => {
+    /** Connects to a port of 127.0.0.1, and returns what comes of it. `local`: more options of IO::Socket::INET. */
+    const connectAs = (uid: number, port: number, local = '') => {
+      const script = `print IO::Socket::INET->new(PeerAddr => "127.0.0.1:${port}", ${local}) ? "connected" : "$!"`;
+      const identity = [`--reuid=${uid}`, `--regid=${uid}`, '--clear-groups'];
+      const args = [...identity, 'perl', '-MIO::Socket::INET', '-e', script];
+      return spawnSync('setpriv', args, { cwd: '/', encoding: 'utf8' }).stdout;
+    };
+
+    async function listenOn(port: number): Promise<number> {
+      const server = createServer().listen(port, '127.0.0.1').unref();
+      speakers.push({ end: async () => void server.close() } as Speaker);
+      await once(server, 'listening');
+      return (server.address() as AddressInfo).port;
+    }
+
     it('a process with the uid of a VM opens no connection of its own, and root does (ISO-2)', async () => {
       await start();
-      const server = createServer().listen(0, '127.0.0.1').unref();
-      await once(server, 'listening');
-      const { port } = server.address() as AddressInfo;
-      const script = 'print IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) ? "connected" : "$!"';
-      const connectAs = (uid: number) => {
-        const identity = [`--reuid=${uid}`, `--regid=${uid}`, '--clear-groups'];
-        const args = [...identity, 'perl', '-MIO::Socket::INET', '-e', script, String(port)];
-        return spawnSync('setpriv', args, { cwd: '/', encoding: 'utf8' }).stdout;
-      };
+      const port = await listenOn(0);
       const { first, last } = uidRange(home);
-      assert.deepEqual([first, last, 0].map(connectAs), ['Connection refused', 'Connection refused', 'connected']);
-      server.close();
+      const outcomes = [first, last, 0].map((uid) => connectAs(uid, port));
+      assert.deepEqual(outcomes, ['Connection refused', 'Connection refused', 'connected']);
+    });
+
+    it('the name relay opens connections to name servers only, and none from its own port (RES-6)', async () => {
+      await start();
+      const [port, names] = [await listenOn(0), await listenOn(53)];
+      const { nameRelay, gateway } = reservedUids(home);
+      assert.deepEqual(
+        [connectAs(nameRelay, port), connectAs(nameRelay, names), connectAs(gateway, names)],
+        ['Connection refused', 'connected', 'Connection refused'],
+      );
+      // Its port is free when it is closed, and the rules are still there.
+      await network.close();
+      const from = (local: number) => `LocalAddr => "${GATEWAY}:${local}", ReuseAddr => 1`;
+      assert.deepEqual(
+        [connectAs(0, port, from(53)), connectAs(0, port, from(54))],
+        ['Connection refused', 'connected'],
+      );
     });
 
     it('a frame that is not from the machine itself never reaches the host (NET-2)', async () => {

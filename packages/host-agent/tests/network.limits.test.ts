@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { createLog } from '@sandbar/logging/log.ts';
-import { uidRange } from '../src/jail/uid-pool.ts';
+import { reservedUids, uidRange } from '../src/jail/uid-pool.ts';
 import { BridgeNetwork, type BridgeOptions } from '../src/network/bridge-network.ts';
 import { Firewall } from '../src/network/firewall.ts';
 import { limitsTable, RELAY_PACKETS_PER_SEC } from '../src/network/machine-limits.ts';
@@ -90,7 +90,8 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
     const full = remembered(IP_A);
     assert.ok(full > 0 && full <= 200);
     const { bridge, table, group } = networkNames(home);
-    const rules = { bridge, table, group, subnet: SUBNET, gateway: GATEWAY, vmUids: uidRange(home) };
+    const uids = { uids: uidRange(home), relayUid: reservedUids(home).nameRelay };
+    const rules = { bridge, table, group, subnet: SUBNET, gateway: GATEWAY, ...uids };
     const next = await Firewall.create(
       { ...rules, allow: [], rateMbit: undefined, connections: 200 },
       { networks: [], claimed: [] },

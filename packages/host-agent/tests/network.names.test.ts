@@ -8,11 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, before, describe, it } from 'node:test';
 import dnsPacket from 'dns-packet';
+import { openNamePort } from '../src/network/dns/name-port.ts';
 import { HostNameServers } from '../src/network/dns/name-servers.ts';
 import {
   BURST_QUERIES,
-  bindRelaySockets,
   DnsRelay,
+  listenOn,
   MAX_CONNECTIONS_OF_ONE,
   MAX_QUERIES,
   MAX_QUERIES_OF_ONE,
@@ -35,7 +36,7 @@ describe('the name relay', { skip: process.getuid?.() !== 0 }, () => {
   });
 
   async function startRelay(nameServers: () => readonly string[] = () => [SERVER]) {
-    const sockets = await bindRelaySockets(RELAY);
+    const sockets = await listenOn(openNamePort(RELAY));
     const errors: Error[] = [];
     const relay = new DnsRelay(sockets, { nameServers, onError: (error) => errors.push(error) });
     endings.push(() => relay.close());

@@ -12,7 +12,7 @@ import { checkVmId, type Jail, type JailCommand, type JailedProcess } from './ja
 import { findProgramFiles, type ProgramFiles } from './program-files.ts';
 import { giveFile, makeRunDirectory } from './run-directory.ts';
 import { findTool } from './tools.ts';
-import { UidPool, uidRange } from './uid-pool.ts';
+import { reservedUids, UidPool } from './uid-pool.ts';
 
 const ALWAYS_THERE = ['/dev/null', '/dev/urandom'];
 
@@ -39,10 +39,8 @@ export class RootJail implements Jail {
     this.#files = files;
     this.#cgroups = cgroups;
     this.#devices = new DeviceNodes(`/dev/sandbar-${homeId(home)}`);
-    // The last uid of the range belongs to the guest gateway (gateway/command.ts).
-    const { first, last } = uidRange(home);
-    const range = { first, last: last - 1 };
-    this.#uids = new UidPool(range, () => ownersOfFiles(home, range));
+    const { vms } = reservedUids(home);
+    this.#uids = new UidPool(vms, () => ownersOfFiles(home, vms));
     this.lacks = cgroups.lacks;
   }
 

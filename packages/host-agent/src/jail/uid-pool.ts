@@ -1,9 +1,10 @@
 // Assigns uids to VMs. Each VM has its own uid while it lives, from a range that belongs to this data directory and to
 // no account. The pool goes once through the whole range before it uses a uid again, and leaves out uids that own a
-// file, so that nothing of an ended VM (a disk, a kernel entry) belongs to a new VM.
+// file, so that nothing of an ended VM (a disk, a kernel entry) belongs to a new VM. The range's last uids belong to other
+// processes without root.
 import { homeId } from '../network/names.ts';
 
-/** Most VMs that one host can have at a time. */
+/** Uids of one host. Two of them belong to no VM. */
 export const UIDS_PER_HOME = 65_536;
 
 /**
@@ -16,12 +17,19 @@ const END_OF_BASES = 0x7ffe_0000;
 export type UidRange = { first: number; last: number };
 
 /**
- * Returns the range of uids (and gids) for the VMs of the service in `home`. Firewall rules use it to match all VMs.
+ * Returns the range of uids (and gids) of the service in `home`: those of its VMs, and of its processes that parse what
+ * guests send. The packet filter refuses what they all send to the network (network/rules.ts).
  */
 export function uidRange(home: string): UidRange {
   const ranges = (END_OF_BASES - FIRST_BASE) / UIDS_PER_HOME;
   const first = FIRST_BASE + (Number.parseInt(homeId(home), 16) % ranges) * UIDS_PER_HOME;
   return { first, last: first + UIDS_PER_HOME - 1 };
+}
+
+/** Returns who has which uids of the range. */
+export function reservedUids(home: string): { vms: UidRange; nameRelay: number; gateway: number } {
+  const { first, last } = uidRange(home);
+  return { vms: { first, last: last - 2 }, nameRelay: last - 1, gateway: last };
 }
 
 export class UidPool {

@@ -5,9 +5,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Log } from '@sandbar/logging/log.ts';
 import type { Nic } from '../hypervisor/driver.ts';
-import { uidRange } from '../jail/uid-pool.ts';
+import { reservedUids, uidRange } from '../jail/uid-pool.ts';
 import { forgetConnections, rememberedAddresses } from './connections.ts';
-import { bindRelaySockets, DnsRelay } from './dns/relay.ts';
+import { NameRelay } from './dns/name-relay.ts';
 import { Firewall } from './firewall.ts';
 import { Forwarding } from './forwarding.ts';
 import { readHostRoutes } from './host-routes.ts';
@@ -50,12 +50,12 @@ export class BridgeNetwork implements HostNetwork {
   readonly #forwarding: Forwarding;
   readonly #follower: NodeJS.Timeout;
   #following: Promise<void> = Promise.resolve();
-  #relay: DnsRelay | undefined;
+  #relay: NameRelay | undefined;
 
   private constructor(
     names: NetworkNames,
     subnet: Subnet,
-    { firewall, forwarding, relay, log }: { firewall: Firewall; forwarding: Forwarding; relay: DnsRelay; log: Log },
+    { firewall, forwarding, relay, log }: { firewall: Firewall; forwarding: Forwarding; relay: NameRelay; log: Log },
   ) {
     this.subnet = subnet.cidr;
     this.prefix = subnet.prefix;
@@ -91,7 +91,8 @@ export class BridgeNetwork implements HostNetwork {
       allow: options.allow,
       rateMbit: options.rateMbit,
       connections: options.connections,
-      vmUids: uidRange(home),
+      uids: uidRange(home),
+      relayUid: reservedUids(home).nameRelay,
     };
     const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));
     const forwarding = new Forwarding(names.bridge, join(home, 'forwarding.json'));
@@ -99,11 +100,17 @@ export class BridgeNetwork implements HostNetwork {
     await ensureBridge(names.bridge, subnet);
     forwarding.open();
     await forgetDeparted(subnet.cidr, new Set([subnet.gateway, ...options.assigned.values()]));
-    const relay = new DnsRelay(await bindRelaySockets(subnet.gateway), {
-      nameServers,
-      onError: (err) => options.log.warn({ err }, 'a socket of the name relay failed'),
-    });
+    const relay = await NameRelay.start({ home, address: subnet.gateway, nameServers, log: options.log });
     return new BridgeNetwork(names, subnet, { firewall, forwarding, relay, log: options.log });
+  }
+
+  async ready(): Promise<void> {
+    await this.#relay?.ready();
+  }
+
+  /** The pid of the command that runs the name relay. Undefined while none runs. */
+  get relayPid(): number | undefined {
+    return this.#relay?.pid;
   }
 
   /**
@@ -144,12 +151,16 @@ export class BridgeNetwork implements HostNetwork {
     return [...new Set(taps.flatMap((tap) => vmIdOf(tap) ?? []))];
   }
 
-  async remove(): Promise<void> {
-    const { bridge, group } = this.#names;
+  async close(): Promise<void> {
     clearInterval(this.#follower);
     await this.#following;
     await this.#relay?.close();
     this.#relay = undefined;
+  }
+
+  async remove(): Promise<void> {
+    const { bridge, group } = this.#names;
+    await this.close();
     for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
     if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
     this.#forwarding.restore();

@@ -14,6 +14,8 @@ export interface HostNetwork {
   readonly nameServers: readonly string[];
   /** In bytes. The host's uplink may have a smaller one than the usual 1500. */
   readonly mtu: number;
+  /** Resolves when machines can use the network. Rejects with the reason when a part of it does not start. */
+  ready(): Promise<void>;
   /**
    * Makes the NIC of a VM: an isolated bridge port with a tap that only `uid` may open (undefined: root). The firewall
    * drops everything on it until `assign`. May be repeated.
@@ -31,6 +33,8 @@ export interface HostNetwork {
   detach(vmId: string): Promise<void>;
   /** Lists the ids of VMs that have a tap or a rule in the kernel. */
   listVmIds(): Promise<string[]>;
+  /** Ends what runs only as long as the agent. Machines keep their network, but names no longer resolve. */
+  close(): Promise<void>;
   /**
    * Removes everything that the host has for the network of machines. Call it only when no VM runs. May be repeated.
    */

@@ -17,8 +17,10 @@ export type RuleOptions = {
   /** The machines' subnet (CIDR). */
   subnet: string;
   gateway: string;
-  /** The uids of VM processes. */
-  vmUids: { first: number; last: number };
+  /** The uids of VM processes, and of others that parse what guests send. */
+  uids: { first: number; last: number };
+  /** The one of them that the name relay has. */
+  relayUid: number;
   /** CIDR ranges that machines may reach although they are private. */
   allow: readonly string[];
   /** Megabits per second for each machine and direction; undefined: no limit. */
@@ -231,9 +233,11 @@ function rateChains(group: number, rateMbit: number): string {
  * A compromised QEMU is in the host's network namespace, because its tap is there. The `output` chain refuses all its
  * IP traffic, even to the host's loopback. Abstract Unix sockets of that namespace pass no packet filter, so these
  * rules do not cover them.
+ * A compromised name relay is there too. It can only answer those who asked it, and ask on the port of name servers. Its
+ * two listening sockets belong to root, who opened them, so their port is checked as well.
  */
 function inetTable(options: RuleOptions, host: HostFacts): string {
-  const { table, bridge, group, subnet, gateway, vmUids, allow } = options;
+  const { table, bridge, group, subnet, gateway, uids, relayUid, allow } = options;
   const { networks, claimed } = hostElements(host);
   return `
 table inet ${table} {
@@ -297,7 +301,10 @@ table inet ${table} {
   }
   chain output {
     type filter hook output priority filter;
-    meta skuid ${vmUids.first}-${vmUids.last} jump refuse
+    ip saddr ${gateway} meta l4proto { tcp, udp } th sport 53 ct direction original jump refuse
+    meta skuid ${relayUid} ip saddr ${gateway} meta l4proto { tcp, udp } th sport 53 accept
+    meta skuid ${relayUid} meta l4proto { tcp, udp } th dport 53 accept
+    meta skuid ${uids.first}-${uids.last} jump refuse
   }
   chain refuse {
     meta l4proto tcp reject with tcp reset

@@ -20,6 +20,8 @@ export class UserNetwork implements HostNetwork {
     this.nameServers = [subnet.userModeNameServer];
   }
 
+  async ready(): Promise<void> {}
+
   async attach(): Promise<Nic> {
     return {
       kind: 'user',
@@ -38,6 +40,8 @@ export class UserNetwork implements HostNetwork {
   async listVmIds(): Promise<string[]> {
     return [];
   }
+
+  async close(): Promise<void> {}
 
   async remove(): Promise<void> {}
 }

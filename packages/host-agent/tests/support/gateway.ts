@@ -13,7 +13,12 @@ export async function startGateway(home: string, ends: unknown[] = [], isRoot = 
 
 /** Returns the pid of the process that runs the gateway's code. In a jail it is a child of the started command. */
 export function gatewayPid(gateway: Gateway): number {
-  let pid = gateway.pid ?? Number.NaN;
+  return programPid(gateway.pid);
+}
+
+/** Returns the pid of the program that a command runs in a jail: of the last of its descendants. */
+export function programPid(commandPid: number | undefined): number {
+  let pid = commandPid ?? Number.NaN;
   for (let child = pid; Number.isInteger(child) && child > 0; ) {
     pid = child;
     child = Number.parseInt(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'), 10);

@@ -15,7 +15,10 @@ const unshare = koffi.load('libc.so.6').func('int unshare(int)');
 export function enterOwnNetwork(): void {
   if (unshare(CLONE_NEWNS | CLONE_NEWNET) !== 0) throw new Error(`unshare failed with errno ${koffi.errno()}`);
   must('mount', ['--make-rprivate', '/']);
-  must('mount', ['-t', 'sysfs', 'sysfs', '/sys']);
+  // The new /sys shows the new network, and the host's control groups.
+  must('mount', ['-t', 'sysfs', 'sysfs', '/mnt']);
+  must('mount', ['--rbind', '/sys/fs/cgroup', '/mnt/fs/cgroup']);
+  must('mount', ['--rbind', '/mnt', '/sys']);
   must('ip', ['link', 'set', 'lo', 'up']);
   writeFileSync('/proc/sys/net/ipv4/ip_forward', '0');
 }

@@ -1,6 +1,6 @@
 // Relays name resolution for machines on the bridge, over UDP and TCP. It reads each message, and asks the host's own name
 // servers what it understood, so machines can resolve whatever the host can resolve. It does not cache. It needs no
-// privileges beyond its two sockets, which are handed to it.
+// privileges beyond its two sockets, which are handed to it. It runs in a process of its own (main.ts).
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
@@ -10,7 +10,6 @@ import { Rate } from './rate.ts';
 import { Shares } from './shares.ts';
 import { ANSWER_TIMEOUT_MS, type Asked, askOverTcp, askOverUdp } from './upstream.ts';
 
-const DNS_PORT = 53;
 /**
  * Limits on concurrent queries: of all machines together, and of one machine. Further queries are dropped, and the
  * machine's resolver retries.
@@ -36,19 +35,15 @@ export type RelayOptions = {
   onError: (error: Error) => void;
 };
 
-/** Listens on port 53 of `address`. Throws when the port is in use. */
-export async function bindRelaySockets(address: string): Promise<RelaySockets> {
+/** Makes sockets of bound descriptors. */
+export async function listenOn(descriptors: { udp: number; tcp: number }): Promise<RelaySockets> {
   const udp = createSocket('udp4');
   const tcp = createServer();
-  udp.bind(DNS_PORT, address);
-  tcp.listen(DNS_PORT, address);
-  await Promise.all([once(udp, 'listening'), once(tcp, 'listening')]).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EADDRINUSE') throw error;
-    throw new Error(
-      `Port ${DNS_PORT} of ${address}, where machines resolve names, is in use: set SANDBAR_SUBNET to another network, ` +
-        'or let the name server that listens on every address of this host listen on its own only',
-    );
-  });
+  // With a descriptor the event may come before `bind` returns.
+  const areListening = Promise.all([once(udp, 'listening'), once(tcp, 'listening')]);
+  udp.bind({ fd: descriptors.udp });
+  tcp.listen({ fd: descriptors.tcp });
+  await areListening;
   return { udp, tcp };
 }
 

@@ -1,0 +1,66 @@
+// Keeps a part of the agent running that is a process of its own: starts it again when it ends.
+import type { ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** A process that ends sooner counts as a failed try, and the pause before the next one grows. */
+const LASTING_MS = 2000;
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 5000;
+/** How much of what a process prints is kept to explain its end, in characters. */
+const MAX_LAST_WORDS = 2000;
+
+/**
+ * Calls `live` again and again until `closing` aborts. `live` runs one process to its end, and returns why it ended.
+ * `onEnd` is told the reason, unless the process ended because of `closing`.
+ */
+export async function keepRunning(
+  live: () => Promise<string>,
+  onEnd: (why: string) => void,
+  closing: AbortSignal,
+): Promise<void> {
+  let pauseMs = 0;
+  while (!closing.aborted) {
+    const startedAt = performance.now();
+    const why = await live();
+    if (closing.aborted) return;
+    onEnd(why);
+    const didLast = performance.now() - startedAt > LASTING_MS;
+    pauseMs = didLast ? 0 : Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+    await delay(pauseMs, undefined, { signal: closing }).catch(() => {});
+  }
+}
+
+/**
+ * Ends the process. In a jail the program is a child of the started process, which has no right to end it when it ends
+ * itself.
+ */
+export function endProcess(child: ChildProcess): void {
+  try {
+    for (const pid of childrenOf(child.pid)) process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+  child.kill('SIGKILL');
+}
+
+function childrenOf(pid: number | undefined): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  } catch {
+    // The process has ended.
+    return [];
+  }
+}
+
+/** Resolves when the process has ended and its channels are closed, with the reason and what it printed last. */
+export function endOf(child: ChildProcess): Promise<string> {
+  let lastWords = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    lastWords = (lastWords + text).slice(-MAX_LAST_WORDS);
+  });
+  return new Promise((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('close', (code, signal) => resolve(`${signal ?? `exit code ${code}`} ${lastWords.trim()}`.trim()));
+  });
+}
