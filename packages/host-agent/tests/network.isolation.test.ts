@@ -150,7 +150,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       assert.deepEqual(outcomes, ['Connection refused', 'Connection refused', 'connected']);
     });
 
-    it('the name relay opens connections to name servers only, and none from its own port (RES-6)', async () => {
+    it('the name relay opens connections to name servers only, and none from its own port (RES-3)', async () => {
       await start();
       const [port, names] = [await listenOn(0), await listenOn(53)];
       const { nameRelay, gateway } = reservedUids(home);

@@ -102,7 +102,7 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
     await next.remove();
   });
 
-  it('the kernel drops what a machine sends to the name relay too fast, before the agent has to read it (RES-3)', async () => {
+  it('the kernel drops what a machine sends to the name relay too fast, before the relay has to read it (RES-3)', async () => {
     await start();
     const [a, b] = [await machineWith(A, IP_A), await machineWith(B, IP_B)];
     const { bridge, table } = networkNames(home);

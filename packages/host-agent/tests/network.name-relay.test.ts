@@ -74,7 +74,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     assert.fail(`${name} is not resolved`);
   }
 
-  it('no thread has the uid of root or of a VM, a capability, a group, or a way to get one (RES-6)', () => {
+  it('no thread has the uid of root or of a VM, a capability, a group, or a way to get one (RES-3)', () => {
     const { nameRelay, vms, gateway } = reservedUids(home);
     assert.ok(nameRelay > vms.last && nameRelay !== gateway);
     for (const thread of readdirSync(`/proc/${pid}/task`)) {
@@ -88,7 +88,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     }
   });
 
-  it('it sees no file of the data directory and of /etc, no program but Node, can write nothing, and has limits (RES-6)', () => {
+  it('it sees no file of the data directory and of /etc, no program but Node, can write nothing, and has limits (RES-3)', () => {
     const root = `/proc/${pid}/root`;
     for (const path of [home, '/etc/passwd', '/etc/resolv.conf', '/bin/sh', '/home', '/root', '/dev'])
       assert.equal(existsSync(`${root}${path}`), false, path);
@@ -104,7 +104,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     assert.match(file('cgroup'), /^\d+:(memory)?:\/sandbar-[0-9a-f]{8}\/names$/m);
   });
 
-  it('it holds no sockets of the agent but the two for names and its channel (RES-6)', () => {
+  it('it holds no sockets of the agent but the two for names and its channel (RES-3)', () => {
     const inherited = readdirSync(`/proc/${pid}/fd`)
       .map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`))
       .filter((target) => target.startsWith('socket:'));

@@ -17,6 +17,7 @@ import { RemoteGuest } from './remote-guest.ts';
 const START_MS = 30_000;
 /** How often a guest's socket is tried on which nobody listens yet. */
 const RETRY_MS = 3;
+
 export type GatewayOptions = {
   home: string;
   /** The folder of the guests' sockets. */

@@ -16,7 +16,7 @@ export type LimitOptions = {
 };
 
 /**
- * Packets per second that one machine may send to the name relay. Each packet costs the agent about 10 µs, even when the
+ * Packets per second that one machine may send to the name relay. Each packet costs the relay about 10 µs, even when the
  * relay drops it. A lookup takes one packet over UDP and about six over TCP.
  */
 export const RELAY_PACKETS_PER_SEC = 1000;

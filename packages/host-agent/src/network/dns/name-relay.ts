@@ -10,6 +10,8 @@ import { reservedUids } from '../../jail/uid-pool.ts';
 import { closeNamePort, type NamePort, openNamePort } from './name-port.ts';
 import { CHANNEL_FD, encodeNameServers } from './protocol.ts';
 
+/** How long a relay may take until it is ready. It takes about 0.2 s. */
+const START_MS = 30_000;
 /** How often the relay is told of changed name servers. */
 const FOLLOW_MS = 1000;
 
@@ -95,11 +97,16 @@ export class NameRelay {
     const channel = channelOf(child);
     // Writing fails when the relay has just ended.
     channel.on('error', () => {});
-    channel.once('readable', () => this.#ready.resolve());
+    const startTimer = setTimeout(() => endProcess(child), START_MS);
+    channel.once('readable', () => {
+      clearTimeout(startTimer);
+      this.#ready.resolve();
+    });
     child.once('exit', () => channel.destroy());
     this.#told = '';
     this.#tell();
     const why = await ended;
+    clearTimeout(startTimer);
     this.#child = undefined;
     // Without effect if a relay was ready before.
     this.#ready.reject(new Error(`the name relay does not start: ${why}`));
