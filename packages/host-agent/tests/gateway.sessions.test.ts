@@ -9,6 +9,7 @@ import { openGuest } from '../src/gateway/open-guest.ts';
 import { parseOutput } from '../src/gateway/output.ts';
 import { encodeJson, type Frame, FrameReader, KIND, OUTPUT_COST, STREAM_CREDIT } from '../src/gateway/protocol.ts';
 import { GatewaySessions, NotListening, type OpenGuest } from '../src/gateway/sessions.ts';
+import { GREETING } from '../src/guest/channel-token.ts';
 import type { Guest, JobFrame } from '../src/guest/guest.ts';
 import { createSocketFile } from './support/scripted-guest.ts';
 
@@ -113,7 +114,8 @@ describe('sessions of the gateway', () => {
     const server = createServer((socket) => {
       sockets.push(socket);
       socket.on('error', () => {});
-      socket.once('data', (hello) => socket.write(Buffer.concat([hello, settings])));
+      // A guest echoes token and epoch, which follow the greeting.
+      socket.once('data', (hello) => socket.write(Buffer.concat([hello.subarray(GREETING.length), settings])));
     });
     await new Promise<void>((resolve) => server.listen(join(dir, 'socket'), resolve));
     for (let round = 0; round < 20; round++) {
