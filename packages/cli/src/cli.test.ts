@@ -177,6 +177,8 @@ async function sandbar(args: string[], options: { env?: Record<string, string>; 
   child.stderr.on('data', (chunk) => {
     stderr += chunk;
   });
+  // A command that does not read its input may have ended already.
+  child.stdin.on('error', () => undefined);
   child.stdin.end(options.input ?? '');
   const [code] = await once(child, 'close');
   return { code, stdout: Buffer.concat(out), stderr };
