@@ -6,7 +6,9 @@ import { describe, it } from 'node:test';
 
 const SOURCES = join(import.meta.dirname, '../src');
 /** Files that read bytes of guests, and the gateway's own program. */
-const PARSERS = ['guest/channel.ts', 'guest/frames.ts', 'guest/flood-watch.ts', 'guest/guest-client.ts'];
+const PARSERS = ['channel.ts', 'frames.ts', 'flood-watch.ts', 'guest-client.ts', 'guest-job.ts'].map(
+  (file) => `guest/${file}`,
+);
 const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
 
 /** Files that read names of machines, and the name relay's own program. */
