@@ -33,17 +33,20 @@ export class HostAuditor {
   }
 
   /**
-   * Returns everything that is wrong. It looks twice and reports only what it sees both times, because operations may
-   * begin or end during a look.
+   * Returns all findings. Checks the host twice and reports only what both checks find, because an operation that
+   * begins or ends during a check can look like a fault.
    */
   async look(): Promise<HostFinding[]> {
     return (await this.#lookTwice()).map(({ mend: _, ...finding }) => finding);
   }
 
-  /** Removes our objects that no VM or machine uses. `fixed`: what was removed; `findings`: what is still wrong. */
+  /**
+   * Removes our objects that no VM or machine uses. `fixed`: findings that are gone now; `findings`: findings that are
+   * left.
+   */
   async fix(): Promise<{ findings: HostFinding[]; fixed: HostFinding[] }> {
     const before = await this.#lookTwice();
-    // Errors are ignored here, because the next look finds again what could not be mended.
+    // Errors are ignored, because the next check reports again every finding that could not be mended.
     for (const { mend } of before) await mend().catch(() => {});
     const findings = await this.look();
     const left = new Set(findings.map(({ subject }) => subject));
@@ -58,8 +61,8 @@ export class HostAuditor {
   }
 
   async #lookOnce(): Promise<Found[]> {
-    // Reads the host before it asks which VMs are known. An object of a VM that starts in between is then known when it
-    // is checked.
+    // Lists the host's objects first, and asks which VMs are known afterwards. In the other order, a VM that starts in
+    // between would be unknown and its objects would be reported as strays.
     const inventory = this.#vms.hypervisor.inventory();
     const attached = await this.#vms.network.listVmIds();
     const files = this.#files();
@@ -134,7 +137,7 @@ export class HostAuditor {
         .filter((path) => !isClaimed(path))
         .map((path) => leftFile(path, 'No VM has it.', true)),
       // A machine's folder is not removed automatically, because its disk may be all that is left of somebody's work.
-      // Only a destroy or a person removes it.
+      // Only destroying the machine or an administrator removes the folder.
       ...folders.map((path) => leftFile(path, 'No machine that can be read has it.', false)),
     ];
   }

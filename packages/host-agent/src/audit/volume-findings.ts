@@ -1,5 +1,5 @@
-// The audit's findings about data volumes: files that a VM's uid still owns, links left in run directories, and
-// unreadable records.
+// The audit's findings about data volumes: files that the uid of an ended VM still owns, hard links left in run
+// directories, and unreadable records.
 import { lstatSync } from 'node:fs';
 import { join } from 'node:path';
 import type { HostFinding } from '@sandbar/contract/host-api.ts';
@@ -8,7 +8,9 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 
 type VolumeFinding = HostFinding & { mend: () => Promise<void> };
 
-/** A link exists only for the milliseconds in which QEMU opens it. An older link is a leftover. */
+/**
+ * A hard link to a disk exists only for the milliseconds until QEMU has opened the disk. An older link is a leftover.
+ */
 const LINK_AGE_MS = 30_000;
 
 /** `runDirs`: run directories of the running VMs. `now`: ms since 1970. */

@@ -1,4 +1,4 @@
-// Checks the shape of everything that the gateway answers, because the gateway may have been taken over by a guest.
+// Checks the shape of everything that the gateway answers, because a guest may have taken over the gateway.
 import { JOB_STATUSES } from '@sandbar/contract/exec.ts';
 import { Type } from 'typebox';
 import { Value } from 'typebox/value';
@@ -26,7 +26,7 @@ const Ended = Type.Object(
 
 export type SessionEnd = { message: string; isListening: boolean };
 
-/** Throws {@link ProtocolViolation}, as do the others. */
+/** Throws {@link ProtocolViolation} when the shape is wrong, as do the other parsers of this file. */
 export function parseEndedJob(payload: Buffer): GuestJob {
   const job = decodeJson(payload);
   if (!Value.Check(Job, job)) throw new ProtocolViolation('a job in a shape that is not allowed');

@@ -6,7 +6,10 @@ import type { Guest } from '../guest/guest.ts';
  * body. These limits only end calls that a broken or hostile gateway does not answer.
  */
 const REQUEST_MS = 50_000;
-/** For calls that write the guest's dirty pages first; the gateway's own limit is 120 s, and 20 s for the body. */
+/**
+ * For calls that write the guest's dirty pages first; the gateway's own limits are 120 s for the head and 20 s for the
+ * body.
+ */
 const FLUSH_MS = 150_000;
 /** A warm-up makes six requests and runs a job of 10 s at most. */
 const WARM_UP_MS = 6 * REQUEST_MS;
@@ -28,7 +31,7 @@ export const CALL_LIMITS_MS = {
   powerOff: REQUEST_MS,
 } as const satisfies Partial<Record<keyof Guest, number>>;
 
-/** The same for calls that return a stream; the limit is for its beginning. */
+/** The same for calls that return a stream: milliseconds until the stream must have begun. */
 export const STREAM_LIMITS_MS = {
   startJob: REQUEST_MS,
   followJob: REQUEST_MS,

@@ -1,5 +1,6 @@
-// The command that starts the gateway, and what it may do. With root it runs in a jail without a network (jail/jailed-node.ts).
-// Without root the gateway runs as the agent's account, and only Node's own permissions keep it from files and programs.
+// Builds the command that starts the gateway. If the agent runs as root, the gateway runs in a jail without a network
+// (jail/jailed-node.ts). Otherwise the gateway runs as the agent's account, and only Node's permission model keeps it
+// from reading other files and starting programs.
 import { chmodSync, chownSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { confinedNode, jailedNode, type NodeCommand, SOURCES } from '../jail/jailed-node.ts';
@@ -7,11 +8,14 @@ import { reservedUids } from '../jail/uid-pool.ts';
 import type { Account } from './guest-socket.ts';
 
 export type GatewayCommand = NodeCommand & {
-  /** Undefined: the agent's own account. */
+  /** The gateway's account, which must own the guests' sockets. Undefined: the agent's own account. */
   owner: Account | undefined;
 };
 
-/** `home`: the data directory. `dir`: the folder of the guests' sockets, which it makes. Throws when a tool is missing. */
+/**
+ * `home`: the data directory. `dir`: the folder for the guests' sockets, which this function empties or creates. Throws
+ * when a tool is missing.
+ */
 export async function gatewayCommand(home: string, dir: string, isRoot: boolean): Promise<GatewayCommand> {
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true, mode: 0o700 });
@@ -20,7 +24,7 @@ export async function gatewayCommand(home: string, dir: string, isRoot: boolean)
   if (!isRoot) return { ...confinedNode(program), owner: undefined, remove: async () => removeDir() };
   const { gateway: uid } = reservedUids(home);
   const owner = { uid, gid: uid };
-  // The gateway may open the sockets in its folder, but neither list nor change it.
+  // The gateway may open the sockets in this folder, but may neither list nor change the folder.
   chownSync(dir, 0, owner.gid);
   chmodSync(dir, 0o710);
   const jail = { name: 'gateway', place: dir, uid, visible: [dir], network: 'none' } as const;

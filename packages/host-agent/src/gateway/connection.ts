@@ -1,5 +1,6 @@
-// The agent's side of the protocol, for one life of the gateway. It numbers sessions and calls, matches the answers to
-// them, and ends the gateway when that violates the protocol or answers nothing.
+// The agent's side of the gateway protocol (protocol.ts), for one gateway process. It numbers sessions and calls,
+// matches the gateway's frames to them, and kills the gateway when the gateway violates the protocol or does not answer
+// pings.
 import type { Duplex } from 'node:stream';
 import type { GuestJob } from '../guest/guest.ts';
 import { parseEndedJob, parseSessionEnd, type SessionEnd } from './answers.ts';
@@ -12,11 +13,11 @@ import { RemoteStream } from './remote-stream.ts';
 
 const PING_MS = 1000;
 /**
- * After this many turns without an answer to a ping the gateway counts as stuck. Turns are counted, not time: when the
- * agent itself stood still, the gateway is not to blame.
+ * The gateway counts as stuck when this many pings in a row got no answer. Pings are counted instead of time, because
+ * an agent that stalls sends no pings, so its own stall does not count against the gateway.
  */
 const MAX_UNANSWERED = 10;
-/** Most bytes that may wait for a gateway that does not read. */
+/** Most bytes that may wait in the agent's memory for the gateway to read them. */
 const MAX_BACKLOG_BYTES = 64 * 1024 * 1024;
 
 /** The session could not be opened, because the gateway is gone. */
@@ -31,12 +32,12 @@ type Call = {
   /** May throw {@link ProtocolViolation}. */
   onResult: (result: unknown) => void;
   onFailure: (error: Error) => void;
-  /** For a call that returns a stream. */
+  /** The stream that the call returns; undefined for all other calls. */
   stream?: RemoteStream;
 };
 
 export class GatewayConnection {
-  /** Resolves when the gateway takes calls. Rejects when it ends before. */
+  /** Resolves when the gateway takes calls. Rejects when the gateway ends before that. */
   readonly ready: Promise<void>;
   readonly #channel: Duplex;
   readonly #kill: () => void;
@@ -63,12 +64,12 @@ export class GatewayConnection {
     this.#pings = setInterval(() => this.#ping(), PING_MS).unref();
   }
 
-  /** Why the connection is over. Undefined while it is not. */
+  /** Why the connection ended. Undefined while it is open. */
   get failure(): string | undefined {
     return this.#failure;
   }
 
-  /** Ends the gateway, and with it all sessions and calls. The first reason is kept. */
+  /** Kills the gateway, and ends all sessions and calls. If called again, keeps the first reason. */
   fail(why: string): void {
     if (this.#failure !== undefined) return;
     this.#failure = why;
@@ -80,14 +81,17 @@ export class GatewayConnection {
     for (const id of [...this.#sessions.keys()]) this.#endSession(id, { message, isListening: true });
   }
 
-  /** Returns an id for a session. Before it is opened, the guest's socket must be in the gateway's folder as `./<id>`. */
+  /**
+   * Returns the id for a new session. Before the caller opens the session, it must place the guest's socket in the
+   * gateway's folder as `./<id>`.
+   */
   newSessionId(): number {
     return ++this.#lastId;
   }
 
   /**
-   * Opens a session. Rejects with {@link GatewayGone}, {@link GuestNotListening}, or what prevented it, such as that
-   * `signal` aborted.
+   * Opens a session. Rejects with {@link GatewayGone}, {@link GuestNotListening}, or an `Error` with the reason, for
+   * example that `signal` aborted.
    */
   async openSession(id: number, token: string, signal: AbortSignal): Promise<SessionLine> {
     if (this.#failure !== undefined) throw new GatewayGone(this.#failure);
@@ -168,7 +172,7 @@ export class GatewayConnection {
     return id;
   }
 
-  /** Returns the call that is over now, or undefined when it was over already. */
+  /** Removes a call that is over. Returns the call, or undefined when it was removed already. */
   #forget(id: number): Call | undefined {
     const call = this.#calls.get(id);
     clearTimeout(call?.timer);
@@ -179,7 +183,7 @@ export class GatewayConnection {
   #closeSession(id: number, why: string): void {
     if (!this.#sessions.has(id)) return;
     this.#send(KIND.close, id);
-    // Ended at once: nothing may wait for a gateway that does not answer.
+    // Ends the session without waiting for the gateway's `ended` frame, because a stuck gateway would never send it.
     this.#endSession(id, { message: why, isListening: true });
   }
 
@@ -203,7 +207,7 @@ export class GatewayConnection {
     }
   }
 
-  /** Handles a frame of the gateway. Throws {@link ProtocolViolation}. */
+  /** Handles a frame from the gateway. Throws {@link ProtocolViolation} when the protocol does not allow the frame. */
   #take({ kind, id, payload }: Frame): void {
     if (id > this.#lastId) throw new ProtocolViolation(`id ${id} was never given out`);
     if (kind === KIND.ready) this.#settleReady.resolve();
@@ -219,7 +223,8 @@ export class GatewayConnection {
 
   #onResult(id: number, result: unknown): void {
     const call = this.#calls.get(id);
-    // First, because it may throw, and then the call must end with the connection.
+    // `onResult` may throw, which ends the connection and rejects all its calls. So keep the call registered until
+    // `onResult` has returned.
     call?.onResult(result);
     if (call?.stream) clearTimeout(call.timer);
     else this.#forget(id);

@@ -1,4 +1,4 @@
-// How much output of one stream the gateway may still send (protocol.ts, back-pressure).
+// Counts how much output of one stream the gateway may still send (see "Back-pressure" in protocol.ts).
 import { OUTPUT_COST } from './protocol.ts';
 
 export class Credit {
@@ -15,15 +15,15 @@ export class Credit {
     this.#wake?.();
   }
 
-  /** Nobody reads the stream any more. */
+  /** The agent reads no more of the stream, so {@link take} returns 0 from now on. */
   drop(): void {
     this.#isDropped = true;
     this.#wake?.();
   }
 
   /**
-   * Waits until there is credit for a frame. Takes it, and returns how many bytes the frame may have: at most `wanted`,
-   * and 0 when the stream was dropped.
+   * Waits until there is credit for an output frame and uses it up. Returns how many bytes of output the frame may
+   * have: at most `wanted`, and 0 when the stream was dropped.
    */
   async take(wanted: number): Promise<number> {
     while (this.#bytes <= OUTPUT_COST && !this.#isDropped) {

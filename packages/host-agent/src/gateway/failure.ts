@@ -1,14 +1,17 @@
-// How the error of a call crosses the channel: `refused` (the guest refused, nothing was done), `violation` (the guest
-// violated its protocol), `broken` (everything else: it is unknown what was done).
+// Encodes the error of a failed call for the channel, as one of three types: `refused` (the guest refused and did
+// nothing), `violation` (the guest violated its protocol), `broken` (any other error: nobody knows what the guest did).
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import { decodeJson, encodeJson, ProtocolViolation } from './protocol.ts';
 
-/** The codes that a refusal may have. The other codes are about the service, which neither guest nor gateway speaks for. */
+/**
+ * The error codes that a refusal may have. The other codes are about the service, which neither the guest nor the
+ * gateway may speak for.
+ */
 const CODES = ['validation_error', 'not_found', 'conflict', 'host_unavailable'] as const satisfies ErrorCode[];
 /** The longest message that is passed on, in characters. */
 const MAX_MESSAGE = 1200;
-/** After how many seconds a guest that lacked the means may be asked again. */
+/** Seconds until a client may retry a call that failed with `host_unavailable`. */
 const RETRY_AFTER_SEC = 5;
 
 export function encodeFailure(error: unknown): Buffer {
@@ -17,7 +20,7 @@ export function encodeFailure(error: unknown): Buffer {
   return encodeJson({ type: error instanceof GuestProtocolError ? 'violation' : 'broken', message });
 }
 
-/** Returns the error that a failure says. Throws {@link ProtocolViolation} when it says none. */
+/** Decodes the error in a `failure` frame. Throws {@link ProtocolViolation} when the payload has a wrong shape. */
 export function decodeFailure(payload: Buffer): Error {
   const { type, code, message } = Object(decodeJson(payload)) as Record<string, unknown>;
   if (typeof message !== 'string' || message.length > MAX_MESSAGE)

@@ -13,9 +13,9 @@ import { placeSocket } from './guest-socket.ts';
 import { CHANNEL_FD } from './protocol.ts';
 import { RemoteGuest } from './remote-guest.ts';
 
-/** How long a gateway may take until it answers. It takes about 0.5 s. */
+/** How long a new gateway may take to get ready. It normally takes about 0.5 s. */
 const START_MS = 30_000;
-/** How often a guest's socket is tried on which nobody listens yet. */
+/** Pause between two attempts to open a session, for example while nobody listens on the guest's socket yet. */
 const RETRY_MS = 3;
 
 export type GatewayOptions = {
@@ -34,7 +34,7 @@ export class Gateway implements GuestConnector {
   readonly #closing = new AbortController();
   readonly #kept: Promise<void>;
   #child: ChildProcess | undefined;
-  /** Settles with the connection to the present gateway, or to the next one while none runs. */
+  /** Resolves to the connection to the running gateway. While no gateway runs, resolves when the next one is ready. */
   #turn: Turn = newTurn();
 
   private constructor(options: GatewayOptions, command: GatewayCommand) {
@@ -57,7 +57,10 @@ export class Gateway implements GuestConnector {
     await this.#turn.promise;
   }
 
-  /** The pid of the started command; in a jail it is an ancestor of the gateway. Undefined while none runs. */
+  /**
+   * The pid of the started command; in a jail this process is an ancestor of the gateway. Undefined while no gateway
+   * runs.
+   */
   get pid(): number | undefined {
     return this.#child?.pid;
   }
@@ -107,7 +110,7 @@ export class Gateway implements GuestConnector {
     connection.fail(end);
     this.#child = undefined;
     const why = `${connection.failure}: ${end}`;
-    // Without effect if the gateway was ready.
+    // Has no effect if the gateway got ready, because the promise is already resolved then.
     turn.reject(new GatewayGone(`the guest gateway does not start: ${why}`));
     this.#turn = newTurn();
     return why;
@@ -121,12 +124,15 @@ export class Gateway implements GuestConnector {
 
 function newTurn(): Turn {
   const turn: Turn = Promise.withResolvers();
-  // Perhaps nobody waits for the gateway when it does not start.
+  // If the gateway does not start and nobody waits for it, the rejection must not count as unhandled.
   turn.promise.catch(() => {});
   return turn;
 }
 
-/** Whether a session may be opened by another try: the gateway ended, or nobody listens on the guest's socket yet. */
+/**
+ * Whether to try again to open a session: the gateway ended, or the guest's socket does not exist or nobody listens on
+ * it yet.
+ */
 function mayRetry(error: unknown): boolean {
   if (error instanceof GatewayGone || error instanceof GuestNotListening) return true;
   return (error as NodeJS.ErrnoException).code === 'ENOENT';

@@ -1,6 +1,6 @@
 // Gives the gateway access to the socket of one guest. The socket lies in a folder of the VM's uid, so a compromised
-// QEMU may have put anything there. The agent makes a hard link in the gateway's folder, which follows no symlink, and
-// then looks at the link, which the VM cannot change any more.
+// QEMU may have put anything there. So the agent first makes a hard link in the gateway's folder, where the VM cannot
+// change it, and then checks that the link is a socket. Making a hard link follows no symlink.
 import { chownSync, closeSync, constants, fstatSync, linkSync, openSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -10,8 +10,8 @@ const O_PATH = 0o10000000;
 export type Account = { uid: number; gid: number };
 
 /**
- * Makes `place` a second name of the socket `dir/name`, and gives the socket to `owner`; undefined: the agent's own
- * account. Throws the system's error, and when the entry is not a socket.
+ * Creates `place` as a hard link to the socket `dir/name`, and gives the socket to `owner`, if defined. Throws the
+ * system's error, and when the entry is not a socket.
  */
 export function placeSocket(dir: string, name: string, place: string, owner: Account | undefined): void {
   linkSync(join(dir, name), place);
@@ -19,7 +19,7 @@ export function placeSocket(dir: string, name: string, place: string, owner: Acc
     const fd = openSync(place, O_PATH | constants.O_NOFOLLOW);
     try {
       if (!fstatSync(fd).isSocket()) throw new Error(`${join(dir, name)} is not a socket`);
-      // The path leads to what was just checked, whatever has the name now.
+      // Uses the descriptor instead of the name, so that exactly the socket that was just checked changes its owner.
       if (owner) chownSync(`/proc/self/fd/${fd}`, owner.uid, owner.gid);
     } finally {
       closeSync(fd);

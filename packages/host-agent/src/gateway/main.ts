@@ -1,6 +1,6 @@
-// The guest gateway: one process for each host, a child of the agent, without rights (command.ts). It speaks with the
-// guests of all machines, so that no code with root parses what guests send. Its working directory is the gateway's
-// folder, in which the agent places the guests' sockets. It ends when the agent's end of the channel closes.
+// The guest gateway: an unprivileged child process of the agent, one for each host (command.ts). It speaks with the
+// guests of all machines, so that no code that runs as root parses what guests send. Its working directory is the
+// gateway's folder, in which the agent places the guests' sockets. It ends when the agent's end of the channel closes.
 import { Socket } from 'node:net';
 import { openGuest } from './open-guest.ts';
 import { CHANNEL_FD, encodeFrame, FrameReader, KIND } from './protocol.ts';
@@ -9,7 +9,7 @@ import { GatewaySessions } from './sessions.ts';
 const channel = new Socket({ fd: CHANNEL_FD, readable: true, writable: true });
 let isCorked = false;
 
-/** Frames of one turn of the event loop are sent with one system call. */
+/** Sends a frame. Frames of one turn of the event loop share one system call. */
 function send(frame: Buffer): void {
   if (!isCorked) {
     isCorked = true;

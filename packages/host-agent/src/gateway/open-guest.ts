@@ -1,4 +1,5 @@
-// Opens a session with one guest agent, in the gateway's process. How guests speak is only known here and in `guest/`.
+// Opens a session with one guest agent, in the gateway's process. Only this file and `guest/` know the guest agent's
+// protocol.
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
@@ -7,12 +8,15 @@ import type { Guest } from '../guest/guest.ts';
 import { GuestClient } from '../guest/guest-client.ts';
 import { NotListening } from './sessions.ts';
 
-/** Resolves when the guest has echoed the token. Rejects with {@link NotListening} when nobody listens on the socket. */
+/**
+ * Resolves when the guest has echoed the token. Rejects with {@link NotListening} when nobody listens on the socket.
+ */
 export async function openGuest(path: string, token: string, signal: AbortSignal): Promise<Guest> {
   const socket = await connectTo(path);
   await openSession(socket, token, signal);
   const guest = new GuestClient(socket);
-  // Node reads bytes that came with the echo in the next turn, and fails when the session was closed before that.
+  // If bytes arrived together with the echo, Node reads them in the next turn of the event loop, and fails when the
+  // session was closed before. So the caller gets the session only after that turn.
   await setImmediate();
   return guest;
 }

@@ -17,7 +17,10 @@ export function outputHead(stream: OutputStream, offset: number): Buffer {
   return head;
 }
 
-/** Parses a payload. Throws {@link ProtocolViolation} when it has no bytes, or a stream or offset that cannot be. */
+/**
+ * Parses a payload. Throws {@link ProtocolViolation} when it has no output bytes, an unknown stream, or an offset that
+ * is too large.
+ */
 export function parseOutput(payload: Buffer): Output {
   if (payload.length <= HEADER_BYTES) throw new ProtocolViolation('output without bytes');
   const stream = payload.readUInt8(0);

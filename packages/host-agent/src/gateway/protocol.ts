@@ -1,5 +1,5 @@
-// The protocol between the host agent (root) and the guest gateway (no rights). The gateway holds the sessions with the
-// guest agents and parses everything that guests send. The agent sees only the frames below.
+// The protocol between the host agent (root) and the guest gateway (unprivileged). The gateway holds the sessions with
+// the guest agents and parses everything that guests send. The agent sees only the frames below.
 //
 // Channel: one Unix socket pair, made when the agent starts the gateway. Both sides send frames:
 //
@@ -10,7 +10,7 @@
 //   close   id = session                             opened  id = session  the guest has echoed the token
 //   call    id = call     {session, method, args}    ended   id = session  {message, isListening}
 //   credit  id = call     bytes u32                  result  id = call     the result as JSON, or null
-//   drop    id = call     read no more of it         failure id = call     {type, code?, message}
+//   drop    id = call     send no more output        failure id = call     {type, code?, message}
 //   ping    id = number                              output  id = call     stream u8 | offset u64 | bytes
 //                                                    end     id = call     the ended job as JSON
 //                                                    pong    id = number   of the ping
@@ -24,15 +24,15 @@
 // `result` means that the stream begins: then `output` frames follow, and at last one `end` or one `failure`.
 //
 // Back-pressure: the output frames of a call may cost STREAM_CREDIT bytes, and as many more as the agent grants with
-// `credit`. A frame costs its bytes and OUTPUT_COST. The agent grants the cost of a frame when its bytes are stored, so
-// a slow disk slows down the guest and fills no memory.
+// `credit`. A frame costs its bytes and OUTPUT_COST. The agent grants the cost of a frame again when it has stored the
+// bytes. So a slow disk slows down the guest, and unstored output does not fill the agent's memory.
 //
-// Trust: the agent believes no frame. It ends the gateway for a frame that is too long, has an unknown kind, an id that
-// the agent never gave out, or bytes without credit, and for a gateway that answers no ping. It checks the shape of
-// every result (answers.ts), and the spool checks every offset again. Frames of calls and sessions that are over are
-// ignored: they may have crossed a `close`.
+// Trust: the agent believes no frame. It kills the gateway when a frame is too long, has an unknown kind or an id that
+// the agent never gave out, or carries output without credit, and when the gateway does not answer pings. It checks the
+// shape of every result (answers.ts), and the spool checks every offset again. The agent ignores frames of calls and
+// sessions that are over, because the gateway may have sent them before it got the agent's `close` or `drop`.
 
-/** Kinds of frames. Those of the gateway begin at 64. */
+/** Kinds of frames: below 64 from the agent, from 64 on from the gateway. */
 export const KIND = {
   open: 1,
   close: 2,
@@ -52,17 +52,20 @@ export const KIND = {
 
 export type Frame = { kind: number; id: number; payload: Buffer };
 
-/** The descriptor of the channel in the gateway's process. */
+/** Number of the channel's file descriptor in the gateway's process. */
 export const CHANNEL_FD = 3;
-/** The cost of the output that may be under way for one stream. Enough for 390 MB/s (bench/gateway.ts). */
+/**
+ * How much output of one stream may be sent but not stored yet, as the sum of the frames' costs. Enough for 390 MB/s
+ * (bench/gateway.ts).
+ */
 export const STREAM_CREDIT = 256 * 1024;
-/** What an output frame costs besides its bytes: about the memory that an item of a queue takes. */
+/** What an output frame costs besides its bytes: about the memory that a queued frame takes in addition. */
 export const OUTPUT_COST = 256;
 /** Most output bytes in one frame. */
 export const MAX_OUTPUT_BYTES = 64 * 1024;
 /**
- * Most bytes of a payload. The largest are a job with 1 MiB of standard input, and a list of jobs, for which a guest may
- * send 1 MiB of JSON.
+ * Largest payload in bytes. The largest legitimate payloads are a job with 1 MiB of standard input, and a list of jobs,
+ * for which a guest may send 1 MiB of JSON.
  */
 export const MAX_PAYLOAD_BYTES = 4 * 1024 * 1024;
 

@@ -1,4 +1,4 @@
-// A session with a guest agent, held by the gateway. The agent's other parts use it like any session.
+// Implements `Guest` by calls to the gateway, which holds the session with the guest agent.
 import type {
   Guest,
   GuestIdentity,
@@ -15,9 +15,9 @@ import type { CallMethod, StreamMethod } from './calls.ts';
 /** One session on the channel to the gateway. */
 export type SessionLine = {
   readonly closed: Promise<void>;
-  /** Throws what the guest's answer says, and `Error` when the session or the gateway is gone. */
+  /** Rejects with the error that the guest answered, or with `Error` when the session or the gateway has ended. */
   call<T>(method: CallMethod, args: readonly unknown[], parse: (result: unknown) => T): Promise<T>;
-  /** Like `call`; resolves when the stream of that job begins. */
+  /** Like `call`, but resolves when the output stream of the job `jobId` begins. */
   stream(method: StreamMethod, args: readonly unknown[], jobId: string): Promise<AsyncIterable<JobFrame>>;
   close(): void;
 };

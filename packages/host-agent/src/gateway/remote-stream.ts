@@ -1,11 +1,11 @@
-// The output of one job as it arrives from the gateway. Holds at most what STREAM_CREDIT allows: the gateway gets new credit
-// when the reader asks for the next item, which is when it has stored the last one.
+// The output of one job as it arrives from the gateway. Buffers at most STREAM_CREDIT bytes. The reader asks for the
+// next item when it has stored the previous item, and only then the gateway gets new credit.
 import type { JobFrame } from '../guest/guest.ts';
 import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import type { Output } from './output.ts';
 import { OUTPUT_COST, ProtocolViolation, STREAM_CREDIT } from './protocol.ts';
 
-/** Credit is granted in pieces of at least this many bytes, so that small items cost no frame each. */
+/** Credit is granted in pieces of at least this many bytes, so that small items do not each cost a `credit` frame. */
 const CREDIT_PIECE = STREAM_CREDIT / 4;
 
 export type StreamLine = { grant(bytes: number): void; drop(): void };
@@ -19,26 +19,28 @@ export class RemoteStream implements AsyncIterable<JobFrame> {
   #failure: Error | undefined;
   #wake: (() => void) | undefined;
 
-  /** The stream is of the job `jobId`. `line` sends to the gateway. */
+  /** `jobId`: the job whose output this is. `line`: sends frames about this stream to the gateway. */
   constructor(jobId: string, line: StreamLine) {
     this.#jobId = jobId;
     this.#line = line;
   }
 
-  /** Takes output of the gateway. Throws {@link ProtocolViolation} when the gateway had no credit for it. */
+  /**
+   * Adds output that arrived from the gateway. Throws {@link ProtocolViolation} when the gateway had no credit for it.
+   */
   push({ stream, offset, bytes }: Output): void {
     this.#credit -= bytes.length + OUTPUT_COST;
     if (this.#credit < 0) throw new ProtocolViolation('output without credit');
     this.#add({ type: 'output', stream, offset, bytes });
   }
 
-  /** Ends the stream with the job's end. */
+  /** Ends the stream with the job's final status. */
   end(job: (JobFrame & { type: 'end' })['job']): void {
     if (job.id === this.#jobId) this.#add({ type: 'end', job });
     else this.fail(new GuestProtocolError('the guest ended a job with the status of another one'));
   }
 
-  /** Ends the stream with an error, which the reader gets after what has arrived. */
+  /** Ends the stream with an error. The reader first gets all output that has arrived, then the error. */
   fail(error: Error): void {
     this.#failure ??= error;
     this.#wake?.();

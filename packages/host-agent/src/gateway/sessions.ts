@@ -1,5 +1,5 @@
 // The gateway's side of the protocol: opens sessions with guests, passes the agent's calls on to them, and encodes what
-// the guests answer. It keeps nothing that outlives it, so it may be killed at any time.
+// the guests answer. It stores nothing outside its own memory, so the agent may kill the gateway at any time.
 import type { Guest } from '../guest/guest.ts';
 import { isCallMethod, isStreamMethod } from './calls.ts';
 import { Credit } from './credit.ts';
@@ -37,7 +37,7 @@ export class GatewaySessions {
     this.#send = send;
   }
 
-  /** Handles a frame of the agent. Throws {@link ProtocolViolation}. */
+  /** Handles a frame from the agent. Throws {@link ProtocolViolation} for an unknown kind or malformed JSON. */
   take({ kind, id, payload }: Frame): void {
     if (kind === KIND.open) void this.#open(id, (decodeJson(payload) as { token: string }).token);
     else if (kind === KIND.close) this.#close(id);

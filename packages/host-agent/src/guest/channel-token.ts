@@ -1,8 +1,8 @@
-// The greeting and the token that begin a session with a machine's guest agent (channel.ts). They are in a file of their
-// own because the host agent, which runs as root, must not load code that reads what guests send.
+// The greeting and the token that begin a session with a machine's guest agent (channel.ts). This is a separate file,
+// because the host agent, which runs as root, must not load code that parses what guests send.
 import { randomBytes } from 'node:crypto';
 
-/** Begins every session; the same for all machines (guest-agent/internal/channel/scanner.go). */
+/** The first bytes of every session; the same for all machines (guest-agent/internal/channel/scanner.go). */
 export const GREETING = Buffer.from('sandbar-host-opens-a-new-session');
 const TOKEN_BYTES = 32;
 

@@ -3,12 +3,14 @@
 // session has ended. So the host starts each session with a fixed greeting, the machine's token and a random epoch. The
 // guest ends its old session and echoes token and epoch. The host discards everything that it receives before the echo.
 //
-// The first session gives the guest its token. Only while it has no identity yet, or is held for a memory snapshot, does
-// a session with another token replace it: so every clone has a token of its own, which is on no command line.
+// The guest takes its token from the first session. A later session may replace the token only while the guest has no
+// identity yet, or while its processes are held for a memory snapshot. So every clone gets its own token, and no token
+// is on a command line.
 //
-// A machine keeps the guest agent that it was made with. Agents of version 0.1.0 take their token from the kernel command
-// line, which now gives them the greeting. They echo it with the eight bytes that follow, and need a preamble of their
-// own. Machines with such an agent share that token until they are made anew.
+// Old guest agents: a machine keeps the guest agent that it was created with. Agents of version 0.1.0 read their token
+// from the kernel command line, where the host now puts the greeting. So such an agent takes the greeting for its token
+// and the eight bytes after it for the epoch, and echoes both. The host then sends it a second preamble, with the
+// greeting as token and a new epoch. All machines with such an agent share this token until they are created again.
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { GREETING } from './channel-token.ts';
@@ -22,7 +24,7 @@ const MAX_STALE_BYTES = 32 * 1024 * 1024;
 
 /**
  * Sends the greeting, `token` (64 hex digits) and an epoch on a connected socket. Resolves when the guest has echoed
- * token and epoch; from then on the socket carries HTTP/2, and bytes that followed the echo are still unread. When the
+ * token and epoch; from then on the socket carries HTTP/2, and bytes after the echo are put back to be read. When the
  * socket closes, `signal` aborts, or too many other bytes arrive first, destroys the socket and rejects.
  */
 export function openSession(socket: Socket, token: string, signal: AbortSignal): Promise<void> {

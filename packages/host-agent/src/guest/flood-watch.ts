@@ -1,7 +1,7 @@
 // Ends sessions with guests that flood the host. HTTP/2 has many frames without data: pings, settings, window updates,
-// unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives too
-// many bytes that are not response data. All bytes are counted at the socket, so no kind of frame is missed. Data in tiny
-// frames is as bad, because Node handles each frame on its own, so small pieces of data are counted too.
+// unknown types. A hostile guest could keep the host busy with them for ever. So a session is ended when it receives
+// too many bytes that are not response data. All bytes are counted at the socket, so no kind of frame is missed. Data
+// in tiny frames is as bad, because Node handles each frame on its own, so small pieces of data are counted too.
 
 const CHECK_EVERY_MS = 100;
 /**
@@ -11,15 +11,16 @@ const CHECK_EVERY_MS = 100;
 const FREE_BYTES_PER_SECOND = 128 * 1024;
 const FREE_BYTES_PER_CHECK = (FREE_BYTES_PER_SECOND * CHECK_EVERY_MS) / 1000;
 /**
- * A session is ended when its bytes above the allowed rate add up to more than this. It is room for data that was on its
- * way when the host gave up its request: what the buffers between guest and host hold.
+ * A session is ended when its bytes above the allowed rate add up to more than this. When the host cancels a request,
+ * the buffers between guest and host may still hold data of the response. This data no longer counts as response data,
+ * so the limit leaves room for it.
  */
 const MAX_OVERHEAD_BYTES = 1024 * 1024;
 /** Pieces below this size count as small. */
 const SMALL_PIECE_BYTES = 1024;
 /**
- * How many small pieces a session may receive per second, and at once after a pause. 16 jobs of an honest guest that all
- * print line by line send 3,200 (guest-agent/internal/api/stream.go). Node needs 10 to 30 microseconds for each.
+ * How many small pieces a session may receive per second, and at once after a pause. 16 jobs of an honest guest that
+ * all print line by line send 3,200 (guest-agent/internal/api/stream.go). Node needs 10 to 30 microseconds for each.
  */
 const SMALL_PIECES_PER_SECOND = 4000;
 
@@ -38,7 +39,7 @@ export class FloodWatch {
 
   /**
    * Watches a session until {@link end}. `received` returns how many bytes its socket has received so far. Calls
-   * `onFlood` once if it is flooded. `now`: ms.
+   * `onFlood` once if the guest floods the session. `now`: a clock in ms.
    */
   constructor(received: () => number, onFlood: () => void, now = () => performance.now()) {
     this.#received = received;
@@ -51,7 +52,7 @@ export class FloodWatch {
     }, CHECK_EVERY_MS).unref();
   }
 
-  /** Call it for each piece of a response body as it arrives, whether somebody reads the body or not. */
+  /** Counts a piece of a response body. Call it for each piece that arrives, even if nobody reads the body. */
   onPiece(bytes: number): void {
     this.#carried += bytes;
     if (bytes >= SMALL_PIECE_BYTES) return;

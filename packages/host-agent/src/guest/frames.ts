@@ -1,7 +1,7 @@
 // Parses the output stream of a job that a guest sends. A frame is a 16-byte header (type, three zero bytes, payload
 // length, absolute offset) and the payload. Output bytes are passed on as they arrive, before their frame is complete.
-// Each output frame carries at least one byte, and begins at the byte after the one before. So a guest cannot repeat
-// itself, and every frame costs it a part of the output that a job may have.
+// Each output frame carries at least one byte, and its offset is where the previous frame of the same stream ended. So
+// a guest cannot repeat output or send empty frames, and every frame uses up some of the job's output limit.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobFrame, StreamOffsets } from './guest.ts';
 import { parseGuestJob } from './guest-job.ts';
@@ -19,10 +19,10 @@ type Header = { stream: OutputStream | undefined; length: number };
 
 /** The parser of one stream. It ends at the first error: do not call `push` again after it has thrown. */
 export class FrameParser {
-  /** How many frames have begun so far, to judge how much work the stream makes. */
+  /** How many frames have begun so far. The work budget charges for each frame (work-budget.ts). */
   frames = 0;
   readonly #next: StreamOffsets;
-  /** A part of a header or of an end frame, which waits for its rest. */
+  /** The bytes of an incomplete header or end frame, until the rest arrives. */
   #pending: Buffer = NOTHING;
   #header: Header | undefined;
 
@@ -32,8 +32,8 @@ export class FrameParser {
   }
 
   /**
-   * Takes the next bytes of the stream and returns what they contain. Adjacent output of one stream in one chunk is
-   * joined to one item. The end, if it is there, is the last item. Throws {@link GuestProtocolError}.
+   * Takes the next bytes of the stream and returns what they contain. All output of one stream in one chunk is joined
+   * to one item. If the bytes contain the job's end, that is the last item. Throws {@link GuestProtocolError}.
    */
   push(chunk: Buffer): JobFrame[] {
     const bytes = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
@@ -76,7 +76,7 @@ export class FrameParser {
   }
 }
 
-/** Joins adjacent pieces of output, so that many small frames in one chunk cause few writes. */
+/** Joins the pieces of output of each stream, so that many small frames in one chunk cause few writes. */
 class JoinedOutput {
   readonly #runs = new Map<OutputStream, { offset: number; pieces: Buffer[] }>();
 

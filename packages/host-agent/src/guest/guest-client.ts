@@ -1,5 +1,5 @@
-// A session with the guest agent over HTTP/2. The guest may be hostile, so its headers, bodies, memory use and time are
-// limited.
+// A session with the guest agent over HTTP/2. The guest may be hostile, so the client limits the size of headers and
+// bodies, its own memory use, and how long the guest may take.
 import { randomBytes } from 'node:crypto';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import type { Socket } from 'node:net';
@@ -23,7 +23,10 @@ import { WorkBudget } from './work-budget.ts';
 const MAX_HEADER_BYTES = 8 * 1024;
 const MAX_JSON_BYTES = 1024 * 1024;
 const ENTROPY_BYTES = 64;
-/** The longest reason that is passed on, in characters: room for the paths of five processes that hold a busy mount. */
+/**
+ * Longest error text that is passed on from the guest, in characters. It fits the paths of five processes that use a
+ * busy volume.
+ */
 const MAX_DETAIL = 900;
 /** A request takes about 2 ms under emulation, so only a request that hangs takes this long. */
 const REQUEST_TIMEOUT_MS = 20_000;
@@ -33,9 +36,14 @@ const FLUSH_TIMEOUT_MS = 120_000;
 const STREAM_WINDOW_BYTES = 1024 * 1024;
 const SESSION_WINDOW_BYTES = 8 * 1024 * 1024;
 
-/** The ids of the warm-up jobs, the only jobs that a machine without an identity runs. The guest knows their commands. */
+/**
+ * The ids of the warm-up jobs, the only jobs that a machine without an identity runs. The guest knows their commands.
+ */
 const WARM_UP_JOBS: Record<WarmUpProgram, string> = { agent: 'warm-up', shell: 'warm-up-shell' };
-/** The warm-up identity is as long as a real one. Its addresses are reserved for documentation (RFC 5737, RFC 7042). */
+/**
+ * The identity for a warm-up. Its values are as long as real ones. Its addresses are reserved for documentation (RFC
+ * 5737, RFC 7042).
+ */
 const WARM_UP_IDENTITY: GuestIdentity = {
   machineId: '00000000-0000-7000-8000-000000000000',
   hostname: 'warm-up',
@@ -58,8 +66,8 @@ export class GuestClient implements Guest {
   readonly #budget: WorkBudget;
 
   /**
-   * `socket`: `openSession` has resolved on it. `timeoutMs`: how long the head of an answer may take, and its JSON body.
-   * `flushTimeoutMs`: the same for requests that write to the guest's disks.
+   * `socket`: a socket on which `openSession` has resolved. `timeoutMs`: how long the head of a response may take, and
+   * then its JSON body. `flushTimeoutMs`: how long the head may take when the request writes to the guest's disks.
    */
   constructor(
     socket: Socket,
@@ -89,7 +97,7 @@ export class GuestClient implements Guest {
     );
     this.closed = new Promise((resolve) => {
       this.#session.on('error', () => this.#end());
-      // After this message every request is refused, but the connection stays open for as long as a job's stream does.
+      // After GOAWAY no new request is possible, but the connection would stay open as long as a job's stream is open.
       this.#session.on('goaway', () => this.#end());
       this.#session.on('close', () => {
         this.#flood.end();
@@ -178,7 +186,10 @@ export class GuestClient implements Guest {
     this.#end();
   }
 
-  /** Also destroys the socket: the session alone would wait for the guest to read what was written, perhaps for ever. */
+  /**
+   * Destroys the session and the socket. If only the session were destroyed, it would wait until the guest has read
+   * everything that was written, perhaps for ever.
+   */
   #end(error?: Error): void {
     this.#session.destroy(error);
     this.#socket.destroy();
@@ -289,7 +300,7 @@ async function readBody(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** Reads the frames of one job. Throws when the guest names another job in the stream than the one that was asked for. */
+/** Reads the frames of one job. Throws when the end frame names another job than `jobId`. */
 async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncGenerator<JobFrame> {
   for await (const frame of frames) {
     if (frame.type === 'end' && frame.job.id !== jobId) {
@@ -302,7 +313,10 @@ async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncG
 /** The error codes that a guest may use. The other codes are about the service, which a guest must not speak for. */
 const REFUSALS: readonly unknown[] = ['validation_error', 'not_found', 'conflict'];
 
-/** The error for a refusal by the guest. Nothing was done, also when the guest lacked the means, such as memory for a process. */
+/**
+ * Returns the error for a guest's refusal. A guest that refuses has done nothing, even when it only lacked resources,
+ * such as memory for a process.
+ */
 function refusal(status: number, text: string): Error {
   const { code, detail } = parseRefusal(text);
   if (REFUSALS.includes(code) && isErrorCode(code)) return new ServiceError(code, detail);

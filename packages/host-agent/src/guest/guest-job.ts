@@ -1,15 +1,18 @@
-// Checks what a guest says about its jobs.
+// Validates the job statuses that a guest sends.
 import type { GuestJob } from './guest.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
 
 /**
- * The most jobs that a guest may list. A machine runs 16 at most, and one that ended is forgotten as soon as its end is
- * stored, so an honest guest has a few more.
+ * The most jobs that a guest may list. A machine runs at most 16 jobs, and the guest forgets an ended job as soon as
+ * the host has stored its end. So an honest guest lists at most a few more than 16.
  */
 const MAX_JOBS = 256;
 const GUEST_STATUSES = ['running', 'exited', 'timed_out', 'canceled'] as const;
 
-/** Checks a list of job statuses from a guest. Throws {@link GuestProtocolError} when it is too long or one is not valid. */
+/**
+ * Checks a list of job statuses from a guest. Throws {@link GuestProtocolError} when the list is too long or a status
+ * is not valid.
+ */
 export function parseGuestJobs(value: unknown): GuestJob[] {
   const { jobs } = Object(value) as { jobs?: unknown };
   if (!Array.isArray(jobs) || jobs.length > MAX_JOBS)
@@ -17,7 +20,7 @@ export function parseGuestJobs(value: unknown): GuestJob[] {
   return jobs.map(parseGuestJob);
 }
 
-/** Checks every field of a job status from a guest. Throws {@link GuestProtocolError} when one is not valid. */
+/** Checks every field of a job status from a guest. Throws {@link GuestProtocolError} when a field is not valid. */
 export function parseGuestJob(value: unknown): GuestJob {
   const job = Object(value) as Record<string, unknown>;
   const status = GUEST_STATUSES.find((known) => known === job.status);

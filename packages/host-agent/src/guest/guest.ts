@@ -1,9 +1,12 @@
-// What the host agent asks of the guest agent inside a machine. The guest is not trusted: sizes of its answers are bounded,
-// shapes are checked, and no answer changes which machine the host takes it for.
+// The calls that the host agent makes to the guest agent inside a machine. The guest is not trusted: the host limits
+// the size of its answers, checks their shape, and never identifies a machine by what its guest says.
 import type { JobStatus, OutputStream } from '@sandbar/contract/exec.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
 
-/** What distinguishes one machine from all others. The guest applies and acknowledges it before any program of the user runs. */
+/**
+ * What distinguishes one machine from all others. The guest applies and confirms its identity before any program of the
+ * user runs.
+ */
 export type GuestIdentity = {
   machineId: string;
   hostname: string;
@@ -17,17 +20,19 @@ export type GuestIdentity = {
   /** The size of a root disk that was just made larger. The guest waits until its kernel sees that size. */
   diskBytes?: number;
   /**
-   * True when the machine was resumed from a memory snapshot. Its processes were held (frozen) for the snapshot and must
-   * stay held until the identity is applied. If they already run again, the guest refuses with `conflict` and applies
-   * nothing.
+   * True when the machine was resumed from a memory snapshot. Its processes were held (frozen) for the snapshot and
+   * must stay held until the identity is applied. If they already run again, the guest refuses with `conflict` and
+   * applies nothing.
    */
   wasHeld?: boolean;
 };
 
-/** A job as the guest is asked to run it. The generation is checked by the host. */
+/** A job as the host sends it to the guest, without the generation, which only the host checks. */
 export type JobSpec = Omit<StartJob, 'generation'>;
 
-/** A job as the guest reports it. The byte counts are of the output that was kept, up to the limit of each stream. */
+/**
+ * A job as the guest reports it. The byte counts cover only output that the guest kept, up to the limit of each stream.
+ */
 export type GuestJob = {
   id: string;
   status: Exclude<JobStatus, 'lost'>;
@@ -47,7 +52,10 @@ export type JobFrame =
 
 export type StreamOffsets = Record<OutputStream, number>;
 
-/** What the job of a warm-up runs: the guest agent's own program, which is not on the disk, or the disk's /bin/sh. */
+/**
+ * The program that a warm-up runs as a job: the guest agent's own program, which is not on the disk, or the disk's
+ * /bin/sh.
+ */
 export type WarmUpProgram = 'agent' | 'shell';
 
 /** A data volume whose disk is plugged into the VM, and where the guest mounts it. */
@@ -59,14 +67,17 @@ export type VolumeMount = {
   path: string;
 };
 
-/** Where a machine's guest agent is found: a Unix socket of the machine's QEMU, and the token for it (64 hex digits). */
+/**
+ * Where a machine's guest agent is found: a Unix socket of the machine's QEMU, and the token for it (64 hex digits).
+ */
 export type GuestAddress = { dir: string; name: string; token: string };
 
 /** Opens sessions with guest agents. */
 export interface GuestConnector {
   /**
-   * Opens a session, which ends the machine's earlier one. As long as nobody listens on the socket, it tries again,
-   * until `signal` aborts or `isGone` returns true. Rejects then, and when the guest does not echo the token.
+   * Opens a session, which ends an earlier session with the same machine. Tries again as long as nobody listens on the
+   * socket. Rejects when `signal` aborts, when `isGone` returns true, or when the session cannot be opened for another
+   * reason.
    */
   connect(address: GuestAddress, signal: AbortSignal, isGone: () => boolean): Promise<Guest>;
 }
@@ -76,23 +87,25 @@ export interface Guest {
   /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
-   * Warms the guest up: it goes once through the identity step and a job, and leaves no trace. Under emulation the code of
-   * both is then translated, so the first real ones are fast. Rejects with `conflict` after {@link setIdentity}.
+   * Warms the guest up: runs the identity step and one job for practice, which leaves no trace. After that an emulating
+   * QEMU has translated the code of both, so the first real identity step and job are fast. Rejects with `conflict`
+   * after {@link setIdentity}.
    */
   warmUp(program: WarmUpProgram): Promise<void>;
   /**
-   * Gives the guest its identity; resolves when all of it is applied. A guest from a memory snapshot was another machine
-   * before: its connections end, its jobs are forgotten while their processes live on, and its volumes are detached.
+   * Gives the guest its identity; resolves when all of it is applied. A guest restored from a memory snapshot still has
+   * the state of the machine that was saved. So its network connections end, its jobs are forgotten although their
+   * processes continue, and its volumes are detached.
    */
   setIdentity(identity: GuestIdentity): Promise<void>;
   /**
-   * Starts a job, or finds it started, and follows its output from byte 0. Resolves when the command runs.
+   * Starts the job, unless it was started already, and follows its output from byte 0. Resolves when the command runs.
    * Throws a `ServiceError` when the guest refuses, and nothing runs then: `validation_error` for an unknown user or a
-   * missing working directory, `host_unavailable` when the machine lacks the means, such as memory. After any other error
-   * the job may or may not run.
+   * missing working directory, `host_unavailable` when the machine lacks resources, such as memory. After any other
+   * error the job may or may not run.
    */
   startJob(jobId: string, spec: JobSpec, outputLimitBytes: number): Promise<AsyncIterable<JobFrame>>;
-  /** Follows a job from the given offsets; `not_found` when the guest does not know it. */
+  /** Follows a job's output from the given offsets. Throws `not_found` when the guest does not know the job. */
   followJob(jobId: string, offsets: StreamOffsets): Promise<AsyncIterable<JobFrame>>;
   /** Tells the guest that the host has stored the output below these offsets, so that the guest can free it. */
   acknowledgeOutput(jobId: string, offsets: StreamOffsets): Promise<void>;
@@ -108,24 +121,30 @@ export interface Guest {
    */
   mountVolume(mount: VolumeMount): Promise<void>;
   /**
-   * Writes dirty pages, unmounts, and removes the disk from the guest's kernel, so that it can be unplugged. Does nothing for
-   * a volume that is not mounted. For a busy volume it throws `conflict`, which names the processes, and changes nothing.
+   * Writes dirty pages, unmounts, and removes the disk from the guest's kernel, so that it can be unplugged. Does
+   * nothing for a volume that is not mounted. For a busy volume it throws `conflict`, which names the processes, and
+   * changes nothing.
    */
   unmountVolume(volumeId: string): Promise<void>;
   /**
-   * Writes dirty pages, then freezes the root file system until {@link thaw}. After `timeoutMs` the guest thaws by itself, also
-   * when the session broke before the answer. `conflict` when it is frozen already.
+   * Writes dirty pages, then freezes the root file system until {@link thaw}. After `timeoutMs` the guest thaws the
+   * file system by itself, even if the session ended before the guest answered. Throws `conflict` when the file system
+   * is frozen already.
    */
   freeze(timeoutMs: number): Promise<void>;
-  /** Throws `conflict` when the time of the freeze had run out: a snapshot that was taken meanwhile may not be consistent. */
+  /**
+   * Throws `conflict` when the guest has already thawed by itself. A snapshot taken during the freeze may then be
+   * inconsistent.
+   */
   thaw(): Promise<void>;
   /**
-   * Stops all processes but the agent until {@link releaseProcesses}, or for `timeoutMs` of the guest's clock at most. For a
-   * memory snapshot: in a machine that is made from it the processes are still stopped, and go on after {@link setIdentity}
-   * is done, so no two machines draw the same random numbers. `conflict` when they are stopped already.
+   * Stops all processes except the guest agent until {@link releaseProcesses}, or for at most `timeoutMs` of the
+   * guest's clock. A memory snapshot is taken meanwhile, so in a machine restored from it the processes are still
+   * stopped. There they continue only when {@link setIdentity} is done, so no two machines generate the same random
+   * numbers. Throws `conflict` when the processes are stopped already.
    */
   holdProcesses(timeoutMs: number): Promise<void>;
-  /** Throws `conflict` when the processes ran again already. */
+  /** Throws `conflict` when the processes already run again, because the time limit has passed. */
   releaseProcesses(): Promise<void>;
   powerOff(): Promise<void>;
   close(): void;

@@ -1,22 +1,23 @@
-// Limits how much of the agent's time the output of one guest takes. A guest chooses how small the pieces are in which it
-// sends output, and small pieces cost the agent far more time per byte than large ones. A guest whose budget is used up
-// is not read for a while. HTTP/2's flow control then makes it wait, so an honest guest that is fast loses nothing.
+// Limits how much CPU time of the host the output of one guest takes. A guest may send its output in pieces as small as
+// it likes, and small pieces cost the host far more time per byte than large ones. When a guest has used up its budget,
+// the host stops reading from it for a while. HTTP/2 flow control then makes the guest wait, so a fast honest guest
+// loses no output.
 import { setTimeout as delay } from 'node:timers/promises';
 
 /**
- * What the agent spends on each piece of a body, on each frame in it and on each KiB, in microseconds, with the write to
- * the disk. Measured on a busy host with two cores: 475 MB/s of frames of 64 KiB take 70 % of a core, 4.7 million frames
- * of one byte a second 60 %.
+ * CPU time that the host spends on each chunk of a body, each frame in it and each KiB, in microseconds, including the
+ * write to the disk. Measured on a busy host with two cores: 475 MB/s of frames of 64 KiB take 70 % of a core, 4.7
+ * million frames of one byte a second 60 %.
  */
 const CHUNK_COST_US = 50;
 const FRAME_COST_US = 0.25;
 const KIB_COST_US = 1.5;
 /**
- * Microseconds of work per millisecond: a fifth of a core for each guest. That is 130 MB/s of output in large frames,
- * more than a guest's port passes, or 700,000 frames of one byte a second.
+ * Microseconds of work per millisecond: a fifth of a core for each guest. That allows 700,000 one-byte frames a second,
+ * or 130 MB/s of output in large frames, which is more than a guest's virtio-serial port can transfer.
  */
 const RATE = 200;
-/** Work that a guest which was quiet may cause at once: enough for 60 MB of output in large frames. */
+/** The largest budget that a quiet guest can save up: enough for 60 MB of output in large frames at once. */
 const MAX_SAVED_US = 100_000;
 
 /** The clock of a budget, in ms, and how it waits. */
@@ -25,7 +26,7 @@ const realClock: BudgetClock = { now: () => performance.now(), wait: (ms) => del
 
 export class WorkBudget {
   readonly #clock: BudgetClock;
-  /** Work that may be done now, in microseconds. Negative: the guest has to wait until it is not. */
+  /** Work that the guest may cause now, in microseconds. While it is negative, the guest has to wait. */
   #saved = MAX_SAVED_US;
   #at: number;
 
@@ -35,8 +36,8 @@ export class WorkBudget {
   }
 
   /**
-   * Charges the work for a chunk of `bytes` bytes with `frames` frames. Returns undefined while there is budget left, else
-   * a promise that resolves when there is again.
+   * Charges the work for a chunk of `bytes` bytes with `frames` frames. Returns undefined while there is budget left,
+   * otherwise a promise that resolves when there is budget again.
    */
   spend(frames: number, bytes: number): Promise<void> | undefined {
     this.#refill();

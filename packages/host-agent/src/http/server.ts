@@ -63,7 +63,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_LIMIT_BYTES,
-    // A variable of a job may have any name.
+    // An environment variable of a job may have any name, so names such as `__proto__` must not be refused.
     onProtoPoisoning: 'ignore',
     onConstructorPoisoning: 'ignore',
     forceCloseConnections: true,
@@ -125,7 +125,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     { schema: { params: HostJobParams, body: StartJob, response: { 201: JobReport } } },
     async (request, reply) => {
       const machine = machines.get(request.params.id);
-      // Its guest is held, so it would not answer.
+      // While the host's disk is short, all guests are stopped and would not answer, so the job is refused at once.
       room.refuseWhenShort();
       return reply.status(201).send(await machine.startJob(request.params.job_id, request.body));
     },

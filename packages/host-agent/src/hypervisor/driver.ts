@@ -91,16 +91,16 @@ export interface Vm {
   resume(): Promise<void>;
   isPaused(): Promise<boolean>;
   /**
-   * Keeps the vCPUs stopped until {@link letGo}, also when {@link resume} is called meanwhile. Nothing else of the VM
-   * writes to its disks then either.
+   * Keeps the vCPUs stopped until {@link letGo}, even if {@link resume} is called meanwhile. Also stops a running
+   * {@link flattenDisk}, so that nothing of the VM writes to its disks.
    */
   hold(): Promise<void>;
   letGo(): Promise<void>;
   /** Enlarges the root disk of the running guest to `bytes`. The guest sees the new size at once. */
   growDisk(bytes: number): Promise<void>;
   /**
-   * Opens an empty overlay, which {@link switchDisk} later puts on top of the disk. The agent's file at `path` becomes
-   * the VM's. `layerId`: the layer that the present disk becomes.
+   * Opens an empty overlay, which {@link switchDisk} later puts on top of the disk. The VM's uid becomes the owner of
+   * the file at `path`. `layerId`: the layer that the present disk becomes.
    */
   stageDisk(path: string, layerId: string): Promise<void>;
   /** Makes the guest write to the overlay that was staged for `layerId`. From then on its old disk is only read. */
@@ -152,8 +152,8 @@ export interface Vm {
   /** Gives the VM a low priority for CPU and disk on the host, or the normal one. */
   setBackground(isBackground: boolean): void;
   /**
-   * Ends the VM's process. QEMU flushes its disks first if it still answers. Resolves when only the VM's files are
-   * left.
+   * Ends the VM's process. QEMU flushes its disks first if it still answers. Resolves when everything of the VM is gone
+   * except its files.
    */
   end(): Promise<void>;
 }

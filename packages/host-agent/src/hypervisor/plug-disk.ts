@@ -1,6 +1,7 @@
-// Plugs disks into a running VM and unplugs them, on its SCSI controller. A slot is a SCSI id. The device and the block
-// node of a slot have the same name, and the device's serial names the volume, so a restarted agent can find out what
-// is where. An earlier agent may have died after any step. Therefore every function asks QEMU what it has.
+// Plugs disks into the SCSI controller of a running VM and unplugs them. A slot is a SCSI id. The device and the block
+// node of a slot have the same name, and the device's serial names the volume, so a restarted agent can find out which
+// volume is in which slot. An earlier agent may have died after any step. Therefore every function asks QEMU which
+// devices and nodes exist.
 import type { QmpClient } from './qmp.ts';
 
 /** QEMU's name for the bus of the controller `scsi0`, which qemu-args.ts defines. */

@@ -1,6 +1,6 @@
 // Builds the command line of a VM's QEMU, as a pure function. The device list is an allow-list, and every disk format
-// is explicit so that QEMU never guesses one. Two machine options look superfluous but are needed: pit=off or pic=off
-// hangs an emulated guest, and rtc=off adds 2 s to the boot.
+// is explicit so that QEMU never guesses one. Three machine options look superfluous but are needed: an emulated guest
+// hangs without the PIT or the PIC (pit=on, pic=on), and the boot takes 2 s longer without the RTC (rtc=on).
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { GREETING } from '../guest/channel-token.ts';
 import type { VmSpec } from './driver.ts';
@@ -46,12 +46,15 @@ export type QemuHost = {
 };
 
 /**
- * Numbers of the file descriptors that QEMU inherits: a restored one its saved state and its memory, and one with a tap
- * that tap.
+ * Numbers of the file descriptors that QEMU inherits: saved device state and memory file (only a restored VM has them),
+ * and the tap (only a VM with a tap).
  */
 export const QEMU_FDS = { state: 3, memory: 4, tap: 5 } as const;
 
-/** Returns the arguments for `qemu-system-x86_64`. They hold no secret, because every account of the host sees them. */
+/**
+ * Returns the arguments for `qemu-system-x86_64`. They contain no secret, because every account of the host can read
+ * the command lines of processes.
+ */
 export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
   const emulated = host.isolation === 'emulated';
   const memory = memoryBackend(spec);

@@ -19,7 +19,7 @@ import type { VmRecord } from './vm-record.ts';
 
 /** How long QEMU may take after `quit` to flush its disks and exit. */
 const QUIT_TIMEOUT_MS = 5000;
-/** Delay before a guest is resumed that QEMU paused because the host's disk was full. */
+/** When the host's disk is full, QEMU pauses the guest. The guest is resumed after this delay. */
 const RESUME_AFTER_MS = 1000;
 /** Longest reason text taken from QEMU, in characters. */
 const MAX_REASON = 100;
@@ -90,7 +90,7 @@ export class QemuVm implements Vm {
 
   async hold(): Promise<void> {
     if (this.#vcpus.isHeld) return;
-    // A copy of layers writes to the disk without the guest.
+    // A flatten copies layers into the VM's disk even while the vCPUs are stopped, so it must stop too.
     await Promise.all([this.#vcpus.hold(), this.#root.stopFlatten()]);
   }
 

@@ -95,7 +95,8 @@ export class QemuHypervisor implements Hypervisor {
       qemu?.kill();
       const failure = launchFailure(error, qemu?.failure());
       await this.#release(vmId);
-      // Only when the VM's processes are gone: they could swap a folder for a symlink while the agent removes it.
+      // Remove the run directory only now, when the VM's processes are gone. Before, they could replace a folder by a
+      // symlink while the agent removes it.
       rmSync(runDir, { recursive: true, force: true });
       throw failure;
     }

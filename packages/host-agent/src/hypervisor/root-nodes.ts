@@ -24,8 +24,8 @@ type EndOfJob = { reached: Promise<boolean>; ignore: () => void };
 export class RootNodes {
   readonly #qmp: QmpClient;
   /**
-   * The node below the staged overlay. It is looked up before the switch, to keep the time short in which the guest is
-   * frozen.
+   * The node below the staged overlay. It is looked up before the switch, because the guest is frozen during the
+   * switch, which should be short.
    */
   #below: string | undefined;
   /** Set when a copy should stop, or should not even begin. */
@@ -108,8 +108,8 @@ export class RootNodes {
   /**
    * Makes a complete copy durable. When QEMU reports completion, the addresses of the copied clusters are only in
    * QEMU's memory and would be lost with it. Reopening the node with unchanged options is the only documented command
-   * that flushes them and reports a failure; `qemu-io flush` answers the same either way. The guest is paused during
-   * the reopen, so syncPath writes most data out before.
+   * that flushes them and reports a failure; `qemu-io flush` gives the same answer whether the flush worked or not. The
+   * guest is paused during the reopen, so syncPath first writes out most of the data, to keep that pause short.
    */
   async #makeDurable(node: string, path: string): Promise<void> {
     await syncPath(path);
@@ -154,7 +154,8 @@ export class RootNodes {
     const nodes = listOf<NamedNode>(await this.#qmp.execute('query-named-block-nodes', { flat: true }));
     const names = nodes.map((node) => String(node['node-name']));
     let unused = names.filter((name) => name !== top && ROOT_NODES.test(name));
-    // Each node uses the next one, in an order that QEMU does not tell. Repeat until a round removes nothing.
+    // Each node uses the next one, and QEMU removes a node only when no other node uses it. QEMU does not tell their
+    // order, so repeat until a round removes nothing.
     for (let left = 0; left !== unused.length; ) {
       left = unused.length;
       const stays = await Promise.all(unused.map((name) => this.#remove(name).then((isGone) => !isGone)));

@@ -1,5 +1,5 @@
-// Opens a tap for QEMU. A tap can be opened by name only in the network namespace that it is in, and QEMU runs in a
-// namespace of its own without it, so the agent opens the tap and QEMU gets the descriptor.
+// Opens a tap for QEMU. A tap can be opened by name only in its own network namespace, but QEMU runs in another network
+// namespace. So the agent opens the tap and passes the descriptor to QEMU.
 import { closeSync, constants, openSync } from 'node:fs';
 import koffi from 'koffi';
 

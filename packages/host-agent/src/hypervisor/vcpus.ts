@@ -1,5 +1,6 @@
-// Stops the vCPUs of a VM and lets them run. Two parties may want them to stand still: the machine's own operations
-// (`pause`), and the host while its disk is short (`hold`). They run only when neither does.
+// Stops the vCPUs of a VM and lets them run. Two parties may stop them, independently of each other: the machine's own
+// operations (`pause`), and the host while its disk is short of space (`hold`). The vCPUs run only when neither has
+// stopped them.
 import type { QmpClient } from './qmp.ts';
 
 /** QEMU's run states in which the guest goes on after `cont`. In others, such as `shutdown`, the guest has ended. */
@@ -7,13 +8,16 @@ const CAN_GO_ON: readonly unknown[] = ['paused', 'io-error'];
 
 export class Vcpus {
   readonly #qmp: QmpClient;
-  /** A VM of an earlier agent that stands still is paused or resumed explicitly when it is taken over. */
+  /**
+   * Also false for a VM that an earlier agent left paused. The code that takes such a VM over pauses or resumes it
+   * explicitly.
+   */
   #isPaused = false;
   #isHeld = false;
 
   constructor(qmp: QmpClient) {
     this.#qmp = qmp;
-    // Some commands for QEMU stop and resume the guest themselves, such as those that save its memory.
+    // Other code resumes the guest without regard to a hold, for example after saving its memory. So stop it again.
     qmp.on('event', (name) => {
       if (name === 'RESUME' && this.#isHeld) qmp.execute('stop').catch(() => {});
     });
@@ -51,7 +55,7 @@ export class Vcpus {
   /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. */
   async goOn(): Promise<void> {
     if (this.#isHeld || this.#isPaused || !CAN_GO_ON.includes(await this.runState())) return;
-    // The guest may have been held again meanwhile.
+    // A new hold may have begun while QEMU was asked for its run state.
     if (!this.#isHeld) await this.#qmp.execute('cont');
   }
 

@@ -81,7 +81,7 @@ export function weightSettings(version: Version, controller: Controller, isBackg
 
 /**
  * The settings of the group of all VMs. In version 1 it gives all VMs together the CPU weight of one ordinary process
- * per core, so that the agent still gets CPU time when they are busy.
+ * per core, so that the agent still gets CPU time when the VMs are busy.
  */
 export function allVmsSettings(version: Version, controller: Controller, { memoryBytes }: HostLimits): Setting[] {
   if (controller === 'cpu' && version === 1)

@@ -83,8 +83,9 @@ function findV2(root: string, name: string): Found {
 }
 
 /**
- * Limits what all VMs together use. Returns a sentence for each limit that cannot be set. VMs of an earlier agent may use
- * more memory than a lower limit: version 1 refuses that limit, and version 2 would kill some of them.
+ * Limits what all VMs together use. Returns a sentence for each limit that cannot be set. VMs that an earlier agent
+ * started may already use more memory than the limit allows. Version 1 refuses such a limit, and version 2 would kill
+ * some VMs, so the limit is not set then.
  */
 function limitAll(version: Version, { controllers, path }: Hierarchy, limits: HostLimits): string[] {
   return controllers.flatMap((controller) => {
@@ -144,8 +145,8 @@ export class Cgroups {
   }
 
   /**
-   * Makes the VM's groups and sets their limits. Returns files: a process that writes its pid into all of them is in
-   * the groups.
+   * Makes the VM's groups and sets their limits. Returns the groups' `cgroup.procs` files. A process joins the groups
+   * by writing its pid into all these files.
    */
   create(vmId: string, limits: VmLimits): string[] {
     return this.#hierarchies.map(({ controllers, path }) => {
@@ -198,7 +199,7 @@ export class Cgroups {
     }
   }
 
-  /** Removes the data directory's own groups. Throws when a VM is left in one. */
+  /** Removes the data directory's own groups. Throws when a VM still has a group in one of them. */
   removeAll(): void {
     for (const { path } of this.#hierarchies) {
       if (!removeGroup(path)) throw new Error(`${path} still has VMs in it`);

@@ -1,11 +1,12 @@
-// Builds the command that starts a VM's process in its jail, as a pure function. Four programs replace each other: a
-// shell joins the control groups and sets resource limits; bubblewrap creates the namespaces and a root folder; setpriv
-// switches to the VM's uid and drops all capabilities; env clears the environment (bubblewrap always sets PWD) and
-// enters the run directory, which root without capabilities may not enter. All this takes about 5 ms.
+// Builds the command that starts a VM's process in its jail, as a pure function. Four programs run one after the other,
+// each starting the next: a shell joins the control groups and sets resource limits; bubblewrap creates the namespaces
+// and a root folder; setpriv switches to the VM's uid and drops all capabilities; env clears the environment
+// (bubblewrap always sets PWD) and enters the run directory, which root without capabilities may not enter. All this
+// takes about 5 ms.
 //
 // The network namespace has no interface but its own loopback. QEMU gets its tap as a descriptor. So a compromised QEMU
-// reaches no port and no abstract socket of the host, nor of another VM. The firewall refuses the uids of VMs as well
-// (uidRange in uid-pool.ts).
+// reaches no port and no abstract socket of the host or of another VM. In addition, the firewall refuses all traffic of
+// the VMs' uids (uidRange in uid-pool.ts).
 import { dirname } from 'node:path';
 import { maxTasks } from './cgroup-settings.ts';
 import type { JailedProcess, VmLimits } from './jail.ts';
@@ -17,8 +18,8 @@ export type JailPrograms = { bwrap: string; setpriv: string; env: string };
 /** QEMU has about 30 descriptors of its own, and one for each disk, connection and request in progress. */
 const MAX_DESCRIPTORS = 1024;
 /**
- * Added to the score by which the kernel chooses what to kill when the host is out of memory (proc(5), oom_score_adj;
- * 1000 is the highest). The processes of the service have a low value (packages/service).
+ * The oom_score_adj of VMs (proc(5); 1000 is the highest). When the host is out of memory, the kernel kills the process
+ * with the highest score. The processes of the service have a low value (packages/service).
  */
 export const VM_OOM_SCORE_ADJ = 900;
 /** The unit of `ulimit -f`, defined by POSIX. */

@@ -1,7 +1,7 @@
 // Lets VMs open devices that the host restricts to root or a group (/dev/kvm; /dev/net/tun without udev). The agent
 // creates its own device node with mode 0666 in a folder that only root may enter, and binds that node into the jail.
-// So no VM needs a group, and no other account gains access. The folder is in /dev because other file systems may be
-// mounted `nodev`.
+// So no VM has to be in the device's group, and no other account gains access. The folder is in /dev because other file
+// systems may be mounted `nodev`.
 import { mkdirSync, rmSync, statSync } from 'node:fs';
 import { runCommand } from '../run-command.ts';
 

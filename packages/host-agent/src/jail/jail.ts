@@ -9,7 +9,10 @@ export type JailedProcess = {
   /** Absolute path. */
   program: string;
   args: readonly string[];
-  /** Absolute paths of host files that the jail shows read-only, at the same path. Every account must be able to read them. */
+  /**
+   * Absolute paths of host files that the jail shows read-only, at the same path. Every account must be able to read
+   * them.
+   */
   readOnlyFiles: readonly string[];
   /**
    * Regular files outside the run directory. The VM's uid becomes their owner, and they are visible and writable under
@@ -31,15 +34,15 @@ export type VmLimits = {
   fileBytes: number;
 };
 
-/** Spawn it detached, in `/`, with an empty environment. */
+/** The command that starts a jailed process. Spawn it detached, in `/`, with an empty environment. */
 export type JailCommand = { command: string; args: string[]; uid: number | undefined };
 
 export interface Jail {
   /** Sentences about protection that this jail does not provide on this host. */
   readonly lacks: readonly string[];
   /**
-   * Reserves the uid under which the VM will run, because its tap must be created for that uid. Undefined: the agent's
-   * own.
+   * Reserves the uid under which the VM will run, because its tap must be created for that uid. Undefined: VMs run
+   * under the agent's own uid.
    */
   reserveUid(vmId: string): number | undefined;
   /**

@@ -1,5 +1,5 @@
-// The commands that start parts of the agent as processes of their own, because those parts parse what guests send. In a
-// jail such a process has a uid of its own, no capabilities, a control group, and a view of only Node, its libraries and
+// Builds commands that run parts of the agent as separate Node processes, because those parts parse what guests send.
+// In a jail such a process has its own uid and control group, no capabilities, and sees only Node, Node's libraries and
 // its own code.
 import { realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -10,8 +10,8 @@ import { findTool } from './tools.ts';
 /** V8's heap in MiB. */
 const HEAP_MB = 96;
 /**
- * The group's limits. cgroup.ts adds 256 MiB and half a processor to them. Node itself takes 80 MiB, the rest is for its
- * heap and for what it has received and not passed on.
+ * The limits of the control group. cgroup.ts adds 256 MiB and half a processor to them. Node itself takes 80 MiB. The
+ * rest is for its heap and for data that it has received but not passed on yet.
  */
 const LIMITS = { vcpus: 1, memoryMb: 64, fileBytes: 0 };
 
@@ -28,15 +28,15 @@ export type NodeProgram = {
 };
 
 export type NodeJail = {
-  /** Names the process: its host and its control group. */
+  /** Name of the process's control group, and its hostname in the jail. */
   name: string;
-  /** A path in the data directory. The group above the control group is named after it. */
+  /** A path in the data directory. The parent of the control group is named after this path. */
   place: string;
-  /** Its uid and its gid. */
+  /** The process's uid, which is also its gid. */
   uid: number;
-  /** Files and folders that it sees besides its code. */
+  /** Files and folders that the process sees besides its code. */
   visible: readonly string[];
-  /** 'none': only a loopback of its own. */
+  /** 'host': the host's network. 'none': no interface but its own loopback. */
   network: 'host' | 'none';
 };
 
@@ -48,8 +48,8 @@ export type NodeCommand = {
 };
 
 /**
- * The command for an agent without root: only Node's own permissions keep the program from files and programs. Throws
- * when a tool is missing.
+ * Returns the command for an agent without root: only Node's own permissions keep the program from files and programs.
+ * Throws when a tool is missing.
  */
 export function confinedNode(program: NodeProgram): NodeCommand {
   const { setpriv, env, node } = findPrograms();
@@ -58,8 +58,8 @@ export function confinedNode(program: NodeProgram): NodeCommand {
 }
 
 /**
- * The command for an agent with root. Descriptors that the command inherits reach the program. Ends the process that an
- * earlier agent left under this name. Throws when a tool is missing.
+ * Returns the command for an agent with root. The program inherits the descriptors that the caller passes to the
+ * command. Kills a process that an earlier agent left under this name. Throws when a tool is missing.
  */
 export async function jailedNode(program: NodeProgram, jail: NodeJail): Promise<NodeCommand> {
   const { setpriv, env, node } = findPrograms();
@@ -92,7 +92,10 @@ export async function jailedNode(program: NodeProgram, jail: NodeJail): Promise<
   return { command: '/bin/sh', args, remove };
 }
 
-/** Joins the control groups and sets limits, then runs the command. Arguments: a count, that many files, the command. */
+/**
+ * Joins the control groups and sets limits, then runs the command. Arguments: the number of cgroup files, those files,
+ * the command.
+ */
 const SCRIPT = [
   'set -e; umask 0177; ulimit -c 0; ulimit -f 0',
   'files=$1; shift',

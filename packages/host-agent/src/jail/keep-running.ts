@@ -1,13 +1,13 @@
-// Keeps a part of the agent running that is a process of its own: starts it again when it ends.
+// Keeps a child process of the agent running: starts it again when it ends.
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** A process that ends sooner counts as a failed try, and the pause before the next one grows. */
+/** A process that ends sooner counts as a failed start, and the pause before the next start grows. */
 const LASTING_MS = 2000;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5000;
-/** How much of what a process prints is kept to explain its end, in characters. */
+/** How many characters of a process's latest stderr output are kept to explain its end. */
 const MAX_LAST_WORDS = 2000;
 
 /**
@@ -32,8 +32,8 @@ export async function keepRunning(
 }
 
 /**
- * Ends the process. In a jail the program is a child of the started process, which has no right to end it when it ends
- * itself.
+ * Kills the process and its children. In a jail the program is a child of the started process (bubblewrap). If only
+ * bubblewrap were killed, the program would go on, because bubblewrap has no right to end a program of another uid.
  */
 export function endProcess(child: ChildProcess): void {
   try {
@@ -53,7 +53,7 @@ function childrenOf(pid: number | undefined): number[] {
   }
 }
 
-/** Resolves when the process has ended and its channels are closed, with the reason and what it printed last. */
+/** Resolves when the process has ended and its pipes are closed. Returns the reason and the last stderr output. */
 export function endOf(child: ChildProcess): Promise<string> {
   let lastWords = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {

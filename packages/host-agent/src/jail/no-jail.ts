@@ -20,8 +20,8 @@ export class NoJail implements Jail {
 
   async prepare(vm: JailedProcess): Promise<JailCommand> {
     makeRunDirectory(this.#home, vm.runDir, undefined);
-    // Enters the run directory, because in every jail that is the program's working directory, wherever the caller
-    // spawns the command.
+    // The caller spawns the command in `/`, but every jail runs its program in the run directory. So the script enters
+    // the run directory first.
     const prefer = `echo ${VM_OOM_SCORE_ADJ} > /proc/self/oom_score_adj`;
     const script = `umask 0177; ${prefer}; cd "$1" || exit 1; shift; unset PWD OLDPWD; exec "$@"`;
     return { command: '/bin/sh', args: ['-c', script, 'sandbar', vm.runDir, vm.program, ...vm.args], uid: undefined };

@@ -20,7 +20,7 @@ export function readRunBytes(runDir: string, name: string, maxBytes: number): Bu
   try {
     const facts = fstatSync(fd);
     if (!facts.isFile() || facts.size > maxBytes) throw new Error(`${path} is not what the agent has put there`);
-    // Reads no more than that size, because the VM may still write to the file.
+    // Reads no more than the size that was just checked, because the VM may still write to the file.
     const bytes = Buffer.alloc(facts.size);
     let length = 0;
     for (let read = -1; read !== 0; length += read) read = readSync(fd, bytes, length, bytes.length - length, length);
@@ -41,9 +41,9 @@ export function writeRunFile(runDir: string, name: string, text: string): void {
 }
 
 /**
- * Removes a file of the agent, or the file or symlink that the VM put in its place. Leaves a folder, which only a
- * compromised QEMU can have made: it could replace parts of it by symlinks while the agent removes them. Everything is
- * removed when the VM has ended.
+ * Removes a file of the agent, or the file or symlink that the VM put in its place. Does not remove a folder of that
+ * name: only a compromised QEMU can have made it, and QEMU could replace its content by symlinks while the agent
+ * removes it. The whole run directory is removed when the VM has ended.
  */
 export function removeRunFile(runDir: string, name: string): void {
   inRunDirectory(runDir, (path) => removeName(`${path}/${name}`));

@@ -16,7 +16,8 @@ export type RunLink = { readonly name: string; remove(): void };
 
 /**
  * Gives `file` to `owner` with mode 0600 and hard-links it into `runDir` under a new name. The file must lie in the
- * agent's own folders, on the file system of the run directory. Throws when either path is not what it should be.
+ * agent's own folders, on the file system of the run directory. Throws when `file` is not a regular file or `runDir` is
+ * not a folder.
  */
 export function linkIntoRunDirectory(runDir: string, file: string, owner: Owner): RunLink {
   setOwner(file, owner);
@@ -49,8 +50,8 @@ export function leftRunLinks(runDir: string): string[] {
 }
 
 /**
- * Removes links that a crashed agent left. If a compromised QEMU put a folder in place of a link, that stays until the
- * run directory is removed.
+ * Removes links that a crashed agent left. If a compromised QEMU put a folder in place of a link, the folder stays
+ * until the run directory is removed.
  */
 export function removeRunLinks(runDir: string): void {
   for (const name of leftRunLinks(runDir)) inRunDirectory(runDir, (path) => removeName(`${path}/${name}`));

@@ -4,7 +4,7 @@ import { delimiter, join } from 'node:path';
 
 /** Returns the absolute path of a program, without symlinks. Throws an error that names the package to install. */
 export function findTool(name: string, debianPackage: string): string {
-  // Not every account has the folders of administrators' tools on its PATH.
+  // The PATH of some accounts lacks the folders of system tools, such as /usr/sbin.
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/bin', '/usr/sbin', '/bin'];
   for (const folder of folders.filter((path) => path.startsWith('/'))) {
     try {

@@ -1,10 +1,10 @@
 // Assigns uids to VMs. Each VM has its own uid while it lives, from a range that belongs to this data directory and to
-// no account. The pool goes once through the whole range before it uses a uid again, and leaves out uids that own a
-// file, so that nothing of an ended VM (a disk, a kernel entry) belongs to a new VM. The range's last uids belong to other
-// processes without root.
+// no account. The pool goes once through the whole range before it uses a uid again, and skips uids that own a file. So
+// nothing that an ended VM left (a disk, a kernel object) belongs to a new VM. The last two uids of the range are not
+// for VMs: the name relay and the guest gateway run under them.
 import { homeId } from '../network/names.ts';
 
-/** Uids of one host. Two of them belong to no VM. */
+/** Number of uids in the range of one data directory. Two of them are not for VMs. */
 export const UIDS_PER_HOME = 65_536;
 
 /**
@@ -17,8 +17,9 @@ const END_OF_BASES = 0x7ffe_0000;
 export type UidRange = { first: number; last: number };
 
 /**
- * Returns the range of uids (and gids) of the service in `home`: those of its VMs, and of its processes that parse what
- * guests send. The packet filter refuses what they all send to the network (network/rules.ts).
+ * Returns the range of uids (and gids) of the service in `home`: the uids of its VMs, and of its own processes that
+ * parse what guests send. The firewall refuses all traffic of these uids, except the name relay's DNS messages
+ * (network/rules.ts).
  */
 export function uidRange(home: string): UidRange {
   const ranges = (END_OF_BASES - FIRST_BASE) / UIDS_PER_HOME;
@@ -26,7 +27,7 @@ export function uidRange(home: string): UidRange {
   return { first, last: first + UIDS_PER_HOME - 1 };
 }
 
-/** Returns who has which uids of the range. */
+/** Divides the range among the VMs, the name relay and the guest gateway. */
 export function reservedUids(home: string): { vms: UidRange; nameRelay: number; gateway: number } {
   const { first, last } = uidRange(home);
   return { vms: { first, last: last - 2 }, nameRelay: last - 1, gateway: last };
@@ -35,7 +36,7 @@ export function reservedUids(home: string): { vms: UidRange; nameRelay: number; 
 export class UidPool {
   readonly #range: UidRange;
   readonly #ownersOfFiles: () => ReadonlySet<number>;
-  /** Uids that no VM has and that owned no file when they were last looked at, in the order of their use. */
+  /** Uids that no VM has and that owned no file at the last refill, in the order in which they will be used. */
   #free = new Set<number>();
   readonly #taken = new Map<string, number>();
 
@@ -47,8 +48,8 @@ export class UidPool {
   }
 
   /**
-   * Returns the VM's uid, the same one on every call. It owns no file: a uid whose VM has ended may still own the disk
-   * of a stopped machine, and is not used while it does. Throws when no uid is left.
+   * Returns the VM's uid, the same uid on every call. A new VM gets a uid that owns no file, because the uid of an
+   * ended VM may still own the disk of a stopped machine. Throws when no uid is left.
    */
   take(vmId: string): number {
     const own = this.#taken.get(vmId);
