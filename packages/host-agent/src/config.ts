@@ -7,12 +7,16 @@ import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
 import type { KeptLimits } from './jobs/kept-output.ts';
 import { parseRanges } from './network/subnet.ts';
 
-/** Default for the longest silence of a cold boot. Under emulation a boot takes 1.5 to 3 s. */
+/**
+ * Default of `bootPatienceMs`: how long the guest agent may be silent in a cold boot. Under emulation a boot takes 1.5
+ * to 3 s.
+ */
 export const BOOT_PATIENCE_MS = 8_000;
 
 /**
- * Default for the connections of one machine that the host tracks: a 64th of the kernel's usual table of 262,144. A closed
- * TCP connection counts for two minutes, so a machine can still open 34 short ones a second.
+ * Default for the number of connections of one machine that the host tracks: a 64th of the kernel's usual table of
+ * 262,144 entries. The kernel keeps the entry of a closed TCP connection for two minutes, so a machine can still open
+ * 34 short connections a second.
  */
 const NETWORK_CONNECTIONS = 4096;
 /** Memory of the host in MiB that is left to the operating system, the database and the service. */
@@ -40,30 +44,30 @@ export type HostAgentConfig = {
   /** How many network connections of one machine the host tracks at once. */
   networkConnections: number;
   /**
-   * Host memory in MiB that all VMs together may use, with QEMU and the page cache of their disks. When they need more,
-   * the kernel kills the largest of them, and nothing else. Default: the memory of the host less 1 GiB, templates and
-   * loaded snapshots, but at least half of it.
+   * Host memory in MiB that all VMs together may use, with QEMU and the page cache of their disks. When the VMs need
+   * more, the kernel kills the largest VM and no other process. Default: the host's memory minus 1 GiB and the limits
+   * for templates and loaded snapshots, but at least half of the host's memory.
    */
   machinesMemoryMb: number;
   /**
    * Megabytes and requests per second that each machine may read from the host's disk, and also write; undefined: no
-   * limit. Needs a data directory on one disk. With cgroup version 1 the kernel limits only writes that the guest waits
-   * for (fsync). Independently of this, machines share a busy disk by weight if its I/O scheduler knows weights (bfq, or
-   * iocost with cgroup version 2).
+   * limit. The data directory must be on a single disk. With cgroup version 1 the kernel limits only writes that the
+   * guest waits for (fsync). Independently of this, machines share a busy disk by weight if its I/O scheduler supports
+   * weights (bfq, or iocost with cgroup version 2).
    */
   diskRateMb: number | undefined;
   diskIops: number | undefined;
   /** Bytes of output kept for each stream of a job. */
   outputLimitBytes: number;
-  /** How much output of its ended jobs a machine keeps. */
+  /** How much output of ended jobs the host keeps for each machine. */
   keptOutput: KeptLimits;
   /** MiB of the data directory's file system that guests cannot use. Undefined: 5 %, and at least 2 GiB. */
   diskReserveMb: number | undefined;
-  /** How many VMs boot or are restored in parallel. With one per core, all of them are ready soonest. */
+  /** How many VMs boot or are restored in parallel. With one per CPU core, all VMs are ready soonest. */
   concurrentBoots: number;
   /**
-   * How long a cold boot may stay silent before it is retried, in ms. Other time limits of a start scale with this
-   * value.
+   * How long the guest agent may be silent in a cold boot before the boot is retried, in ms. Other time limits of a
+   * start scale with this value.
    */
   bootPatienceMs: number;
   /** Whether machines are cloned from templates. Otherwise each machine boots cold. */
@@ -71,7 +75,7 @@ export type HostAgentConfig = {
   /** Limits in MiB for the host memory and the disk space of templates. */
   templateMemoryMb: number;
   templateDiskMb: number;
-  /** Limit in MiB for the host memory that keeps snapshots loaded for later machines. */
+  /** Limit in MiB for the host memory in which the memory of snapshots stays loaded for later machines. */
   snapshotMemoryMb: number;
   /** Largest number of pooled clones of one shape; 0 turns the pool off. */
   poolSize: number;

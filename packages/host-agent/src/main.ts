@@ -1,4 +1,5 @@
-// The host agent: one process for each host. It owns the VMs, their networks and their disks, and VMs go on when it ends.
+// The host agent: one process for each host. It owns the VMs, their networks and their disks. The VMs keep running when
+// the agent ends.
 import { chmodSync, chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -49,9 +50,12 @@ const LOG_TRIM_MS = 10_000;
 const POOLED_CLONE_MB = 48;
 /** How many clones of the default shape always wait in the pool. */
 const POOL_BASELINE = 2;
-/** How long after a claim the pool is refilled, so that it does not slow down the create and its first commands (25 ms). */
+/**
+ * Delay between the claim of a pooled clone and the refill of the pool, so that the refill does not take CPU time from
+ * the new machine's create request and first commands (25 ms).
+ */
 const FILL_AFTER_MS = 250;
-/** How often unused layers are looked for, besides after every operation that may leave some. */
+/** How often the agent looks for unused layers. It also does so after every operation that may leave unused layers. */
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
 
@@ -215,7 +219,7 @@ function diskInMb({ totalBytes, freeBytes, reserveBytes }: DiskFacts): HostInfo[
   return { total_mb: inMb(totalBytes), free_mb: inMb(freeBytes), reserve_mb: inMb(reserveBytes) };
 }
 
-/** What the control groups enforce for all VMs together, and for the disk of each. */
+/** Returns the limits that control groups enforce: memory for all VMs together, and disk throughput for each VM. */
 function hostLimits({ machinesMemoryMb, diskRateMb, diskIops }: HostAgentConfig): HostLimits {
   const hasDiskLimit = diskRateMb !== undefined || diskIops !== undefined;
   return {
@@ -289,7 +293,8 @@ process.on('uncaughtException', (err) => {
 });
 main(log).catch((error: unknown) => {
   const reason = error instanceof Error ? error.message : String(error);
-  // The supervisor shows the reason. Without a supervisor only the log can.
+  // If there is a supervisor, send it the reason, which it shows to the operator. Otherwise only the log has the
+  // reason.
   if (process.send) process.send({ type: 'failed', reason }, () => process.exit(1));
   log.fatal({ err: error }, reason);
   if (!process.send) process.exit(1);

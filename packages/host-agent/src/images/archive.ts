@@ -20,7 +20,8 @@ export function buildMirrors(env: NodeJS.ProcessEnv): { mirror: string; security
 }
 
 /**
- * Returns the mirror of the security updates. Mirrors keep it next to the release, as `debian` and `debian-security`.
+ * Returns the mirror of the security updates. Mirrors keep these in a folder next to the release: `debian-security`
+ * next to `debian`.
  */
 export function securityMirrorOf(mirror: string): string {
   return mirror.endsWith('/debian') ? `${mirror}-security` : 'http://deb.debian.org/debian-security';

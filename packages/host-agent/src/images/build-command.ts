@@ -8,7 +8,7 @@ import { hasErrorCode, ImageError } from './image-error.ts';
 
 const LAST_LINES = 12;
 const KEPT_BYTES = 64 * 1024;
-/** The most standard output that a command may have, in bytes: many times what the longest document needs. */
+/** Limit for the standard output of a command, in bytes: many times the largest output that the build reads. */
 const OUTPUT_MAX = 64 * 1024 * 1024;
 
 /** The Debian and Ubuntu package of each tool that the build runs. */
@@ -33,7 +33,7 @@ export interface Command {
   descriptors?: readonly number[];
   /** The command line to show in errors when the real one is wrapped in other programs. */
   shownAs?: { command: string; args: readonly string[] };
-  /** Kills the command when it is aborted, which then counts as failed. */
+  /** When this signal aborts, the command is killed and counts as failed. */
   signal?: AbortSignal;
   /** Called with every complete line of standard error. */
   onLine?: (line: string) => void;

@@ -13,7 +13,7 @@ export type ImageExec = {
   entrypoint: string[];
 };
 
-/** The most that is accepted of an image's environment. */
+/** Size limit for all environment variables of an image together. */
 const ENV_BYTES_MAX = 128 * 1024;
 const PATH_MAX = 4096;
 const USER_MAX = 256;
@@ -58,7 +58,10 @@ export function isImageExec(value: unknown): boolean {
   return hasEnv && isText('user') && isText('cwd') && isTexts(field(value, 'entrypoint'));
 }
 
-/** Entries are `NAME=VALUE`. Docker also keeps a NAME without a value; it sets nothing. */
+/**
+ * Parses entries of the form `NAME=VALUE`. Docker also keeps entries that are only a NAME. They set no variable, so
+ * they are skipped.
+ */
 function readEnvironment(entries: unknown): Record<string, string> {
   if (!isTexts(entries)) throw damaged('Env');
   if (Buffer.byteLength(entries.join('\n')) > ENV_BYTES_MAX) throw damaged('Env');

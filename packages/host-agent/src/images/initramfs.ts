@@ -17,7 +17,7 @@ import type { Progress } from './progress.ts';
 
 const VERSION = 2;
 
-/** Mount points of the guest agent. It mounts the disk at `root-fs` and then makes that its root. */
+/** Mount points of the guest agent. It mounts the disk at `root-fs` and then makes that folder its root. */
 const FOLDERS = ['dev', 'proc', 'sys', 'root-fs'];
 
 export interface InitramfsArtifact {
@@ -112,9 +112,9 @@ const SIGNATURE_HEAD = 12;
 
 /**
  * Returns the module without the signature at its end (struct module_signature of the kernel: the last 4 bytes before
- * the mark are the signature's length). Verifying one signature takes 17 ms under emulation, all of them 170 ms. It
- * proves nothing here, because whoever could change the initramfs could also change the kernel next to it. As a side
- * effect the guest's kernel has the taint flag E.
+ * the mark are the signature's length). Verifying one signature takes 17 ms under emulation, all of them 170 ms. A
+ * signature proves nothing here, because whoever could change the initramfs could also change the kernel next to it. As
+ * a side effect the guest's kernel has the taint flag E.
  */
 export function withoutSignature(module: Buffer): Buffer {
   const markAt = module.length - SIGNATURE_MARK.length;

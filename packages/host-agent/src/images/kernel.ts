@@ -41,8 +41,8 @@ interface KernelFacts {
 }
 
 /**
- * Returns the kernel in `<cacheDir>/kernel/<key>/`. When it is missing, downloads and unpacks the newest one of the
- * recipe's suite. A new value of `refresh` forces that. Throws ImageError.
+ * Returns the kernel in `<cacheDir>/kernel/<key>/`. When it is missing, downloads and unpacks the newest kernel of the
+ * recipe's suite. A new value of `refresh` forces a new download. Throws ImageError.
  */
 export async function ensureKernel(
   cacheDir: string,

@@ -1,7 +1,7 @@
 /**
  * Runs mmdebstrap so that it cannot outlive the build or leave mounts behind. As root, mmdebstrap mounts the host's
- * /proc, /sys and /dev into the chroot. A killed build would leave these mounts, and the clean-up of the next build
- * would delete into them.
+ * /proc, /sys and /dev into the chroot. A killed build would leave these mounts, and the next build, which removes the
+ * chroot, could delete the host's files through them.
  */
 import { aptSources, buildMirrors } from './archive.ts';
 import { runBuildCommand } from './build-command.ts';

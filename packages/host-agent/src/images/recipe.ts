@@ -41,8 +41,8 @@ export const DEFAULT_MIRROR = 'http://deb.debian.org/debian';
 
 /**
  * Reads `<recipesDir>/<stack>/image.json`; throws ImageError when it is missing or a field is wrong. A recipe that
- * `extends` another recipe adds its packages and files to those of the other, and inherits the fields that it leaves out.
- * It never inherits `stack`: the built image would replace the other one.
+ * `extends` a parent recipe adds its packages and files to the parent's, and inherits the fields that it leaves out. It
+ * never inherits `stack`, because its image would then replace the parent's image.
  */
 export async function readImageRecipe(recipesDir: string, stack: string): Promise<ImageRecipe> {
   const folder = path.join(recipesDir, stack);
@@ -68,7 +68,7 @@ export async function readImageRecipe(recipesDir: string, stack: string): Promis
   };
 }
 
-/** Throws ImageError when there is no such recipe; the message lists the recipes that there are. */
+/** Throws ImageError when there is no such recipe; the message lists the existing recipes. */
 export async function requireRecipe(stack: string, recipesDir = RECIPES): Promise<void> {
   const folders = await readdir(recipesDir);
   const recipes = folders.filter((name) => existsSync(path.join(recipesDir, name, 'image.json'))).sort();
@@ -104,7 +104,10 @@ async function readRecipeFile(file: string): Promise<string> {
   });
 }
 
-/** Names become arguments of commands and parts of paths, so characters with a meaning in either are not allowed. */
+/**
+ * Names become arguments of commands and parts of paths, so characters with a special meaning in a command or a path
+ * are not allowed.
+ */
 const NAME = /^[a-z0-9][a-z0-9+._/-]*$/;
 
 class RecipeFields {
@@ -129,7 +132,10 @@ class RecipeFields {
     return new RecipeFields(file, { ...values });
   }
 
-  /** These fields, then those of `parent` that are missing here, and the packages of both. `default` is not inherited. */
+  /**
+   * Returns these fields, the fields of `parent` that are missing here, and the packages of both. `default` is not
+   * inherited.
+   */
   over(parent: RecipeFields): RecipeFields {
     if (parent.#values.extends !== undefined) throw parent.#wrong('extends', 'nothing, since others extend it,');
     const packages = [...new Set([...parent.names('packages'), ...this.names('packages')])];
@@ -148,7 +154,7 @@ class RecipeFields {
     throw this.#wrong(field, 'a name in lower case');
   }
 
-  /** A field that must be the name of the recipe's folder. */
+  /** Returns a field whose value must be the name of the recipe's folder. */
   folderName(field: string): string {
     const folder = path.basename(path.dirname(this.#file));
     if (this.name(field) === folder) return folder;

@@ -43,7 +43,10 @@ export function imagesFolder(cacheDir: string): string {
   return path.join(cacheDir, 'images');
 }
 
-/** Whether a stack may have this name. The control plane, which is not root, names stacks too. */
+/**
+ * Whether a stack may have this name. The control plane, which is not root, also sends stack names. They become parts
+ * of paths, so this agent, which is root, checks them.
+ */
 export function isStackName(name: string): boolean {
   return STACK_NAME.test(name) && !name.includes('..');
 }

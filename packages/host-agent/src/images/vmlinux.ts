@@ -11,7 +11,8 @@ const MAGIC_AT = 0x202;
 const PAYLOAD_OFFSET_AT = 0x248;
 const PAYLOAD_LENGTH_AT = 0x24c;
 /**
- * The kernel's build appends the uncompressed size (4 bytes) to every payload except gzip, whose format ends with it.
+ * The kernel's build appends the uncompressed size (4 bytes) to every payload except gzip, whose format already ends
+ * with that size.
  */
 const SIZE_TRAILER = 4;
 

@@ -19,7 +19,7 @@ export type JobTableOptions = {
   dir: string;
   outputLimitBytes: number;
   keptOutput: KeptLimits;
-  /** Output is stored only while the disk has room. Until then it stays in the guest. */
+  /** Output is stored only while the disk has room. Otherwise the output stays in the guest. */
   room: Pick<DiskRoom, 'whenThereIsRoom'>;
   onEnd: (report: JobReport) => void;
   /**
@@ -45,8 +45,8 @@ export class JobTable {
   }
 
   /**
-   * Loads the jobs that were still running when the previous agent ended, and counts what the ended ones keep. Finishes
-   * what a crash left half removed.
+   * Loads the jobs that were still running when the previous agent ended, and counts the stored output of ended jobs.
+   * Completes removals that a crash interrupted.
    */
   async load(): Promise<void> {
     const { dir, outputLimitBytes } = this.#options;
@@ -67,7 +67,7 @@ export class JobTable {
     await this.#dropOverdue();
   }
 
-  /** Another text whenever output of ended jobs was dropped; null while all of it is there. */
+  /** An opaque text that changes whenever output of ended jobs is dropped. Null while no output was dropped. */
   get outputRevision(): string | null {
     return this.#revision;
   }
@@ -194,8 +194,9 @@ export class JobTable {
   #ended(jobId: string, job: Job): void {
     if (job.isRunning || !this.#running.delete(jobId)) return;
     this.#unrecorded.set(jobId, job);
-    // Nothing is dropped before the record says how the job ended, because the record outlives the output. The record
-    // cannot be written any more when the machine is destroyed meanwhile; then nothing is left to keep.
+    // Wait until the record on disk says how the job ended, and only then count its output, which may be dropped at
+    // once. A client can still read the record after the output was dropped. If the machine is destroyed meanwhile, the
+    // record cannot be written, and no output is left to count.
     const keep = () => {
       this.#unrecorded.delete(jobId);
       this.#kept.add(jobId, job.bytes);
@@ -206,8 +207,9 @@ export class JobTable {
   }
 
   /**
-   * Drops what is over the limits. The books change first and without a pause, so a report never names a job as kept
-   * whose files are being removed. What a crash leaves of a job, the next load counts or finishes.
+   * Removes output and jobs that exceed the limits. The counts in memory change first, and synchronously, so a report
+   * never names a job as kept while its files are being removed. If a crash interrupts the removal, the next
+   * {@link load} completes it.
    */
   async #dropOverdue(): Promise<void> {
     const { emptied, forgotten } = this.#kept.takeOverdue();

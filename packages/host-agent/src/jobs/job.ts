@@ -24,7 +24,7 @@ export type OutputPage = { data: Buffer; nextOffset: number; totalBytes: number;
 
 /** Opens the stream of a job's frames at the given offsets. */
 type OpenFrames = (offsets: StreamOffsets) => Promise<AsyncIterable<JobFrame>>;
-/** Output is stored only while the disk has room. Until then it stays in the guest. */
+/** Output is stored only while the disk has room. Otherwise the output stays in the guest. */
 type Room = Pick<DiskRoom, 'whenThereIsRoom'>;
 
 export class Job {
@@ -83,8 +83,8 @@ export class Job {
   }
 
   /**
-   * Resolves when the record on disk says how the job ended. Only a full disk delays that, and nothing else waits for
-   * it.
+   * Resolves when the record on disk says how the job ended. Only a full disk delays this. Requests that wait for the
+   * job's end do not wait for the record.
    */
   get recorded(): Promise<void> {
     return this.#recorded;
@@ -95,9 +95,8 @@ export class Job {
   }
 
   /**
-   * Whether the job has ended and lost its output: a stream's file is shorter than the record says. So removing the
-   * files is all that dropping takes. There is no second fact that a crash could keep from the disk, and a full disk
-   * does not prevent it.
+   * Whether the job has ended and lost its output: a stream's file is shorter than the record says. So to drop output
+   * it is enough to remove the files. No second write is needed that a crash or a full disk could prevent.
    */
   get isOutputExpired(): boolean {
     const { sizes } = this.#spool;
@@ -134,8 +133,8 @@ export class Job {
   }
 
   /**
-   * Returns a function that tells the guest how much output is stored. It has only one call under way at a time,
-   * because calls would pile up in the host's memory if the guest never answered.
+   * Returns a function that tells the guest how much output is stored. That function makes only one call to the guest
+   * at a time, because calls would pile up in the host's memory if the guest never answered.
    */
   #acknowledger(guest: Guest): () => void {
     let told = totalOf(this.offsets);
@@ -162,7 +161,7 @@ export class Job {
   /** Marks the job as lost, because the machine stopped or died. Output that is already stored stays readable. */
   async lose(): Promise<void> {
     if (!this.isRunning) return;
-    // Wait for output that is being stored now, because it still counts.
+    // Closing the spool waits for a write that is under way, because that output still belongs to the job.
     await this.#spool.close();
     this.#finish({ status: 'lost', exit_code: null, signal: null, truncated: this.#report.truncated });
   }
@@ -180,7 +179,7 @@ export class Job {
 
   /**
    * Returns a page of output as soon as there is any, the job has ended, or `waitMs` is over. An offset past the end
-   * gives an empty page. Throws `output_expired` when the output was dropped, also while this waited or read.
+   * gives an empty page. Throws `output_expired` when the output was dropped, even if that happened during this call.
    */
   async readOutput(stream: OutputStream, offset: number, limit: number, waitMs: number): Promise<OutputPage> {
     await this.#waitUntil(() => !this.isRunning || this.#spool.sizes[stream] > offset, waitMs);
@@ -190,7 +189,7 @@ export class Job {
     if (this.isOutputExpired) throw outputExpired();
     const totalBytes = this.#spool.sizes[stream];
     const data = await readSpool(this.#dir, stream, offset, limit, totalBytes).catch((error: unknown) => {
-      // An open file can be read to its end, but its name may have gone before this read opened it.
+      // A missing file means that the output was dropped just before this read opened the file.
       throw ended && isMissing(error) ? outputExpired() : error;
     });
     const nextOffset = offset + data.length;
@@ -205,7 +204,7 @@ export class Job {
       truncated: job.truncated,
     });
     this.#recorded.then(() => guest.forgetJob(this.#report.job_id)).catch(() => {});
-    // Requests that wait need not wait for this, because every frame was stored before.
+    // Requests that wait for the job's end were woken before this, because every frame is already stored.
     await this.#spool.close();
   }
 

@@ -1,10 +1,10 @@
-// Decides which ended jobs of a machine lose their output, so that jobs without number cannot fill the host's disk. It
-// only keeps the books; the job table removes the files.
+// Decides which ended jobs of a machine lose their output, so that an unlimited number of jobs cannot fill the host's
+// disk. This class only counts; the job table removes the files.
 
-/** How much output of ended jobs a machine keeps: bytes in all, and jobs. */
+/** Limits for one machine's ended jobs: total bytes of stored output, and number of jobs that have a record. */
 export type KeptLimits = { bytes: number; jobs: number };
 
-/** Jobs that are over the limits: `emptied` lose their output, `forgotten` their record as well. */
+/** Jobs that exceed the limits: `emptied` lose their output, `forgotten` their record as well. */
 export type Overdue = { emptied: string[]; forgotten: string[] };
 
 export class KeptOutput {
@@ -18,8 +18,8 @@ export class KeptOutput {
   }
 
   /**
-   * Adds a job that ended after all others. A job that is known already does not change. `bytes`: of its output;
-   * undefined if that was dropped before.
+   * Adds a job that ended after all known jobs. Does nothing for a job that is known already. `bytes`: size of its
+   * output; undefined if the output was dropped before.
    */
   add(jobId: string, bytes: number | undefined): void {
     if (this.#bytes.has(jobId)) return;
@@ -28,8 +28,8 @@ export class KeptOutput {
   }
 
   /**
-   * Returns the jobs that are over the limits, oldest end first, and takes them out of the books. A job without output
-   * keeps its place until it is too old, because dropping nothing would free nothing.
+   * Returns the jobs that exceed the limits, oldest end first, and no longer counts what they lose. A job without
+   * output is never emptied, because that would free nothing; it is only forgotten when there are too many newer jobs.
    */
   takeOverdue(): Overdue {
     const emptied: string[] = [];
@@ -47,14 +47,14 @@ export class KeptOutput {
   }
 
   /**
-   * Whether output was dropped. Nothing is left of the jobs that were too many, so it is also true when the machine has
-   * as many jobs as it keeps.
+   * Whether output may have been dropped. Forgotten jobs leave no trace, so this is also true when the machine has as
+   * many ended jobs as the limit allows.
    */
   get hasDropped(): boolean {
     return this.#bytes.size >= this.#limits.jobs || [...this.#bytes.values()].includes(undefined);
   }
 
-  /** The ended jobs whose output is there. */
+  /** Returns the ended jobs whose output is still stored. */
   jobIds(): string[] {
     return [...this.#bytes].flatMap(([jobId, bytes]) => (bytes === undefined ? [] : [jobId]));
   }

@@ -1,5 +1,6 @@
 // Stores the output of one job on the host's disk, in one file per stream, at absolute offsets. The files survive a
-// crash of the agent: the next agent reads on from the guest at the length of the file. No byte is written twice.
+// crash of the agent: the next agent asks the guest for the output that follows the file's end, so no byte is written
+// twice.
 import { constants } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,8 +11,8 @@ import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
 import { isDiskFull } from '../storage/overlay.ts';
 
 /**
- * How often a write to a full disk is tried again. Meanwhile the agent reads nothing from the guest, which keeps the
- * bytes.
+ * Pause in ms before a write to a full disk is retried. Meanwhile the agent reads nothing from the guest, so the guest
+ * keeps the output.
  */
 const DISK_FULL_RETRY_MS = 1000;
 
@@ -43,7 +44,7 @@ export class JobSpool {
 
   /**
    * Appends bytes, and waits while the disk is full. Throws {@link GuestProtocolError} when `offset` is not the end of
-   * what is stored, or when the bytes pass the limit. One write at a time for each stream.
+   * the stored output, or when the bytes exceed the limit. Allows only one write at a time for each stream.
    */
   async write(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     const end = offset + bytes.length;

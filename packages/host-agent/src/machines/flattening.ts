@@ -9,7 +9,8 @@ import type { LayerStore } from '../storage/layers.ts';
 import type { RootDisk } from './root-disk.ts';
 
 /**
- * A longer chain is flattened. Reads of 4 KiB through 8 layers take as long as through one, through 20 a third longer.
+ * A chain with more layers is flattened. A read of 4 KiB takes as long through 8 layers as through one, and a third
+ * longer through 20 layers.
  */
 export const MAX_LAYERS = 8;
 /** Rate limit of the copy: a quarter of the throughput of a slow disk, so that it does not slow down machines. */
@@ -25,7 +26,7 @@ export type FlatteningOptions = {
   layers: LayerStore;
   /** Runs work in the machine's queue. */
   enqueue: (work: () => Promise<void>) => Promise<void>;
-  /** Called after a copy: some layers may have no user any more. */
+  /** Called after a copy, because some layers may now be unused. */
   onFlat: () => void;
   /** How long to wait for QEMU to stop a copy, in ms. */
   stopMs?: number;
@@ -81,7 +82,7 @@ export class Flattening {
     this.#settle(copy, isWhole);
   }
 
-  /** Call this when the VM has ended. Its copy has ended with it, and the machine still needs its layers. */
+  /** Call this when the VM has ended. A running copy has ended with the VM, so the machine still needs its layers. */
   forget(): void {
     this.#copy = undefined;
   }

@@ -9,8 +9,8 @@ const HANDSHAKE_TIMEOUT_MS = 5000;
 const FIRST_RETRY_MS = 20;
 const LONGEST_RETRY_MS = 2000;
 /**
- * A session that ends sooner counts as a failed try, so the pause before the next one grows. Otherwise a hostile guest
- * could keep the host busy by ending every session at once.
+ * A shorter session counts as a failed attempt, so the pause before the next attempt grows. Otherwise a hostile guest
+ * could keep the host busy by ending every session immediately.
  */
 const LASTING_SESSION_MS = 2000;
 /** How long a request waits while a new session is being opened. */
@@ -99,7 +99,7 @@ export class GuestLink {
       await this.#onSession(guest);
       return guest;
     } catch (error) {
-      // The port takes only one session at a time. If this one stayed open, no other could be opened.
+      // The guest's port accepts only one session at a time, so close this session. Otherwise no other could be opened.
       close();
       throw error;
     } finally {
@@ -107,7 +107,10 @@ export class GuestLink {
     }
   }
 
-  /** Waits before a try: not before the first one, then twice as long each time. A session that lasts resets this. */
+  /**
+   * Waits before an attempt to open a session: not before the first attempt, then twice as long each time. A session
+   * that lasts resets the pause.
+   */
   async #pause(): Promise<void> {
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(Math.max(pauseMs * 2, FIRST_RETRY_MS), LONGEST_RETRY_MS);

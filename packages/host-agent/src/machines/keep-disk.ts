@@ -10,8 +10,8 @@ import { DISK, type RootDisk } from './root-disk.ts';
 
 /**
  * Turns the root disk of a stopped machine into the volume `volumeId`. If the machine has never run, creates its empty
- * disk first. Does nothing when the machine's folder is gone, because then an earlier call has done it. Throws
- * `not_found` when the disk is incomplete, and everything that {@link VolumeStore.keep} throws.
+ * disk first. Does nothing when the machine's folder is gone, because then an earlier call has already made the volume.
+ * Throws `not_found` when the disk is incomplete, and everything that {@link VolumeStore.keep} throws.
  */
 export async function keepDisk(
   volumes: VolumeStore,
@@ -29,8 +29,8 @@ export async function keepDisk(
   }
   const { spec, image, layers } = record();
   const { stack, rootfs_size_gb } = spec;
-  // The disk is smaller than the machine's size if it was made from a root volume and has not booted since. Its header has
-  // the size. The guest can write the header, so use that size only if it is the smaller one.
+  // The disk is smaller than `rootfs_size_gb` if it was made from a smaller root volume and has not been booted since.
+  // Its header has its real size. A hostile guest may have changed the header, so use that size only if it is smaller.
   const size_gb = disk.isThere ? Math.min(rootfs_size_gb, sizeGbOf(disk.path)) : rootfs_size_gb;
   await volumes.keep(volumeId, disk.path, { kind: 'root', size_gb, machine_id, stack, image, layers });
 }

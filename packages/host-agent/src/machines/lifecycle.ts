@@ -1,5 +1,5 @@
-// Starts and ends the VM of one machine, and keeps the machine's status true. All its functions run in the machine's
-// queue, one after the other.
+// Starts and ends the VM of one machine, and keeps the machine's status up to date. All its functions run in the
+// machine's queue, one after the other.
 //
 //              start                  identity acknowledged
 //   stopped ───────────▶ starting ───────────────────▶ running
@@ -29,7 +29,7 @@ import type { RecordBook } from './record-book.ts';
 /** The file with the console output of a VM that died. It is kept so that a person can find the cause. */
 const LAST_CONSOLE = 'last-console.log';
 
-/** The other owners of the machine's parts. */
+/** The objects that own the other parts of the machine. */
 export type MachineParts = {
   book: RecordBook;
   vm: MachineVm;
@@ -125,7 +125,7 @@ export class Lifecycle {
     this.#destroying.abort();
   }
 
-  /** Also stops to wait for the guest, when nothing of the machine is kept. Call it outside the queue. */
+  /** Also stops waiting for the guest. Call it outside the queue, when a destroy keeps neither disk nor volume data. */
   interruptGuest(): void {
     this.#discarding.abort();
     // Otherwise the destroy would wait for a guest that does not answer.

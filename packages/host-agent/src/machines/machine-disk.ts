@@ -1,5 +1,5 @@
-// Owns the root disk of one machine: what it is based on, its snapshots, its restore, and the volume that is made of it
-// when the machine goes. The files themselves are the business of root-disk.ts.
+// Owns the root disk of one machine: what it is based on, its snapshots, its restore, and its conversion to a volume
+// when the machine is deleted. root-disk.ts handles the files themselves.
 import { join } from 'node:path';
 import type { HostSnapshot } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -63,7 +63,8 @@ export class MachineDisk {
   /** Records what a new machine is based on, see {@link RootDisk.begin}. */
   begin(origin: Origin): void {
     this.#root.begin(origin);
-    // The record must name the disk's layers even after a power failure. It is flushed while the machine starts.
+    // The record must name the disk's layers even after a power failure, so it is flushed to disk while the machine
+    // starts.
     if (this.#book.record.layers.length > 0) this.#book.beginSync();
   }
 
@@ -83,12 +84,12 @@ export class MachineDisk {
     await settleRunningDisk(this.#root, vm).catch((err) => this.#warnUnsettled(err));
   }
 
-  /** Call it before the VM ends: its copy of the layers ends with it. */
+  /** Call it before the VM ends, because a background copy of layers ends with the VM. */
   forgetCopy(): void {
     this.#flattening.forget();
   }
 
-  /** Finishes what was begun with the disk, when no VM uses it any more. */
+  /** Completes an interrupted freeze or restore of the disk. No VM may use the disk. */
   settle(): void {
     try {
       this.#root.settle();
@@ -136,8 +137,8 @@ export class MachineDisk {
   }
 
   /**
-   * Makes a volume of the disk, see {@link keepDisk}. It records the generation first, so that a later agent also
-   * refuses an ensure that arrives late and would make a second disk.
+   * Makes a volume of the disk, see {@link keepDisk}. It records the generation first, so that a restarted agent also
+   * refuses a delayed ensure request, which would make a second disk.
    */
   async keepAs(volumeId: string): Promise<void> {
     const { generation } = this.#book.record;

@@ -1,5 +1,5 @@
-// Runs the jobs of one machine: checks that the machine can take a job now, and adds what its image says about jobs.
-// Their output and their ends are the business of the job table.
+// Runs the jobs of one machine: checks that the machine can take a job now, and adds the image's defaults to the job.
+// The job table handles the output and the end of each job.
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostKeptOutput, JobReport, StartJob } from '@sandbar/contract/host-api.ts';
@@ -44,7 +44,8 @@ export class MachineJobs {
   async start(jobId: string, { generation, ...spec }: StartJob): Promise<JobReport> {
     const link = this.#vm.link();
     const guest = await link.guest();
-    // No other code runs from here until the job is in the job table. So if the machine ends, no job is missed.
+    // No other code runs from here until the job is in the job table. So when the machine ends, the table knows this
+    // job and marks it as lost.
     if (!this.#vm.isCurrent(link)) throw this.#vm.notRunning();
     const { bootGeneration, image } = this.#book.record;
     if (generation < bootGeneration)
@@ -61,7 +62,7 @@ export class MachineJobs {
     if (!job.isRunning) return job.report();
     const guest = await this.#vm.findGuest();
     await guest.cancelJob(jobId).catch((error) => {
-      // The job ended by itself in the meantime, and the guest has forgotten it.
+      // If the job ended by itself in the meantime, the guest has forgotten it, and the error does not matter.
       if (job.isRunning) throw error;
     });
     return job.report();

@@ -59,7 +59,7 @@ export class MachineVm {
     return this.#link;
   }
 
-  /** Returns whether `link` is still the one to the machine's guest. */
+  /** Returns whether `link` is still the link to the machine's current guest. */
   isCurrent(link: GuestLink): boolean {
     return this.#link === link;
   }

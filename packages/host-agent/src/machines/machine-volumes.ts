@@ -103,8 +103,8 @@ export class MachineVolumes {
   }
 
   /**
-   * Finds out which volumes the VM of a machine has after a restart of the agent. Removes those that it does not have
-   * from the record. If QEMU does not answer, assumes that it has all of them.
+   * After a restart of the agent, asks QEMU which volumes the VM has, and removes all other volumes from the record. If
+   * QEMU does not answer, assumes that the VM has all recorded volumes.
    */
   async takeUp(vm: Vm): Promise<void> {
     try {
@@ -138,7 +138,7 @@ export class MachineVolumes {
     try {
       await this.#plug(added, vm, guest);
     } catch (error) {
-      // Only after a refusal of the guest is it certain that the volume is not mounted, so only then undo the attach.
+      // Only a refusal by the guest proves that the volume is not mounted, so undo the attach only then.
       if (error instanceof ServiceError) await this.#withdraw(added, vm, guest);
       throw failure(error);
     }
@@ -164,7 +164,7 @@ export class MachineVolumes {
     try {
       await guest.unmountVolume(volume.volumeId);
     } catch (error) {
-      // When the guest refuses, the volume is still mounted.
+      // When the guest refuses, the volume is still mounted, so record it as mounted again.
       if (error instanceof ServiceError) this.#book.note(this.#with(volume));
       throw failure(error);
     }
@@ -182,7 +182,7 @@ export class MachineVolumes {
   }
 
   /**
-   * Removes the volumes from the record that the VM does not have, because another machine may use them by now. Runs
+   * Removes volumes from the record that are not plugged into the VM, because another machine may use them by now. Runs
    * before this agent has claimed any volume for the machine.
    */
   async #forgetAbsent(vm: Vm, plugged: ReadonlyMap<number, string>): Promise<void> {

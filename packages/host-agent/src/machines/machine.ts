@@ -1,5 +1,5 @@
 // One machine of this host, as the agent's other parts see it. Every change goes through the machine's queue, one after
-// the other. Reports can be read at any time. What a change does is in the files of the owners: lifecycle.ts (VM and
+// the other. Reports can be read at any time. The files of its parts carry out the changes: lifecycle.ts (VM and
 // status), machine-disk.ts, machine-volumes.ts, machine-jobs.ts and record-book.ts.
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -56,9 +56,9 @@ export class Machine {
   }
 
   /**
-   * Creates a machine that this host does not have yet, without starting it. `origin` is called again right before the
-   * record is written, because its snapshot or volume may have been removed meanwhile. Throws what `origin` throws, and
-   * `fleet_capacity` on a full disk.
+   * Creates a machine that this host does not have yet, without starting it. `origin` returns what the disk is based
+   * on. It is called a second time right before the record is written, because the snapshot or volume may have been
+   * removed meanwhile. Throws what `origin` throws, and `fleet_capacity` on a full disk.
    */
   static async create(id: string, host: MachineHost, wanted: NewMachine, origin: () => Origin): Promise<Machine> {
     const machine = new Machine(id, host, {

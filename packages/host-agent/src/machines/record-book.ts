@@ -1,5 +1,5 @@
-// Owns the record of one machine, in memory and on disk. The record on disk is written first, so that memory never says
-// more than a restarted agent would find.
+// Owns the record of one machine, in memory and on disk. A change is written to disk first, so that a restarted agent
+// finds everything that is in memory.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -70,14 +70,14 @@ export class RecordBook {
     this.#synced.catch(() => {});
   }
 
-  /** Rejects when the flush failed. */
+  /** Resolves when the flush of {@link beginSync} is done. Rejects when the flush failed. */
   get synced(): Promise<void> {
     return this.#synced;
   }
 
   #write(changes: Changes, write: (path: string, record: MachineRecord) => void): void {
     const record = { ...this.#record, ...changes };
-    // Without a folder the machine is destroyed, and its record must not come back.
+    // If the folder is gone, the machine was destroyed, so do not write its record again.
     if (existsSync(this.#dir)) write(join(this.#dir, RECORD), record);
     this.#record = record;
   }

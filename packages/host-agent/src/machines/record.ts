@@ -28,7 +28,7 @@ export type MachineRecord = {
   layers: readonly string[];
   /** Whether the machine has ever run from its disk. If so, a missing disk means lost data. */
   hasDisk: boolean;
-  /** The id of the layer that the disk is being turned into. Null when that is not under way (see root-disk.ts). */
+  /** The id of the layer that the disk is being turned into. Null when no freeze is under way (see root-disk.ts). */
   freezing: string | null;
   /** Whether the present disk is older than a restore and must be removed. */
   isReplaced: boolean;

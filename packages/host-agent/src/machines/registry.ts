@@ -51,8 +51,8 @@ export class MachineRegistry {
   }
 
   /**
-   * Loads the machines that previous agents created. `found` holds the VMs that still run. Each belongs to the machine
-   * with its run directory. Call it once, before the first request.
+   * Loads the machines that previous agents created. `found` holds the VMs that still run. The name of a VM's run
+   * directory is the id of its machine. Call it once, before the first request.
    */
   async load(found: readonly Vm[]): Promise<void> {
     const { machinesDir, runMachinesDir, log } = this.#host;
@@ -101,8 +101,8 @@ export class MachineRegistry {
 
   /**
    * Creates the machine unless it exists, and brings it to the wanted state, see {@link Machine.ensure}. Also throws
-   * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address, or
-   * when the machine would have to start while the disk is short.
+   * `conflict` for an address that the machine cannot have, and `fleet_capacity` when the subnet has no free address,
+   * or when the machine would have to start while the host's disk is nearly full.
    */
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
     if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
@@ -131,7 +131,8 @@ export class MachineRegistry {
 
   /**
    * Takes a snapshot of a machine, see {@link Machine.takeSnapshot}. Does nothing when the snapshot exists already.
-   * Throws `not_found` when there is no such machine, and `fleet_capacity` when the disk has no room for its memory.
+   * Throws `not_found` when there is no such machine, and `fleet_capacity` when the disk has no room for the machine's
+   * memory.
    */
   takeSnapshot(id: string, snapshotId: string, wanted: TakeSnapshot): Promise<HostSnapshot> {
     const machine = this.get(id);

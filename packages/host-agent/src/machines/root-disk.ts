@@ -72,7 +72,7 @@ export class RootDisk {
     return this.#record.freezing;
   }
 
-  /** Returns which file is missing, so that the machine cannot start, or undefined when none is. */
+  /** Returns which file is missing, so that the machine cannot start, or undefined when no file is missing. */
   damage(): string | undefined {
     const { layers, freezing, isReplaced, image } = this.#record;
     const missing = this.#options.layers.missingOf(layers);
@@ -103,7 +103,9 @@ export class RootDisk {
     this.#takeVolume();
   }
 
-  /** Finishes what an agent had begun before it crashed. Call this only while no QEMU uses the disk. */
+  /**
+   * Completes a freeze or a replace that a crash of the agent interrupted. Call this only while no QEMU uses the disk.
+   */
   settle(): void {
     const { freezing, isReplaced } = this.#record;
     if (isReplaced) this.#removeReplaced();

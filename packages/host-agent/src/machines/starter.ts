@@ -28,7 +28,7 @@ export type StartRequest = {
   layerPaths: readonly string[];
   diskPath: string;
   runDir: string;
-  /** The memory snapshot that the machine must resume. Null: none, so it may boot. */
+  /** The id of the memory snapshot that the machine must resume. Null: the machine boots. */
   resumes: string | null;
   identity: GuestIdentity;
   abort: AbortSignal;
@@ -122,9 +122,10 @@ export class Starter {
       await vms.assignAddress(vm.vmId, request.spec.private_ip);
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
-      // Both at once: QEMU has carried out the command before the guest can answer.
+      // Run both in parallel, to save a round trip. The guest can acknowledge only after QEMU has resumed it.
       await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
-      // Only now: the next start boots from any disk at this path, even one of the wrong size.
+      // Move the disk here only after all steps succeeded, because the next start boots from any disk at this path,
+      // even one of the wrong size.
       await rename(diskPath, request.diskPath);
       return { vm, guest };
     } catch (error) {
@@ -135,7 +136,10 @@ export class Starter {
     }
   }
 
-  /** Sends the identity and waits for the guest to acknowledge it. Gives up on a destroy, and soon on a clone that hangs. */
+  /**
+   * Sends the identity and waits for the guest to acknowledge it. Gives up when the machine is destroyed, and after a
+   * short time, because the clone then hangs.
+   */
   async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
     const close = () => guest.close();
@@ -173,7 +177,9 @@ export class Starter {
     }
   }
 
-  /** Undefined when the clone failed and another way should be tried; the clone's disk is removed then. */
+  /**
+   * Returns undefined when the clone failed, so that the caller tries the next way. The clone's disk is removed then.
+   */
   async #tryClone(request: StartRequest, clone: () => Promise<StartedMachine>): Promise<StartedMachine | undefined> {
     try {
       return await clone();
@@ -187,7 +193,7 @@ export class Starter {
   }
 }
 
-/** False for a disk that cannot be read: QEMU then reports the error. */
+/** Whether the disk is smaller than `bytes`. False for an unreadable disk, because QEMU then reports the error. */
 function isSmaller(diskPath: string, bytes: number): boolean {
   try {
     return virtualBytesOf(diskPath) < bytes;
@@ -196,12 +202,12 @@ function isSmaller(diskPath: string, bytes: number): boolean {
   }
 }
 
-/** The shape of the template that a machine with this specification can be cloned from. */
+/** Returns the shape of the template that a machine with this specification can be cloned from. */
 export function shapeOf({ spec, image, layerPaths }: MachineBase): Shape {
   const { vcpus, memory_mb: memoryMb, rootfs_size_gb: sizeGb } = spec;
   const imageGb = Math.ceil(statSync(image.rootfsPath).size / GIB);
-  // With layers the size is not rounded: a disk must not be smaller than its layers, and most machines of a snapshot have the
-  // size of the snapshot.
+  // A disk with layers keeps its exact size, because it must not be smaller than its layers, and most machines made
+  // from a snapshot have the snapshot's size.
   const diskGb = layerPaths.length === 0 ? templateDiskGb(sizeGb, imageGb) : sizeGb;
   return { image, layerPaths, vcpus, memoryMb, diskGb };
 }

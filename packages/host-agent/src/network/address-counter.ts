@@ -4,7 +4,10 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 import { addressAt, countAddresses, nextFreeCounter } from './addresses.ts';
 
-/** The file is written once for this many addresses, so that few creates wait for the disk. A restart skips the rest. */
+/**
+ * The file is written once for this many addresses, so that few creates wait for the disk. After a restart the
+ * addresses that are left of this batch are skipped.
+ */
 const STEP = 32;
 
 type CounterRecord = { next: number };
@@ -13,7 +16,7 @@ export class AddressCounter {
   readonly subnet: string;
   readonly #path: string;
   #next: number;
-  /** What the file says, and where the next agent begins. */
+  /** The counter in the file, at which the next agent begins. */
   #recorded: number;
 
   /** `subnet` in CIDR notation; `path` is the file that the counter is kept in. */
@@ -24,7 +27,9 @@ export class AddressCounter {
     this.#recorded = this.#next;
   }
 
-  /** An address that is not in `taken`. Throws `fleet_capacity` when there is none, or when the disk is full. */
+  /**
+   * Returns an address that is not in `taken`. Throws `fleet_capacity` when there is none, or when the disk is full.
+   */
   choose(taken: ReadonlySet<string>): string {
     const counter = nextFreeCounter(this.subnet, this.#next, taken);
     if (counter === undefined)
@@ -44,7 +49,10 @@ export class AddressCounter {
   }
 }
 
-/** A power cut can leave the file empty. The host has no VMs then, so it does not matter where the counter begins. */
+/**
+ * Returns the counter in the file, or 0. A power cut can leave the file empty. The host has no VMs then, so it does not
+ * matter where the counter begins.
+ */
 function readNext(path: string): number {
   try {
     const next = readRecord<CounterRecord>(path)?.next;

@@ -11,7 +11,7 @@ export function countAddresses(cidr: string): number {
   return Math.max(0, subnetSize(cidr) - RESERVED_AT_START - RESERVED_AT_END);
 }
 
-/** The address for a counter from 0 up. A counter past the last address begins at the first one again. */
+/** Returns the address for a counter (0 or more). A counter past the last address wraps around to the first address. */
 export function addressAt(cidr: string, counter: number): string {
   return formatIp(firstOf(cidr) + (counter % countAddresses(cidr)));
 }

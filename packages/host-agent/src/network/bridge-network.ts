@@ -1,6 +1,7 @@
-// The network of a host with root: a bridge with the gateway's address, an isolated port of it for each VM, and our own nftables
-// tables that decide which address a VM may use and what it may reach. Everything is named after the data directory, so two
-// services never share it. It stays when the agent dies; the next agent replaces the rules in one transaction.
+// The network of a host with root: a bridge with the gateway's address, an isolated bridge port for each VM, and our
+// own nftables tables that decide which address a VM may use and what it may reach. Everything is named after the data
+// directory, so two services never share it. The network stays when the agent dies; the next agent replaces the rules
+// in one transaction.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Log } from '@sandbar/logging/log.ts';
@@ -30,7 +31,7 @@ export type BridgeOptions = {
   log: Log;
 };
 
-/** How often the rules learn about changes of the host's own network. */
+/** How often the rules are adapted to changes of the host's own network. */
 const FOLLOW_MS = 10_000;
 
 /** The user that may open a tap when its VM has no user of its own. */
@@ -45,7 +46,10 @@ export class BridgeNetwork implements HostNetwork {
   readonly mtu = uplinkMtu();
   readonly #names: NetworkNames;
   readonly #firewall: Firewall;
-  /** Address by tap, of VMs whose detach has begun and not ended: a repeated detach has to know it. */
+  /**
+   * The addresses of VMs whose detach has begun but not ended, by tap. When a failed detach is repeated, the firewall
+   * no longer knows the address.
+   */
   readonly #detaching = new Map<string, string>();
   readonly #forwarding: Forwarding;
   readonly #follower: NodeJS.Timeout;
@@ -74,8 +78,8 @@ export class BridgeNetwork implements HostNetwork {
   }
 
   /**
-   * Makes the bridge, its rules and its name relay, or takes over existing ones without an interruption for the machines in
-   * `options.assigned`. `nameServers` returns those that the name relay asks.
+   * Makes the bridge, its rules and its name relay, or takes over existing ones without an interruption for the
+   * machines in `options.assigned`. `nameServers` returns the servers that the name relay asks.
    */
   static async create(
     home: string,
@@ -114,8 +118,8 @@ export class BridgeNetwork implements HostNetwork {
   }
 
   /**
-   * Brings the rules in line with the host's own network: closes the networks that it is in now, and forwards on the
-   * interfaces that it has now. Runs every 10 s by itself. Throws CommandError.
+   * Brings the rules in line with the host's own network: denies machines the networks that the host is in now, and
+   * turns on forwarding on the interfaces that the host has now. Runs every 10 s by itself. Throws CommandError.
    */
   async followHost(): Promise<void> {
     await this.#firewall.follow(factsOf(this.#forwarding));
@@ -139,7 +143,7 @@ export class BridgeNetwork implements HostNetwork {
     const tap = tapOf(vmId);
     const address = this.#firewall.addressOf(tap) ?? this.#detaching.get(tap);
     if (address !== undefined) this.#detaching.set(tap, address);
-    // First the rules: when nothing passes any more, the host remembers no new connections.
+    // Remove the rules first. Then no packet passes any more, so the kernel tracks no new connections of the address.
     await this.#firewall.release(tap);
     await removePort(tap, this.#names.bridge, address);
     if (address !== undefined) await forgetConnections(address);
@@ -173,7 +177,10 @@ function factsOf(forwarding: Forwarding): HostFacts {
   return { networks: readHostRoutes().attached, claimed: forwarding.claim() };
 }
 
-/** Gives the bridge a fixed MAC. Otherwise it has that of one of its ports, and machines lose their gateway when it changes. */
+/**
+ * Creates the bridge if it is missing, and gives it a fixed MAC. Otherwise the bridge would take the MAC of one of its
+ * ports, and machines would lose their gateway whenever that MAC changes.
+ */
 async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
   if (!linkExists(bridge)) await ipBatch([`link add name ${bridge} type bridge mcast_snooping 0`]);
   // Without this a machine could reach the host through the bridge's link-local IPv6 address.
@@ -185,7 +192,10 @@ async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
   ]);
 }
 
-/** Forgets the connections of addresses that no machine has now. An agent that died while it removed a machine leaves such. */
+/**
+ * Deletes the connection entries of addresses that no machine has now. An agent that died while it removed a machine
+ * can leave such entries.
+ */
 async function forgetDeparted(subnet: string, present: ReadonlySet<string>): Promise<void> {
   const departed = [...(await rememberedAddresses(subnet))].filter((address) => !present.has(address));
   for (const address of departed) await forgetConnections(address);

@@ -1,6 +1,6 @@
-// Keeps the packet filter of the kernel as it should be. The wanted rules are in memory. A change writes only the difference to
-// what was written before. When that fails, for example because the host's owner flushed the tables, all tables are written
-// anew. So the filter always ends up right, whatever made a change fail.
+// Keeps the kernel's packet filter equal to the wanted rules, which are in memory. A change writes only the difference
+// from the rules that were written before. When that fails, for example because the host's owner flushed the tables,
+// all tables are written anew. So the filter is correct in the end, whatever made a change fail.
 import { runCommand } from '../run-command.ts';
 import { NftSession } from './nft-session.ts';
 import {
@@ -61,8 +61,8 @@ export class Firewall {
   }
 
   /**
-   * Tells the rules about the host, and writes them anew if somebody removed a table. Resolves when the kernel has them.
-   * Throws CommandError.
+   * Adapts the rules to the host's network, and writes all rules anew if somebody removed a table. Resolves when the
+   * rules are in the kernel. Throws CommandError.
    */
   async follow(host: HostFacts): Promise<void> {
     this.#host = host;
@@ -71,12 +71,12 @@ export class Firewall {
     await this.#settle();
   }
 
-  /** The address that `tap` may speak as. */
+  /** Returns the address that `tap` may use. */
   addressOf(tap: string): string | undefined {
     return this.#wanted.get(tap);
   }
 
-  /** Drops all traffic of `tap`; resolves when the kernel has it. */
+  /** Drops all traffic of `tap`; resolves when the change is in the kernel. */
   async release(tap: string): Promise<void> {
     this.#wanted.delete(tap);
     await this.#settle();

@@ -1,7 +1,8 @@
-// Lets the host forward packets of machines without making it a router for others. Answers from outside are forwarded only
-// if the interface that they arrive on has forwarding on. We turn it on for each interface, never for the host
-// (`ip_forward`), and remember which interfaces we changed. On those, the packet filter drops what is not for a machine
-// (rules.ts), so for all others the host forwards what it forwarded before.
+// Lets the host forward packets of machines without making it a router for others. Replies from outside are forwarded
+// only if forwarding is turned on for the interface on which they arrive. We turn forwarding on for single interfaces,
+// never for the whole host (`ip_forward`), and remember which interfaces we changed. On those interfaces the packet
+// filter drops packets that are not for a machine (rules.ts), so the host forwards for others only what it forwarded
+// before.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
@@ -9,7 +10,10 @@ import { isBridgeName } from './names.ts';
 import { linkExists } from './ports.ts';
 
 const SETTINGS = '/proc/sys/net/ipv4';
-/** Other names would need quotes in the packet filter's rules. No usual program makes such names. */
+/**
+ * Interfaces with other names are ignored, because such names would need quotes in the packet filter's rules. No common
+ * program makes such names.
+ */
 const PLAIN_NAME = /^[\w.@-]+$/;
 
 type ForwardingRecord = { bootId: string; interfaces: string[] };
@@ -27,9 +31,9 @@ export class Forwarding {
   }
 
   /**
-   * Returns the interfaces on which only we want forwarding, and remembers them. The packet filter must know them before
-   * `open` is called. There are none while the whole host forwards. An interface that is down stays ours, because its
-   * forwarding stays on.
+   * Returns the interfaces on which forwarding is needed only for machines, and remembers them. The packet filter must
+   * know them before `open` is called. Returns none while forwarding is on for the whole host. Keeps an interface that
+   * is down, because its forwarding stays on.
    */
   claim(): string[] {
     const before = this.#claimed();
@@ -46,13 +50,16 @@ export class Forwarding {
     for (const name of [this.#bridge, ...this.#claimed()]) setForwarding(name, true);
   }
 
-  /** Turns forwarding off where only we wanted it. */
+  /** Turns forwarding off on the interfaces where it is on only because of us. */
   restore(): void {
     if (!isHostForwarding()) for (const name of this.#claimed()) setForwarding(name, false);
     rmSync(this.#path, { force: true });
   }
 
-  /** A reboot turns forwarding off. So neither an older record nor one that a power cut left empty means anything. */
+  /**
+   * Returns the remembered interfaces. A reboot turns forwarding off, so a record from before the reboot is ignored,
+   * and so is a record that a power cut left empty.
+   */
   #claimed(): string[] {
     try {
       const record = readRecord<ForwardingRecord>(this.#path);
@@ -64,7 +71,10 @@ export class Forwarding {
   }
 }
 
-/** Interfaces that packets of machines may leave through: all that have an IPv4 address, except loopback and our bridges. */
+/**
+ * Returns the interfaces through which packets of machines may leave the host: all that have an IPv4 address, except
+ * loopback and our bridges.
+ */
 function uplinks(): string[] {
   const named = Object.entries(networkInterfaces()).flatMap(([label, addresses]) =>
     // An address may have a label such as `eth0:1`.

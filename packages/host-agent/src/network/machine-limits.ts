@@ -1,7 +1,7 @@
 // Builds the packet filter's limits on what one machine may use up of the host: entries of the connection tracking, and
-// the attention of the name relay. They are in a table of their own, because replacing a table forgets its counts. This
-// table is only flushed, which removes the rules and keeps the counts. So a restart of the agent gives no machine a
-// second share.
+// CPU time of the name relay. They are in a table of their own, because replacing a table forgets its counts. This
+// table is only flushed, which removes the rules and keeps the counts. So after a restart of the agent, what a machine
+// already uses still counts.
 import { subnetSize } from './subnet.ts';
 
 export type LimitOptions = {

@@ -33,7 +33,10 @@ export interface HostNetwork {
   detach(vmId: string): Promise<void>;
   /** Lists the ids of VMs that have a tap or a rule in the kernel. */
   listVmIds(): Promise<string[]>;
-  /** Ends what runs only as long as the agent. Machines keep their network, but names no longer resolve. */
+  /**
+   * Ends the parts that run only while the agent runs, such as the name relay. Machines keep their network, but names
+   * no longer resolve.
+   */
   close(): Promise<void>;
   /**
    * Removes everything that the host has for the network of machines. Call it only when no VM runs. May be repeated.

@@ -17,9 +17,9 @@ export type RuleOptions = {
   /** The machines' subnet (CIDR). */
   subnet: string;
   gateway: string;
-  /** The uids of VM processes, and of others that parse what guests send. */
+  /** The uids of VM processes, and of other processes that parse data from guests. */
   uids: { first: number; last: number };
-  /** The one of them that the name relay has. */
+  /** The uid of the name relay, one of `uids`. */
   relayUid: number;
   /** CIDR ranges that machines may reach although they are private. */
   allow: readonly string[];
@@ -29,7 +29,7 @@ export type RuleOptions = {
   connections: number;
 };
 
-/** What the rules have to know about the host's own network. It may change at any time. */
+/** The facts about the host's own network that the rules depend on. They may change at any time. */
 export type HostFacts = {
   /** Networks that the host is in (CIDR). No machine reaches them, unless they are in `allow`. */
   networks: readonly string[];
@@ -41,9 +41,10 @@ export type HostFacts = {
 export type Assigned = ReadonlyMap<string, string>;
 
 /**
- * Ranges that are not part of the public internet (RFC 6890, RFC 1112): this network, private, shared (also where Alibaba
- * Cloud serves credentials), loopback, link-local (where other clouds serve them), protocol assignments, benchmarks,
- * multicast, reserved and broadcast. Also the one public address with such a service, the host agent of Azure.
+ * Ranges that are not part of the public internet (RFC 6890, RFC 1112): this network, private, shared (also where
+ * Alibaba Cloud serves credentials), loopback, link-local (where other clouds serve credentials), protocol assignments,
+ * benchmarks, multicast, reserved and broadcast. Also the one public address with such a service, the host agent of
+ * Azure.
  */
 const DENIED_RANGES = [
   '0.0.0.0/8',
@@ -96,7 +97,7 @@ export function wholeTables(options: RuleOptions, host: HostFacts, assigned: Ass
   );
 }
 
-/** Returns commands that replace what the rules know about the host. */
+/** Returns commands that replace the host's networks and interfaces in the rules. */
 export function hostChange(table: string, host: HostFacts): string {
   const { networks, claimed } = hostElements(host);
   const replace = (set: string, list: string) =>
@@ -104,7 +105,7 @@ export function hostChange(table: string, host: HostFacts): string {
   return replace('host_networks', networks) + replace('claimed', claimed);
 }
 
-/** An interval set takes no range inside another one, so only the outer ones are listed. */
+/** nft refuses a range inside another range of the same set, so only the outer ranges are listed. */
 function hostElements({ networks, claimed }: HostFacts): { networks: string; claimed: string } {
   const outer = networks.filter(
     (one) => !networks.some((other) => prefixOf(other) < prefixOf(one) && overlaps(one, other)),
@@ -228,13 +229,14 @@ function rateChains(group: number, rateMbit: number): string {
  * connection, so removing a range from `allow` takes effect at once. Only replies reach a machine. Refused packets are
  * answered, so that programs fail at once instead of hanging; TCP gets a reset, because the kernel limits the rate of
  * ICMP errors.
- * On the claimed interfaces a packet that is not for a machine passes only if it answers a connection that another interface
- * was allowed to forward.
+ * On the claimed interfaces a packet that is not for a machine passes only if it answers a connection that another
+ * interface was allowed to forward.
  * A compromised QEMU is in the host's network namespace, because its tap is there. The `output` chain refuses all its
  * IP traffic, even to the host's loopback. Abstract Unix sockets of that namespace pass no packet filter, so these
  * rules do not cover them.
- * A compromised name relay is there too. It can only answer those who asked it, and ask on the port of name servers. Its
- * two listening sockets belong to root, who opened them, so their port is checked as well.
+ * A compromised name relay is in that namespace too. It can only answer those who asked it, and send queries to the
+ * port of name servers. Its two listening sockets belong to root, who opened them, so a rule on the uid does not match
+ * them and another rule checks their port.
  */
 function inetTable(options: RuleOptions, host: HostFacts): string {
   const { table, bridge, group, subnet, gateway, uids, relayUid, allow } = options;

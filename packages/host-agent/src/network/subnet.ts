@@ -5,13 +5,15 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 
 /** When no subnet is configured, one of the /16 networks 10.128.0.0 to 10.254.0.0 is chosen. */
 const CANDIDATES = sixteens(10, 128, 127);
-/** When all of them are in use, for example by a VPN to 10.0.0.0/8, one of 172.16.0.0 to 172.31.0.0 is chosen. */
+/**
+ * When all of those networks are in use, for example by a VPN to 10.0.0.0/8, one of 172.16.0.0 to 172.31.0.0 is chosen.
+ */
 const OTHER_CANDIDATES = sixteens(172, 16, 16);
 
 export type Subnet = {
   cidr: string;
   prefix: number;
-  /** The host's own address in it. */
+  /** The host's own address in the subnet. */
   gateway: string;
   /** The name server of machines under QEMU's user networking. No machine gets this address or the gateway's (addresses.ts). */
   userModeNameServer: string;
@@ -83,8 +85,8 @@ export function networkOf(cidr: string): string {
 }
 
 /**
- * Returns a subnet that overlaps no network in `used` (CIDR notation). The same data directory asks for the same one first.
- * Throws `validation_error` when all are in use.
+ * Returns a subnet that overlaps no network in `used` (CIDR notation). The same data directory tries the candidates in
+ * the same order each time. Throws `validation_error` when all are in use.
  */
 export function chooseSubnet(home: string, used: readonly string[]): string {
   const start = createHash('sha256').update(home).digest().readUInt32BE(0) % CANDIDATES.length;
@@ -102,7 +104,10 @@ function sixteens(first: number, second: number, count: number): string[] {
   return Array.from({ length: count }, (_, at) => `${first}.${second + at}.0.0/16`);
 }
 
-/** A locally administered MAC that follows from the address, so that both are unique on a host together. */
+/**
+ * Returns a locally administered MAC that is derived from the address, so that the MAC is unique on a host like the
+ * address.
+ */
 export function macOfIp(ip: string): string {
   return `02:5b${ip
     .split('.')

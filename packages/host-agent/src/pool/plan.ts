@@ -1,5 +1,5 @@
-// Decides how many clones of each shape the pool keeps ready: the largest number that was requested at once lately,
-// within limits. Pure functions.
+// Decides how many clones of each shape the pool keeps ready: the largest number that was recently requested in one
+// burst, within limits. Pure functions.
 
 /** Requests older than this no longer count. */
 export const MEMORY_OF_DEMAND_MS = 10 * 60_000;

@@ -20,8 +20,8 @@ import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
 const WARM_UP_ROUNDS = 3;
 const SESSION_PATIENCE_MS = 10_000;
 /**
- * The agent waits for this before it is ready, so the limit is short. A clone that does not answer quickly is
- * discarded.
+ * Time limit for a clone of an earlier agent to answer; otherwise it is discarded. The agent is not ready until all
+ * clones have answered, so the limit is short.
  */
 const ADOPTION_PATIENCE_MS = 2_000;
 /** How often the pool's size is adjusted to the past demand. */
@@ -43,7 +43,7 @@ export type PoolOptions = {
   patience: number;
   /** Delay in ms between taking a clone and preparing new ones. */
   fillAfterMs: number;
-  /** Whether a request waits for a machine. The pool then starts nothing, to leave it the CPU. */
+  /** Whether a request waits for a machine. The pool then prepares no clones, to leave the CPU to that request. */
   isBusy: () => boolean;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
@@ -218,8 +218,8 @@ export class Pool {
       // A clone that was not paused had not finished its warm-up.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
       await vm.resume();
-      // Tests that the guest still answers. A guest that was paused in the middle of an answer may not; it is then
-      // discarded. The agent's own program is safe on every disk.
+      // Tests that the guest still answers. A guest that was paused in the middle of an answer may not answer; its
+      // clone is then discarded. The warm-up runs the guest agent's own program, which is safe on every disk.
       const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 'agent', 1);
       await vm.pause();
       this.#shelve(key, { vm, guest, diskPath });

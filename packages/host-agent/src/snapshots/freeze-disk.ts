@@ -16,7 +16,10 @@ export type RunningMachine = { vm: Vm; guest: Guest };
 
 export type FreezeLog = { warn(details: object, message: string): void };
 
-/** Makes the guest write to the overlay staged for `layerId`. May also do what must happen at the same moment. */
+/**
+ * Makes QEMU write to the empty overlay that was prepared for the layer `layerId`. May also do other work that must
+ * happen at the same moment, such as saving the memory.
+ */
 type SwitchDisk = (layerId: string) => Promise<void>;
 
 /**
@@ -49,8 +52,8 @@ export function freezeStoppedDisk(disk: RootDisk): void {
 
 /**
  * Completes or undoes a freeze that a crashed agent began on a live VM. First resumes the VM if that agent left it
- * paused, for a snapshot or because the disk of the host was short. If the VM
- * already writes to the new overlay, the freeze is completed, otherwise undone. Throws when QEMU does not answer.
+ * paused, for a snapshot or because the host's disk was nearly full. If the VM already writes to the new overlay, the
+ * freeze is completed, otherwise undone. Throws when QEMU does not answer.
  */
 export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
   if (await vm.isPaused()) await vm.resume();

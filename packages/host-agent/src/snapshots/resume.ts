@@ -1,5 +1,6 @@
-// Makes a new machine from a memory snapshot: the processes of the snapshot go on in it. It gets an identity of its own before
-// it is reported as running. When this fails there is no cold boot instead, because that would lose the processes.
+// Makes a new machine from a memory snapshot: the processes of the snapshot go on in it. The machine gets its own
+// identity before it is reported as running. When the resume fails, the machine is not booted cold instead, because
+// that would lose the processes.
 import { rename, rm } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
@@ -87,7 +88,8 @@ async function restore(
   const base = { imagePath: snapshot.image.rootfsPath, layerPaths };
   let vm: Vm | undefined;
   try {
-    // First the size that the guest knows. The guest is told below when the disk is larger.
+    // Make the disk as large as the guest in the snapshot knows it. If the machine's disk is larger, `growDisk` below
+    // enlarges it and tells the guest.
     makeOverlay(diskPath, base, snapshot.size_gb);
     vm = await vms.launch({
       ...base,
@@ -109,7 +111,7 @@ async function restore(
     const giveUp = AbortSignal.any([wanted.abort, AbortSignal.timeout(wanted.patienceMs)]);
     const guest = await firstSession(vm, giveUp);
     await wanted.identify(guest).catch((error) => Promise.reject(identityFailure(snapshotId, error)));
-    // Only now: a disk at this path counts as one that the machine has run from.
+    // Move the disk here only now, because a disk at this path means that the machine has run from it.
     await rename(diskPath, wanted.diskPath);
     return { vm, guest };
   } catch (error) {
@@ -120,8 +122,8 @@ async function restore(
 }
 
 /**
- * The error for a guest that refused its identity. It says `conflict` when its processes ran before that: they may have drawn
- * the same random numbers as those of another machine.
+ * The error for a guest that refused its identity. It is `conflict` when the guest's processes ran before the guest got
+ * its identity, because they may have drawn the same random numbers as the processes of another machine.
  */
 function identityFailure(snapshotId: string, cause: unknown): unknown {
   if (!(cause instanceof ServiceError && cause.code === 'conflict')) return cause;

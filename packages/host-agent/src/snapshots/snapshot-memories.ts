@@ -1,6 +1,6 @@
 // Keeps the memory of snapshots that machines are started from. Each memory is loaded once and shared by all machines
 // that start meanwhile. It stays loaded for later machines as far as the limit allows. Running machines have the memory
-// open themselves.
+// open themselves, so closing it here does not affect them.
 import { closeSync } from 'node:fs';
 import type { LoadingMemory } from './memory-files.ts';
 

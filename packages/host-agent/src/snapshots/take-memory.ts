@@ -1,7 +1,7 @@
-// Saves the memory of a snapshot. The guest's processes are held and its file systems frozen meanwhile, and the disk
-// becomes a layer in the same pause of the VM. So memory and disk are of the same moment, and the disk is also
-// consistent on its own. In a machine started from the snapshot, no process runs before the machine has its own random
-// numbers and name.
+// Saves the memory of a snapshot. Meanwhile the guest's processes are held (stopped by the guest agent) and its file
+// systems are frozen, and the disk becomes a layer in the same pause of the VM. So memory and disk are of the same
+// moment, and the disk is also consistent on its own. In a machine started from the snapshot, no process runs before
+// the machine has its own random numbers and name.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { MemoryPlace, SavedMemory } from '../hypervisor/driver.ts';
@@ -33,8 +33,8 @@ export function refuseWithoutMemory({ volumes, status }: MachineRecord, isRunnin
 }
 
 /**
- * Like {@link freezeRunningDisk}, but also saves the memory, and also throws the errors of that. The returned files are
- * not complete yet. After an error no files are left.
+ * Like {@link freezeRunningDisk}, but also saves the memory, and also throws the errors of saving it. The returned
+ * files are not complete yet. After an error no files are left.
  */
 export async function freezeWithMemory(
   disk: RootDisk,

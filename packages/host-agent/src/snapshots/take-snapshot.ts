@@ -22,7 +22,7 @@ import { freezeWithMemory, refuseWithoutMemory } from './take-memory.ts';
 
 const MIB = 1024 ** 2;
 
-/** A machine while no other operation on it runs. */
+/** The machine to take a snapshot of. No other operation on it may run meanwhile. */
 export type SnapshotSubject = {
   machineId: string;
   record: () => MachineRecord;

@@ -1,8 +1,9 @@
-// The data volumes of this host. `volumes/<id>/` holds a record and a sparse raw file, which is plugged into at most one VM. A
-// volume exists as long as that file does: the record is made before the file and removed after it.
+// The data volumes of this host. `volumes/<id>/` holds a record and a sparse raw file, which is plugged into at most
+// one VM. A volume exists as long as that file does: the record is made before the file and removed after it.
 //
-// While no machine has the volume, its file belongs to the agent's user. The file is formatted when a machine takes the volume
-// for the first time. After a crash before that is recorded it is formatted again, which loses nothing: no machine had it yet.
+// While no machine has the volume, its file belongs to the agent's user. The file is formatted when a machine takes the
+// volume for the first time. If the agent crashes before it has recorded this, the file is formatted again. That loses
+// no data, because no machine has used the volume yet.
 import { constants, existsSync, readdirSync, statSync } from 'node:fs';
 import { mkdir, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -20,7 +21,7 @@ export const DATA_DISK = 'data.raw';
 /** A folder with this file is a kept root disk (volume-store.ts). */
 export const ROOT_DISK = 'disk.qcow2';
 const GIB = 1024 ** 3;
-/** How many removed volumes are remembered, so that a call that arrives late cannot make one of them again. */
+/** How many removed volumes are remembered, so that a delayed call cannot create one of them again. */
 const REMEMBERED_REMOVED = 10_000;
 
 type DataVolumeRecord = {
@@ -37,7 +38,7 @@ export class DataVolumes {
   readonly #log: VolumeLog;
   /** The machine that uses each volume, by volume id. */
   readonly #users = new Map<string, string>();
-  /** By volume: settles when all work on it so far is done. */
+  /** For each volume id, a promise that settles when all earlier work on the volume is done. */
   readonly #queues = new Map<string, Promise<unknown>>();
   /**
    * Ids of removed volumes, oldest first. A delayed `ensure` call must not create one of them again. They are kept in
@@ -67,9 +68,9 @@ export class DataVolumes {
   }
 
   /**
-   * Makes the volume, safe from a power cut. Does nothing when it exists. Throws `conflict` when it exists in another size or as
-   * a kept root disk, or when it was removed before, because the call is late then. Throws `fleet_capacity` on a full disk.
-   * Nothing is left when it throws.
+   * Makes the volume, safe from a power cut. Does nothing when it exists. Throws `conflict` when it exists in another
+   * size or as a kept root disk, or when it was removed before, because the call was then delayed. Throws
+   * `fleet_capacity` on a full disk. Nothing is left when it throws.
    */
   ensure(id: string, sizeGb: number): Promise<void> {
     return this.#inOrder(id, async () => {
@@ -127,7 +128,10 @@ export class DataVolumes {
     this.#users.set(id, machineId);
   }
 
-  /** Takes the volume from a machine whose VM has let it go; the file is the agent's again. Otherwise does nothing. */
+  /**
+   * Releases the volume of a machine whose VM no longer uses it, and makes the agent the owner of its file again. Does
+   * nothing when the machine does not have the volume.
+   */
   giveBack(id: string, machineId: string): void {
     if (this.#users.get(id) !== machineId) return;
     takeFileBack(this.diskPath(id));
@@ -141,7 +145,7 @@ export class DataVolumes {
       .map((id) => join(this.#dir, id));
   }
 
-  /** Files that still belong to the user of a VM though no machine has the volume. A crash leaves them. */
+  /** Files that still belong to the user of a VM though no machine has the volume. A crash can leave such files. */
   strays(): string[] {
     return readdirSync(this.#dir)
       .filter((id) => !this.#users.has(id))

@@ -1,15 +1,17 @@
 // Keeps a part of the data directory's file system free of guests, so that the database, the records and the logs can
-// always be written. Disks of guests are sparse and grow by what guests write, so nobody can refuse the growth itself.
-// Two things stand before the reserve:
+// always be written. Disks of guests are sparse and grow by what guests write, so the growth itself cannot be refused.
+// Two mechanisms protect the reserve:
 //
 //   |<------- free for guests ------->|<------------- reserve ------------->|
 //   |                                 |<-- measured -->|<---- ballast ----->|
 //
-// - The free space is measured often. When it is down to the reserve, everybody is told that the disk is short: guests
-//   are held, job output waits, and whatever needs room is refused. Guests go on when there is clearly more again.
-// - A guest can allocate space faster than anybody measures, for example by writing zeros to a volume without data. The
-//   ballast, a file of ours that is allocated and never used, is a wall for that: QEMU gets ENOSPC there, and pauses
-//   its guest. While the guests are held, the ballast shrinks as the service needs room, and it grows back later.
+// - The free space is measured often. When it is down to the reserve, the disk is "short": guests are paused, job
+//   output stays in the guests, and requests that need room are refused. Guests resume when an eighth more than the
+//   reserve is free again.
+// - Between two measurements a guest can still allocate much space, for example by writing zeros to a volume without
+//   data. So a part of the reserve is occupied by the ballast, a file that is allocated and never used. When the rest
+//   of the disk is full, QEMU gets ENOSPC and pauses its guest. While the guests are paused, the ballast shrinks as the
+//   service needs room, and it grows back later.
 import { EventEmitter, once } from 'node:events';
 import { statfsSync, statSync, truncateSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -21,9 +23,12 @@ const GIB = 1024 ** 3;
 /** The default reserve: a twentieth of the file system, and at least 2 GiB. */
 const RESERVE_SHARE = 20;
 const RESERVE_MIN_BYTES = 2 * GIB;
-/** The wall has to hold only until the next measurement. */
+/** Largest size of the ballast, which has to stop guests only until the next measurement. */
 const BALLAST_MAX_BYTES = 2 * GIB;
-/** The time between two measurements is short enough for a disk that is written at this rate. */
+/**
+ * Assumed write rate of the fastest disk. The next measurement comes before guests can fill the free space at this
+ * rate.
+ */
 const FASTEST_BYTES_PER_MS = 2 * MIB;
 const INTERVAL_MS = { shortest: 50, longest: 1000 };
 
@@ -39,7 +44,7 @@ export type DiskReserveOptions = {
 /** Bytes. `freeBytes` includes the ballast, so guests may still write `freeBytes - reserveBytes`. */
 export type DiskFacts = { totalBytes: number; freeBytes: number; reserveBytes: number };
 
-/** What a part of the agent needs that makes files grow. */
+/** The methods for those parts of the agent that make files grow. */
 export type DiskRoom = Pick<DiskReserve, 'isShort' | 'refuseWhenShort' | 'whenThereIsRoom'>;
 
 export class DiskReserve {
@@ -73,8 +78,8 @@ export class DiskReserve {
   }
 
   /**
-   * Measures, and throws `fleet_capacity` when the disk is short, or would be after `neededBytes` more are written. For
-   * everything that makes files grow at a request.
+   * Measures, and throws `fleet_capacity` when the disk is short, or would be after `neededBytes` more are written.
+   * Call it before a request makes files grow.
    */
   refuseWhenShort(neededBytes = 0): void {
     const { freeBytes, reserveBytes } = this.#measure();
@@ -111,7 +116,10 @@ export class DiskReserve {
     }
   }
 
-  /** Measures and says whether the disk is short now. It is short until an eighth more than the reserve is free. */
+  /**
+   * Measures, and updates whether the disk is short. A short disk stays short until an eighth more than the reserve is
+   * free.
+   */
   #measure(): DiskFacts {
     const facts = this.facts();
     const { freeBytes, reserveBytes } = facts;
@@ -125,7 +133,10 @@ export class DiskReserve {
     return facts;
   }
 
-  /** While the disk is short, lets the ballast shrink by an eighth of the reserve whenever less than that is left. */
+  /**
+   * Shrinks the ballast by an eighth of the reserve when the disk is short and less than that eighth is left beside the
+   * ballast. Grows the ballast again when the disk is not short.
+   */
   async #keepBallast({ freeBytes, reserveBytes }: DiskFacts): Promise<void> {
     const { ballastPath, log } = this.#options;
     const bytes = this.#ballastBytes();

@@ -1,5 +1,5 @@
-// Makes the root disk of a VM: a qcow2 overlay on an image, or on layers above the image. The overlay contains what
-// differs from the files below, which nobody writes.
+// Makes the root disk of a VM: a qcow2 overlay on an image, or on layers above the image. The overlay contains the
+// guest's changes; the files below it are never written.
 import {
   closeSync,
   constants,

@@ -53,7 +53,7 @@ export async function makeTemplate(
       await warmUp(guest, warmUpProgram(layerPaths), WARM_UP_ROUNDS, signal);
       guest.close();
       await guest.closed;
-      // Ensures that a clone's first session meets a guest agent that has no request in progress.
+      // Open a new session, so that a clone's first session meets a guest agent that has no request in progress.
       await vm.connectGuest(signal);
       await vm.saveDevices(paths.state);
     } finally {

@@ -8,7 +8,7 @@ const FORMAT = 4;
 
 export type Shape = {
   image: MachineImage;
-  /** The layers between image and disk, bottom first. Absolute paths; each path stands for one unchanging content. */
+  /** The layers between image and disk, bottom first. Absolute paths; the file at a path never changes. */
   layerPaths: readonly string[];
   vcpus: number;
   memoryMb: number;

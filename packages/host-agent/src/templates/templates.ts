@@ -1,7 +1,7 @@
 // The templates of a host. They are found by shape, made in the background when a shape is requested repeatedly, and
-// removed least requested first when memory or disk get short. A shape that is not requested more often than others takes
-// no room from them, so nobody pushes out what others use by requests for odd sizes. Templates are a cache: without one, a
-// machine boots cold.
+// removed least requested first when memory or disk get short. A shape that is not requested more often than others
+// takes no room from them, so requests for unusual sizes cannot evict templates that others use. Templates are a cache:
+// without one, a machine boots cold.
 import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
@@ -23,7 +23,7 @@ import {
   touchTemplate,
 } from './template-files.ts';
 
-/** Delay before a template is tried again that could not be made, or that did not work when it was new. */
+/** Delay before a template is made again that could not be made, or that failed soon after it was loaded. */
 const RETRY_AFTER_MS = 60_000;
 /** When this many restored clones in a row fail, the template is considered broken. */
 const MAX_FAILED_CLONES = 3;
@@ -69,7 +69,7 @@ export class Templates {
    * cold.
    */
   readonly #loading = new Map<string, Promise<boolean>>();
-  /** The keys of shapes whose templates are not removed for others. */
+  /** The keys of templates that are never removed to make room for others. */
   readonly #pinned = new Set<string>();
   readonly #demand = new TemplateDemand(() => performance.now());
   readonly #closing = new AbortController();
@@ -130,7 +130,10 @@ export class Templates {
     }
   }
 
-  /** Provides the template of this shape without any request, and never removes it for others. May be repeated. */
+  /**
+   * Provides the template of this shape without any request, and never removes it to make room for others. May be
+   * repeated.
+   */
   pin(shape: Shape): void {
     this.#pinned.add(this.keyOf(shape));
     this.#want(shape);
@@ -147,7 +150,7 @@ export class Templates {
     if (this.#demand.count(key) >= this.#options.requestsForTemplate || this.keysOnDisk().has(key)) this.#want(shape);
   }
 
-  /** Loads or makes a template in the background, unless it exists, is on its way, or failed recently. */
+  /** Loads or makes a template in the background, unless it is loaded, already under way, or failed recently. */
   #want(shape: Shape): void {
     const key = this.keyOf(shape);
     const failedAt = this.#failedAt.get(key);
@@ -250,8 +253,8 @@ export class Templates {
   }
 
   /**
-   * Whether a template may be provided: there is room for one more of average size, besides those on their way, or a
-   * loaded one is requested less often.
+   * Whether a template may be loaded or made: there is room for one more template of average size, besides those that
+   * are being loaded or made, or a loaded template is requested less often.
    */
   #deservesRoom(key: string): boolean {
     const others = [...this.#loaded.keys()];

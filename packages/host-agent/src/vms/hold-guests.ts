@@ -1,12 +1,16 @@
-// Holds all guests of the host while its disk is short, because a guest that runs can always write to its disk.
+// Pauses all guests of the host while the host's disk is nearly full (disk-reserve.ts), because a running guest can
+// always write to its disk.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { DiskReserve } from '../storage/disk-reserve.ts';
 import type { VmHost, VmLog } from './vm-host.ts';
 
-/** How often VMs are looked for that were started while the disk was short. */
+/** While the disk is short, how often VMs that were started meanwhile are paused too. */
 const AGAIN_MS = 250;
 
-/** Holds and lets go the guests from now on. The returned function ends that; guests that are held stay so. */
+/**
+ * From now on, pauses the guests when the disk gets short, and resumes them when it has room. The returned function
+ * ends that; paused guests stay paused.
+ */
 export function holdGuests(vms: VmHost, reserve: DiskReserve, log: VmLog): () => void {
   const ending = new AbortController();
   const toAll = (what: 'hold' | 'letGo') =>

@@ -43,7 +43,7 @@ export class VmHost {
       this.#vms.set(vmId, vm);
       return vm;
     } catch (error) {
-      // The uid was reserved above, and a launch that was never reached cannot have released it.
+      // Release the uid that was reserved above. If the launch was never reached, nothing else releases it.
       await this.hypervisor.release(vmId).catch((err) => this.#warn(vmId, err, 'a VM that did not start is not gone'));
       await this.#detach(vmId);
       this.#vms.delete(vmId);
@@ -53,7 +53,7 @@ export class VmHost {
     }
   }
 
-  /** Lets a VM speak as this address and as no other; see {@link HostNetwork.assign}. */
+  /** Lets a VM use this address and no other; see {@link HostNetwork.assign}. */
   async assignAddress(vmId: string, privateIp: string): Promise<void> {
     this.#addresses.set(vmId, privateIp);
     await this.network.assign(vmId, privateIp);
@@ -64,14 +64,17 @@ export class VmHost {
     return this.#addresses.values();
   }
 
-  /** Ends a VM and removes all of it but its disk. When its network cannot be removed, later calls try again. */
+  /**
+   * Ends a VM and removes everything of it except its disk. When its network cannot be removed, later calls try again.
+   */
   async discard(vm: Vm): Promise<void> {
     // The VM is still known here, but from now on parts of it may be missing.
     this.#vms.set(vm.vmId, undefined);
     const unclaim = this.claim(vm.runDir);
     try {
       await vm.end();
-      // Only when the VM's processes are gone: they could swap a folder for a symlink while the agent removes it.
+      // Remove the directory only after the VM's processes have ended, because they could replace a folder with a
+      // symlink while the agent removes it.
       await rm(vm.runDir, { recursive: true, force: true }).catch((err) =>
         this.#warn(vm.vmId, err, 'the run directory of a VM was not removed'),
       );
@@ -94,8 +97,8 @@ export class VmHost {
   }
 
   /**
-   * Takes over the VMs of an earlier agent (`found`), and removes what the network has of all other VMs. `addresses`: those of
-   * the machines among them, by VM id. Run once, at the start.
+   * Takes over the VMs of an earlier agent (`found`), and removes what the network has of all other VMs. `addresses`:
+   * the addresses of those VMs that belong to machines, by VM id. Run once, at the start.
    */
   async adopt(found: readonly Vm[], addresses: ReadonlyMap<string, string>): Promise<void> {
     for (const [vmId, address] of addresses) this.#addresses.set(vmId, address);

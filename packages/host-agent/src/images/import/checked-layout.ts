@@ -1,6 +1,6 @@
 /**
  * Writes the layout that umoci unpacks: the layers as they were inspected, and an index, a manifest and a configuration
- * of our own that name nothing else. No document that a stranger wrote reaches umoci.
+ * of our own that name nothing else. So umoci never reads a document that the image's author wrote.
  */
 import { createHash } from 'node:crypto';
 import { link, mkdir, writeFile } from 'node:fs/promises';
@@ -15,7 +15,7 @@ export async function writeCheckedLayout(scratch: string, report: LayoutReport):
   const blobs = path.join(scratch, 'checked', 'blobs', 'sha256');
   await mkdir(blobs, { recursive: true });
   for (const digest of new Set(report.layers.map((layer) => layer.digest))) {
-    // A hard link: no copy, and no link to another place is followed.
+    // A hard link needs no copy, and it does not follow a symlink in place of the blob.
     await link(path.join(scratch, 'layout', 'blobs', 'sha256', hexOf(digest)), path.join(blobs, hexOf(digest)));
   }
   const writeBlob = async (kind: string, content: object) => {

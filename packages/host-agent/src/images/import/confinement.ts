@@ -1,7 +1,7 @@
 /**
- * Runs a program on files that strangers made, so that they gain little from a bug in it. The program gets its own
- * namespaces, a root with the distribution's programs and the given files, no devices, few capabilities, and a network
- * only if it needs one. It only reads an image's files and never executes them.
+ * Runs a program on untrusted files, confined so that their author gains little from a bug in the program. The program
+ * gets its own namespaces, a root with the distribution's programs and the given files, no devices, few capabilities,
+ * and a network only if it needs one. It only reads an image's files and never executes them.
  */
 import { realpathSync } from 'node:fs';
 import { runBuildCommand } from '../build-command.ts';

@@ -1,11 +1,11 @@
 /**
- * Turns an unpacked tree into a disk with the same format as all images. Strangers made the tree, so mke2fs and e2fsck
+ * Turns an unpacked tree into a disk with the same format as all images. The tree is untrusted, so mke2fs and e2fsck
  * run confined.
  */
 import { truncate, writeFile } from 'node:fs/promises';
 import { runConfined } from './confinement.ts';
 
-/** File system features as in finish-rootfs.sh, which explains each. A test compares the two lists. */
+/** The same file system features as in finish-rootfs.sh, which explains them. A test compares the two lists. */
 export const FEATURES =
   'none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,flex_bg,' +
   'sparse_super,large_file,huge_file,uninit_bg,dir_nlink,extra_isize';

@@ -1,7 +1,7 @@
 /**
- * Makes a stack from an OCI image: fetches it, inspects it, unpacks it, makes a disk and publishes that with the kernel
- * and guest agent that all machines of this host boot with. Intermediate files lie in a temporary folder, and the stack
- * stays unchanged until the end.
+ * Makes a stack from an OCI image: fetches it, inspects it, unpacks it, makes a disk and publishes the disk with the
+ * kernel and guest agent that all machines of this host boot with. Intermediate files are in a temporary folder, so the
+ * stack stays unchanged until the end.
  */
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * Decides which entries a layer may have. umoci works in a folder and confined, so this is the first of several lines:
- * what ordinary images never contain, or unpackers have handled wrongly, is refused.
+ * Decides which entries a layer may have. Refuses entries that ordinary images never contain, and entries that
+ * unpackers have handled wrongly. This is the first line of defence; umoci also runs confined.
  */
 import { Refusal, shown } from './refusal.ts';
 import { readTarEntries, type TarEntry } from './tar-entries.ts';
@@ -8,7 +8,10 @@ import { readTarEntries, type TarEntry } from './tar-entries.ts';
 /** The longest file name that a file system takes, in bytes. */
 const NAME_MAX = 255;
 
-/** Yields the entries of a layer. Throws Refusal for one that is not allowed, and Error when the archive is damaged. */
+/**
+ * Yields the entries of a layer. Throws Refusal for an entry that is not allowed, and Error when the archive is
+ * damaged.
+ */
 export async function* judgeArchive(chunks: AsyncIterable<Buffer>): AsyncGenerator<TarEntry> {
   for await (const entry of readTarEntries(chunks)) {
     checkEntry(entry);
@@ -32,7 +35,7 @@ function checkEntry({ name, type, linkName }: TarEntry): void {
     throw new Refusal(`${shown(name)} removes a folder from within`);
 }
 
-/** Returns the parts of a path that lead somewhere. */
+/** Returns the parts of a path, without empty parts and ".". */
 function partsOf(name: string): string[] {
   return name.split('/').filter((part) => part !== '' && part !== '.');
 }

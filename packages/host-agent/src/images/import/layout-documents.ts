@@ -1,7 +1,7 @@
 /**
- * Parses the JSON documents of an OCI layout: its index, a manifest, a configuration. Programs differ in which of two
- * keys they take ("layers" and "Layers"), so umoci never gets these documents; checked-layout.ts writes others from what
- * was read here.
+ * Parses the JSON documents of an OCI layout: its index, a manifest, a configuration. When a document has both "layers"
+ * and "Layers", programs differ in which key they read. So umoci never gets these documents; checked-layout.ts writes
+ * new ones with the values that were parsed here.
  */
 import { Refusal } from './refusal.ts';
 
@@ -46,7 +46,7 @@ export function parseManifest(json: string): { config: Descriptor; layers: Descr
   return { config: toDescriptor(valueAt(manifest, 'config')), layers };
 }
 
-/** Returns what a configuration says. Throws Refusal. */
+/** Parses a configuration. Throws Refusal. */
 export function parseConfiguration(json: string): ImageConfiguration {
   const value = parseDocument(json);
   return {
@@ -114,7 +114,7 @@ function nameAt(value: unknown, name: string): string {
   throw new Refusal(`its configuration lacks "${name}"`);
 }
 
-/** Returns a key of an object that JSON.parse made, but nothing that every object has. */
+/** Returns the value of a key of an object from JSON.parse, but no property that every object inherits. */
 export function valueAt(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
     ? Reflect.get(value, name)

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { ImageError } from '../image-error.ts';
 import { type Descriptor, DOCUMENT_MAX, readDescriptor, valueAt } from './layout-documents.ts';
 
-/** An entry of an index. What else the index says of the image is left out. */
+/** An entry of an index. All other fields of the entry are left out. */
 export type IndexEntry = Descriptor & {
   tag: string | undefined;
   /** For example `linux/amd64`. */
@@ -39,8 +39,9 @@ export async function chooseImage(folder: string, tag: string | undefined): Prom
 }
 
 /**
- * Returns the JSON of an index that contains only this image, under the given tag. It has nothing else of the entry,
- * because skopeo takes `Digest` for `digest`, and would then copy another image than the one that was chosen.
+ * Returns the JSON of an index that contains only this image, under the given tag. It copies no other fields of the
+ * entry: skopeo reads a field `Digest` as `digest`, so with such a field skopeo would copy another image than the
+ * chosen one.
  */
 export function indexOf({ mediaType, digest, size }: Descriptor, tag: string): string {
   const manifests = [{ mediaType, digest, size, annotations: { [TAG]: tag } }];

@@ -31,7 +31,7 @@ export function checkStackName(name: string): void {
 /**
  * Parses `docker://host/name:tag`, a plain `name:tag` (on docker.io), `oci:DIR[:tag]` or
  * `docker-archive:FILE[:name:tag]`. `isInsecure` allows a registry without a valid certificate; a registry on this
- * machine is always allowed that. Throws ImageError.
+ * machine never needs a certificate. Throws ImageError.
  */
 export function parseReference(text: string, isInsecure: boolean): ImportSource {
   if (text.startsWith('oci:')) return parseLayout(text.slice('oci:'.length));
@@ -46,7 +46,7 @@ function parseRegistry(text: string, isInsecure: boolean): ImportSource | undefi
   const end = colon > text.lastIndexOf('/') ? colon : at;
   const [name, version] = [text.slice(0, end), text.slice(end)];
   if (!REPOSITORY.test(name) || !VERSION.test(version)) return undefined;
-  // Like docker, this takes the first part for a host when it looks like one.
+  // Like docker, treat the first part as a host name when it looks like a host name.
   const host = name.includes('/') ? name.slice(0, name.indexOf('/')) : '';
   const digest = version.indexOf('@');
   return {

@@ -7,9 +7,9 @@ import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { hasErrorCode } from '../image-error.ts';
 
-/** How often the files are counted. A program writes at most a few gigabytes in this time. */
+/** How often the sizes of the files are added up. A program writes at most a few gigabytes in this time. */
 const INTERVAL_MS = 500;
-/** What a file counts at least: an empty one takes room too. */
+/** The size with which every smaller file is counted, because an empty file takes room too. */
 const FILE_BYTES = 4096;
 
 /** Calls `onExceeded` once the files in `folder` have more than `bytes` together. Runs until `signal` is aborted. */
@@ -37,7 +37,7 @@ async function sizeOf(folder: string, enough: number): Promise<number> {
   return sum;
 }
 
-/** The program renames and removes files meanwhile. */
+/** Ignores a missing file, because the program renames and removes files meanwhile. */
 function nothingIfGone(error: unknown): undefined {
   if (!hasErrorCode(error, 'ENOENT')) throw error;
 }

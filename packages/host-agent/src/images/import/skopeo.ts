@@ -1,6 +1,6 @@
 /**
- * Copies an image from a registry or an archive into an OCI layout, with skopeo. Strangers made the image, so skopeo
- * runs confined, like every later step.
+ * Copies an image from a registry or an archive into an OCI layout, with skopeo. The image is untrusted, so skopeo runs
+ * confined, like every later step.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -21,13 +21,15 @@ const MANIFEST_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface FoundImage {
   source: ImportSource;
-  /** `sha256:…` digest of what the reference currently names: a manifest, or an index of several manifests. */
+  /**
+   * `sha256:…` digest of the document that the reference currently names: a manifest, or an index of several manifests.
+   */
   digest: string;
 }
 
 /**
- * Looks up what the reference names. `scratch` is an empty folder, which {@link copyImage} must get too. `fileBytes`
- * limits the size of written files. Throws ImageError.
+ * Looks up the digest of the image that the reference names. `scratch` is an empty folder, which {@link copyImage} must
+ * get too. `fileBytes` limits the size of written files. Throws ImageError.
  */
 export async function findImage(source: ImportSource, scratch: string, fileBytes: number): Promise<FoundImage> {
   const chosen = source.kind === 'oci' ? await chooseImage(source.folder, source.tag) : undefined;
@@ -35,7 +37,8 @@ export async function findImage(source: ImportSource, scratch: string, fileBytes
   const args = ['inspect', '--raw', ...insecure(source, '--tls-verify=false'), nameOf(source)];
   const manifest = await runSkopeo(source, args, scratch, fileBytes);
   const digest = `sha256:${createHash('sha256').update(manifest).digest('hex')}`;
-  // skopeo does not check this. Disks are kept by the digest, so a wrong one would pass for another image.
+  // skopeo does not check the digest of the manifest. Imported disks are cached by the digest, so an image with a wrong
+  // digest would pass for another image.
   if (chosen !== undefined && chosen.digest !== digest) {
     throw new ImageError(`The image is refused: its manifest has the digest ${digest} instead of ${chosen.digest}`);
   }
@@ -111,7 +114,7 @@ function networkEnvironment(): Record<string, string> {
   return { TMPDIR: '/work', ...Object.fromEntries(given), ...login };
 }
 
-/** Returns the file with the registry credentials, in the order in which skopeo, podman and docker look for theirs. */
+/** Returns the file with the registry credentials, searched in the same order as by skopeo, podman and docker. */
 function loginFile(): string | undefined {
   const { REGISTRY_AUTH_FILE, XDG_RUNTIME_DIR, HOME } = process.env;
   const files = [

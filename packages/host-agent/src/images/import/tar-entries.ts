@@ -1,7 +1,8 @@
 /**
- * Reads the entries of a tar stream and skips their contents. It serves only to check a layer before umoci unpacks it.
- * umoci must find the same entries, so everything that programs read differently is refused: names from two extended
- * headers, extended headers for all entries, bytes after the end. `tests/images.archives.test.ts` has such archives.
+ * Reads the entries of a tar stream and skips their contents. It is used only to check a layer before umoci unpacks it.
+ * umoci must find the same entries, so everything that programs interpret differently is refused: names from two
+ * extended headers, extended headers for all entries, bytes after the end. `tests/images.archives.test.ts` has such
+ * archives.
  */
 import { type ExtendedHeaders, noExtendedHeaders, readExtended } from './tar-extended.ts';
 import { BLOCK, NO_DATA, parseHeader, type TarHeader } from './tar-header.ts';
@@ -44,7 +45,7 @@ function toEntry(header: TarHeader, { path, linkpath, size }: ExtendedHeaders): 
     if (size !== undefined && size !== 0) throw new Error(NO_DATA);
     return { ...header, name, linkName };
   }
-  // To some programs this is a folder without data.
+  // Some programs treat such an entry as a folder without data.
   if (name.endsWith('/')) throw new Error('a file has the name of a folder');
   return { ...header, name, linkName, size: size ?? header.size };
 }
@@ -89,7 +90,10 @@ class BlockReader {
     this.#left = this.#left.subarray(rest);
   }
 
-  /** Reads to the end of the stream. Some programs would find another archive in bytes that are not zero. */
+  /**
+   * Reads to the end of the stream. Throws when it finds a byte that is not zero, because some programs would read a
+   * second archive there.
+   */
   async requireZeros(): Promise<void> {
     for (let chunk = this.#left; ; ) {
       if (chunk.some((byte) => byte !== 0)) throw new Error('something follows the end of the archive');

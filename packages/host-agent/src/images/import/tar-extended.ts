@@ -1,7 +1,7 @@
 /**
  * Parses the extended headers of a tar archive, which give the next entry a longer name, a longer link target or a
- * larger size. An entry has those of POSIX or those of GNU, each once: which one counts otherwise differs between
- * programs.
+ * larger size. An entry may have headers of POSIX or headers of GNU, each at most once. Otherwise programs would differ
+ * in which header they use.
  */
 
 export interface ExtendedHeaders {
@@ -36,14 +36,14 @@ export function readExtended(headers: ExtendedHeaders, type: 'x' | 'L' | 'K', bo
   if (!/^\d+$/.test(size) || !Number.isSafeInteger(headers.size)) throw new Error('a file has an impossible size');
 }
 
-/** Parses a name that null bytes end. */
+/** Parses a name that is terminated by null bytes. */
 function parseLongName(body: string): string {
   const name = body.replace(/\0+$/, '');
   if (name === '' || name.includes('\0')) throw new Error('a long name is empty or holds a null byte');
   return name;
 }
 
-/** Parses lines of `<length> <key>=<value>\n`. The length is that of the whole line. */
+/** Parses lines of `<length> <key>=<value>\n`. `length` is the length of the whole line. */
 function parseRecords(body: string): Map<string, string> {
   const records = new Map<string, string>();
   for (let at = 0; at < body.length; ) {
@@ -65,7 +65,7 @@ function addRecord(records: Map<string, string>, key: string, value: string): vo
     throw new Error('it holds a sparse file, whose size nobody can trust');
   }
   if (records.has(key)) throw new Error('an extended header has a key twice');
-  // Some programs take an empty value for none.
+  // Some programs treat an empty value as a missing value.
   const isRead = /^(path|linkpath|size)$/.test(key);
   if (key.includes('\0') || (isRead && (value === '' || value.includes('\0')))) {
     throw new Error('an extended header has a value that is empty or holds a null byte');

@@ -1,6 +1,6 @@
 /**
- * Parses one header of a tar archive. Programs disagree about damaged and unusual headers, and the layer is unpacked by
- * another program than this one. So this parser accepts only what all of them read alike: headers of POSIX and of GNU
+ * Parses one header of a tar archive. Programs disagree about damaged and unusual headers, and it is another program
+ * that unpacks the layer. So this parser accepts only headers that all programs read alike: headers of POSIX and of GNU
  * tar with nothing in the fields that only some programs know.
  */
 
@@ -24,12 +24,12 @@ const WITHOUT_DATA = '123456';
 const EXTENDED = 'xLK';
 
 /**
- * GNU's times of access and change, written by few programs, then nothing to the end of the block. Where POSIX has a
- * part of the name, some programs read it in a header of GNU too.
+ * The end of a GNU header: times of access and change, which few programs write, then only zeros to the end of the
+ * block. POSIX has a part of the name here, and some programs read it even in a GNU header.
  */
 const REST_OF_GNU = /^([0-7]{11}[ \0]|\0{12}){2}\0{143}$/;
 
-/** Parses a block of 512 bytes. Throws Error with a sentence when it is no header or an unusual one. */
+/** Parses a block of 512 bytes. Throws Error with a sentence when it is not a header or is an unusual header. */
 export function parseHeader(block: Buffer): TarHeader {
   if (numberAt(block, 148, 8) !== checksumOf(block)) throw new Error('it is not a tar archive');
   const type = typeOf(block);
@@ -52,7 +52,7 @@ function nameOf(block: Buffer): string {
   const name = textAt(block, 0, 100);
   const magic = block.toString('latin1', 257, 265);
   if (magic === 'ustar\x0000') {
-    // The header of the program `star` is one of POSIX with a shorter prefix and a mark at its end.
+    // The header of the program `star` is a POSIX header with a shorter prefix and a mark at its end, so refuse it.
     if (block.subarray(500).some((byte) => byte !== 0)) throw new Error('an entry has an unusual header');
     const prefix = textAt(block, 345, 155);
     return prefix === '' ? name : `${prefix}/${name}`;

@@ -1,12 +1,12 @@
 /**
  * Resolves paths in an image's unpacked tree as a machine with that root would: a symlink always leads to a place
- * inside the tree, wherever it points. Nobody else may write to the tree meanwhile.
+ * inside the tree, wherever it points. No other process may write to the tree meanwhile.
  */
 import { lstat, mkdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { hasErrorCode, ImageError } from '../image-error.ts';
 
-/** The kernel also follows at most this many links. */
+/** The most symlinks that are followed in one path; the kernel has the same limit. */
 const LINKS_MAX = 40;
 
 /**

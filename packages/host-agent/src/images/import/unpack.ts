@@ -1,7 +1,7 @@
 /**
  * Turns an OCI layout into a tree of files: first the layout is inspected, then umoci unpacks it, both confined. The
- * tree contains names, setuid programs and devices that the image's author chose, so it lies where no other account can
- * reach it.
+ * tree contains names, setuid programs and devices that the image's author chose, so it is in a folder that no other
+ * account can enter.
  */
 import { realpathSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';

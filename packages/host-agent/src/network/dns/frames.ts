@@ -1,4 +1,4 @@
-// Splits a TCP stream into DNS messages, each of which has its length before it (RFC 1035, 4.2.2).
+// Splits a TCP stream into DNS messages, each of which is preceded by its length (RFC 1035, 4.2.2).
 
 const LENGTH_BYTES = 2;
 
@@ -11,7 +11,9 @@ export class FrameReader {
     this.#maxBytes = maxBytes;
   }
 
-  /** Takes the next bytes of the stream. Returns the messages that are complete now. Throws when one is too long. */
+  /**
+   * Takes the next bytes of the stream. Returns the messages that are complete now. Throws when a message is too long.
+   */
   push(chunk: Buffer): Buffer[] {
     this.#rest = Buffer.concat([this.#rest, chunk]);
     const messages: Buffer[] = [];

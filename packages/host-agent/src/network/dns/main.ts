@@ -1,5 +1,6 @@
-// The name relay: one process for each host, a child of the agent, without rights (name-relay.ts). It reads the queries of
-// all machines, so that no code with root parses what machines send. It ends when the agent's end of the channel closes.
+// The name relay: one process for each host, a child of the agent, without privileges (name-relay.ts). It reads the
+// queries of all machines, so that no code that runs as root parses data from machines. It ends when the agent's end of
+// the channel closes.
 import { Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { CHANNEL_FD, decodeNameServers, TCP_FD, UDP_FD } from './protocol.ts';
@@ -18,7 +19,7 @@ const isTold = new Promise<void>((resolve) => {
 await isTold;
 new DnsRelay(await listenOn({ udp: UDP_FD, tcp: TCP_FD }), {
   nameServers: () => servers,
-  // The agent shows the last lines when the relay ends.
+  // The agent logs the last lines when the relay ends.
   onError: (error) => console.error(`a socket of the name relay failed: ${error.message}`),
 });
 channel.write('.');

@@ -1,16 +1,19 @@
-// Reads the name queries of machines and makes new ones of them (RFC 1035, RFC 6891). A machine's own bytes never reach a
-// name server: only a question that was understood completely does, in a message that we write. dns-packet and other
-// libraries turn names into text and lose bytes on the way, so names stay bytes here.
+// Parses the name queries of machines and builds new queries from them (RFC 1035, RFC 6891). A machine's own bytes
+// never reach a name server: only a question that was parsed completely does, in a message that we write. dns-packet
+// and other libraries turn names into text and lose bytes on the way, so names stay bytes here.
 
 const HEADER_BYTES = 12;
 /** RFC 1035, 2.3.4. */
 const MAX_NAME_BYTES = 255;
 const MAX_LABEL_BYTES = 63;
-/** The longest query that is read: the longest name with padding and other options beside it. */
+/** The longest query that is accepted, in bytes. It has room for the longest name with padding and other options. */
 export const MAX_QUERY_BYTES = 1232;
-/** What a machine without EDNS can receive over UDP (RFC 1035, 2.3.4). */
+/** The largest answer that a machine without EDNS can receive over UDP (RFC 1035, 2.3.4). */
 const PLAIN_ANSWER_BYTES = 512;
-/** The largest answer over UDP that is asked for. It fits into a packet on every path (DNS flag day 2020). */
+/**
+ * The largest UDP answer that the relay allows name servers to send. It fits into one packet on every path (DNS flag
+ * day 2020).
+ */
 const MAX_UDP_ANSWER_BYTES = 1232;
 
 /** Bits of the second header word. */
@@ -19,7 +22,10 @@ const OPCODE_MASK = 0x7800;
 const RCODE = { formatError: 1, notImplemented: 4, refused: 5 } as const;
 const CLASS_INTERNET = 1;
 const TYPE_OPT = 41;
-/** Types from 128 to 255 are no data but requests such as AXFR, IXFR and ANY, or parts of the protocol (RFC 6895, 3.1). */
+/**
+ * Types from 128 to 255 do not stand for data: they are requests such as AXFR, IXFR and ANY, or parts of the protocol
+ * (RFC 6895, 3.1).
+ */
 const FIRST_META_TYPE = 128;
 const LAST_META_TYPE = 255;
 /** In the OPT record: the machine wants DNSSEC records. */
@@ -29,11 +35,11 @@ const OPT_BYTES = 11;
 
 export type Query = {
   id: number;
-  /** Those flags of the machine's query that are passed on. */
+  /** The flags of the machine's query that are passed on to the name server. */
   flags: number;
   /** Name, type and class as in the message. */
   question: Buffer;
-  /** What the machine said about EDNS; undefined when it does not use EDNS. */
+  /** The EDNS values of the machine's query; undefined when the query has no EDNS. */
   edns: { answerBytes: number; isDnssecOk: boolean } | undefined;
 };
 
@@ -41,8 +47,8 @@ export type Query = {
 export type Read = { query: Query } | { refusal: Buffer };
 
 /**
- * Reads the message of a machine. Returns undefined when it deserves no answer: it is too short to be one, or it is itself
- * an answer.
+ * Parses the message of a machine. Returns undefined for a message that gets no answer, because it is too short for a
+ * query or is itself an answer.
  */
 export function readQuery(message: Buffer): Read | undefined {
   if (message.length < HEADER_BYTES) return undefined;
@@ -71,7 +77,7 @@ export function readQuery(message: Buffer): Read | undefined {
   };
 }
 
-/** Returns the message for a name server. `id` is what its answer must have. */
+/** Returns the message for a name server. The server's answer must have the same `id`. */
 export function writeQuery({ flags, question, edns }: Query, id: number): Buffer {
   const opt = Buffer.alloc(edns ? OPT_BYTES : 0);
   if (edns) {
@@ -83,8 +89,8 @@ export function writeQuery({ flags, question, edns }: Query, id: number): Buffer
 }
 
 /**
- * Returns a name server's message as the answer for the machine, or undefined when it is no answer to this query. `id`: the
- * one that the query had for the name server.
+ * Returns a name server's message as the answer for the machine, or undefined when it is no answer to this query. `id`:
+ * the id of the query that was sent to the name server.
  */
 export function readAnswer(message: Buffer, query: Query, id: number): Buffer | undefined {
   const end = HEADER_BYTES + query.question.length;
@@ -97,7 +103,10 @@ export function readAnswer(message: Buffer, query: Query, id: number): Buffer | 
   return answer;
 }
 
-/** Returns the answer as it fits into one datagram: a longer one becomes a note to ask again over TCP. */
+/**
+ * Returns an answer that fits into one datagram. An answer that is too long is replaced by an empty one with the flag
+ * `truncated`, so that the machine asks again over TCP.
+ */
 export function fitDatagram(answer: Buffer, query: Query): Buffer {
   if (answer.length <= (query.edns?.answerBytes ?? PLAIN_ANSWER_BYTES)) return answer;
   const flags = answer.readUInt16BE(2) | FLAG.truncated;
@@ -109,7 +118,8 @@ function questionEnd(message: Buffer): number | undefined {
   let at = HEADER_BYTES;
   for (;;) {
     const length = message[at];
-    // A compressed name is longer than a label may be. There is nothing before the first name that it could point to.
+    // A compression pointer has a first byte above the longest label length. Refuse it: before the first name there is
+    // nothing that it could point to.
     if (length === undefined || length > MAX_LABEL_BYTES) return undefined;
     at += 1 + length;
     if (at - HEADER_BYTES > MAX_NAME_BYTES) return undefined;

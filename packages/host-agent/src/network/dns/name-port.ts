@@ -1,5 +1,5 @@
-// Opens the port where machines resolve names, as bare descriptors for the name relay's process (name-relay.ts). Node's own
-// sockets would read what arrives here, in the agent.
+// Opens the DNS port for machines as plain file descriptors, which the name relay's process inherits (name-relay.ts).
+// Node's own sockets would read incoming data in the agent, which must not parse data from machines.
 import { closeSync } from 'node:fs';
 import { endianness } from 'node:os';
 import { getSystemErrorName } from 'node:util';
@@ -13,7 +13,7 @@ const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
-/** Connections that wait while no relay runs. Node has the same default. */
+/** How many connections may wait while no relay runs. Node has the same default. */
 const BACKLOG = 511;
 
 const libc = koffi.load('libc.so.6');
@@ -22,12 +22,12 @@ const setsockopt = libc.func('int setsockopt(int fd, int level, int name, const 
 const bind = libc.func('int bind(int fd, const uint8_t *address, unsigned int length)');
 const listen = libc.func('int listen(int fd, int backlog)');
 
-/** Descriptors of sockets that are bound to the port for names. */
+/** Descriptors of sockets that are bound to the DNS port. */
 export type NamePort = { udp: number; tcp: number };
 
 /**
- * Listens on port 53 of the IPv4 address. What arrives waits in the kernel until somebody reads it. Throws when the port is
- * in use.
+ * Listens on port 53 of the IPv4 address. Incoming data waits in the kernel until the relay reads it. Throws when the
+ * port is in use.
  */
 export function openNamePort(address: string): NamePort {
   const udp = bound(address, SOCK_DGRAM);
@@ -53,7 +53,7 @@ export function closeNamePort({ udp, tcp }: NamePort): void {
 function bound(address: string, type: number): number {
   const fd = check(socket(AF_INET, type | SOCK_CLOEXEC, 0), address);
   try {
-    // Connections of an earlier agent that are still closing do not keep the port from this one.
+    // Allows binding the port while connections of an earlier agent are still closing.
     if (type === SOCK_STREAM) check(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, [1], 4), address);
     const place = socketAddress(address);
     check(bind(fd, place, place.length), address);

@@ -1,5 +1,5 @@
-// Keeps the process of the name relay running (main.ts). The agent holds the bound sockets and never reads from them: when
-// the relay ends, what machines send waits in the kernel for the next relay.
+// Keeps the process of the name relay running (main.ts). The agent holds the bound sockets and never reads from them.
+// When the relay ends, data from machines waits in the kernel for the next relay.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
@@ -12,7 +12,7 @@ import { CHANNEL_FD, encodeNameServers } from './protocol.ts';
 
 /** How long a relay may take until it is ready. It takes about 0.2 s. */
 const START_MS = 30_000;
-/** How often the relay is told of changed name servers. */
+/** How often the agent looks for changed name servers and tells the relay. */
 const FOLLOW_MS = 1000;
 
 export type NameRelayOptions = {
@@ -34,7 +34,7 @@ export class NameRelay {
   readonly #kept: Promise<void>;
   readonly #ready = Promise.withResolvers<void>();
   #child: ChildProcess | undefined;
-  /** What the present relay was told last. */
+  /** The last line that was sent to the present relay. */
   #told = '';
 
   private constructor(options: NameRelayOptions, command: NodeCommand, port: NamePort) {
@@ -108,7 +108,7 @@ export class NameRelay {
     const why = await ended;
     clearTimeout(startTimer);
     this.#child = undefined;
-    // Without effect if a relay was ready before.
+    // This has no effect if a relay was ready before.
     this.#ready.reject(new Error(`the name relay does not start: ${why}`));
     return why;
   }
@@ -126,7 +126,10 @@ function channelOf(child: ChildProcess): Duplex {
   return child.stdio[CHANNEL_FD] as Duplex;
 }
 
-/** The command that starts the relay. It is in the host's network, because it asks the host's name servers. */
+/**
+ * The command that starts the relay. The relay runs in the host's network namespace, because it asks the host's name
+ * servers.
+ */
 function relayCommand(home: string): Promise<NodeCommand> {
   const code = [join(SOURCES, '../package.json'), import.meta.dirname];
   const program = { main: join(import.meta.dirname, 'main.ts'), code, dir: '/' };

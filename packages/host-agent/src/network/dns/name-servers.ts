@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 
 const RESOLV_CONF = '/etc/resolv.conf';
-/** How old the knowledge about the file may be. */
+/** The file is checked for changes at most once in this time. */
 const CHECK_MS = 1000;
 /** What the C library uses when the file names no server (resolv.conf(5)). */
 const DEFAULT_SERVERS = ['127.0.0.1'];
@@ -22,15 +22,15 @@ export class HostNameServers {
   }
 
   /**
-   * Returns the addresses that the file names now. They stay as they were while the file cannot be read. With
-   * systemd-resolved this is a local address that only the host itself can query.
+   * Returns the addresses that the file names now. While the file cannot be read, returns the last known addresses.
+   * With systemd-resolved this is a local address that only the host itself can query.
    */
   current(): readonly string[] {
     const now = this.#now();
     if (now - this.#checkedAt < CHECK_MS) return this.#servers;
     this.#checkedAt = now;
     try {
-      // The file is often replaced by another one. So its inode counts too.
+      // Programs often replace the file instead of changing it, so compare its inode too.
       const { ino, size, mtimeNs } = statSync(this.#path, { bigint: true });
       const version = `${ino} ${size} ${mtimeNs}`;
       if (version === this.#version) return this.#servers;

@@ -1,4 +1,4 @@
-// Limits how often each machine may do something, with a token bucket for each of them.
+// Limits how often each machine may do something, with a token bucket for each machine.
 
 export class Rate {
   readonly #perSec: number;
@@ -6,7 +6,7 @@ export class Rate {
   readonly #now: () => number;
   readonly #buckets = new Map<string, { tokens: number; at: number }>();
 
-  /** `perSec` and `burst` hold for each owner alone. `now`: a clock in milliseconds. */
+  /** `perSec` and `burst` apply to each owner separately. `now`: a clock in milliseconds. */
   constructor(perSec: number, burst: number, now: () => number = () => performance.now()) {
     this.#perSec = perSec;
     this.#burst = burst;

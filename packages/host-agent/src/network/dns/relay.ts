@@ -1,5 +1,5 @@
-// Relays name resolution for machines on the bridge, over UDP and TCP. It reads each message, and asks the host's own name
-// servers what it understood, so machines can resolve whatever the host can resolve. It does not cache. It needs no
+// Relays name resolution for machines on the bridge, over UDP and TCP. It parses each query and sends the question to
+// the host's own name servers, so machines can resolve whatever the host can resolve. It does not cache. It needs no
 // privileges beyond its two sockets, which are handed to it. It runs in a process of its own (main.ts).
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
@@ -16,26 +16,30 @@ import { ANSWER_TIMEOUT_MS, type Asked, askOverTcp, askOverUdp } from './upstrea
  */
 export const MAX_QUERIES = 1024;
 export const MAX_QUERIES_OF_ONE = 32;
-/** Limits on concurrent TCP connections, in the same way. Further connections are closed. */
+/**
+ * Limits on concurrent TCP connections: of all machines together, and of one machine. Further connections are closed.
+ */
 const MAX_CONNECTIONS = 256;
 export const MAX_CONNECTIONS_OF_ONE = 8;
-/** Queries of one machine, over UDP and TCP together. A page of a browser needs some dozens at once. */
+/**
+ * Rate limit for the queries of one machine, over UDP and TCP together. A page in a browser needs some dozens at once.
+ */
 const QUERIES_PER_SEC = 100;
 export const BURST_QUERIES = 300;
 /** RFC 768: source port 0 means that the sender expects no reply. */
 const NO_REPLY_PORT = 0;
 
-/** Sockets that listen on the port for names. */
+/** Sockets that listen on the DNS port. */
 export type RelaySockets = { udp: UdpSocket; tcp: Server };
 
 export type RelayOptions = {
   /** Returns the IPv4 or IPv6 addresses of the name servers, which are used in turn. At least one. */
   nameServers: () => readonly string[];
-  /** Is told of errors of the two sockets. The relay goes on. */
+  /** Called for errors of the two sockets. The relay continues. */
   onError: (error: Error) => void;
 };
 
-/** Makes sockets of bound descriptors. */
+/** Makes listening sockets from bound descriptors. */
 export async function listenOn(descriptors: { udp: number; tcp: number }): Promise<RelaySockets> {
   const udp = createSocket('udp4');
   const tcp = createServer();
@@ -87,7 +91,10 @@ export class DnsRelay {
     if (answer) sendAnswer(this.#sockets.udp, fitDatagram(answer, read.query), from);
   }
 
-  /** Asks the next name server. Returns undefined when the machine's share is taken, or when there is no answer. */
+  /**
+   * Asks the next name server. Returns undefined when the machine has its maximum of concurrent queries, or when there
+   * is no answer.
+   */
   async #ask(askOver: typeof askOverUdp, query: Query, owner: string): Promise<Buffer | undefined> {
     let asked: Asked | undefined;
     const place = this.#queries.take(owner, () => asked?.end());

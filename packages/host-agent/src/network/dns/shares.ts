@@ -1,5 +1,6 @@
-// Divides a number of places among machines. No machine gets more than its maximum. When all places are taken, those who
-// hold the most make room for those who hold fewer, so many machines together cannot shut out one more either.
+// Divides a number of places among machines. No machine gets more than its maximum. When all places are taken, a
+// machine with fewer places gets a place of the machine with the most places, so even many machines together cannot
+// shut out another machine.
 
 /** A place. `giveBack` may be called more than once. */
 export type Place = { giveBack(): void };

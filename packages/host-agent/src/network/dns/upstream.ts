@@ -1,5 +1,5 @@
-// Asks a name server one question. Each question has a socket and an id of its own, both random, so that somebody who
-// does not see the question cannot forge its answer.
+// Asks a name server one question. Each question has its own socket with a random port, and a random id, so that an
+// attacker who does not see the question cannot forge its answer.
 import { randomInt } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
