@@ -22,7 +22,7 @@ const pg: typeof import('pg') = require('pg');
 
 const DATABASE = 'sandbar_bench_attacks';
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 300);
-/** So many accounts may have 1,000 streams together, 250 each. */
+/** An account may have 250 open streams, so this many accounts together can open 1,000. */
 const ATTACKERS = 4;
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
 if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to use.');
@@ -56,7 +56,7 @@ function forked(file: string): ChildProcess {
   return child;
 }
 
-/** Starts the control plane as its supervisor does, except for the user and the view of the files. */
+/** Starts the control plane as its supervisor does, but as the current user and without hiding files from it. */
 async function startControlPlane(port: number): Promise<ChildProcess> {
   const main = new URL('../packages/control-plane/src/main.ts', import.meta.url).pathname;
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', main], {
@@ -93,7 +93,7 @@ const residentMb = (pid: number, field: 'VmRSS' | 'VmHWM'): number =>
 
 type Figures = { get: number[]; exec: number[] };
 
-/** What another account notices: reads of its machine, and jobs from the start to their end. */
+/** Measures what another account notices: the times of reads of its machine, and of jobs from start to end. */
 async function watch({ sandbar }: Client, machine: string): Promise<Figures> {
   const get = await measure(ROUNDS, () => sandbar.machines.get(machine));
   const exec = await measure(Math.ceil(ROUNDS / 6), async () => {
@@ -127,7 +127,8 @@ try {
     Array.from({ length: ATTACKERS }, (_, index) => newAccount(port, `evil${index}`)),
   );
   const newMachine = async ({ sandbar }: Client) => (await sandbar.machines.create({})).id;
-  // The hashes of the passwords of new accounts took memory, which a control plane does not have to begin with.
+  // Hashing the passwords of the new accounts has enlarged this process, so restart the control plane: measure one with
+  // the memory use of a fresh process.
   first.kill('SIGTERM');
   await once(first, 'exit');
   const pid = (await startControlPlane(port)).pid ?? 0;

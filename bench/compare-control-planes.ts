@@ -1,6 +1,6 @@
-// Compares the control planes of two checkouts, such as two revisions, in turns: each request goes to the one and then to
-// the other, so the load of the computer is the same for both. Fake hosts answer at once, PostgreSQL is real. Prints the
-// medians, their ratio, and what a request costs: processor time of the control plane and statements.
+// Compares the control planes of two checkouts, such as two revisions. Each request goes first to one and then to the
+// other, so other load on the computer affects both alike. Fake hosts answer at once, PostgreSQL is real. Prints the
+// medians, their ratio, and what a request costs: CPU time of the control plane and database statements.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/compare-control-planes.ts OLD_CHECKOUT NEW_CHECKOUT
 // Both checkouts need their node modules. BENCH_ROUNDS: requests of each kind, default 300. Creates the databases
 // `sandbar_compare_0` and `sandbar_compare_1` on the server of the URL and drops them at the end.

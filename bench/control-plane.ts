@@ -41,7 +41,10 @@ async function counts(child: ChildProcess): Promise<Counts> {
   return said;
 }
 
-/** Measures one kind of request and prints the result. Times only `work`; `prepare` makes the argument of `work`, and its time is not counted. */
+/**
+ * Measures one kind of request and prints the result. Only the time of `work` counts. `prepare` makes the argument of
+ * `work` before that.
+ */
 async function bench<T>(
   child: ChildProcess,
   what: string,

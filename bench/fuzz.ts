@@ -1,6 +1,6 @@
-// Runs the fuzzers of all parsers of foreign bytes, one after the other, for minutes each. Prints how many inputs each
-// parser got. At the first finding it prints the seed, the number of the case and the smallest input, and the exit code
-// is 1.
+// Runs the fuzzers of all parsers of untrusted bytes, one after the other, for minutes each. Prints how many inputs
+// each parser got. At the first input that a parser handles wrongly, prints the seed, the number of the case and the
+// smallest input that still fails, and exits with 1.
 //   node_modules/node/bin/node bench/fuzz.ts --minutes 10 --only archives
 import { parseArgs } from 'node:util';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';

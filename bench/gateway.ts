@@ -1,6 +1,6 @@
-// Measures what the guest gateway costs: an exec, a call, 100 MB of output and the opening of a session, through the
-// gateway and straight from this process, in turns. The guest is a process without a machine, so the figures are the
-// host's part alone.
+// Measures what the guest gateway costs. It times a job, a simple request, 100 MB of output and the opening of a
+// session, in turns through the gateway and with a direct connection from this process. A process stands in for the
+// guest, so the figures contain only the host's part.
 //   node_modules/node/bin/node bench/gateway.ts        (as root: with the gateway's jail)
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +20,7 @@ const OPENS = 20;
 const OUTPUT_BYTES = 100_000_000;
 const SOCKET = 'guest.sock';
 
-/** Speaks with guests in this process, as the agent did before it had a gateway. */
+/** Connects to guests directly from this process, without the gateway. */
 const direct: GuestConnector = {
   connect: ({ dir, name, token }, signal) => openGuest(join(dir, name), token, signal),
 };
@@ -35,7 +35,7 @@ async function bench(home: string): Promise<void> {
   for (let round = 0; round <= ROUNDS; round++) {
     for (const [way, connector] of Object.entries(ways) as [keyof typeof ways, GuestConnector][]) {
       const add = async (what: keyof typeof times, taken: number[]) => {
-        // The first round warms up both processes.
+        // Discard the first round, which only warms up both processes.
         if (round > 0) times[what][way].push(...taken);
       };
       await add('open', await measure(OPENS, async () => closeAndWait(await openOn(connector, home))));
@@ -68,7 +68,7 @@ async function closeAndWait(guest: Guest): Promise<void> {
   await guest.closed;
 }
 
-/** Runs a job to its end, and makes the guest forget it. */
+/** Runs a job to its end, and makes the guest delete it. */
 async function run(guest: Guest, jobId: string): Promise<void> {
   for await (const _ of await guest.startJob(jobId, { command: 'true', timeout_sec: 10 }, OUTPUT_BYTES));
   guest.forgetJob(jobId).catch(() => {});

@@ -1,6 +1,6 @@
-// Compares ways to run a transaction of four statements, such as those of a create, in turns on one connection pool each:
-// Kysely's own transaction, which waits for each answer, and ours (control-plane/src/db/transaction.ts), which sends
-// together what does not depend on each other. Prints the median of each, in milliseconds.
+// Compares two ways to run a transaction of four statements, such as those of a create, in turns on one connection pool
+// each: Kysely's own transaction, which waits for each answer, and ours (control-plane/src/db/transaction.ts), which
+// sends statements together when they do not depend on each other. Prints the median of each, in milliseconds.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/transactions.ts
 // Creates the database `sandbar_bench_transactions` on the server of the URL and drops it at the end.
 import { createRequire } from 'node:module';
@@ -28,7 +28,7 @@ async function onServer(statement: string): Promise<void> {
   await client.end();
 }
 
-/** Nothing is synced, so that the exchanges are what is measured. */
+/** The tables are unlogged, so no commit waits for the disk, and the measured time is that of the round trips. */
 const statements = (tx: Tx | Db, key: number): (() => Promise<unknown>)[] => [
   () => sql`select id from counters where id = 1 for update`.execute(tx),
   () => sql`update counters set value = value + 1 where id = 1`.execute(tx),

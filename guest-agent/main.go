@@ -81,7 +81,8 @@ func run() error {
 		return err
 	}
 	self := identity.New(system.RootDevice, system.LoadSpareModules)
-	// No program of a user runs before the first identity, nor while the processes are held for a memory snapshot.
+	// The channel accepts a new token before the first identity and while the processes are held for a memory snapshot,
+	// because no program of a user runs then.
 	host := channel.New(port, func() bool { return self.MachineID() == "" || startGate.IsShut() })
 	handler := api.NewHandler(api.Machine{
 		Version:  version,

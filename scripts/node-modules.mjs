@@ -13,7 +13,9 @@ export const serviceNode = join(checkout, 'node_modules', 'node', 'bin', 'node')
 
 const stampFile = join(checkout, 'node_modules', '.sandbar-stamp');
 
-/** Installs what is missing; returns at once when nothing is. When it fails, prints a sentence and ends the process. */
+/**
+ * Installs node_modules, or returns at once when nothing is missing. On failure prints a sentence and ends the process.
+ */
 export function ensureNodeModules() {
   const stamp = stampOfPackages();
   if (isInstalled() && existsSync(stampFile) && readFileSync(stampFile, 'utf8') === stamp) return;
@@ -47,7 +49,10 @@ function stampOfPackages() {
   return hash.digest('hex');
 }
 
-/** Newer versions of npm run no install scripts, and older ones can be told not to. These two packages need theirs. */
+/**
+ * Runs the install scripts of the packages for Node and PostgreSQL, if npm has not run them: newer versions of npm run
+ * no install scripts, and older ones can be configured not to.
+ */
 function runMissingInstallScripts() {
   if (!existsSync(serviceNode)) {
     run(process.execPath, ['installArchSpecificPackage.js'], join(checkout, 'node_modules', 'node'));

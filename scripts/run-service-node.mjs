@@ -6,7 +6,10 @@ import { checkout, fail, serviceNode } from './node-modules.mjs';
 
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
-/** Runs `script` (a path in the checkout) with `args` and ends this process as it ended. */
+/**
+ * Runs `script` (a path in the checkout) with `args`. Then exits with its exit code, or with 128 plus the number of the
+ * signal that ended it.
+ */
 export function runServiceNode(script, args) {
   const child = spawn(serviceNode, ['--disable-warning=ExperimentalWarning', `${checkout}/${script}`, ...args], {
     stdio: 'inherit',
@@ -14,8 +17,8 @@ export function runServiceNode(script, args) {
   child.once('error', (error) =>
     fail(`Cannot run ${serviceNode} (${error.message}); remove node_modules and try again.`),
   );
-  // The child gets a Ctrl-C from the terminal, from npm and from here, and treats all signals within half a second as
-  // one. This process must stay until the child has ended.
+  // The child may get one Ctrl-C three times: from the terminal, from npm and from this process. It treats all signals
+  // within half a second as one. This process must stay until the child has ended.
   for (const signal of FORWARDED) process.on(signal, () => child.kill(signal));
   child.once('exit', (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));
 }

@@ -1,5 +1,5 @@
-// `npm run test:kvm`: installs the node modules, then tests the service on KVM on a computer that has none. The test runs
-// inside an emulated VM whose processor supports virtualisation.
+// `npm run test:kvm`: installs the node modules, then tests the service on KVM on a computer that has none. The test
+// runs inside an emulated VM whose processor supports virtualisation.
 import { ensureNodeModules } from './node-modules.mjs';
 import { runServiceNode } from './run-service-node.mjs';
 

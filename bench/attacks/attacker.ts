@@ -1,20 +1,21 @@
-// One attack of bench/attacks.ts, in a process of its own: it opens all connections of its message and holds them until
-// the process is ended. Sends back how many were open at the end, and the statuses of the answers.
+// One attack of bench/attacks.ts, in a process of its own. It opens the connections that the first message from its
+// parent asks for, and holds them until the process ends. On each message it sends back how many are open and which
+// HTTP statuses it has received.
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 
 export type Attack = {
   port: number;
-  /** How many connections. They come from several loopback addresses, which count as different clients. */
+  /** How many connections to open. They come from several loopback addresses, which count as different clients. */
   count: number;
-  /** What each connection sends; without requests it says nothing. Connections take the requests in turn. */
+  /** The requests, assigned to the connections in turn. Without requests, the connections send nothing. */
   requests: string[];
-  /** Whether the answers are read. */
+  /** Whether to read the answers to their end. */
   isRead: boolean;
 };
 
 const PER_ADDRESS = 200;
-/** How many connections are opened at a time. */
+/** How many connections are opened between two short pauses. */
 const AT_ONCE = 100;
 
 process.once('message', async ({ port, count, requests, isRead }: Attack) => {
@@ -27,7 +28,7 @@ process.once('message', async ({ port, count, requests, isRead }: Attack) => {
     sockets.push(socket);
     const request = requests[index % requests.length];
     if (request !== undefined) socket.write(request);
-    // The beginning of the answer is always read, for its status.
+    // Read the first bytes of the answer in any case, because they contain the status.
     socket.once('data', (data) => {
       const status = data.toString('latin1').slice(9, 12);
       statuses[status] = (statuses[status] ?? 0) + 1;

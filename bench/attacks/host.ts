@@ -1,5 +1,5 @@
-// The fake host of bench/attacks.ts, in a process of its own. The message `{ chatty: { machine, job }, ms }` makes a job
-// print a line every `ms` milliseconds; without `chatty` that ends.
+// The fake host of bench/attacks.ts, in a process of its own. The message `{ chatty: { machine, job }, ms }` makes a
+// job print a line every `ms` milliseconds. A message without `chatty` stops these lines.
 import { FakeHost } from '../../packages/control-plane/tests/support/fake-host.ts';
 
 const host = new FakeHost(process.env.BENCH_HOST_SOCKET ?? '', { memory_mb: 2 ** 30, isolation: 'kvm' });

@@ -24,8 +24,8 @@ const NOT_INHERITED = ['BASE_URL', 'API_KEY', 'LISTEN', 'METRICS_LISTEN', 'DATAB
 /** Rate limits so high that they refuse nothing. They stay on, because checking them is part of the measured time. */
 const RATE = '1000/1000';
 /**
- * A create from a template is at least this many times faster than a cold boot. If none of `ALIKE_CREATES` creates is,
- * the template existed from the start or will never exist.
+ * A create from a template is at least this many times faster than a cold boot. If none of `ALIKE_CREATES` creates is
+ * that much faster than the slowest, the template existed from the start or will never exist.
  */
 const TEMPLATE_SPEEDUP = 2;
 const ALIKE_CREATES = 8;
@@ -45,7 +45,7 @@ export class BenchService {
   readonly #tapsBefore = listTaps();
   #user: Awaited<ReturnType<typeof setUp>>['user'];
   #running: { service: RunningService; of: ModeService } | undefined;
-  /** True after the first wait for the template: the data directory keeps it over restarts of the service. */
+  /** Whether the wait for the template is over. One wait is enough, because the data directory keeps the template. */
   #hasWaitedForTemplate = false;
 
   private constructor(config: ServiceConfig, poolSize: number, progress: Progress, signal: AbortSignal) {

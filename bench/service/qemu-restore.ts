@@ -153,8 +153,8 @@ export class QemuRestore {
   }
 
   /**
-   * Starts QEMU. It inherits one end of a socket pair for its monitor and for the guest channel, so nothing must
-   * connect.
+   * Starts QEMU. It inherits one end of a socket pair for its monitor and one for the guest channel, so both are
+   * connected from the start.
    */
   #spawn(args: readonly string[], state?: number): ChildProcess {
     const log = openSync(this.#files.log, 'a', 0o600);

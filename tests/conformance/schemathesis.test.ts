@@ -41,7 +41,8 @@ describe('schemathesis finds no answer that contradicts the OpenAPI document', (
   it('in the operations of the dashboard, with the cookie of a session', async (t) => {
     const asPerson = [`Cookie: ${await signIn()}`, `Origin: ${BASE_URL}`];
     const sessionOnly = '^/v1/(api-keys|account|auth/change-password)';
-    // schemathesis cannot test requests without the cookie, because the --header option adds it to every request.
+    // The --header option adds the cookie to every request. So schemathesis cannot test requests without it, and must
+    // not try.
     const asGiven = ['--generation-with-security-parameters', 'false'];
     await run(t, asPerson, [...asGiven, '--include-path-regex', sessionOnly]);
     // signOut runs last and alone, because it ends the session that the other operations need.
@@ -99,7 +100,7 @@ async function callAs<T>(key: string, method: string, path: string): Promise<T> 
   return (answer === '' ? undefined : JSON.parse(answer)) as T;
 }
 
-/** What `sandbar admin` does, over the operator's socket. */
+/** Sends a request to the operator's socket, as `sandbar admin` does. */
 async function admin<T = unknown>(path: string, body: object): Promise<T> {
   const answer = await postAdmin(homePaths(HOME).adminSocket, path, body);
   assert.equal(answer.status, 200, `${path}: ${JSON.stringify(answer.body)}`);

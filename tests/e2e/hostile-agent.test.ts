@@ -1,5 +1,6 @@
-// Root of a guest may take the place of its guest agent. These tests freeze PID 1 of a real machine and answer the host in
-// its place, with output that breaks the protocol. The host must end that job, store next to nothing of it, and go on.
+// Root in a guest can replace the guest agent. These tests freeze PID 1 of a real machine and answer the host in its
+// place, with output that breaks the protocol. The host must end that job, store next to nothing of its output, and go
+// on.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,9 +11,10 @@ import { bytesBelow } from './support/host.ts';
 import { createMachine, destroyMachine, expectStatus, HOME, pidOf, sh, startExec, until } from './support/service.ts';
 
 /**
- * Python that takes over the port of the guest agent and speaks HTTP/2 there. It answers the host's first request, for the
- * list of jobs, with the job that it is. It answers the second one, for the output of that job, with `flood` (a Python
- * expression). It sleeps first, so that the agent can answer the request that starts this job.
+ * Python that takes over the port of the guest agent and speaks HTTP/2 there. The host first asks for the list of jobs,
+ * and the program answers with the job that it runs in. Then the host asks for the output of that job, and the program
+ * answers with `flood` (a Python expression). It sleeps first, so that the agent can answer the request that starts
+ * this job.
  */
 const takeOver = (flood: string) => `
 import ctypes, json, os, struct, time

@@ -219,7 +219,8 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
   });
 
   it('what a guest prints on its console fills nothing (ISO-6)', async () => {
-    // 1 MiB and not 1 GiB: an emulated serial port takes a second for it. It is sixteen times what is kept.
+    // Write only 1 MiB, because an emulated serial port already takes a second for that. It is sixteen times what the
+    // host keeps.
     const resident = residentMb(qemuPidOf(machine.id));
     const { code } = await sh(machine.id, `head -c ${MIB} /dev/zero | tr '\\0' x > /dev/console`);
     assert.equal(code, 0);
@@ -251,9 +252,9 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     [
       "the channel's greeting and frames without end",
       // The host opens each session with a greeting, and accepts the session when the guest echoes it. A thread of this
-      // program echoes every greeting that it reads; the guest agent reads the same port and takes the others. Meanwhile
-      // the program sends HTTP/2 PING frames without end. Each write has 1900 frames of 17 bytes. That is less than
-      // 32 KiB, the most that the port takes in one write, so no frame is cut.
+      // program echoes every greeting that it reads; the guest agent reads the same port and takes the others.
+      // Meanwhile the program sends HTTP/2 PING frames without end. Each write has 1900 frames of 17 bytes. That is
+      // less than 32 KiB, the most that the port takes in one write, so no frame is cut.
       `import threading
 greeting = b"sandbar-host-opens-a-new-session"
 def answer():

@@ -122,7 +122,7 @@ describe('machines', () => {
   });
 
   it('a machine that has expired is stopped with its disk, and can be started again', async () => {
-    // Its expiry was set in a test above. The tests since then took most of its time.
+    // A test above set this machine's expiry. Most of the time until then has already passed.
     await until('it has expired', async () => (await getMachine(other.id)).state === 'stopped', 60_000);
     const { activity } = await expectStatus<ActivityList>(200, 'GET', `/v1/machines/${other.id}/activity`);
     assert.deepEqual([activity[0]?.action, activity[0]?.actor], ['machine.stopped', 'system:expiry']);

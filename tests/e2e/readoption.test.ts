@@ -121,7 +121,7 @@ describe('re-adoption', {
       assert.equal((await getMachine(doomed.id)).state, 'error');
       for (const { id } of [doomed, sleepy]) assert.equal(existsSync(runDirOf(id)), false, 'no VM is in its place');
 
-      // A stopped machine keeps its address, although the counter of the next agent would give it away.
+      // A stopped machine keeps its address, although the next agent's address counter points at it.
       await takeAddressNext(sleepy.private_ip ?? '');
       const next = await createMachine(SMALL);
       machines.push(next);

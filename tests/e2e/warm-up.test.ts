@@ -1,5 +1,5 @@
-// A template is warmed up before its clones have an identity. A template of a user's snapshot must then run none of the
-// snapshot's programs. The snapshot of this test has programs that leave a mark when they run.
+// A template is warmed up before its clones have an identity. The warm-up of a template of a user's snapshot must run
+// none of the snapshot's programs. The snapshot of this test has programs that leave a mark when they run.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
@@ -56,14 +56,15 @@ describe('warm-up', { skip: !IS_ROOT && 'only root can see whether a machine is 
     const clone = await cloneOfSnapshot();
     assert.deepEqual(await marks(clone), []);
 
-    // The programs do leave their marks: a shell, then the kernel when it misses a module.
+    // Check that the programs do leave marks when they run: first the shell, then modprobe, which the kernel runs when
+    // it misses a module.
     await run(clone, { command: 'true' });
     await run(clone, { argv: [LOADER, '/usr/bin/python3', '-c', 'import socket; socket.socket(socket.AF_APPLETALK)'] });
     const seen = new Set(await marks(clone));
     assert.deepEqual([...seen].sort(), ['/bin/sh', '/sbin/modprobe']);
   });
 
-  /** A machine from the snapshot that was cloned, which needs a template of the snapshot. */
+  /** Creates machines from the snapshot until one of them is a clone, which needs a template of the snapshot. */
   async function cloneOfSnapshot(): Promise<Machine> {
     let found: Machine | undefined;
     await until(

@@ -1,5 +1,5 @@
-// The short version of bench/kills.ts: processes of a service are killed under load, and then every byte, every entry of the
-// feed and every quota must be as the clients know it. bench/README.md says what is checked.
+// The short version of bench/kills.ts: processes of a service are killed under load. Then every byte, every entry of
+// the activity feed and every quota must be as the clients know it. bench/README.md lists the checks.
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';

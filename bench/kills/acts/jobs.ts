@@ -114,7 +114,9 @@ async function findJob(context: ClientContext, { machine, id }: Job): Promise<Ex
 
 type JobResult = { exec: Exec; stdout: Buffer; stderr: Buffer };
 
-/** Waits for the end of a job and reads its output. Its entry in the feed is necessary from then on. */
+/**
+ * Waits for the end of a job and reads its output. From then on, the activity feed must have an entry about the job.
+ */
 async function readResult(context: ClientContext, job: Job): Promise<JobResult> {
   const { machine, id } = job;
   const path = `/v1/machines/${machine.id}/execs/${id}`;

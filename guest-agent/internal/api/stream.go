@@ -30,8 +30,8 @@ const (
 // write.
 const firstFlush = 3 * time.Millisecond
 
-// nextFlush is the shortest time between two flushes of a stream, unless there is output for a full frame. So a job that
-// prints line by line sends 200 pieces a second at most. The host takes a guest that sends thousands for a flood.
+// nextFlush is the shortest time between two flushes of a stream, unless there is output for a full frame. The host
+// treats thousands of pieces a second as a flood, so a job that prints line by line sends at most 200 a second.
 const nextFlush = 5 * time.Millisecond
 
 // frames is a pool of buffers for one frame each. A stream takes a buffer only while it sends, so that idle streams

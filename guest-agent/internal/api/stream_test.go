@@ -13,7 +13,7 @@ import (
 )
 
 // The fuzzer's input decides in which pieces a job prints to which stream, and when frames are sent. The frames must
-// contain exactly what was printed, each with at least one byte and none with a byte of another.
+// contain exactly what was printed, without gaps or repetitions, and no frame may be empty.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("hello"), int64(0), int64(0))
 	f.Add([]byte{0, 1, 2, 3, 250, 251, 252, 253, 254, 255}, int64(3), int64(1<<40))

@@ -65,8 +65,8 @@ func switchRoot() error {
 	return os.Chdir("/")
 }
 
-// ensureFolder makes the folder if it is missing. It refuses a symbolic link: the mount would go to the link's target in
-// the initramfs, and after switchRoot /proc would be a folder of the disk with whatever a user put there.
+// ensureFolder makes the folder if it is missing. It refuses a symbolic link: the mount would go to the link's target
+// in the initramfs, and after switchRoot /proc would be a folder of the disk with whatever a user put there.
 func ensureFolder(path string, mode os.FileMode) error {
 	info, err := os.Lstat(path)
 	if os.IsNotExist(err) {

@@ -44,7 +44,7 @@ func TestCommandsOfAnyLengthBehaveAlike(t *testing.T) {
 				}
 				result := h.run(fmt.Sprint(name, length), request)
 				if name == "syntax" {
-					result.stderr = nil // a shell words it as it likes
+					result.stderr = nil // the wording of error messages differs between shells
 				}
 				if result.String() != c.want || result.code != 201 {
 					t.Errorf("%d %s, want %s", result.code, result, c.want)

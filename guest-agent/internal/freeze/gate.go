@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Gate keeps the agent itself from using what is frozen. Without it, a write of the agent to the frozen file system
-// would hang in the kernel while its caller holds locks, and the thaw might need one of these locks. The zero value is
-// open.
+// Gate keeps the agent itself from using the root file system while that is frozen, or from starting a process while
+// all processes are frozen. Without it, a write of the agent to the frozen file system would hang in the kernel while
+// its caller holds locks, and the thaw might need one of these locks. The zero value is open.
 type Gate struct {
 	users  sync.RWMutex // each caller between Enter and Leave holds a read lock
 	mu     sync.Mutex

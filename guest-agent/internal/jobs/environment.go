@@ -66,7 +66,7 @@ const (
 // code.
 func findProgram(name string, env []string, cwd string) (path string, failure int) {
 	if strings.Contains(name, "/") {
-		return name, 0 // the kernel's answer is as good
+		return name, 0 // no check is needed, because the kernel reports the error
 	}
 	failure = exitNotFound
 	for directory := range strings.SplitSeq(searchPath(env), ":") {

@@ -4,7 +4,7 @@
 //	   |---cancel----> TERM to all, 5 s, KILL, group empty, drain pipes ------> canceled
 //	   '---time-out--> the same ----------------------------------------------> timed_out
 //
-// When a machine becomes another one (after a memory snapshot), it lets go of its running jobs: their processes live on, no
+// A machine that is made from a memory snapshot lets go of the jobs that were running: their processes live on, no
 // goroutine owns them any more, and their output is dropped.
 
 package jobs

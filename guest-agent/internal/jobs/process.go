@@ -70,7 +70,7 @@ func openInput(content []byte) (*os.File, error) {
 func (s *stdio) close() {
 	for _, file := range s {
 		if file != nil {
-			_ = file.Close() // fails for a file that is here twice
+			_ = file.Close() // fails only if the file is in s twice and closed already
 		}
 	}
 }

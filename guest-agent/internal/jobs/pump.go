@@ -77,7 +77,7 @@ func (p *pump) run() {
 // stop makes the pump keep only the bytes that are already in the pipe. The pump closes drained when it has stored
 // them.
 func (p *pump) stop() {
-	_ = p.pipe.SetReadDeadline(time.Unix(1, 0)) // fails only if the pipe is closed, which is as good
+	_ = p.pipe.SetReadDeadline(time.Unix(1, 0)) // fails only if the pipe is closed, and then the pump has ended
 }
 
 // follow moves bytes to the buffer until the end of the stream or a call of stop. The error tells which of the two

@@ -19,7 +19,7 @@ import (
 // Config is what a registry needs from its machine.
 type Config struct {
 	CgroupDirectory string // on a cgroup2 file system; made if missing
-	SpillDirectory  string // for output that memory does not hold; made at need
+	SpillDirectory  string // for output beyond the memory limit; made when needed
 	Reaper          *reaper.Reaper
 	Gate            *freeze.Gate // of the file system that the spill directory is on
 }

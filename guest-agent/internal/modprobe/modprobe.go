@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// setting names the program. When it is empty, the kernel runs none.
+// setting is the file that names the program. When it is empty, the kernel runs no program.
 const setting = "/proc/sys/kernel/modprobe"
 
 // Loader remembers the program that Forbid has removed from the kernel's setting.

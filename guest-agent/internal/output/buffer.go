@@ -48,9 +48,9 @@ func NewBuffer(limit int64, directory string, gate *freeze.Gate) *Buffer {
 	return &Buffer{limit: limit, spill: spillFile{directory: directory, gate: gate}}
 }
 
-// Append adds data to the end of the stream and drops what is past the limit. done counts the stored and the dropped bytes
-// together; the caller must append the rest again. err is ErrFull when there is no room for the rest at the moment,
-// otherwise nil.
+// Append adds data to the end of the stream and drops what is past the limit. done counts the stored and the dropped
+// bytes together; the caller must append the rest again. err is ErrFull when there is no room for the rest at the
+// moment, otherwise nil.
 func (b *Buffer) Append(data []byte) (done int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

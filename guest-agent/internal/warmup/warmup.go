@@ -30,7 +30,7 @@ var shellFiles = [...]string{
 // Run reads the files and prints a line, as a short command would.
 func Run() {
 	for _, path := range shellFiles {
-		_ = readRegular(path) // a file that cannot be read is as good as a missing one
+		_ = readRegular(path) // a file that cannot be read is skipped
 	}
 	_, _ = os.Stdout.WriteString(Name + "\n")
 }

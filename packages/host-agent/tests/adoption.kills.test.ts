@@ -211,8 +211,8 @@ function poolVm(host: FakeHost) {
 }
 
 /**
- * Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
- * them.
+ * Waits until the file operations that the dead agent had started are finished, because after a real kill the kernel
+ * would finish them too.
  */
 async function landed(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await stat('/');

@@ -72,12 +72,12 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
   let template: Template;
   let machine: Vm;
   let pooled: Vm;
-  /** The VM that became the template while it booted, and the command lines of all processes then. */
+  /** The VM that became the template, and the command lines of all processes on the host while that VM booted. */
   let booted: { vmId: string; token: string; commands: string[] };
   const others: ChildProcess[] = [];
 
-  // Connections of the dead agent, closed here as the kernel would do. QEMU's monitor accepts only one client at a
-  // time.
+  // The open connections of the agent. A new agent first closes those of the old one, as the kernel would after a kill,
+  // because QEMU's monitor accepts only one client at a time.
   const sockets = new Set<Socket>();
   const noteSocket = (message: unknown) => void sockets.add((message as { socket: Socket }).socket);
   const newAgent = async () => {
@@ -101,7 +101,7 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     return { vm, guest };
   };
   const recordPath = (vmId: string) => join(paths.runVms, `${vmId}.json`);
-  /** Whether a VM has reached the step at which its record has its process. */
+  /** Whether a VM has been started so far that its record has the pid of its process. */
   const hasProcess = () =>
     readdirSync(paths.runVms).some((name) => /"pid":\d/.test(readFileSync(join(paths.runVms, name), 'utf8')));
   const tokenOf = (vmId: string): string => JSON.parse(readFileSync(recordPath(vmId), 'utf8')).channelToken;

@@ -1,5 +1,5 @@
-// Tests the agent against a gateway that a guest has taken over: whatever it sends or leaves out, the gateway is ended,
-// its sessions close, and every call ends.
+// Tests the agent against a gateway that a guest has compromised. Whatever the gateway sends or does not send, the
+// agent ends it, its sessions close, and every call ends.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { Duplex, type DuplexOptions } from 'node:stream';
@@ -64,7 +64,7 @@ class FakeGateway {
     return new RemoteGuest(await opening);
   }
 
-  /** Waits for the call of that method, and returns its id. */
+  /** Waits until the agent calls this method, and returns the id of the call. */
   async callOf(method: string): Promise<number> {
     for (;;) {
       const isIt = ({ kind, payload }: Frame) => kind === KIND.call && JSON.parse(String(payload)).method === method;

@@ -1,17 +1,17 @@
-// Looks through the imports of the agent: nothing that runs with root may load code that parses what guests send.
+// Checks the imports of the agent: no program that runs as root may load code that parses what guests send.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 
 const SOURCES = join(import.meta.dirname, '../src');
-/** Files that read bytes of guests, and the gateway's own program. */
+/** PARSERS parse bytes from guests. GATEWAY_ONLY is the program of the gateway. */
 const PARSERS = ['channel.ts', 'frames.ts', 'flood-watch.ts', 'guest-client.ts', 'guest-job.ts'].map(
   (file) => `guest/${file}`,
 );
 const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
 
-/** Files that read names of machines, and the name relay's own program. */
+/** NAME_PARSERS parse DNS messages from machines. RELAY_ONLY is the program of the name relay. */
 const NAME_PARSERS = ['network/dns/message.ts', 'network/dns/frames.ts'];
 const RELAY_ONLY = ['main.ts', 'relay.ts', 'upstream.ts', 'rate.ts', 'shares.ts'].map((file) => `network/dns/${file}`);
 

@@ -1,4 +1,4 @@
-// Tests what the guest gateway may do. Needs root.
+// Tests what the jail of the guest gateway allows. Needs root.
 import assert from 'node:assert/strict';
 import {
   existsSync,

@@ -1,5 +1,5 @@
-// Tests that sessions and jobs survive the end of the guest gateway, as the account that runs the test and, as root, in
-// the gateway's jail.
+// Tests that sessions and jobs survive kills of the guest gateway. The gateway runs without a jail, and as root also in
+// its jail.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -84,10 +84,10 @@ for (const isRoot of process.getuid?.() === 0 ? [true, false] : [false]) {
         const before = await stored();
         printed += lines;
         guest.print('job', lines);
-        // Some of the lines have arrived, and the rest is under way.
+        // Kill the gateway while only some of the lines are stored and the rest is under way.
         while ((await stored()) === before) await new Promise((resolve) => setImmediate(resolve));
         process.kill(gatewayPid(gateway), 'SIGKILL');
-        // The next gateway runs before it is killed.
+        // Before the next kill, wait until the next gateway reads the stream of the job.
         await link.guest();
         while (guest.requests.filter((request) => request.startsWith('GET /jobs/job/stream')).length <= kill)
           await new Promise((resolve) => setImmediate(resolve));

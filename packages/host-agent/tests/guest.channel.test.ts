@@ -41,7 +41,8 @@ describe('guest channel', () => {
     const { host, guest } = await connectPair();
     const opened = openSession(host, token, AbortSignal.timeout(5000));
     const [hello] = (await once(guest, 'data')) as [Buffer];
-    // To such an agent the rest of the greeting is the beginning of HTTP/2, and it answers with an error.
+    // Such an agent echoes the greeting and the next 8 bytes as token and epoch. It takes the remaining bytes for
+    // HTTP/2 and answers with an error.
     guest.write(Buffer.concat([hello.subarray(0, GREETING.length + 8), Buffer.from('GOAWAY')]));
     const [again] = (await once(guest, 'data')) as [Buffer];
     assert.deepEqual([again.length, again.subarray(0, -8)], [GREETING.length + 8, GREETING]);

@@ -1,5 +1,5 @@
-// Tests a hostile guest whose output is meant to cost the host more than it costs the guest: output that repeats itself,
-// and output in tiny pieces. The guest is a process of its own that speaks raw HTTP/2.
+// Tests a hostile guest whose output is meant to cost the host more than it costs the guest: output that repeats
+// itself, and output in tiny pieces. The guest is a process of its own that speaks raw HTTP/2.
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';

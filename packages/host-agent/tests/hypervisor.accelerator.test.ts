@@ -1,5 +1,5 @@
-// Tests the choice between KVM and emulation: an accessible device proves nothing, and an answer is kept until the host
-// reboots.
+// Tests the choice between KVM and emulation. That /dev/kvm can be opened does not prove that KVM works, so the agent
+// boots a test guest. It keeps the result until the host reboots.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

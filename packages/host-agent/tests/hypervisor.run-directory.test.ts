@@ -86,7 +86,7 @@ describe('run directory of a compromised QEMU', () => {
       try {
         writeFileSync(path, 'device state', { flag: 'wx' });
       } catch {
-        // The swapper was faster.
+        // The swapper has already put a symlink at this path.
       }
     });
     for (let round = 0; round < ROUNDS; round++) {
@@ -124,7 +124,7 @@ describe('run directory of a compromised QEMU', () => {
   it('what an earlier QEMU planted in the place of its log is not opened (RES-8)', async () => {
     const log = join(runDir, 'qemu.log');
     spawnSync('mkfifo', [log]);
-    // With a reader, a pipe opens for writing like a file.
+    // A pipe that has a reader can be opened for writing, so give it one: then the open itself does not fail.
     const reader = spawn('cat', [log]);
     swappers.push(reader);
     await once(reader, 'spawn');

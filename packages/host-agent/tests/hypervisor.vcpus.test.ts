@@ -1,5 +1,5 @@
-// Tests that the vCPUs run exactly when neither the machine's operations nor the host want them to stand still, in
-// whatever order the two say so.
+// Tests that the vCPUs run exactly when they are neither paused by an operation on the machine nor held by the host, in
+// whatever order the two stop and resume them.
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';

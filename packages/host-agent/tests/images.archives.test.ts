@@ -1,5 +1,5 @@
-// Archives that programs read differently. The check of an imported layer must refuse each of them, because umoci, which
-// unpacks the layer, may find other names in it. Nothing is unpacked here.
+// Tests archives that different programs read differently. The check of an imported layer must refuse each of them,
+// because umoci, which unpacks the layer, may find other names in it than the check. Nothing is unpacked here.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { link, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';

@@ -1,5 +1,6 @@
-// Imports layouts with JSON documents that programs read differently, with the real skopeo and umoci. Go, which both are
-// written in, takes "Layers" for "layers", and the last of several; JavaScript does not.
+// Imports layouts with JSON documents that different programs read differently, with the real skopeo and umoci. Both
+// are written in Go, whose JSON parser also accepts "Layers" for "layers" and uses the last of several such keys.
+// JavaScript takes them for different keys.
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

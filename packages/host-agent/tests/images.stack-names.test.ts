@@ -1,5 +1,6 @@
-// The control plane names the stack of a new machine, and runs as another user than the host agent. No name that it sends
-// may lead the agent, which is root, to a folder that this user can write: its manifest could name any file as a disk.
+// The control plane sends the name of the stack of a new machine to the host agent, which runs as root. No such name
+// may lead the agent to a folder that the control plane's user can write, because a manifest there could name any file
+// of the host as a disk.
 import assert from 'node:assert/strict';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

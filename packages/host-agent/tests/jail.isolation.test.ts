@@ -66,7 +66,7 @@ describe('jail', { skip: !isRoot }, () => {
     const image = join(fixture.home, 'image.raw');
     const disk = join(fixture.home, 'disk.raw');
     for (const file of [image, disk]) writeFileSync(file, 'as it was');
-    // Everybody may write to this file, so that only the jail prevents it.
+    // Everybody may write to this file, so only the jail can prevent the write.
     chmodSync(image, 0o666);
     const script = `
       for (@ARGV) { print "sees $_\\n" if -e }

@@ -28,7 +28,7 @@ const isRoot = process.getuid?.() === 0;
 const CGROUP_ROOT = '/sys/fs/cgroup';
 const isVersion1 = !existsSync(`${CGROUP_ROOT}/cgroup.controllers`);
 
-/** Of a VM that may use 16 MiB, and 256 more for QEMU. */
+/** The limits of a VM with 16 MiB of memory. The jail adds 256 MiB for QEMU itself. */
 const SMALL = { vcpus: 1, memoryMb: 16, fileBytes: 2 ** 30 };
 
 describe('jail limits', { skip: !isRoot }, () => {
@@ -75,7 +75,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     const home = mkdtempSync(join(fixture.home, 'together-'));
     const limits = { memoryBytes: 300 * 2 ** 20 };
     const own = await JailFixture.open(home, { limits });
-    // Each VM may have 272 MiB.
+    // Each VM may use 272 MiB, so only the common limit can stop two VMs that use 180 MiB each.
     const take = '$| = 1; my $n = 180 * 2**20; my $x = "x" x $n; print "had it\\n"; sleep 1000';
     const outside = spawn(PERL, ['-e', take], { stdio: ['ignore', 'pipe', 'ignore'] });
     try {
@@ -130,7 +130,7 @@ describe('jail limits', { skip: !isRoot }, () => {
     const vm = await fixture.perl(script);
     await vm.printed(/ends/);
     const [, count] = /refused after (\d+): Resource temporarily unavailable/.exec(vm.output()) ?? [];
-    // bubblewrap and the script itself are two of the 161.
+    // The limit is 161 processes. bubblewrap and the script itself are two of them, so 159 forks succeed.
     assert.equal(Number(count), 159);
     assert.equal(fixture.jail.processesOf(vm.vmId).length, 161);
     await fixture.jail.release(vm.vmId);

@@ -1,5 +1,5 @@
-// Tests the limits on the output of ended jobs: what goes and in which order, what a reader sees, and what a crash in
-// the middle leaves.
+// Tests the limits on the stored output of ended jobs: what is dropped and in which order, what a reader of dropped
+// output gets, and how the next agent completes a drop that a crash interrupted.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -53,7 +53,7 @@ describe('the kept output of ended jobs', () => {
     (await machine.job(id)).readOutput(stream, 0, 2_000_000, 0);
   const bytesOnDisk = () => Number(execFileSync('du', ['-sb', jobsDir()]).toString().split('\t')[0]);
   const jobIds = (count: number) => Array.from({ length: count }, (_, index) => `job-${index}`);
-  /** Waits until the files are as the books say. */
+  /** Waits until exactly these jobs still have stored output. */
   const settled = (ids: readonly string[]) =>
     until('dropped', () => {
       const have = readdirSync(jobsDir()).filter((id) => readdirSync(join(jobsDir(), id)).includes('stdout'));
@@ -151,7 +151,8 @@ describe('the kept output of ended jobs', () => {
     await run('two', 100, 100);
     await run('three', 100, 100);
     await run('four', 100, 100);
-    // A crash after the first of the two files, and at the two ways in which a whole directory may be half removed.
+    // Leave what a crash in the middle of a drop leaves: one of two files removed, and a job directory half removed in
+    // the two possible ways.
     rmSync(join(jobsDir(), 'one', 'stdout'));
     rmSync(join(jobsDir(), 'two', 'job.json'));
     rmSync(join(jobsDir(), 'three', 'stderr'));

@@ -1,5 +1,5 @@
-// Jobs of a real machine that has the address which its host leased: merged output, commands longer than an argument, and
-// a start that comes late. As root, with the base image.
+// Tests jobs and the leased address of a real machine: merged output, commands longer than the kernel's limit for an
+// argument, and a late start request, which must be refused. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';

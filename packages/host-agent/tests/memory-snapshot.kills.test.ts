@@ -1,5 +1,5 @@
-// Kills the agent at each step of taking a memory snapshot and of making machines from it, and checks what the next
-// agent makes of that. Uses a fake hypervisor whose VMs outlive the agent, and real files.
+// Kills the agent at each step of taking a memory snapshot and of making machines from it, and checks the state after
+// the next agent has started. Uses a fake hypervisor whose VMs outlive the agent, and real files.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -363,8 +363,8 @@ describe('memory snapshots', () => {
 });
 
 /**
- * Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
- * them.
+ * Waits until the file operations that the dead agent had started are finished, because after a real kill the kernel
+ * would finish them too.
  */
 async function landed(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await stat('/');

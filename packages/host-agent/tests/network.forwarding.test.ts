@@ -1,5 +1,6 @@
-// Tests that the host forwards packets of machines, and for nobody else more than before. The test process is a host with two
-// networks: one leads to the internet, and one to a computer that must not be reached through the host.
+// Tests that the service makes the host forward packets of machines, but no other packets that the host did not forward
+// before. The test process stands for a host with two networks: one leads to the internet, and one to a computer that
+// must not be reached through the host.
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -47,8 +47,8 @@ const OPEN: BridgeOptions = {
 };
 
 /**
- * One address in each range that is not part of the internet, and those where clouds serve credentials. The hosts outside
- * have all of them.
+ * One address in each range that is not part of the internet, and those where clouds serve credentials. The outside
+ * hosts have all of them.
  */
 const DENIED = [
   '0.1.2.3',
@@ -127,7 +127,10 @@ describe('network isolation', { skip: !canIsolate }, () => {
     speaker.said.reduce((sum, line) => sum + (line.length > 1000 ? line.length / 2 - 14 : 0), 0);
 
   describe('who a machine may speak as', () => {
-    /** Connects to a port of 127.0.0.1, and returns what comes of it. `local`: more options of IO::Socket::INET. */
+    /**
+     * Connects to a port of 127.0.0.1 as a user. Returns `connected` or the error. `local`: more options of
+     * IO::Socket::INET.
+     */
     const connectAs = (uid: number, port: number, local = '') => {
       const script = `print IO::Socket::INET->new(PeerAddr => "127.0.0.1:${port}", ${local}) ? "connected" : "$!"`;
       const identity = [`--reuid=${uid}`, `--regid=${uid}`, '--clear-groups'];
@@ -158,7 +161,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
         [connectAs(nameRelay, port), connectAs(nameRelay, names), connectAs(gateway, names)],
         ['Connection refused', 'connected', 'Connection refused'],
       );
-      // Its port is free when it is closed, and the rules are still there.
+      // Closing the network frees port 53 of the gateway address, but the rule that refuses connections from it stays.
       await network.close();
       const from = (local: number) => `LocalAddr => "${GATEWAY}:${local}", ReuseAddr => 1`;
       assert.deepEqual(
@@ -430,7 +433,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       );
       const socket = connect(UDP_PORT, IP_A);
       assert.equal(String((await once(socket, 'data'))[0]), 'machine');
-      // The path from outside works, because answers arrive on it.
+      // Answers arrive on the path from outside, so the intruder's packet was dropped and did not just get lost.
       assert.equal(await a.run(udpScript(Outside.address, UDP_PORT)), 'answer');
       assert.equal(a.heard('intruder'), false);
       socket.destroy();

@@ -1,4 +1,5 @@
-// Tests what one machine can use up of its host's network: the connection tracking, and the agent's time for names.
+// Tests how much of its host's network one machine can use up: entries of the connection tracking, and time for name
+// queries.
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -68,7 +69,7 @@ describe('what one machine may use up', { skip: !canIsolate }, () => {
     return machine;
   }
 
-  /** How many connections the host remembers of an address. */
+  /** Returns how many connections from an address the host's connection tracking has. */
   const remembered = (ip: string) => Number(must('sh', ['-c', `conntrack -L --orig-src ${ip} 2>/dev/null | wc -l`]));
 
   it('a machine that opens endless connections fills only its share of the connection tracking, and its neighbour connects (RES-2)', async () => {

@@ -1,4 +1,4 @@
-// Tests how the relay reads messages, without sockets.
+// Tests how the name relay parses DNS messages, without sockets.
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { describe, it } from 'node:test';

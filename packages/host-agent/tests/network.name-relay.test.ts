@@ -1,4 +1,4 @@
-// Tests the process of the name relay: what it may do, and that names resolve again when it was killed. Needs root.
+// Tests the process of the name relay: what it may do, and that names resolve again after it was killed. Needs root.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
@@ -108,7 +108,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     const inherited = readdirSync(`/proc/${pid}/fd`)
       .map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`))
       .filter((target) => target.startsWith('socket:'));
-    // The fourth is its standard error.
+    // The fourth socket is the relay's standard error.
     assert.equal(inherited.length, 4);
   });
 
@@ -119,7 +119,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     for (let kill = 0; kill < KILLS; kill++) {
       const [ended, killed] = [ends.length, programPid(relay.pid)];
       process.kill(killed, 'SIGKILL');
-      // What is sent meanwhile waits for the next relay.
+      // A query that is sent while no relay runs waits for the next relay.
       const overTcp = askOverTcp(RELAY, MACHINE, [nameQuery(`tcp-${kill}.test`)]);
       await until('its end is noticed', () => ends.length > ended);
       await resolve(`udp-${kill}.test`);
@@ -127,7 +127,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
       assert.equal((await askOverTcp(RELAY, MACHINE, [nameQuery(`tcp-${kill}.test`)])).length, 1);
       assert.ok(server.names.includes(`udp-${kill}.test`) && server.names.includes(`tcp-${kill}.test`));
       assert.notEqual(programPid(relay.pid), killed);
-      // The first turn opens what the test itself keeps open.
+      // Count only after the first round, because that round opens descriptors that the test itself keeps open.
       before ||= descriptors();
     }
     await until('all descriptors of ended relays are closed', () => descriptors() <= before);

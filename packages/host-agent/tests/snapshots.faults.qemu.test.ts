@@ -43,7 +43,7 @@ describe('snapshots of real machines when things go wrong', {
     try {
       return look();
     } catch {
-      // The file is being replaced at this moment.
+      // `look` reads a file that is being replaced at this moment.
       return false;
     }
   };
@@ -86,7 +86,7 @@ describe('snapshots of real machines when things go wrong', {
       assert.equal((await take(number)).status, 200, stage);
       assert.deepEqual(await agent.findings(), [], stage);
     }
-    // The machine's files are also where its record says.
+    // Start the machine again, which works only if its files are where its record says.
     await agent.stop(ID);
     await agent.run(ID);
     await checkFiles();

@@ -172,8 +172,8 @@ describe('disk operations after kill -9', () => {
     files.onDeath = die;
     files.begin(death.kind === 'file' ? death : undefined);
     await Promise.race([operation.act(host, 10).catch(() => {}), dead]);
-    // Waits until the dead agent's pending file operations have finished; after a real kill the kernel would have done
-    // them.
+    // Wait until the file operations that the dead agent had started are finished, because after a real kill the kernel
+    // would finish them too.
     for (let turn = 0; turn < 50; turn++) await stat('/');
     host.kill();
     files.revive();

@@ -96,7 +96,7 @@ describe('files of a memory snapshot', () => {
 
   it('a moved page, a truncated file and a missing file are noticed', async () => {
     const { place, dir, checks } = await makeSnapshot('moved');
-    // The same block, but one block further.
+    // Move a page, unchanged, to the next block.
     writeAt(place.memoryPath, [40 * BLOCK_BYTES, Buffer.alloc(4096)], [41 * BLOCK_BYTES, pageOf(40 * 256)]);
     await assert.rejects(load(dir, checks), /memory is not what was saved/);
     truncateSync(place.memoryPath, BYTES - 2048);

@@ -115,8 +115,8 @@ describe('starter', () => {
 
   it("a disk larger than the template's is grown before the guest gets its identity", async () => {
     const host = await warmHost(newHost({ size: 1 }));
-    // A shape with a larger disk shares the template of the default disk size; the template here has 1 GiB, like the
-    // image.
+    // Machines with larger disks are cloned from the template of the default disk size. Here that template has 1 GiB,
+    // like the image.
     for (const number of [2, 3]) {
       const from = host.hypervisor.passed.length;
       await create(host, number, { rootfs_size_gb: 4 });
@@ -135,8 +135,8 @@ describe('starter', () => {
   });
 
   /**
-   * Creates a machine while there is no template, one that uses a ready clone, and another one. Together they take the
-   * steps of all ways.
+   * Creates three machines: the first before there is a template, the second from a ready clone, and then another one.
+   * Together they take the steps of all ways in which a machine gets its VM.
    */
   const live = async (host: FakeHost) => {
     await host.start();
@@ -176,7 +176,7 @@ describe('starter', () => {
         host.hypervisor.isFaulty = (one) => one === point && ++count === nth;
         const outcome = live(host);
         if (kind === 'a full disk') {
-          // No other way would find disk space, so the create may fail with the real reason.
+          // Every other way to get a VM needs disk space too, so the create may fail, but only with `fleet_capacity`.
           await outcome.catch(async (error) => {
             assert.equal(error.code, 'fleet_capacity', `${point} ${nth}: ${error}`);
             await destroyAll(host);

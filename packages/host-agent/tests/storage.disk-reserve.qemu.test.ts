@@ -1,5 +1,6 @@
-// Guests of real QEMU that fill a small disk: with their root disk, with a volume, and by allocating a volume at once.
-// They stand still before the reserve, the service goes on, and they lose nothing. As root, with the base image.
+// Tests guests of a real QEMU that fill the host's small disk: through their root disk, through a volume, and by
+// allocating a whole volume at once. The guests must be paused before they use up the disk reserve, the service must go
+// on, and the guests must lose nothing. Needs root and the base image.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -25,7 +26,7 @@ describe('guests and the reserve of the disk', { skip: process.getuid?.() !== 0,
   const filler = join(disk, 'filler');
   let agent: AgentProcess;
   before(async () => {
-    // No tmpfs: the control group of a VM would count what its guest writes as memory.
+    // Use ext4 and not tmpfs, because the control group of a VM would count what its guest writes to a tmpfs as memory.
     mkdirSync(disk);
     writeFileSync(image, '');
     truncateSync(image, SIZE_MIB * MIB);
@@ -57,7 +58,7 @@ describe('guests and the reserve of the disk', { skip: process.getuid?.() !== 0,
       await delay(100);
     }
   };
-  /** Waits until neither guest writes: the free space is the same for a second. */
+  /** Waits until no guest writes any more, that is, until the free space stays the same for a second. */
   const standsStill = async () => {
     await until('the disk is short', isRefused);
     let last = -1;
@@ -71,7 +72,7 @@ describe('guests and the reserve of the disk', { skip: process.getuid?.() !== 0,
   };
   const reserveIsThere = async () =>
     assert.ok((await freeMb()) > RESERVE_MIB * 0.6, `${await freeMb()} MiB are left of the reserve`);
-  /** Leaves guests this much before the reserve. Another user of the file system has the rest. */
+  /** Leaves the guests `mib` MiB above the reserve. A filler file takes the rest, as another user of the disk would. */
   const leave = async (mib: number) => {
     rmSync(filler, { force: true });
     await until('all is free', async () => !(await isShort()));
@@ -125,7 +126,7 @@ describe('guests and the reserve of the disk', { skip: process.getuid?.() !== 0,
 
   it('a guest that allocates its whole volume at once meets the wall, and the service can write on (RES-1)', async () => {
     await leave(60);
-    // Zeros that must not become holes: the host allocates them without writing.
+    // blkdiscard -z demands zeros that are not holes, so the host allocates all blocks at once, without writing them.
     void agent.exec(A, 'umount /data; blkdiscard -z $(ls /dev/sd? | head -1)').catch(() => {});
     await standsStill();
     await serviceCanWrite(64);

@@ -1,5 +1,5 @@
-// Tests the reserve on a small file system of its own: what is refused and when, the wall that the ballast is, and that
-// the service can write until the very last byte. As root, because it mounts a tmpfs.
+// Tests the disk reserve on a small file system: what is refused and when, that the allocated ballast file stops fast
+// guests, and that the service can use the reserve to its last byte. Needs root, because it mounts a tmpfs.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmdirSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ describe('the reserve of the disk', { skip: process.getuid?.() !== 0 }, () => {
   };
   const ballastMib = () => (existsSync(ballastPath()) ? (statSync(ballastPath()).blocks * 512) / MIB : 0);
   const free = () => reserve.facts().freeBytes / MIB;
-  /** Writes a file of a guest. Throws ENOSPC, as QEMU would get it, at the end of the space that there is. */
+  /** Writes a file as a guest does. Throws ENOSPC when all space outside the ballast is used, as QEMU would get it. */
   const write = (name: string, mib: number) => writeFileSync(join(dir, name), Buffer.alloc(mib * MIB, 1));
   beforeEach(async () => {
     dir = mkdtempSync(join(tmpdir(), 'sandbar-reserve-'));
@@ -73,7 +73,8 @@ describe('the reserve of the disk', { skip: process.getuid?.() !== 0 }, () => {
   it('a guest that is faster than the measurements meets the wall, and the service can still fill the reserve (RES-1)', async () => {
     assert.throws(() => write('guest', SIZE_MIB), { code: 'ENOSPC' });
     await until('short', () => reserve.isShort);
-    // The guests are held from here on. The database writes on, as long as it takes, until the reserve is used up.
+    // From here on the guests are paused. The database writes on until the reserve is used up. For each write it waits
+    // until the ballast has shrunk.
     for (let written = 0; written < 22; written++) {
       await until('there is room to write', () => free() - ballastMib() >= 1);
       write(`database-${written}`, 1);

@@ -1,4 +1,4 @@
-// Tests that requests for odd sizes take no template from the sizes that others use.
+// Tests that requests for rarely used machine sizes do not displace the templates of sizes that are in use.
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';

@@ -49,7 +49,7 @@ describe('templates', () => {
   };
   const has = (host: FakeHost, shape = ONE) => host.templates?.has(keyOf(host, shape)) === true;
   let next = 10;
-  /** Creates `requests` machines of a shape, and waits for the template that the last one causes. */
+  /** Creates `requests` machines of a shape, enough to cause a template of it, and waits for that template. */
   const makeOf = async (host: FakeHost, shape: Size, requests = 1) => {
     for (let made = 0; made < requests; made++) await create(host, ++next, shape);
     await until('a template', () => has(host, shape));

@@ -48,7 +48,7 @@ describe('volumes of a machine', () => {
     JSON.parse(readFileSync(join(host.dir, 'machines', id, 'machine.json'), 'utf8')).volumes;
   const isTrue = () => recorded().every((one) => !one.isMounted || mounts()[one.volumeId] === one.path);
   const users = () => [ONE, TWO, THREE].map((id) => host.dataVolumes.userOf(id));
-  /** Checks that the recorded, plugged, mounted and taken volumes are all the same. */
+  /** Checks that the machine has exactly the `wanted` volumes recorded, plugged, mounted and marked as used. */
   const check = (wanted: Record<string, string>, id = ID) => {
     assert.deepEqual(mounts(id), wanted);
     assert.deepEqual([...vm(id).plugged.values()].map(({ serial }) => serial).sort(), Object.keys(wanted).sort());

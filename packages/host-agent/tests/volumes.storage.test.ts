@@ -1,4 +1,4 @@
-// Tests data volumes as files of the host: which ones exist, what a crash leaves, which machine uses one.
+// Tests data volumes as files of the host: which files exist, what a crash leaves, and which machine uses which volume.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {

@@ -1,5 +1,6 @@
-// Builds a tiny Linux program that shows whether it was run: it appends its name to a file and exits with 0. It is an ELF
-// file that needs no loader and no library, so it can take the place of any program of a disk, also of the loader itself.
+// Builds a tiny Linux program that shows whether it was run: it appends its name to a file and exits with 0. It is an
+// ELF file that needs no loader and no library, so it can take the place of any program of a disk, also of the loader
+// itself.
 
 /** The file to which every such program appends a line with its name. */
 export const MARKER = '/marker';

@@ -1,11 +1,12 @@
-// The host's pool of clones, asked for at the host agent itself: users are not told of it.
+// Reads the state of the clone pool from the host agent, because the public API does not show it.
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { HOST_PATHS, type HostInfo } from '@sandbar/contract/host-api.ts';
 import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 /**
- * To fill the pool takes a cold boot, a copy of the memory, and one restore for each clone, all ten times slower here.
+ * Filling the pool takes a cold boot, a copy of the memory, and one restore for each clone. In this VM each of them is
+ * ten times slower than usual.
  */
 const READY_WITHIN_MS = 600_000;
 const POLL_MS = 500;

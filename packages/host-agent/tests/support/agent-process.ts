@@ -25,8 +25,8 @@ export class AgentProcess {
   #generation = 0;
 
   /**
-   * `env` is added to the agent's environment. Without it, machines boot cold and the disk has no reserve. `parent` is where the temporary folder
-   * is made.
+   * `env` is added to the agent's environment. By default, machines boot cold and the disk has no reserve. `parent` is
+   * the folder in which the temporary folder is made.
    */
   constructor(env: Record<string, string> = {}, parent = tmpdir()) {
     this.home = mkdtempSync(join(parent, 'sandbar-agent-'));

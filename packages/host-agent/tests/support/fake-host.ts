@@ -33,7 +33,7 @@ export const SPEC = {
   hostname: 'test',
 };
 
-/** More than the jobs of a test write, unless the test is about that. */
+/** Limits on stored job output that tests do not reach. Tests of these limits pass smaller ones. */
 const KEPT = { bytes: 2 ** 30, jobs: 1000 };
 
 const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
@@ -68,7 +68,7 @@ export class FakeHost {
   readonly warnings: string[] = [];
   /** The settings of templates and the pool. If undefined, there are no templates, and every machine boots cold. */
   readonly cloning: Cloning | undefined;
-  /** The disk of the host. A test sets whether it is short. */
+  /** The host's disk. A test sets whether its free space is short. */
   readonly room = {
     isShort: false,
     refuseWhenShort: () => {

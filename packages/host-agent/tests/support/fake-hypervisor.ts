@@ -203,7 +203,7 @@ export class FakeVm implements Vm {
   readonly pid: number;
   readonly templateKey: string | undefined;
   readonly exited: Promise<VmExit>;
-  /** Whether its disk is on layers, as that of a machine from a snapshot. */
+  /** Whether the VM's disk is based on layers, as for a machine from a snapshot. */
   readonly hasLayers: boolean;
   readonly jobs = new Map<string, FakeJob>();
   /** The plugged disks, by slot. */

@@ -1,4 +1,4 @@
-// A monitor of a QEMU that the test plays: it answers the agent's commands as the test says.
+// A fake QEMU monitor, which answers the agent's commands as the test says.
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
-// Fuzzes the check of imported archives against the reader that umoci uses, and against umoci itself: whatever the check
-// accepts must have the same entries for them. Archives are made of likely parts, so that many are accepted, and then
-// some bytes are changed.
+// Fuzzes the check of imported archives against the reader that umoci uses, and against umoci itself: in an archive
+// that the check accepts, all three must find the same entries. Archives are made of likely parts, so that many are
+// accepted, and then some bytes are changed.
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,11 +13,14 @@ import { listWithJudge, startTarLister, type TarLister } from './tar-lister.ts';
 
 /** How many archives the two readers get at once. */
 const BATCH = 200;
-/** Of so many accepted archives, one is unpacked by umoci, which takes a hundred times as long. */
+/** One of this many accepted archives is also unpacked by umoci, which takes a hundred times as long as to list it. */
 const UNPACKED_OF = 150;
 const LIMITS = { bytes: 2 ** 30, files: 1000 };
 
-/** Runs until told to stop. Throws Finding. `accepted` archives were compared, `unpacked` ones also by umoci. */
+/**
+ * Runs until `until` returns true. Throws `Finding`. Returns how many archives were tried, accepted by the check, and
+ * also unpacked.
+ */
 export async function fuzzArchives({ seed, until }: FuzzOptions) {
   const lister = await startTarLister();
   const result = { cases: 0, accepted: 0, unpacked: 0 };
@@ -43,7 +46,9 @@ export async function fuzzArchives({ seed, until }: FuzzOptions) {
   }
 }
 
-/** Returns for each archive what differs, `refused` when the check refuses the archive, or undefined when all is well. */
+/**
+ * Returns for each archive what differs, `refused` when the check refuses the archive, or undefined when both agree.
+ */
 async function compare(lister: TarLister, archives: readonly Buffer[]): Promise<(string | undefined)[]> {
   const ours = await Promise.all(archives.map(listWithJudge));
   const accepted = archives.filter((_, at) => ours[at]?.error === undefined);
@@ -51,7 +56,8 @@ async function compare(lister: TarLister, archives: readonly Buffer[]): Promise<
   return ours.map((our) => {
     if (our.error !== undefined) return 'refused';
     const their = theirs.next().value ?? { entries: [] };
-    // Go reads times and owners too and may refuse them. Then umoci unpacks only the entries before.
+    // Go also parses times and owners, and may refuse an entry for them. umoci then unpacks only the entries before it,
+    // so only those are compared.
     const expected = their.error === undefined ? our.entries : our.entries.slice(0, their.entries.length);
     const isSame = expected.length === their.entries.length && expected.every((text, at) => text === their.entries[at]);
     return isSame ? undefined : `the check finds\n${our.entries.join('\n')}\nand Go finds\n${their.entries.join('\n')}`;
@@ -68,8 +74,8 @@ async function smallestFinding(lister: TarLister, archive: Buffer, where: { seed
 }
 
 /**
- * Unpacks an accepted archive with the real umoci. Returns what is wrong: a write outside of the tree, or a file that the
- * check has not seen. Ordinary failures of umoci, such as a hard link to a missing file, are right.
+ * Unpacks an accepted archive with the real umoci. Returns what is wrong: a write outside of the tree, or a file that
+ * the check has not seen. Ordinary failures of umoci, such as a hard link to a missing file, are allowed.
  */
 async function unpack(archive: Buffer): Promise<string | undefined> {
   const scratch = await mkdtemp(path.join(tmpdir(), 'fuzz-archives-'));
@@ -78,7 +84,7 @@ async function unpack(archive: Buffer): Promise<string | undefined> {
     await unpackLayout(scratch, await inspectLayout(layout, LIMITS), LIMITS);
     const { entries } = await listWithJudge(archive);
     const allowed = namesOf(entries);
-    // What is written through a symlink has another name.
+    // umoci may write a file through a symlink, so its path differs from its name in the archive. Compare nothing then.
     if (allowed === undefined) return undefined;
     const found = await readdir(path.join(scratch, 'tree'), { recursive: true, encoding: 'latin1' });
     const unseen = found.filter((name) => !allowed.has(name));

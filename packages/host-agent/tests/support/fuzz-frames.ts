@@ -1,6 +1,6 @@
-// Fuzzes the parser of a guest's frames against a second, simpler reader: however a stream is cut, the parser finds the
-// same output and the same end in it, or refuses it. Streams are made of likely frames, so that many are accepted, and then
-// some bytes are changed.
+// Fuzzes the parser of a guest's frames against a second, simpler reader. However a stream is cut into chunks, both
+// must find the same output and the same end in it, or both must refuse it. Streams are made of likely frames, so that
+// many are accepted, and then some bytes are changed.
 import assert from 'node:assert/strict';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { FrameParser } from '../../src/guest/frames.ts';
@@ -19,7 +19,7 @@ type Outcome =
   | { kind: 'refused' }
   | { kind: 'unfinished' | 'ended'; stdout: string; stderr: string; job: GuestJob | undefined };
 
-/** Runs until told to stop. Throws Finding. `accepted` streams were not refused. */
+/** Runs until `until` returns true. Throws `Finding`. `accepted` is the number of streams that were not refused. */
 export async function fuzzFrames({ seed, until }: FuzzOptions): Promise<{ cases: number; accepted: number }> {
   const result = { cases: 0, accepted: 0 };
   while (!until()) {
@@ -54,7 +54,9 @@ function difference(stream: Buffer, from: StreamOffsets, cutSeed: number): strin
   return undefined;
 }
 
-/** What the parser finds. Throws when it throws anything but a refusal, or breaks one of its promises. */
+/**
+ * Returns what the parser finds. Throws if the parser breaks one of its guarantees or throws anything but a refusal.
+ */
 function parse(chunks: readonly Buffer[], from: StreamOffsets): Outcome {
   const parser = new FrameParser(from);
   const next = { ...from };

@@ -1,5 +1,5 @@
-// Fuzzes the parsers of what names an image and its parts: references, and the index, manifest and configuration of a
-// layout. Whatever they get, they return something valid or refuse it, and what they return is all that goes on.
+// Fuzzes the parsers of image references and of the index, manifest and configuration of a layout. For any input, a
+// parser must either refuse it or return something valid that contains nothing unchecked.
 import assert from 'node:assert/strict';
 import { ImageError } from '../../src/images/image-error.ts';
 import { readImageExec } from '../../src/images/image-exec.ts';
@@ -53,7 +53,7 @@ function checkDescriptors(descriptors: readonly object[]): void {
 
 function checkConfiguration(text: string): void {
   const { config, ...rest } = parseConfiguration(text);
-  // The report goes to the host as JSON.
+  // Convert to JSON and back, because the report reaches the host as JSON.
   const report = JSON.parse(JSON.stringify({ config, ...rest }));
   const { env, user, cwd, entrypoint } = readImageExec(report.config);
   for (const value of [...Object.values(env), ...entrypoint, user ?? '', cwd ?? '/']) {
@@ -66,16 +66,16 @@ function checkConfiguration(text: string): void {
 function checkReference(text: string): void {
   const source = parseReference(text, false);
   if (source.kind !== 'registry') assert.fail('a path that does not exist');
-  // Both become a part of an argument: docker://NAME:TAG or docker://NAME@DIGEST.
+  // Name and version become part of a command-line argument: docker://NAME:TAG or docker://NAME@DIGEST.
   assert.match(source.name, /^[A-Za-z0-9[][A-Za-z0-9[\]:._/-]*$/);
   assert.match(source.version, /^(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})$/);
 }
 
-/** Runs until told to stop. Throws Finding. `accepted` inputs were not refused. */
+/** Runs until `until` returns true. Throws `Finding`. `accepted` is the number of inputs that were not refused. */
 export async function fuzzManifests({ seed, until }: FuzzOptions) {
   const result = { cases: 0, accepted: 0 };
   while (!until()) {
-    // Timers and signals get their turn once in a while.
+    // Let timers and signals run between two batches.
     await new Promise((resolve) => setImmediate(resolve));
     for (const end = result.cases + 1000; result.cases < end; result.cases++) {
       const random = new Random(seed, result.cases);

@@ -1,5 +1,6 @@
-// Fuzzes the reader of machines' name queries: every message is refused, ignored, or becomes a query that another reader
-// (dns-packet) understands in the same way. Answers of name servers and the splitting of TCP streams are fuzzed with it.
+// Fuzzes the parser of machines' name queries. Each message must be refused, ignored, or become a query that a second
+// parser (dns-packet) understands in the same way. Also fuzzes the answers of name servers and the splitting of TCP
+// streams into messages.
 import assert from 'node:assert/strict';
 import dnsPacket from 'dns-packet';
 import { FrameReader, framed } from '../../src/network/dns/frames.ts';
@@ -21,7 +22,7 @@ const ROUND = 200;
 
 export type FuzzResult = { cases: number; passed: number; refused: number; ignored: number };
 
-/** Tries messages until told to stop. Throws Finding. */
+/** Tries messages until `until` returns true. Throws `Finding`. */
 export async function fuzzNames({ seed, until }: FuzzOptions): Promise<FuzzResult> {
   const random = randomFrom(seed);
   const result: FuzzResult = { cases: 0, passed: 0, refused: 0, ignored: 0 };
@@ -44,7 +45,7 @@ export async function fuzzNames({ seed, until }: FuzzOptions): Promise<FuzzResul
   return result;
 }
 
-/** What must not pass the relay, by what it is. */
+/** Messages that must not pass the relay, each with a description as its key. */
 export function hostileMessages(): Record<string, Buffer> {
   const opcode = (code: number) => nameQuery('zone.test', { flags: code << 11 });
   const type = (name: string, extra: object = {}) =>
@@ -120,7 +121,7 @@ function ordinaryMessages(): Buffer[] {
   ];
 }
 
-/** Labels of the given lengths, without the end of the name. */
+/** Encodes labels of the given lengths, without the zero byte that ends a name. */
 function labels(...lengths: number[]): Buffer {
   return Buffer.concat(lengths.flatMap((length) => [Buffer.of(length), Buffer.alloc(length, 97)]));
 }
@@ -138,7 +139,7 @@ function tryMessage(message: Buffer, random: Random): 'passed' | 'refused' | 'ig
   return 'passed';
 }
 
-/** A refusal is an answer, and never longer than the message that it answers. */
+/** Checks that a refusal is a response, and not longer than the message that it answers. */
 function tryRefusal(refusal: Buffer, message: Buffer): void {
   assert.ok(refusal.length <= message.length);
   assert.deepEqual(refusal.subarray(0, 2), message.subarray(0, 2));
@@ -147,7 +148,10 @@ function tryRefusal(refusal: Buffer, message: Buffer): void {
   assert.equal(readQuery(refusal), undefined);
 }
 
-/** What leaves the relay is one ordinary question, for another reader too, and is what the machine's message asked. */
+/**
+ * Checks that the relay sends on one ordinary question, that dns-packet reads it too, and that it is the machine's
+ * question.
+ */
 function tryQuery(query: Query, message: Buffer): void {
   const written = writeQuery(query, 0xbeef);
   assert.ok(written.length <= MAX_WRITTEN_BYTES);
@@ -159,7 +163,8 @@ function tryQuery(query: Query, message: Buffer): void {
   assert.equal(question?.class, 'IN');
   assert.ok(!['AXFR', 'IXFR', 'ANY', 'OPT', 'TSIG', 'TKEY'].includes(question?.type ?? ''));
   for (const { type } of seen.additionals ?? []) assert.equal(type, 'OPT');
-  // Our reader does not look into the options of EDNS, so the other one shall not do so either.
+  // Our parser does not look into EDNS options. Set the number of additional records to 0, so that dns-packet does not
+  // either.
   const withoutEdns = Buffer.from(message);
   withoutEdns.writeUInt16BE(0, 10);
   assert.deepEqual(question, dnsPacket.decode(withoutEdns).questions?.[0]);
@@ -168,7 +173,10 @@ function tryQuery(query: Query, message: Buffer): void {
   assert.deepEqual(again.query, { ...query, id: 0xbeef });
 }
 
-/** Only an answer to this question is taken, and it reaches the machine with the machine's id and in its size. */
+/**
+ * Checks that the relay accepts only an answer to this question, and that the machine gets that answer with the id of
+ * its own query and within its size limit.
+ */
 function tryAnswer(query: Query, random: Random): void {
   const id = random.below(0x10000);
   const right = Buffer.from(writeQuery(query, id));
@@ -183,7 +191,7 @@ function tryAnswer(query: Query, random: Random): void {
   assert.ok(fitDatagram(answer, query).length <= (query.edns?.answerBytes ?? 512));
 }
 
-/** However a stream is cut into pieces, the same messages come out of it. */
+/** Checks that the same messages come out of a TCP stream however it is cut into pieces. */
 function tryFrames(message: Buffer, random: Random): void {
   const stream = Buffer.concat([framed(message), framed(Buffer.from('next')), framed(message)]);
   const frames = new FrameReader(Math.max(4, message.length));

@@ -1,6 +1,6 @@
-// The parts that all fuzzers share. A fuzzer feeds made-up input to a parser of foreign bytes until it is told to stop,
-// and throws a Finding at the first input that the parser handles wrongly. Tests run each for seconds, bench/fuzz.ts for
-// minutes.
+// The parts that all fuzzers share. A fuzzer feeds made-up input to a parser of untrusted bytes until it is told to
+// stop, and throws a Finding at the first input that the parser handles wrongly. Tests run each fuzzer for seconds,
+// bench/fuzz.ts for minutes.
 
 export type FuzzOptions = {
   /** Chooses all inputs. */
@@ -11,7 +11,7 @@ export type FuzzOptions = {
 
 export type Fuzzer = (options: FuzzOptions) => Promise<{ cases: number }>;
 
-/** How much of an input is printed. The seed and the number of the case make it again. */
+/** How many bytes of an input are printed. The seed and the number of the case reproduce the whole input. */
 const PRINTED_BYTES = 3000;
 
 /** An input that a parser handled wrongly. */

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Gateway } from '../../src/gateway/gateway.ts';
 
-/** Starts a gateway in a data directory. Its ends are collected in `ends`. */
+/** Starts a gateway in a data directory. What it logs as an error, such as its end, is added to `ends`. */
 export async function startGateway(home: string, ends: unknown[] = [], isRoot = process.getuid?.() === 0) {
   const log = { error: (details: object) => void ends.push(details) };
   const gateway = await Gateway.start({ home, dir: join(home, 'run/gateway'), isRoot, log });
@@ -16,7 +16,7 @@ export function gatewayPid(gateway: Gateway): number {
   return programPid(gateway.pid);
 }
 
-/** Returns the pid of the program that a command runs in a jail: of the last of its descendants. */
+/** Returns the pid of the program that a command runs in a jail. It is the command's last descendant. */
 export function programPid(commandPid: number | undefined): number {
   let pid = commandPid ?? Number.NaN;
   for (let child = pid; Number.isInteger(child) && child > 0; ) {

@@ -111,7 +111,10 @@ function ordinary(random: Random): Block {
   return fields;
 }
 
-/** Bytes that are themselves a header now and then, so that a reader who takes a wrong size finds an entry. */
+/**
+ * Makes a file's content. Sometimes it is itself a tar header, so that a reader that uses a wrong size finds one more
+ * entry.
+ */
 function content(random: Random): Buffer {
   const inner = random.chance(0.3) ? block({ name: random.pick(NAMES), magic: POSIX }) : Buffer.alloc(0);
   return Buffer.concat([inner, Buffer.alloc(random.pick([0, 0, 1, 511, 512, 513]), 'd')]);
@@ -139,7 +142,7 @@ function size(length: number, random: Random): string {
   ]);
 }
 
-/** Changes bytes of the archive. Most changed headers get a right checksum, because others are refused at once. */
+/** Changes bytes of the archive. Most changed headers get a right checksum, because a wrong one is refused at once. */
 function damaged(archive: Buffer, random: Random): Buffer {
   if (random.chance(0.1)) return archive.subarray(0, random.below(archive.length));
   const changed = Buffer.from(archive);

@@ -1,5 +1,5 @@
-// A name server for tests, over UDP and TCP, and the queries that machines send to it. It reads messages with dns-packet,
-// so it does not share the mistakes of our own reader.
+// A name server for tests, over UDP and TCP, and the queries that machines send to it. It reads messages with
+// dns-packet, so it does not share the mistakes of our own reader.
 import { createSocket, type RemoteInfo } from 'node:dgram';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
@@ -8,7 +8,7 @@ import { FrameReader, framed } from '../../src/network/dns/frames.ts';
 
 const DNS_PORT = 53;
 
-/** The record of a machine that can receive answers of 4096 bytes. */
+/** The EDNS record in the query of a machine that can receive answers of up to 4096 bytes. */
 export const EDNS: dnsPacket.OptAnswer = {
   type: 'OPT',
   name: '.',
@@ -78,7 +78,7 @@ export function nameIn(message: Buffer): string {
   }
 }
 
-/** An answer with one address. `change` may make it a wrong one. */
+/** Makes an answer with one address. `change` overrides its fields, for example to make it wrong. */
 export function addressAnswer(query: Buffer, address = '192.0.2.7', change: Partial<dnsPacket.Packet> = {}): Buffer {
   const { id, questions } = dnsPacket.decode(query);
   const name = questions?.[0]?.name ?? '';

@@ -1,4 +1,4 @@
-// Gives a test file a network namespace of its own, so that it can change what a whole host has only once, such as
+// Gives a test file a network namespace of its own, so that it can change settings that a host has only once, such as
 // `ip_forward` and the connection tracking, and leaves nothing behind.
 import { writeFileSync } from 'node:fs';
 import koffi from 'koffi';
@@ -8,14 +8,14 @@ const [CLONE_NEWNS, CLONE_NEWNET] = [0x20000, 0x40000000];
 const unshare = koffi.load('libc.so.6').func('int unshare(int)');
 
 /**
- * Moves the main thread, its sockets and the processes that it starts into a new network namespace, until the test process
- * ends. It is like a host that forwards nothing. The thread sees it in /sys and /proc/sys, except through asynchronous calls
- * of node:fs, which other threads run. Needs root.
+ * Moves the main thread into a new network namespace until the test process ends. Sockets and processes that the thread
+ * makes afterwards are in the namespace too. IP forwarding is off there. The thread sees the namespace in /sys and
+ * /proc/sys, but asynchronous calls of node:fs do not, because other threads run them. Needs root.
  */
 export function enterOwnNetwork(): void {
   if (unshare(CLONE_NEWNS | CLONE_NEWNET) !== 0) throw new Error(`unshare failed with errno ${koffi.errno()}`);
   must('mount', ['--make-rprivate', '/']);
-  // The new /sys shows the new network, and the host's control groups.
+  // Mount a new /sys, which shows the new network, and add the host's control groups to it.
   must('mount', ['-t', 'sysfs', 'sysfs', '/mnt']);
   must('mount', ['--rbind', '/sys/fs/cgroup', '/mnt/fs/cgroup']);
   must('mount', ['--rbind', '/mnt', '/sys']);

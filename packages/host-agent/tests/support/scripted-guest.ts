@@ -5,7 +5,10 @@ import { linkSync } from 'node:fs';
 import { createServer as createHttp2, type Http2Server, type ServerHttp2Stream } from 'node:http2';
 import { createServer, type Server, type Socket } from 'node:net';
 
-/** What opens a session: a greeting, the machine's token and an epoch (guest/channel.ts). */
+/**
+ * The sizes of the greeting alone, and of the whole message that opens a session: greeting, token and epoch
+ * (guest/channel.ts).
+ */
 const [GREETING_BYTES, HELLO_BYTES] = [32, 72];
 const STDOUT = 1;
 const END = 3;
@@ -21,7 +24,7 @@ export class ScriptedGuest {
   sessions = 0;
   /** Called when a job is started. */
   onStart: (jobId: string) => void = () => {};
-  /** Answers a request instead of the guest when it returns true. */
+  /** Called with each request. If it returns true, it has answered the request, and the guest does not. */
   answer: Answer = () => false;
   readonly #server: Server;
   readonly #http: Http2Server;
@@ -72,7 +75,7 @@ export class ScriptedGuest {
     let hello = Buffer.alloc(0);
     const onData = (chunk: Buffer) => {
       hello = Buffer.concat([hello, chunk]);
-      // The host sends nothing more before the echo.
+      // The host sends nothing else until the guest echoes token and epoch.
       if (hello.length < HELLO_BYTES) return;
       socket.off('data', onData);
       socket.pause();
@@ -140,11 +143,11 @@ export function frameOf(type: number, offset: number, payload: Buffer): Buffer {
   return Buffer.concat([header, payload]);
 }
 
-/** Leaves a socket at `path` on which nobody listens, like that of a QEMU that has just begun. */
+/** Leaves a socket at `path` on which nobody listens, like the socket of a QEMU that has just started. */
 export async function createSocketFile(path: string): Promise<void> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(`${path}.bound`, resolve));
-  // Closing the server removes only the name that it was given.
+  // Closing the server removes only the name on which it listened, so give the socket a second name.
   linkSync(`${path}.bound`, path);
   await new Promise((resolve) => server.close(resolve));
 }

@@ -1,4 +1,5 @@
-// Builds tar archives block by block, also such as no tool would write: with fields that programs read differently.
+// Builds tar archives block by block, including archives that no tool would write, with fields that programs read
+// differently.
 
 /** Fields of one header. Strings are bytes as Latin-1; a number is written as octal digits. */
 export type Block = {

@@ -1,5 +1,6 @@
-// Lists the entries of tar archives in two ways: with our judge of imported archives, and with the reader that umoci
-// uses, Go's archive/tar (list-tar/main.go). Both must find the same entries in what the judge accepts.
+// Lists the entries of tar archives in two ways: with our check of imported archives (`judgeArchive`), and with the
+// reader that umoci uses, Go's archive/tar (list-tar/main.go). Both must find the same entries in an archive that the
+// check accepts.
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -14,7 +15,7 @@ export type Listing = { entries: string[]; error?: string };
 
 const SOURCE = path.join(import.meta.dirname, 'list-tar', 'main.go');
 
-/** Lists an archive with the judge. `error` is why it refuses the archive. */
+/** Lists an archive with our check. `error` is the reason when the check refuses the archive. */
 export async function listWithJudge(archive: Buffer): Promise<Listing> {
   const entries: string[] = [];
   try {

@@ -42,7 +42,7 @@ const EAR = `
   bind($ear, pack('S n l S C C a8', 17, 3, <$index>, 0, 0, 0, '')) or die; $| = 1; print "ready\\n";
   while (my $from = recv($ear, my $frame, 65536, 0)) { print unpack('H*', $frame), "\\n" if unpack('x10 C', $from) != 4; }`;
 
-/** Where the name server outside says that every name is. */
+/** The address that the outside name server returns for every name. */
 export const NAMED_ADDRESS = '192.0.2.7';
 
 /**
@@ -189,8 +189,8 @@ export class TapMachine extends FrameSpeaker {
 }
 
 /**
- * Hosts outside the host under test. The host under test has a public address on a network with one of them, its router,
- * which leads to the others. All of them are one process.
+ * Hosts outside the host under test, all played by one process. One of them is a router on the same network as the
+ * public address of the host under test. It leads to the others.
  */
 export class Outside extends Speaker {
   static readonly hostAddress = '203.0.113.1';
@@ -217,7 +217,7 @@ export class Outside extends Speaker {
       'link set lo up',
       'link set eth0 up',
       ...[Outside.neighbour, Outside.address, ...addresses].map((address) => `address add ${address}/32 dev eth0`),
-      // Answers over UDP come from the address on the internet.
+      // Set the source address, so that answers over UDP come from the host on the internet and not from the router.
       `route add ${Outside.hostAddress}/32 dev eth0 src ${Outside.address}`,
       `route add default via ${Outside.hostAddress}`,
     ];
