@@ -39,7 +39,7 @@ export type Timing = {
   eventSilenceMs: number;
   /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
-  /** How long a client may take to send the headers of a request, and a new connection may say nothing. */
+  /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
   /** The interval of heartbeats on a stream of job output. */
   streamHeartbeatMs: number;
@@ -71,8 +71,8 @@ export const DEFAULT_TIMING: Timing = {
 export type Rate = { perSec: number; burst: number };
 /**
  * Rate limits, which all replicas share. `mutating` and `exec` apply to each account. The sign-in limits apply to each
- * client address and each e-mail address; `signInUnknown` applies to each e-mail address, for all browsers together that
- * never signed in with it.
+ * client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts of all
+ * browsers that never signed in with it.
  */
 export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate; signInUnknown: Rate };
 
@@ -84,11 +84,11 @@ export const DEFAULT_RATES: Rates = {
   signInUnknown: { perSec: 1 / 60, burst: 30 },
 };
 
-/** Bounds on what one client, or one account, takes of a replica or of the service. */
+/** Limits on the resources that one client or one account may use in a replica or in the service. */
 export type Bounds = ConnectionBounds & {
-  /** Open event streams of one account on one replica. */
+  /** The most open event streams of one account on one replica. */
   streamsPerAccount: number;
-  /** Snapshots of one account. */
+  /** The most snapshots of one account. */
   snapshotsPerAccount: number;
 };
 
@@ -101,10 +101,11 @@ export const DEFAULT_BOUNDS: Bounds = {
 };
 
 /**
- * - vcpus: an idle machine takes up to 0.7 % of a core (bench/RESULTS.md), so 128 idle vCPUs nearly fill one. Machines
- *   that work share the cores by weight, so a promise that is too large makes them slow and breaks nothing.
- * - disk: a disk takes only what its guest has written, 2 MB at first. A machine may then write a sixteenth of its disk
- *   on average, 640 MB of the default size. A host that runs full nevertheless stops its guests before its reserve.
+ * - vcpus: an idle machine uses up to 0.7 % of a core (bench/RESULTS.md), so 128 idle vCPUs nearly fill one core. Busy
+ *   machines share the cores by weight, so a factor that is too large makes them slow but breaks nothing.
+ * - disk: a disk file holds only what its guest has written, 2 MB at first. With this factor the average machine may
+ *   write a sixteenth of its disk, which is 640 MB at the default size. If a host's disk fills up nevertheless, the
+ *   host stops its guests before they use the reserve.
  */
 export const DEFAULT_OVERCOMMIT: Overcommit = { memory: 4, vcpus: 128, disk: 16 };
 

@@ -35,11 +35,11 @@ async function main(): Promise<void> {
   process.send?.({ type: 'ready' });
 }
 
-/** The environment with the secrets. Throws `ConfigError`. */
+/** Returns the environment, including the secrets. Throws `ConfigError`. */
 function readEnvironment(): NodeJS.ProcessEnv {
   try {
     const env = readSecrets(process.env);
-    // The database client reads this variable by itself. What is set here does not show in /proc.
+    // The database client reads this variable by itself, so set it. A value that is set here does not appear in /proc.
     if (env.PGPASSWORD) process.env.PGPASSWORD = env.PGPASSWORD;
     return env;
   } catch (error) {

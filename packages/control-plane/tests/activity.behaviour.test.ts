@@ -247,8 +247,8 @@ describe('paging', () => {
   });
 
   /**
-   * Checks that a reader who polls for entries newer than `newest` misses none: no entry is ever inserted before one
-   * that was already read.
+   * Checks that a reader who polls for entries newer than `newest` misses none: no entry is ever inserted before an
+   * entry that was already read.
    */
   async function followsOn(key: string, newest: string | undefined): Promise<void> {
     const { activity } = await feed(key, '?page_size=200');

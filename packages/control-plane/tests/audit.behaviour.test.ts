@@ -203,8 +203,8 @@ describe('audit', () => {
     assert.deepEqual((await fix()).fixed, []);
     host.heal();
     await Promise.all(under_way);
-    // The host acted but its answers were lost, so each operation was abandoned half-way. Nothing may be wrong all the
-    // same.
+    // The host acted on each call, but its answers were lost, so each operation was abandoned half-way. After the fix
+    // nothing may be wrong.
     assert.deepEqual((await fix()).findings, []);
     await checkBooks(bed);
   });

@@ -267,7 +267,7 @@ describe('sessions', () => {
     const cookie = await bed.session();
     const { host, port } = bed.plane.address;
     const headers = { host: 'evil.example', origin: 'http://evil.example', cookie, 'content-type': 'application/json' };
-    // Not fetch, which sets Host itself.
+    // Use Node's `request`, because `fetch` does not let the test set the header Host.
     const sending = request({ host, port, method: 'POST', path: '/v1/machines', headers });
     sending.end('{}');
     const [answer] = (await once(sending, 'response')) as [IncomingMessage];

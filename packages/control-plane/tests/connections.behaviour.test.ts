@@ -1,5 +1,6 @@
-// Tests of the bounds on TCP connections: strangers cannot take the places of accounts, nor one account those of others.
-// Clients use different loopback addresses (127.0.0.2 and so on), which count as different clients.
+// Tests of the limits on TCP connections: clients without a credential cannot use up the connections of accounts, and
+// no account can use up those of another. Clients use different loopback addresses (127.0.0.2 and so on), which count
+// as different clients.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -21,7 +22,7 @@ type Client = { socket: Socket; received: () => string; isOpen: () => boolean };
 const clients: Client[] = [];
 after(() => closeAll());
 
-/** Closes all connections and waits until the server knows. */
+/** Closes all connections and waits until the server has noticed. */
 async function closeAll(): Promise<void> {
   const ports = new Set(clients.map(({ socket }) => socket.localPort));
   for (const { socket } of clients.splice(0)) socket.destroy();
@@ -88,7 +89,7 @@ describe('connections of strangers', () => {
     for (const client of owners) assert.equal(await get(client), 'HTTP/1.1 200');
     for (let address = 10; address < 20; address++) await flood(`127.0.0.${address}`, 10);
     const held = () => serverSockets(bed.plane.address.port).length;
-    // The three that are no strangers are the two owners and the connection of the test bed.
+    // Three connections are no strangers: those of the two owners and that of the test bed.
     await until(() => held() <= bounds.connections / 4 + 3, 'the strangers have a quarter');
     for (const client of owners) assert.equal(await get(client), 'HTTP/1.1 200');
     assert.equal(await get(await open('127.0.0.4'), keys.other), 'HTTP/1.1 200', 'a new client gets in');
@@ -144,7 +145,7 @@ describe('connections of one account', () => {
 
   it('cannot carry more unfinished requests by sending them without waiting for answers (RES-10)', async () => {
     const waits = host.callsOf('getJob');
-    // The second round shows that requests which waited behind others gave their places back.
+    // The second round shows that the queued requests of the first round are no longer counted.
     for (const round of [1, 2]) {
       const client = await open('127.0.0.2');
       for (let index = 0; index < 20; index++) send(client, LONG_POLL, keys.full);

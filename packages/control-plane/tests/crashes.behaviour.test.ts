@@ -1,5 +1,5 @@
-// Kills the control-plane process in the middle of every kind of operation. The next process must end all of them
-// within 30 s, even when the host carries out the dead process's calls late.
+// Kills the control-plane process in the middle of every kind of operation. The next process must finish all of these
+// operations within 30 s, even when the host carries out calls of the dead process late.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

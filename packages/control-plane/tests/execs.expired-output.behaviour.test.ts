@@ -1,5 +1,5 @@
-// Tests jobs whose output the host has dropped: every way to read it says so, and the database learns of it whatever was
-// missed.
+// Tests jobs whose output the host has dropped: every way to read the output is refused with this reason, and the
+// database learns of the drop even if some of the host's reports were lost.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Exec } from '@sandbar/contract/exec.ts';

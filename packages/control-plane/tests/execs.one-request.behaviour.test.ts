@@ -1,5 +1,5 @@
-// Tests of a short command in one request: the request that starts a job waits for its end and returns its output. Also
-// tests job labels, merged output, the machine's environment, and jobs for machines that are not running yet.
+// Tests of a short command in one request: the request that starts a job also waits for its end and returns its output.
+// Also tests job labels, merged output, the machine's environment, and jobs for machines that are not running yet.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Exec, ExecStarted } from '@sandbar/contract/exec.ts';

@@ -13,7 +13,7 @@ const pageOf = (bytes: number): Omit<EncodedPage, 'readers'> => ({
 });
 const never = new AbortController().signal;
 
-/** Loads that the test answers one by one. */
+/** Returns a `load` function whose calls the test answers one by one. */
 function loads() {
   const begun: { signal: AbortSignal; answer: (page: Omit<EncodedPage, 'readers'>) => void; fail: () => void }[] = [];
   const load = (signal: AbortSignal) => {

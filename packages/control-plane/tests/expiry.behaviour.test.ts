@@ -239,7 +239,7 @@ describe('at its expiry a machine', () => {
     const stopping = api('POST', `/v1/machines/${id}/stop`);
     await until(async () => (await getMachine(id)).operation !== null, 'it is being stopped', WITHIN_MS);
     await makeDue(id);
-    // An expiry that has waited for some seconds has about ten attempts. The doctor must not report them as failures.
+    // While it waits, an expiry makes about ten attempts in some seconds. The doctor must not report them as failures.
     await sql`update operations set attempts = 10 where kind = 'expire' and machine_id = ${id}`.execute(db);
     const { json } = await callAdmin<Audit>(bed.plane.app.config.adminSocket, '/admin/audit');
     host.release();
@@ -313,7 +313,7 @@ describe('an expiry', () => {
       assert.equal(status, 200);
       assert.equal(json.expires_at === null, body.expires_in_sec === null);
       // A second machine expires later and is destroyed. By then the service has also handled the first machine's
-      // expiry, so that one was skipped and not just delayed.
+      // expiry, so the first expiry was skipped and not just delayed.
       const { id: later } = await create({ expires_in_sec: 60 });
       await makeDue(later);
       await becomes(later, 'destroyed');

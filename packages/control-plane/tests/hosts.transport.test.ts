@@ -1,5 +1,5 @@
 // Tests of the connection to a host: whether a request may have had an effect when the host dies, which requests are
-// sent again, and unusable answers. A request surely had no effect only if no agent ever read it.
+// sent again, and unusable answers. A request certainly had no effect only if no agent ever read it.
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

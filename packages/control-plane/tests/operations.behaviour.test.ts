@@ -1,6 +1,6 @@
 // Tests of operations through the API: what a machine shows of its operation, how failures are retried, that one
-// operation does not delay another, that two replicas never work on the same one, and what the doctor says about
-// repeated failures.
+// operation does not delay another, that two replicas never work on the same operation, and what the doctor reports
+// about repeated failures.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
@@ -53,7 +53,7 @@ const feedOf = async (machine: string, of: TestBed = bed): Promise<string[]> => 
 };
 const callsAbout = (machine: string, operation: Operation): number =>
   host.calls.filter((call) => call.operation === operation && call.machineId === machine).length;
-/** Inserts an unfinished stop operation, as a process leaves it that dies right after it wrote the row. */
+/** Inserts an unfinished stop operation, as if a process died right after it wrote the row. */
 async function leaveStop(machine: string): Promise<void> {
   await db.transaction().execute(async (tx) => {
     await sql`update machines set generation = generation + 1 where id = ${machine}`.execute(tx);

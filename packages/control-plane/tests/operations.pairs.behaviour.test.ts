@@ -1,6 +1,6 @@
-// Tests every pair of an operation under way and a request that arrives meanwhile, from one table. The request joins
+// Tests every pair of an unfinished operation and a request that arrives meanwhile, from one table. The request joins
 // the operation, waits for its end, cancels it, is refused, or runs beside it. Each table cell is one test, in which
-// the host holds the operation's call.
+// the fake host does not answer the operation's call until the test releases it.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { OperationRow } from '../src/db/tables.ts';
@@ -332,7 +332,7 @@ const stopped = async (): Promise<string> => {
 };
 
 type Row = {
-  /** The host call that the test holds, so that the operation stays under way. */
+  /** The host call that the fake host does not answer, so that the operation stays unfinished. */
   step: Operation;
   arrange: (scene: Scene) => Promise<void>;
   ask: (scene: Scene) => Promise<Answer>;
@@ -371,7 +371,7 @@ const ROWS: Record<Kind, Row> = {
   destroy: {
     step: 'delete',
     arrange: running,
-    // When the disk is kept, snapshots are deleted last, so they still exist while the host holds the delete.
+    // When the disk is kept, snapshots are deleted last, so they still exist while the delete call hangs.
     ask: ({ machine }) => api('DELETE', `/v1/machines/${machine}?delete_snapshots=true&preserve_storage=true`),
     status: 200,
     entry: 'machine.destroyed',
@@ -517,7 +517,7 @@ type UnderWay = { first: Promise<Answer>; operation: OperationRow; hasEnded: () 
 const unfinished = () =>
   db.selectFrom('operations').selectAll().where('finished_at', 'is', null).where('kind', '<>', 'expire').execute();
 
-/** Sends the request and returns as soon as the host holds its call. */
+/** Sends the request and returns as soon as the host has received its call, which hangs. */
 async function begin(step: Operation, ask: () => Promise<Answer>, fault: Fault = 'hang', times = 1): Promise<UnderWay> {
   const before = host.calls.length;
   const others = new Set((await unfinished()).map(({ id }) => id));
@@ -550,7 +550,7 @@ const CHANGES: readonly Operation[] = [
 ];
 const changesSince = (from: number) => host.calls.slice(from).filter(({ operation }) => CHANGES.includes(operation));
 
-/** Removes everything that one table cell created, so that the next one starts with an empty host. */
+/** Removes everything that one table cell created, so that the next cell starts with an empty host. */
 async function clear({ machine, volume, otherVolume }: Scene): Promise<void> {
   const answer = await api('DELETE', `/v1/machines/${machine}?delete_snapshots=true`);
   assert([200, 404].includes(answer.status), answer.text);

@@ -88,7 +88,8 @@ describe('a machine that is on its way to running', () => {
       void ask(machine).then((told) => {
         answer = told;
       });
-      // A waiting request reads the row at most every 250 ms, so 40 reads take far longer than its limit of 300 ms.
+      // A waiting request reads the row at most once in 250 ms, so 40 reads take far longer than this request may wait
+      // (300 ms).
       await Promise.race([
         somebodyWaitsFor(operation, 40).catch(() => undefined),
         until(() => answer !== undefined, 'it is answered', 60_000),

@@ -1,5 +1,5 @@
-// Tests of work as the owner of the tables (migrations, monthly partitions): it has no time limit, but a database that
-// does not answer is still detected.
+// Tests of statements that run as the owner of the tables (migrations, monthly partitions): they have no time-out, but
+// a database that does not answer is still detected.
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { sql } from 'kysely';

@@ -1,6 +1,6 @@
-// Tests of rate limits: an account has one bucket for all replicas, parallel requests spend exactly its tokens, headers
-// tell the state, and a token is taken after the credential is checked and before the body is. The buckets refill so
-// slowly that even a slow test never gains a token.
+// Tests of rate limits: an account has one bucket for all replicas, parallel requests take exactly its tokens, headers
+// describe the bucket, and a token is taken after the credential is checked and before the body is checked. The buckets
+// refill so slowly that even a slow test never gains a token.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';

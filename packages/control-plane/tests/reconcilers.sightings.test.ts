@@ -1,5 +1,6 @@
-// Tests how the reconciler remembers unexpected machines and disks. It acts on such a find only when the find has
-// lasted for a grace period. A find that disappears and comes back starts a new period.
+// Tests how the reconciler remembers differences between a host and the database, such as an unknown machine. It acts
+// on a difference only when it has lasted for a grace period. A difference that disappears and returns starts a new
+// period.
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { v7 as uuidv7 } from 'uuid';

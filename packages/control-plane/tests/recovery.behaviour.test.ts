@@ -1,5 +1,5 @@
-// Tests that rows, reservations and the host agree after any failure, crash or race, and that nothing is left half
-// made.
+// Tests that rows, reservations and the host agree after any failure, crash or race, and that nothing half-made is
+// left.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';

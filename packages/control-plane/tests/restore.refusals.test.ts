@@ -1,5 +1,5 @@
-// Which failures of a restore are taken back. A restore that may have been carried out must be repeated instead: an undo of it
-// would leave a machine that ran as stopped.
+// Tests which failures of a restore are undone. A restore that the host may have carried out must be repeated instead,
+// because its undo could leave a machine stopped that was running.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';

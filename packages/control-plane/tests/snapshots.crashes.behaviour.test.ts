@@ -1,6 +1,6 @@
 // Crashes a process between any two steps (SQL statements or host calls) while it works on a snapshot or makes a
-// machine from a snapshot or kept root disk, or drops the answer to one step. Then replicas finish the work: it must
-// reach an allowed end, and rows, quotas, feed and host must agree.
+// machine from a snapshot or kept root disk, or drops the answer to one step. Then replicas finish the work. It must
+// have an allowed result, and rows, quotas, feed and host must agree.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -82,7 +82,9 @@ const ofRootVolume = async (): Promise<Subject> => {
   return { machineId, id: json.root_volume_id };
 };
 
-/** Asserts that rows and host have one snapshot if the feed has its entry, else none. Returns which of the two it is. */
+/**
+ * Asserts that row and host have the snapshot if the feed has its entry, else that neither has it. Returns the result.
+ */
 const storyOfTaking = async ({ machineId }: Subject): Promise<string> => {
   const told = (await entriesOf(machineId)).endsWith('snapshot.created');
   const rows = await db.selectFrom('snapshots').selectAll().where('machine_id', '=', machineId).execute();
@@ -211,7 +213,7 @@ const CHANGES: Change[] = [
     fault: refuse('ensure'),
     act: (app, { id }) => restoreSnapshot(app, accountId, id),
     story: storyOfRestore,
-    // The restore is refused only once. If the process dies before it learns that, the retry may succeed.
+    // The restore is refused only once. If the process dies before it learns of the refusal, the retry may succeed.
     ends: ['not restored, running', 'restored, running'],
   },
   {

@@ -325,7 +325,7 @@ describe('what comes late (CTL-5)', () => {
   it('a stop whose operation lost its claim does not end the machine that was started since', async () => {
     const id = await create();
     await underWay(() => api('POST', `/v1/machines/${id}/stop`));
-    // The process of the stop stalls: its claim expires, and the reconciler finishes the stop.
+    // Simulate that the process of the stop stalls: its claim expires, and the reconciler finishes the stop.
     await sql`update operations set claim_token = gen_random_uuid(), claim_expires_at = now() - interval '1 second'
       where machine_id = ${id} and finished_at is null`.execute(db);
     await bed.settled(() => stateIs('stopped')(id));

@@ -1,4 +1,4 @@
-// Tests of what event streams may cost others, and of their end when their credential ends.
+// Tests how much memory and time event streams may cost other requests, and that a stream ends with its credential.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -35,7 +35,7 @@ describe('event streams that nobody reads', () => {
       unread.push(socket);
       socket.pause();
       await once(socket, 'connect');
-      // Each stream begins elsewhere, so that none shares the page of another.
+      // Each stream begins at another offset, so that no two streams share a page.
       const path = `${outputOf(job)}?limit=1048576&offset=${index * 1000}`;
       socket.write(
         `GET ${path} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nauthorization: Bearer ${bed.keys.full}\r\n\r\n`,
@@ -46,7 +46,7 @@ describe('event streams that nobody reads', () => {
         .map(({ writableLength }) => writableLength)
         .filter((bytes) => bytes > 0);
     await until(() => kept().length === count, 'no stream can send more');
-    // Base64 makes four bytes of three.
+    // Base64 turns three bytes into four.
     const mostOfOne = 32 * 1024 * (4 / 3) + 1024;
     assert(Math.max(...kept()) <= mostOfOne, `at most ${mostOfOne} bytes for a stream, not ${Math.max(...kept())}`);
     for (const socket of unread) socket.destroy();

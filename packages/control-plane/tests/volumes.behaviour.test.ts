@@ -1,5 +1,5 @@
-// Tests of volumes kept from a deleted machine: only their account sees them, they count toward its quota, and each is
-// deleted once.
+// Tests of volumes kept from a deleted machine: only their account sees them, they count toward its quota, and each
+// volume is deleted once.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';

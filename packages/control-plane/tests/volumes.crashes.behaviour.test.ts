@@ -82,7 +82,7 @@ const CHANGES: Change[] = [
     prepare: withFree(makeMachine),
     fault: () => host.fault('ensure', 'failAfter', 1),
     act: attaching,
-    // The change is refused only once. If the process dies before it learns that, the retry may succeed.
+    // The change is refused only once. If the process dies before it learns of the refusal, the retry may succeed.
     ends: ['available', 'attached'],
   },
   {

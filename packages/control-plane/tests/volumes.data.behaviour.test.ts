@@ -154,7 +154,7 @@ describe('POST /v1/volumes', () => {
     }
     assert.equal((await attach(id, await makeMachine())).status, 404);
     assert.deepEqual((await used()).at(1), volumes + 1);
-    // Wait longer than the claim would last if its process did not renew it.
+    // Wait for longer than an unrenewed claim would last.
     await bed.settled(async () => {
       const { rows } =
         await sql`select from volumes where id = ${id} and created_at < now() - interval '4 seconds'`.execute(db);

@@ -1,4 +1,5 @@
-// Makes the first account, once, for the owner of the data directory. Two replicas may be asked to at the same time.
+// Makes the first account, once, for the owner of the data directory. Two replicas may get this request at the same
+// time.
 import { sql } from 'kysely';
 import { insertKey } from '../api-keys/store.ts';
 import { generatePassword, hasPassword, setPassword } from '../auth/password.ts';
@@ -9,8 +10,8 @@ import { findOwner, insertAccount } from './store.ts';
 export type FirstAccount = { account_id: string; email: string; api_key: string | null; password: string | null };
 
 /**
- * Makes the first account with a key of scope full and a password, or returns the one that exists. In that case
- * `api_key` and `password` are null: they are shown only when they are made.
+ * Makes the first account, with a key of scope full and a password. If the account exists already, returns it, with
+ * `api_key` and `password` null, because both are shown only once.
  */
 export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
   return inTransaction(db, async (tx) => {
@@ -26,7 +27,7 @@ export function bootstrapAccount(db: Db, email: string): Promise<FirstAccount> {
   });
 }
 
-/** Gives the account a password if it has none, as when an earlier version without passwords made it. */
+/** Gives the account a password if it has none, because an older version without passwords made it. */
 async function ensurePassword(tx: Tx, accountId: string): Promise<string | null> {
   if (await hasPassword(tx, accountId)) return null;
   const password = generatePassword();

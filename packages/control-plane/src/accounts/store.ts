@@ -11,7 +11,7 @@ export type NewAccount = {
   email: string;
   tier: Tier;
   billingMode?: BillingMode;
-  /** Whether it is the account of the owner of the service. At most one is. */
+  /** Whether the account belongs to the owner of the service. At most one account does. */
   isOwner?: boolean;
 };
 
@@ -19,7 +19,7 @@ export type NewAccount = {
 export async function insertAccount(db: Db | Tx, account: NewAccount): Promise<string> {
   const id = uuidv7();
   const { tier, billingMode = 'unmetered', isOwner = false } = account;
-  // E-mail addresses are compared in lower case. This one counts as verified, because the operator gave it.
+  // E-mail addresses are stored in lower case. This address counts as verified, because the operator gave it.
   const email = account.email.toLowerCase();
   try {
     await db
@@ -38,7 +38,7 @@ export function findOwner(db: Db | Tx): Promise<{ id: string; email: string } | 
   return db.selectFrom('accounts').select(['id', 'email']).where('is_owner', '=', true).executeTakeFirst();
 }
 
-/** Reads the row of an account that exists, such as that of an authenticated caller. */
+/** Reads the row of an account that must exist, such as that of an authenticated caller. */
 export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
   return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
 }

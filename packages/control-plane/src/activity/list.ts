@@ -1,5 +1,5 @@
-// Reads the feed, newest first, with filters that can be combined. A page begins after the last key of the one before
-// (keyset paging), so a late page costs no more than an early one.
+// Reads the feed, newest first, with filters that can be combined. A page begins after the last entry of the previous
+// page (keyset paging), so a late page costs no more than an early one.
 import {
   ACTIVITY_PAGE,
   type ActivityCategory,

@@ -1,4 +1,5 @@
-// Whether the account may read the feed of a machine: the machine is its own, or was and only its entries are left.
+// Checks whether the account may read a machine's feed: it owns the machine, or it owned a machine whose row was
+// deleted.
 import type { App } from '../app.ts';
 import { machineNotFound } from '../machines/refusals.ts';
 import { selectMachineViews } from '../machines/store.ts';

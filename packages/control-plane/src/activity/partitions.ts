@@ -1,13 +1,13 @@
-// The feed has a table (partition) for each month. Those of the next months are made ahead, and a month is dropped as a
-// whole once all of its entries are older than the retention. This runs as the owner of the tables, since the role of
-// the application may neither make tables nor remove entries.
+// The feed has a table (partition) for each month. The tables of the next months are made in advance, and a month's
+// table is dropped once all its entries are older than the retention. This code runs as the owner of the tables,
+// because the role of the application may neither make tables nor remove entries.
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';
 import { inTransaction } from '../db/transaction.ts';
 
-/** How many months are made ahead, besides the current one. */
+/** How many months after the current one get their table in advance. */
 const MONTHS_AHEAD = 2;
-/** Any constant; it only has to be the same in every replica. */
+/** The key of the advisory lock: an arbitrary number, the same in every replica. */
 const LOCK_KEY = 7_311_842_006;
 
 export type Partition = { name: string; from: Date; to: Date };
@@ -24,12 +24,12 @@ export function oldestKept(now: Date, retentionDays: number): Date {
   return monthOf(new Date(now.getTime() - retentionDays * 86_400_000)).from;
 }
 
-/** Makes the missing months and drops those past the retention, by the database's clock. Returns the names of both. */
+/** Makes missing months and drops months past the retention, by the database's clock. Returns the names of both. */
 export async function keepMonths(owner: Db, retentionDays: number): Promise<{ made: string[]; dropped: string[] }> {
   return inTransaction(owner, async (tx) => {
     const { rows: lock } = await sql<{ ok: boolean; now: Date }>`
       select pg_try_advisory_xact_lock(${LOCK_KEY}::bigint) as ok, now() as now`.execute(tx);
-    // Another replica does it at this moment.
+    // Another replica is making and dropping months right now.
     if (!lock[0]?.ok) return { made: [], dropped: [] };
     const { now } = lock[0];
     const { rows } = await sql<{ name: string }>`
@@ -48,7 +48,7 @@ export async function keepMonths(owner: Db, retentionDays: number): Promise<{ ma
 }
 
 /**
- * Makes the table of a month. The role of the application gets no rights on it, since it uses the parent table only.
+ * Makes the table of a month. The role of the application gets no rights on it, because it uses only the parent table.
  */
 export async function createMonth(owner: Db, { name, from, to }: Partition): Promise<void> {
   await sql`

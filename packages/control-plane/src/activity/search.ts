@@ -1,6 +1,6 @@
-// The search of the feed (`q`). It looks in one text that is made of an entry's action, actor and resource ids. The
-// index that a migration makes and the query must use the same expression, so it is written here once; changing it
-// needs a migration.
+// The search of the feed (`q`). It searches one text that is made of an entry's action, actor and resource ids. The
+// migration that makes the index and the query must use the same expression, so both import it from here. A change of
+// it needs a new migration.
 
 import { ACTIVITY_ACTIONS, ACTIVITY_ACTORS } from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
@@ -12,20 +12,21 @@ export const ACTIVITY_SEARCH_TEXT = sql.raw(`(
 const WORDS = [...Object.keys(ACTIVITY_ACTIONS), ...ACTIVITY_ACTORS];
 const ID_SHAPE = 'xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx';
 
-/** A search term for the query: `like` finds candidates by the index, and `term` is the text that they must contain. */
+/** A search term for the query: `like` finds candidates through the index; a match must also contain all of `term`. */
 export type Search = { like: string; term: string };
 
 /**
- * How many characters of a term are looked up in the index: the last ones. The index is one of trigrams (parts of three
- * characters), and each more of them costs another list to read. The end of an id (UUID version 7) is its random part,
- * so it finds few candidates. Measured with 5 million entries on a busy machine: a whole machine id took 104 ms, its
- * end 9.
+ * How many of a term's last characters are looked up in the index. The index consists of trigrams (parts of three
+ * characters), and each further trigram costs the reading of another list. A UUID of version 7 ends with random
+ * characters, so its end alone finds few candidates. Measured with 5 million entries on a busy machine: the lookup of a
+ * whole machine id took 104 ms, that of its end 9 ms.
  */
 const LOOKED_UP = 10;
 
 /**
- * What to search for. Undefined when no entry can match, because `q` is part of no action, no actor and no id. Terms of
- * one or two characters have no trigram and would read the whole feed, so it matters to stop those that cannot match.
+ * Returns the search for `q`, or undefined when no entry can match, because no action, actor or id contains `q`. A term
+ * of one or two characters has no trigram, so its search would read the whole feed; this check stops many such
+ * searches.
  */
 export function readSearch(q: string): Search | undefined {
   const term = q.toLowerCase();

@@ -1,8 +1,8 @@
-// What an entry of the activity feed becomes before it is written; transitions/effects.ts writes it.
+// Checks entries of the activity feed and turns them into a statement's parameter; transitions/effects.ts writes them.
 import { ACTIVITY_ACTIONS, checkActivityMetadata, type NewActivity } from '@sandbar/contract/activity.ts';
 import { v7 as uuidv7 } from 'uuid';
 
-/** Entries of one account, in their order, as one JSON parameter. Throws TypeError for metadata the contract forbids. */
+/** Returns one account's entries, in their order, as JSON. Throws TypeError for metadata that the contract forbids. */
 export function activityParameter(entries: readonly NewActivity[]): string {
   for (const entry of entries) checkActivityMetadata(entry);
   const rows = entries.map((entry) => ({

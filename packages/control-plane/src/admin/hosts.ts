@@ -1,4 +1,4 @@
-// The operator's routes for hosts: listing them, and choosing which get no new machines.
+// The operator's routes for hosts: they list hosts, and set whether a host takes new machines.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -45,7 +45,7 @@ async function setDraining(app: App, id: string, draining: boolean): Promise<Hos
 function toSummary(host: HostRow, machines: number, isConnected: boolean): HostSummary {
   const { id, draining, version, isolation, cpus, memory_mb, disk_mb, disk_free_mb, disk_reserve_mb } = host;
   const { reserved_vcpus, reserved_memory_mb, reserved_disk_gb } = host;
-  // The row has the time of the last greeting only. A host that is connected is seen now.
+  // The row has only the time of the agent's last greeting. A connected host counts as seen now.
   const seenAt = isConnected ? new Date() : host.seen_at;
   const state = !isConnected ? 'away' : draining ? 'draining' : 'ready';
   return {

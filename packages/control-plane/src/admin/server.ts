@@ -1,5 +1,5 @@
 // The server of the operator's commands, on a Unix socket that only the owner of the data directory may open. It asks
-// for no credential, since whoever can connect is the operator. It is not part of the public API.
+// for no credential, because whoever can connect is the operator. Its routes are not part of the public API.
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';

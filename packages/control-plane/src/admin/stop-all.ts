@@ -1,11 +1,11 @@
-// Stops every running machine of every account, when the owner ends the service with Ctrl-C.
+// Stops all running machines of all accounts, when the owner ends the service with Ctrl-C.
 import type { App } from '../app.ts';
 import { forEachBounded } from '../concurrency.ts';
 import { stopMachine } from '../machines/actions.ts';
 
 const WIDTH = 8;
 
-/** Returns when every machine was stopped or could not be. A failure is logged and counted. */
+/** Tries to stop every machine, and logs and counts the failures. Returns after the last try. */
 export async function stopAllMachines(app: App): Promise<{ stopped: number; failed: number }> {
   const machines = await app.db
     .selectFrom('machines')

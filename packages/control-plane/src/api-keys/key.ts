@@ -5,8 +5,8 @@ const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /** 62^43 is a little more than 2^256. */
 const LENGTH = 43;
 /**
- * The largest multiple of 62 that fits into a byte. Larger bytes are not used, or the first characters would be more
- * frequent.
+ * The largest multiple of 62 that fits into a byte. Random bytes from here on are dropped, because with them the first
+ * characters of the alphabet would be more frequent.
  */
 const UNBIASED = 248;
 const SHAPE = /^sbr_[0-9A-Za-z]{43}$/;
@@ -23,8 +23,8 @@ export function generateKey(): string {
   return `sbr_${key}`;
 }
 
-/** Whether a string has the form of a key. A string that has not is refused without a query. */
+/** Whether a string has the form of a key. A string of another form is refused without a query. */
 export const looksLikeKey = (text: string): boolean => SHAPE.test(text);
 
-/** The hash of a key, which is stored instead of it. The key has 256 random bits, so a fast hash is enough. */
+/** The hash of a key, which the database stores in place of the key. It is fast, since a key has 256 random bits. */
 export const hashKey = (key: string): Buffer => createHash('sha256').update(key).digest();

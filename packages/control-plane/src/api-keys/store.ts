@@ -44,7 +44,9 @@ const selectCaller = statement((db, hash: Buffer) =>
     .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`),
 );
 
-/** The account of a key, by one query on the unique index of the key's hash. Undefined when unknown or expired. */
+/**
+ * Returns the key's account, by one query on the unique index of key hashes; undefined for an unknown or expired key.
+ */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
   const [row] = await selectCaller(db, hashKey(key));
   if (!row) return undefined;

@@ -1,6 +1,6 @@
-// Audits the stored totals. Each account's use and what each host has promised are compared with the rows of machines
-// and volumes that they count. The wallet stores no balance, only the ledger's entries, so each entry is checked by
-// itself.
+// Audits the stored totals: each account's use, and the room that each host has reserved. Both are compared with the
+// rows of machines and volumes that they count. The wallet stores no balance but only ledger entries, so each entry is
+// checked by itself.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';
@@ -9,7 +9,7 @@ import type { Finding } from './finding.ts';
 
 const SHOWN_ENTRIES = 20;
 
-/** Returns the findings about quotas, the promises of hosts and the ledger. */
+/** Returns the findings about quotas, the reservations on hosts and the ledger. */
 export async function findInBooks(app: App): Promise<Finding[]> {
   return [...(await findInQuotas(app)), ...(await findInReservations(app)), ...(await findInLedger(app))];
 }

@@ -47,7 +47,7 @@ const isBusy = (table: string, column: string) => sql<boolean>`exists (
   select from operations
   where operations.${sql.ref(column)} = ${sql.ref(`${table}.id`)} and finished_at is null and ${isNoExpiry})`;
 
-/** Returns the ids of volumes that unfinished destroy operations will create from the root disks of their machines. */
+/** Returns the ids of the volumes that unfinished destroy operations will create from root disks. */
 async function listBeingKept(app: App, hostId: string): Promise<Set<string>> {
   const rows = await app.db
     .selectFrom('operations')

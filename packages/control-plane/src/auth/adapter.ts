@@ -1,6 +1,6 @@
 // The layer between better-auth and the database, which keeps secrets out of the tables. It replaces the token of a
-// session by its hash, both when a session is written and when it is looked up, and it drops the tokens of an OpenID
-// provider, which nothing here needs.
+// session by its hash when a session is written and when a session is looked up. It drops the tokens of an OpenID
+// provider, because the service does not use them.
 import type { BetterAuthOptions } from 'better-auth';
 import type { Db } from '../db/database.ts';
 import { hashToken } from './cookie.ts';
@@ -61,7 +61,7 @@ function mapWritten(call: Call, change: (row: Row) => Row): Call {
   };
 }
 
-/** Puts a token that the call itself named back into the result. All other sessions show only the hash. */
+/** Puts the token back into a result if the call contained this token. All other sessions show only the hash. */
 function reveal(result: unknown, tokens: ReadonlyMap<unknown, string>): unknown {
   if (Array.isArray(result)) return result.map((row) => reveal(row, tokens));
   if (typeof result !== 'object' || result === null || !('token' in result)) return result;

@@ -1,5 +1,6 @@
-// Sets better-auth up on our tables. Clients cannot reach it directly: our routes call its functions, so that every
-// request and answer is one of the contract. better-auth's "user" is our account, and its "account" is our credential.
+// Sets up better-auth on our tables. Clients cannot reach better-auth directly: our routes call its functions, so the
+// contract defines every request and answer. What better-auth calls a "user" is our account, and its "account" is our
+// credential.
 import type { BetterAuthOptions } from 'better-auth';
 import { v7 as uuidv7 } from 'uuid';
 import type { App } from '../app.ts';
@@ -77,7 +78,7 @@ function optionsOf(app: App, mailer: Mailer | undefined) {
       resetPasswordTokenExpiresIn: RESET_SEC,
       revokeSessionsOnPasswordReset: true,
       onPasswordReset: ({ user }: { user: { id: string } }) => dropLinks(app.db, user.id),
-      // The request does not wait for the mail: its duration must not tell whether there is an account.
+      // The request does not wait for the mail, so its duration does not reveal whether the account exists.
       ...(mailer && {
         sendResetPassword: async ({ user, token }: { user: { email: string }; token: string }) =>
           mailer.sendReset(user.email, token),
@@ -94,7 +95,8 @@ function optionsOf(app: App, mailer: Mailer | undefined) {
     onAPIError: { errorURL: `${publicUrl}/sign-in` },
     rateLimit: { enabled: false },
     telemetry: { enabled: false },
-    // Its log would contain addresses and answers of a provider. The errors that it throws are logged like all others.
+    // Disabled, because better-auth's log would contain e-mail addresses and responses of a provider. The errors that
+    // it throws are logged like all others.
     logger: { disabled: true },
   } satisfies BetterAuthOptions;
 }
@@ -111,8 +113,8 @@ export type Auth = Awaited<ReturnType<typeof createAuth>>;
 export type GetAuth = () => Promise<Auth>;
 
 /**
- * Makes the instance when it is first needed: the library takes 60 MB, which a service without a dashboard should not
- * pay.
+ * Makes the better-auth instance at its first use, because the library takes 60 MB of memory, which a service without a
+ * dashboard can save.
  */
 export function lazyAuth(app: App, mailer: Mailer | undefined): GetAuth {
   let auth: Promise<Auth> | undefined;

@@ -11,7 +11,7 @@ export type AuthConfig = {
   /** The origin that browsers use, without a slash at its end. */
   publicUrl: string;
   signUp: 'closed' | 'open';
-  /** The billing mode of accounts that people make themselves, by signing up. */
+  /** The billing mode of accounts that users create by signing up. */
   signUpBilling: BillingMode;
   mail: { smtpUrl: string; from: string } | undefined;
   oidc: Oidc | undefined;
@@ -51,7 +51,7 @@ function readOidc(env: Env): Oidc | undefined {
 }
 
 /**
- * Reads variables of which either all or none must be set. When none is, all values are undefined. Throws
+ * Reads variables of which either all or none must be set. When none is set, all values are undefined. Throws
  * `ConfigError`.
  */
 function allOrNone(env: Env, names: readonly string[]): (string | undefined)[] {

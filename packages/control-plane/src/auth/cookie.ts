@@ -12,20 +12,20 @@ export const OIDC_COOKIE = 'sandbar_oidc';
 export const SESSION_SEC = 7 * 24 * 3600;
 
 /**
- * The key that signs session cookies, derived from the secret of the service. Who learns it learns no other derived
- * key.
+ * The key that signs session cookies, derived from the secret of the service. This key does not reveal the secret or
+ * any other derived key.
  */
 export function sessionSecret(secret: string): string {
   return Buffer.from(hkdfSync('sha256', secret, '', 'sandbar dashboard session', 32)).toString('base64url');
 }
 
 /**
- * The hash of a session's token, which is stored instead of it. The token has 190 random bits, so a fast hash is
- * enough.
+ * The hash of a session's token. The database stores the hash and not the token. The token has 190 random bits, so a
+ * fast hash is enough.
  */
 export const hashToken = (token: string): string => createHash('sha256').update(token).digest('base64url');
 
-/** The token in a cookie header; undefined when there is no session cookie or its signature is not ours. */
+/** The token in a cookie header; undefined without a session cookie, or when its signature is wrong. */
 export function readSessionCookie(header: string | undefined, secret: string): string | undefined {
   const value = cookieValue(header ?? '', SESSION_COOKIE);
   const dot = value?.lastIndexOf('.') ?? -1;
@@ -53,7 +53,7 @@ const attributes = (isSecure: boolean): string => `Path=/; HttpOnly; SameSite=La
 
 const sign = (token: string, secret: string): string => createHmac('sha256', secret).update(token).digest('base64');
 
-/** The value of a cookie in a cookie header; an empty text when it is not well-formed. */
+/** The value of a cookie in a cookie header; an empty string when the value is malformed. */
 export function cookieValue(header: string, name: string): string | undefined {
   const pair = header.split(';').find((candidate) => candidate.trimStart().startsWith(`${name}=`));
   try {

@@ -1,6 +1,7 @@
-// A request checks its credential when it begins. A stream goes on for hours, so its credential is looked up again while
-// it is open: twice a second, by one query for all open streams of this replica together. So a stream ends within a
-// second after its API key was revoked or expired, or its session ended, on whatever replica that happened.
+// Ends open streams whose credential is no longer valid. A request checks its credential only when it begins, but a
+// stream may run for hours. So this module checks the credentials of all open streams of this replica again, twice a
+// second, with one query for keys and one for sessions. A stream ends within a second after its API key was revoked or
+// expired or its session ended, whichever replica handled that.
 import { setTimeout as delay } from 'node:timers/promises';
 import { findValidKeys } from '../api-keys/store.ts';
 import type { Db } from '../db/database.ts';
@@ -9,11 +10,11 @@ import type { Log } from '../log.ts';
 import { findValidSessions } from './store.ts';
 
 const CHECK_MS = 500;
-/** After so many failed checks in a row, because the database is away, all streams end. Their clients resume them. */
+/** After this many failed checks in a row (the database does not answer) all streams end. Clients resume them later. */
 const FAILED_CHECKS_MAX = 10;
 
 export type Watched = {
-  /** Aborted when the credential is not valid any more. */
+  /** Aborted when the credential is no longer valid. */
   signal: AbortSignal;
   /** Ends the watch. */
   stop(): void;
@@ -23,7 +24,7 @@ export class CredentialWatch {
   readonly #db: Db;
   readonly #log: Log;
   readonly #closing: AbortSignal;
-  /** By credential: one controller for each stream. */
+  /** One controller for each stream, grouped by the id of the credential. */
   readonly #watched = {
     key: new Map<string, Set<AbortController>>(),
     session: new Map<string, Set<AbortController>>(),
@@ -73,7 +74,7 @@ export class CredentialWatch {
     const ids = [...this.#watched[via].keys()];
     if (ids.length === 0) return;
     const valid = new Set(await findValid(this.#db, ids));
-    // A credential that is watched only since the query began is left for the next check.
+    // If a stream opened after the query began, the query did not check its credential; the next check will.
     this.#end(via, new Set([...this.#watched[via].keys()].filter((id) => valid.has(id) || !ids.includes(id))));
   }
 

@@ -1,7 +1,7 @@
-// The device cookie: a browser gets it when somebody signs in, and keeps it after the sign-out. It lets nobody in. It
-// only says that this browser signed in with this e-mail address before, so its attempts are counted apart from those
-// of strangers, who could otherwise lock the owner of the address out by using up all attempts (OWASP calls this "device
-// cookies").
+// The device cookie: a browser gets it when a user signs in, and keeps it after the sign-out. It is no credential. It
+// only shows that this browser signed in with this e-mail address before, so its attempts are counted separately from
+// those of strangers. Otherwise strangers could use up all attempts and lock the owner of the address out (OWASP calls
+// this "device cookies").
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 import { cookieValue } from './cookie.ts';
 
@@ -20,7 +20,7 @@ export function writeDeviceCookie(email: string, secret: string, isSecure: boole
   return `${DEVICE_COOKIE}=${value}; Max-Age=${LIFETIME_SEC}; Path=/v1/auth; HttpOnly; SameSite=Lax${isSecure ? '; Secure' : ''}`;
 }
 
-/** The random name of the device in a cookie header; undefined without a cookie that we made for this e-mail address. */
+/** The device's random name in a cookie header; undefined without a device cookie that is valid for this address. */
 export function readDeviceCookie(header: string | undefined, email: string, secret: string): string | undefined {
   const [device = '', signature = ''] = (cookieValue(header ?? '', DEVICE_COOKIE) ?? '').split('.');
   const [given, expected] = [Buffer.from(signature), Buffer.from(sign(device, email, secret))];

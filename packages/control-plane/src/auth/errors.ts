@@ -1,4 +1,4 @@
-// Translates better-auth's refusals into errors of our table. A refusal that is not listed here is a bug and becomes a
+// Translates better-auth's errors into errors of our table. An error that is not listed here is a bug and becomes a
 // 500.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 
@@ -15,7 +15,7 @@ const REFUSALS: Record<string, [ErrorCode, string]> = {
   UNAUTHORIZED: ['unauthenticated', 'The session is unknown or has ended. Sign in again.'],
 };
 
-/** Calls better-auth. Throws a ServiceError for a refusal of the list, and every other error unchanged. */
+/** Calls better-auth. Throws a ServiceError in place of a listed error, and every other error unchanged. */
 export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -26,8 +26,8 @@ export async function withRefusals<T>(call: () => Promise<T>): Promise<T> {
 }
 
 /**
- * The code of an error of better-auth. It looks at the fields of the error, since using its class would load the
- * library.
+ * Returns the code of a better-auth error. It checks the fields of the error and not its class, because importing the
+ * class would load the library.
  */
 export function refusalCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || error.name !== 'APIError' || !('body' in error)) return undefined;

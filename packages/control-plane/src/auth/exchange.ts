@@ -1,5 +1,5 @@
-// Passes headers between our requests and better-auth: it gets two headers of a request (cookie and user agent), and of
-// its answer only our own cookies are sent to the client.
+// Passes headers between our requests and better-auth. better-auth gets only two headers of a request (cookie and user
+// agent), and the client gets only our own cookies from better-auth's response.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { OIDC_COOKIE, SESSION_COOKIE } from './cookie.ts';
 

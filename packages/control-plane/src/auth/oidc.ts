@@ -1,6 +1,5 @@
-// Signing in through an OpenID Connect provider. The provider's configuration is fetched at the first sign-in, not at
-// the start, so that a provider that is down does not keep this service from starting. If that fails, the next sign-in
-// tries again.
+// Signing in through an OpenID Connect provider. The provider's configuration is fetched at the first sign-in and not
+// at the start, so this service can start while the provider is down. If the fetch fails, the next sign-in tries again.
 import { OidcCallbackQuery } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
@@ -12,7 +11,7 @@ import { copyCookies, headersFor } from './exchange.ts';
 
 const PROVIDER = 'oidc';
 const CALLBACK = `${AUTH_PATH}/oidc/callback`;
-/** The callback path that better-auth expects; ours is translated to it. */
+/** The callback path that better-auth expects. Requests to our own callback path are translated to this path. */
 const INNER_CALLBACK = `${AUTH_PATH}/callback/${PROVIDER}`;
 const tags = ['Account'];
 const Redirect = Type.Unsafe<undefined>({ type: 'null', description: 'Sends the browser on.' });
@@ -36,7 +35,7 @@ async function createOidcAuth(app: App, { issuer, clientId, clientSecret }: Oidc
       },
     ],
   });
-  // No account is made for an e-mail address that the provider has not verified: it could belong to somebody else.
+  // Make no account for an e-mail address that the provider has not verified: it could belong to somebody else.
   const before = async (user: { emailVerified?: boolean }) => (user.emailVerified ? undefined : false);
   return createAuth(app, undefined, { plugins: [plugin], databaseHooks: { user: { create: { before } } } });
 }

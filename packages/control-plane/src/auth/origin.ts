@@ -1,9 +1,10 @@
-// A browser adds the session cookie to every request, also to one that the page of another site makes. So a request
-// that changes something by a session must come from one of our own pages, which the header Origin tells. SameSite=Lax
-// of the cookie does most of this too, but lets in other sites of the same registrable domain.
+// Protects against cross-site request forgery. A browser sends the session cookie with every request to us, even when a
+// page of another site makes the request. So a request that changes something with a session must come from one of our
+// own pages, which the header Origin shows. The cookie's SameSite=Lax blocks most other sites, but not sites of the
+// same registrable domain.
 //
-// The header Host says nothing about whose page it is: an attacker can give his own name our address, and then the Host
-// and the Origin of his page agree.
+// The header Host does not help: an attacker can point a name of his own at our address, and then the Host and the
+// Origin of his page's requests are the same.
 import { isIPv6, type Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
@@ -26,7 +27,7 @@ export function refuseForeignOrigin(request: FastifyRequest, publicUrl: string):
   if (request.headers.origin !== undefined) requireOwnOrigin(request, publicUrl);
 }
 
-/** The origins of pages that a browser got from the address and port of ours at which a connection arrived. */
+/** The origins of pages that are loaded from the local address and port of this connection. */
 function originsOfAddress({ localAddress = '', localPort }: Socket): string[] {
   const address = localAddress.replace(/^::ffff:(?=\d+\.)/, '');
   const isLoopback = address === '::1' || address.startsWith('127.');

@@ -1,4 +1,4 @@
-// The routes of passwords: changing one, and setting a new one with a link from a mail.
+// The routes of passwords: changing a password, and setting a new password with a link from a mail.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { PasswordChange, PasswordReset, PasswordResetRequest } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';

@@ -1,5 +1,5 @@
-// Passwords: making a random one, hashing, checking and setting one. scrypt runs in Node's thread pool, so a sign-in
-// does not delay other requests.
+// Passwords: makes random passwords, and hashes, checks and sets passwords. scrypt runs in Node's thread pool, so a
+// sign-in does not delay other requests.
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
@@ -7,13 +7,13 @@ import type { Db, Tx } from '../db/database.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { dropLinks } from './store.ts';
 
-/** better-auth's name for the credential that is a password. */
+/** The provider name under which better-auth stores a password credential. */
 export const PASSWORD_PROVIDER = 'credential';
 export const PASSWORD_LENGTH = { min: 8, max: 128 } as const;
 
 /**
- * One of the scrypt settings that OWASP's password storage cheat sheet recommends as equal; it uses 16 MiB for each
- * sign-in.
+ * One of the scrypt settings that OWASP's password storage cheat sheet lists as equally strong. It uses 16 MiB of
+ * memory for each sign-in.
  */
 const COST = { log2N: 14, r: 8, p: 5 } as const;
 const SALT_BYTES = 16;
@@ -28,7 +28,7 @@ export function generatePassword(): string {
   return Array.from(randomBytes(GENERATED_LENGTH), (byte) => UNAMBIGUOUS[byte % UNAMBIGUOUS.length]).join('');
 }
 
-/** The text that is stored of a password: its scrypt hash, with the salt and the cost. */
+/** Returns the text that is stored for a password: its scrypt hash, with the salt and the cost. */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const { log2N, r, p } = COST;
@@ -46,8 +46,8 @@ export async function verifyPassword({ hash, password }: { hash: string; passwor
 }
 
 /**
- * Sets the password of an account, and ends all its sessions and the links that were mailed to it. It does not check
- * the length of the password.
+ * Sets the password of an account, ends all its sessions, and makes the links that were mailed to it invalid. It does
+ * not check the length of the password.
  */
 export async function setPassword(db: Db | Tx, accountId: string, password: string): Promise<void> {
   const hash = await hashPassword(password);
@@ -85,8 +85,8 @@ export async function hasPassword(db: Db | Tx, accountId: string): Promise<boole
 }
 
 /**
- * Derives a key by scrypt. The password is normalised first, since keyboards compose the same character in different
- * ways.
+ * Derives a key by scrypt. The password is first normalised (Unicode), because keyboards encode the same character in
+ * different ways.
  */
 function derive(password: string, salt: Buffer, length: number, cost: ScryptOptions): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();

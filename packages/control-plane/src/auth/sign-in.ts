@@ -1,5 +1,5 @@
-// Signing in by password. better-auth's own sign-in refuses an e-mail address whose domain has no dot, and the first
-// account is owner@localhost, so this calls better-auth's inner functions instead.
+// Signing in by password. better-auth's own sign-in refuses an e-mail address whose domain has no dot, such as that of
+// the first account, owner@localhost. So this module calls better-auth's inner functions instead.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import type { Auth } from './better-auth.ts';
@@ -30,8 +30,8 @@ export async function signIn(
   if (!(await verifyPassword({ hash, password }))) throw refusal();
   const accountId = found.user.id;
   const { token } = await internalAdapter.createSession(accountId, false, { userAgent: userAgent.slice(0, 255) });
-  // A change of the password ends all sessions that exist at that time. If it happened since the password was checked,
-  // it may have missed this new session, so look at the password again.
+  // A password change ends all sessions that exist at that time. If the password changed after it was checked above,
+  // that change may have missed this new session. So check again whether the stored hash is still the same.
   const { password: now } = (await internalAdapter.findCredentialAccount(accountId)) ?? {};
   if (now !== hash) {
     await endSession(app.db, token);

@@ -16,7 +16,7 @@ export async function signUp(auth: Auth, { email, password, name = '' }: SignUp,
     const made = await withRefusals(() => auth.api.signUpEmail({ body, headers, returnHeaders: true }));
     return { accountId: made.response.user.id, headers: made.headers };
   } catch (error) {
-    // A parallel request made an account with this address after better-auth had checked for one.
+    // A parallel request made an account with this address after better-auth had checked that there was none.
     const isFailedInsert = refusalCode(error) === 'FAILED_TO_CREATE_USER';
     const { internalAdapter } = await auth.$context;
     if (!isFailedInsert || !(await internalAdapter.findUserByEmail(email))) throw error;

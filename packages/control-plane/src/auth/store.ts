@@ -1,5 +1,5 @@
-// SQL of sessions that better-auth does not do: the query that authenticates a request, and the removal of expired
-// sessions.
+// The SQL of sessions that better-auth does not provide: the query that authenticates a request, and the removal of
+// expired sessions.
 import { sql } from 'kysely';
 import { deleteInBatches } from '../db/batches.ts';
 import type { Db, Tx } from '../db/database.ts';
@@ -7,7 +7,8 @@ import type { Caller } from '../http/route-config.ts';
 import { hashToken } from './cookie.ts';
 
 /**
- * The account of a session, by one query on the unique index of the token's hash. Undefined when unknown or expired.
+ * Returns the session's account, by one query on the unique index of token hashes. Undefined for an unknown or expired
+ * session.
  */
 export async function findSessionCaller(db: Db, token: string): Promise<Caller | undefined> {
   const row = await db
@@ -43,7 +44,7 @@ export async function dropLinks(db: Db | Tx, accountId: string): Promise<void> {
   await db.deleteFrom('verifications').where('value', '=', accountId).execute();
 }
 
-/** Removes the sessions and the links of mails that have expired, until `closing` is aborted. */
+/** Removes expired sessions and expired links of mails, until `closing` is aborted. */
 export async function sweepSessions(db: Db, closing?: AbortSignal): Promise<void> {
   await deleteInBatches(db, 'sessions', sql`expires_at < now()`, closing);
   await deleteInBatches(db, 'verifications', sql`expires_at < now()`, closing);

@@ -137,14 +137,16 @@ export type HostTable = {
   subnet: string;
   cpus: number;
   memory_mb: number;
-  /** The file system with the disks of machines: its size, what is free, and how much only the service may use. */
+  /**
+   * The file system with the disks of machines: its size, its free space, and the space that only the service may use.
+   */
   disk_mb: Generated<number>;
   disk_free_mb: Generated<number>;
   disk_reserve_mb: Generated<number>;
-  /** Promised to machines: the sums over the host's machines in state `provisioning` or `running`. */
+  /** Reserved for machines: the sums over the host's machines in state `provisioning` or `running`. */
   reserved_memory_mb: Generated<number>;
   reserved_vcpus: Generated<number>;
-  /** Promised to the disks of all machines that are not destroyed, and of volumes. */
+  /** Reserved for the disks of volumes, and of all machines that are not destroyed. */
   reserved_disk_gb: Generated<number>;
   images: JSONColumnType<Image[]>;
   /** If true, no new machines or volumes are placed on the host. */
@@ -288,7 +290,7 @@ export type ExecTable = {
   stdout_bytes: Generated<number>;
   stderr_bytes: Generated<number>;
   truncated: Generated<boolean>;
-  /** Whether the host has dropped the output of the job, which has ended. */
+  /** Whether the host has dropped the output of the job. This happens only to ended jobs. */
   output_expired: Generated<boolean>;
   created_at: CreatedAt;
   finished_at: Time;

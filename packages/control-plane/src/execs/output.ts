@@ -43,12 +43,12 @@ export async function readPageOfOutput(
     throw isExpired(error) ? outputExpired() : error;
   });
   if (page) return page;
-  // The host does not know the job. If the job was lost before it wrote anything, its complete output is empty.
+  // The host does not know the job. If the job was lost and nothing was written before, its complete output is empty.
   const hasOutput = exec.stdout_bytes + exec.stderr_bytes > 0;
   if (exec.status === 'lost' && !hasOutput && query.offset === 0) {
     return { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: true };
   }
-  // A host that has the machine forgets a job only when too many others ended after it.
+  // If the host has the machine but not the ended job, it forgot the job because too many jobs ended after it.
   if (exec.status !== 'running' && (await client.getMachine(exec.machine_id))) {
     await expireOutputs(app.db, exec.machine_id, [exec.id]);
     throw outputExpired();
@@ -57,8 +57,8 @@ export async function readPageOfOutput(
 }
 
 /**
- * Throws `output_expired` when the output of an ended job cannot be read any more. An event stream calls this before its
- * status line, because it cannot tell an error after that. Any other error shows when the stream reads.
+ * Throws `output_expired` when the output of an ended job was dropped. An event stream calls this before it sends its
+ * status line, because afterwards it cannot report an error. Other errors show up when the stream reads.
  */
 export async function refuseExpiredOutput(app: App, target: OutputTarget, signal: AbortSignal): Promise<void> {
   if (target.exec.status === 'running') return;
@@ -97,8 +97,8 @@ export const toPage = ({ exec, stream }: OutputTarget, offset: number, page: Out
 const BASE64_STEP_BYTES = 48 * 1024;
 
 /**
- * Returns the JSON text of the page's `ExecOutput` as one buffer. Strings of several megabytes would stay in memory
- * until a full garbage collection. `around`: ASCII text before and after it in the buffer.
+ * Returns the JSON text of the page's `ExecOutput` as one buffer. It uses no large strings, because V8 frees strings of
+ * several megabytes only at a full garbage collection. `around`: ASCII text to put before and after the JSON.
  */
 export function writePage(
   target: OutputTarget,

@@ -62,7 +62,7 @@ const endJob = statement((db, report: JobReport) =>
     .returningAll(),
 );
 
-/** Records that the output of these jobs of a machine was dropped. Leaves jobs out that run. */
+/** Records that the host has dropped the output of these jobs of a machine. Skips running jobs. */
 export async function expireOutputs(db: Db, machineId: string, jobIds: readonly string[]): Promise<void> {
   await db
     .updateTable('execs')
@@ -73,7 +73,9 @@ export async function expireOutputs(db: Db, machineId: string, jobIds: readonly 
     .execute();
 }
 
-/** Sets a running job to `lost` because its host does not know it. The job never ran, so it gets no activity entry. */
+/**
+ * Sets a running job to `lost` because its host does not know it. Such a job never ran, so it gets no activity entry.
+ */
 export async function loseJob(db: Db, machineId: string, jobId: string): Promise<void> {
   await db
     .updateTable('execs')

@@ -1,17 +1,17 @@
-// The pages of job output that event streams send. Streams that read the same job at the same offset share one read of
-// the host and one encoded page, and so keep sharing: each goes on at the end of the same page. The newest pages are kept
-// for a while, within a bound, for streams that are a little behind.
+// The pages of job output that event streams send. Streams that read the same job at the same offset share one read
+// from the host and one encoded page. After a shared page all of them continue at the same offset, so they share the
+// next page too. The newest pages are kept for a while, up to a total size, for streams that are a little behind.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 
-/** A page as it is sent. `isLast`: the stream of output ends with it. */
+/** A page in the form in which it is sent. `isLast`: the job's output ends with this page. */
 export type EncodedPage = {
   event: Buffer;
   nextOffset: number;
   hasBytes: boolean;
   isLast: boolean;
-  /** Whether nothing was behind this page when it was read. */
+  /** Whether there was no further output behind this page when it was read. */
   reachesEnd: boolean;
-  /** How many streams took this page so far. */
+  /** How many streams have taken this page so far. */
   readers: number;
 };
 
@@ -20,7 +20,7 @@ type Reading = { page: Promise<EncodedPage>; waiting: number; abort: AbortContro
 
 export class SharedPages {
   readonly #keepBytes: number;
-  /** In the order of their last use, the longest ago first. */
+  /** Ordered by last use, least recently used first. */
   readonly #readings = new Map<string, Reading>();
   #keptBytes = 0;
 
@@ -30,8 +30,9 @@ export class SharedPages {
   }
 
   /**
-   * Returns a page that is kept or being read, or reads it by `load`. The signal of `load` is aborted when all streams
-   * that wait for the page have gone. Rejects with the error of `load`, or when `signal` is aborted.
+   * Returns a page that is kept or already being read; otherwise calls `load` to read it. The signal of `load` is
+   * aborted when all streams that wait for the page are gone. Rejects with the error of `load`, or when `signal` is
+   * aborted.
    */
   async read(
     { execId, stream, offset, limit }: PageName,
@@ -65,7 +66,8 @@ export class SharedPages {
     const page = load(abort.signal).then(
       (loaded) => {
         reading.isRead = true;
-        // A page without bytes only says that nothing came so far. Those who wait for it share it, nobody later.
+        // A page without bytes only says that there is no new output yet. It is for the streams that wait now, so
+        // forget it.
         if (!loaded.hasBytes) this.#forget(key, reading);
         return { ...loaded, readers: 0 };
       },
@@ -75,14 +77,14 @@ export class SharedPages {
         throw error;
       },
     );
-    // Every reader may have gone before the error comes.
+    // All waiting streams may be gone when the read fails. Then the rejection must not count as unhandled.
     page.catch(() => undefined);
     const reading: Reading = { page, waiting: 0, abort, isRead: false, bytes: 0 };
     this.#readings.set(key, reading);
     return reading;
   }
 
-  /** Marks a page as used now, and drops the pages that were used the longest ago when too many bytes are kept. */
+  /** Marks a page as used now. When too many bytes are kept, drops the least recently used pages. */
   #keep(key: string, reading: Reading, { event }: EncodedPage): void {
     if (this.#readings.get(key) !== reading) return;
     this.#readings.delete(key);

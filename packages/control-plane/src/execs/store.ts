@@ -15,7 +15,7 @@ import { isNoExpiry } from '../operations/store.ts';
 
 export type Admission = { accountId: string; machineId: string; execId: string; name: string; timeoutSec: number };
 
-/** The new job, or the id of the operation that the job must wait for because it makes the machine run. */
+/** The new job, or the id of an unfinished operation (a create or a start) that the job must wait for. */
 export type Admitted = { exec: ExecRow; machine: MachineRow } | { waitsFor: string };
 
 /**

@@ -15,24 +15,24 @@ import { Turns } from './turns.ts';
  */
 const HOST_AWAY_MS = 30_000;
 const RETRY_MS = 500;
-/** The largest page of an event, bytes of output. It is what a stream that nobody reads keeps in memory. */
+/** The most bytes of output in one event. This is also what a stream whose client reads nothing keeps in memory. */
 const PAGE_BYTES_MAX = 32 * 1024;
 const KEEP_BYTES = 8 * 1024 * 1024;
 /**
- * The pause after all bytes so far were sent, milliseconds for each stream that reads the same job. A job that prints
- * little pieces all the time then gets one larger event to many readers, instead of many small ones.
+ * The pause before the next read once a stream has sent all output so far, in milliseconds for each stream that reads
+ * the same job. When a job keeps printing small pieces, many readers then get one larger event and not many small ones.
  */
 const PAUSE_MS = 0.25;
-/** How long streams write in one round of Node's event loop, milliseconds. */
+/** How long streams may write in one turn of Node's event loop, in milliseconds. */
 const WRITE_SLICE_MS = 1;
 
 export type StreamReading = { offset: number; limit: number };
 
-/** Sends the streams of one replica. */
+/** Sends the event streams of one replica. */
 export class OutputStreams {
   readonly #app: App;
   readonly #writes = new Turns(WRITE_SLICE_MS);
-  /** A read costs most when its answer comes, so one read begins in each round. */
+  /** Starts one read in each turn of the event loop, because handling its answer is expensive. */
   readonly #reads = new Turns(0);
   readonly #pages = new SharedPages(KEEP_BYTES);
 
@@ -73,12 +73,12 @@ export class OutputStreams {
       if (!signal.aborted)
         this.#app.log.warn({ err: error, exec_id: target.exec.id }, 'a stream of output ended early');
     }
-    // A client that reads nothing would keep the end of the stream, and its connection, waiting.
+    // If the client reads nothing, `end` would wait for it forever and keep the connection, so destroy the connection.
     if (sink.writableLength > 0) sink.destroy();
     else sink.end();
   }
 
-  /** Returns the page at the offset. If no other stream reads it already, asks the host after a pause. */
+  /** Returns the page at the offset. If no other stream is reading it, waits `pauseMs` and then asks the host. */
   async #read(
     target: OutputTarget,
     { offset, limit }: StreamReading,
@@ -98,8 +98,8 @@ export class OutputStreams {
 const isPassing = (error: unknown): boolean => error instanceof ServiceError && error.code === 'host_unavailable';
 
 /**
- * Writes an event and resolves when the system has taken all of it. Waiting for `drain` instead would let a second page
- * into memory while the first one waits. Rejects when the connection broke or `signal` is aborted.
+ * Writes an event and resolves when the operating system has taken all of it. Waiting for `drain` instead would load a
+ * second page into memory while the first one is unsent. Rejects when the connection broke or `signal` is aborted.
  */
 function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();

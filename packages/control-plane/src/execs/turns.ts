@@ -1,17 +1,17 @@
-// Lets many streams write without delaying other requests. Node runs all that is ready before it looks for new input,
-// so a page that 300 streams wait for would keep every other request waiting until all 300 have written it. Here the
-// writes queue up, and after each short slice of writing Node handles what else is ready.
+// Lets many streams write without delaying other requests. Node runs all callbacks that are ready before it polls for
+// new input, so if 300 streams wait for the same page, every other request would wait until all 300 have written it. So
+// the writes are queued here, and after each short slice of writes Node can handle other events.
 
 export class Turns {
   readonly #sliceMs: number;
   #waiting: (() => void)[] = [];
 
-  /** `sliceMs`: how long work runs in one round of Node's event loop, milliseconds; 0: one piece of work a round. */
+  /** `sliceMs`: how long queued work runs in one turn of Node's event loop, in milliseconds; 0: one item a turn. */
   constructor(sliceMs: number) {
     this.#sliceMs = sliceMs;
   }
 
-  /** Runs `work` when all work that was queued before has run, and resolves after it. Rejects with its error. */
+  /** Queues `work`, and resolves or rejects with its result when it has run. */
   run<T>(work: () => T | Promise<T>): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     this.#waiting.push(() => {

@@ -136,7 +136,7 @@ export function createHostClient(socketPath: string): HostClient {
     deleteMachine: async (id, generation, keepVolumeId) => {
       const query = { generation, ...(keepVolumeId === undefined ? {} : { keep_volume_id: keepVolumeId }) };
       const deleting = json({ method: 'DELETE', path: machinePath(id), query, timeoutMs: REMOVE_MS });
-      // A missing machine is no error, except when its disk should be kept: then the caller must know that there is no
+      // A missing machine is an error only when its disk should be kept: then the caller must know that there is no
       // disk.
       await (keepVolumeId === undefined ? orAbsent(deleting) : deleting);
     },

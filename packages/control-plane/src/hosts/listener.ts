@@ -43,7 +43,7 @@ async function listenOnce(app: App, signal: AbortSignal, onSynced: () => void): 
         app.hosts.setConnected(info.host_id, true);
         app.log.info({ host_id: info.host_id }, 'connected to the host agent');
         onSynced();
-        // Retry at once what failed because the host was unreachable.
+        // Retry now the operations that failed because the host was unreachable.
         await hastenOperations(app.db, { hostId: info.host_id });
         app.reconcileSoon();
       } else {

@@ -8,8 +8,9 @@ export type PlacementRequest = { room: Room; stack: string | undefined };
 export type Candidate = HostRoom & Pick<HostRow, 'id' | 'images' | 'draining'>;
 
 /**
- * Returns the hosts that have room; the host with the most unpromised memory comes first. A volume never moves and can
- * only be attached to machines of its host, so it goes where the next machine would go. Draining hosts get nothing new.
+ * Returns the hosts that have room; the host with the most unreserved memory comes first. A volume never moves and can
+ * only be attached to machines of its host, so it is placed where the next machine would be placed. Draining hosts are
+ * left out.
  */
 export function rankHosts<T extends Candidate>(
   hosts: readonly T[],

@@ -1,14 +1,14 @@
-// How much memory, processors and disk a host has, and how much of them it may promise to machines. Pure functions. The
-// conditional UPDATE in store.ts has the same arithmetic in SQL.
+// How much memory, processors and disk space a host has, and how much of them it may reserve for machines and volumes.
+// Pure functions. The conditional UPDATE in store.ts has the same arithmetic in SQL.
 import type { HostRow } from '../db/tables.ts';
 
-/** What a host promises to machines and volumes. Where a number is negative, the host takes it back. */
+/** What a host reserves for a machine or volume. In a change of a reservation, a negative number releases room. */
 export type Room = { memoryMb: number; vcpus: number; diskGb: number };
 export const NO_ROOM: Room = { memoryMb: 0, vcpus: 0, diskGb: 0 };
 
 /**
- * The factors by which a host may promise more than it has to all machines together, because machines seldom use all
- * that they may. A single machine must fit into a host without them.
+ * The factors by which all machines of a host together may reserve more than the host has, because machines seldom use
+ * everything that is reserved for them. A single machine must fit into the host without these factors.
  */
 export type Overcommit = { memory: number; vcpus: number; disk: number };
 
@@ -24,13 +24,15 @@ export type HostRoom = Pick<
   | 'reserved_disk_gb'
 >;
 
-/** The largest machine that the host could hold if it had no other. The reserve of its disk is for the service alone. */
+/**
+ * The largest machine that would fit into the empty host. It may not use the disk reserve, which is for the service.
+ */
 export function capacityOf(host: HostRoom): Room {
   const diskGb = Math.max(0, Math.floor((host.disk_mb - host.disk_reserve_mb) / 1024));
   return { memoryMb: host.memory_mb, vcpus: host.cpus, diskGb };
 }
 
-/** What the host may still promise. A number is negative when the factors or the host became smaller. */
+/** What the host may still reserve. A number is negative if the factors or the host became smaller. */
 export function unpromised(host: HostRoom, overcommit: Overcommit): Room {
   const { memoryMb, vcpus, diskGb } = capacityOf(host);
   return {
@@ -41,8 +43,8 @@ export function unpromised(host: HostRoom, overcommit: Overcommit): Room {
 }
 
 /**
- * Whether the host can take a machine or a volume of this size now. A host whose free space is down to the reserve takes
- * no new disk, however little it has promised.
+ * Whether the host can take a machine or a volume of this size now. A host whose free disk space is down to the reserve
+ * takes no new disk, even if most of its disk is unreserved.
  */
 export function hasRoomFor(host: HostRoom, { memoryMb, vcpus, diskGb }: Room, overcommit: Overcommit): boolean {
   const most = capacityOf(host);

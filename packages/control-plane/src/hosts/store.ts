@@ -1,4 +1,4 @@
-// The SQL of hosts. Room is reserved by one conditional UPDATE, so parallel creates cannot both reserve the last of it.
+// The SQL of hosts. One conditional UPDATE reserves room, so parallel creates cannot reserve more than a host has.
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
@@ -31,10 +31,10 @@ export async function registerHost(db: Db, info: HostInfo): Promise<void> {
 export const listHosts = statement((db) => db.selectFrom('hosts').selectAll().orderBy('created_at').orderBy('id'));
 
 /**
- * Promises `room` of a host to a machine or a volume, or takes back what is negative. Returns false, and changes
- * nothing, if the host would then have promised more of something than `overcommit` times what it has. What is not
- * asked for is not checked, so a start needs no disk, and room can always be given back. The host's row stays locked
- * until the transaction ends.
+ * Reserves `room` on a host, or releases it where a number is negative. Returns false, and changes nothing, if the host
+ * would then have reserved more than `overcommit` times what it has. Only numbers above zero are checked: a start,
+ * which reserves no disk, succeeds on a full disk, and room can always be released. The host's row stays locked until
+ * the transaction ends.
  */
 export async function reserveRoom(tx: Tx, hostId: string, room: Room, overcommit: Overcommit): Promise<boolean> {
   return (await addReservation(tx, hostId, room, overcommit)).length === 1;

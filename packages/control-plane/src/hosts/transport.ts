@@ -33,7 +33,7 @@ export function createTransport(socketPath: string): Transport {
   const pool = new Pool('http://host-agent', {
     socketPath,
     keepAliveTimeout: KEEP_IDLE_MS,
-    // undici's own time-outs are off: each call sets its own, and the event stream has none.
+    // Switch off undici's own time-outs: each call sets its own time-out, and the event stream needs none.
     headersTimeout: 0,
     bodyTimeout: 0,
   });
@@ -48,8 +48,8 @@ export function createTransport(socketPath: string): Transport {
         // sent. So repeat the request.
         if (!isBroken(error)) throw error;
         return await sendOnce(pool, call, signal).catch((second: unknown) => {
-          // If the agent was not reachable for the repetition, report the first error: the agent may have acted on the
-          // first request before it died.
+          // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on
+          // the first request before it died.
           throw wasNeverSent(second) ? error : second;
         });
       }

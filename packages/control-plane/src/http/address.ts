@@ -1,9 +1,9 @@
-// Client addresses, as limits count them.
+// Client addresses, as the limits on connections and sign-ins count them.
 import { BlockList, isIPv6 } from 'node:net';
 
 /**
- * What counts as one client: an IPv4 address, or a /64 network of IPv6, since a client usually owns all of its
- * addresses.
+ * Returns what counts as one client: an IPv4 address, or a /64 network of IPv6, because a client usually has all
+ * addresses of its /64.
  */
 export function clientOf(ip: string): string {
   return isIPv6(ip) && !ip.includes('.') ? networkOf(ip) : ip;
@@ -21,7 +21,7 @@ export function proxyMatcher(trustProxy: string): (ip: string) => boolean {
   return (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4');
 }
 
-/** The first four groups of an IPv6 address, with the zeros written out for which `::` stands. */
+/** The first four groups of an IPv6 address, after `::` is expanded to the zeros that it stands for. */
 function networkOf(ip: string): string {
   const [before = '', after] = (ip.split('%')[0] ?? '').split('::');
   const head = before === '' ? [] : before.split(':');

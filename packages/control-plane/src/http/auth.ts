@@ -1,4 +1,4 @@
-// Authentication and authorisation. They come first: before them nothing looks at the query or body of a request.
+// Authentication and authorisation. They come first: nothing reads a request's query or body before them.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
@@ -10,8 +10,8 @@ import { findSessionCaller } from '../auth/store.ts';
 import type { Caller } from './route-config.ts';
 
 /**
- * Adds the check of credentials, and a check at the start that every route declares who may use it. Call it before the
- * first route.
+ * Adds the check of credentials. Also makes the start of the service fail if a route does not declare who may use it.
+ * Call it before the first route.
  */
 export function installAuth(server: FastifyInstance, app: App): void {
   const secret = sessionSecret(app.config.secret);
@@ -21,7 +21,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
   });
   server.addHook('onRequest', async (request) => {
     const { access } = request.routeOptions.config;
-    // A path without a route declares no access; its 404 needs no credential.
+    // An unknown path has no route and so no access declaration. It is answered with 404, without a credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, secret, request);
     if (access === 'session' && caller.via !== 'session') throw keyIsNotEnough(app, request);
@@ -45,7 +45,7 @@ const howToSignIn = (app: App): string =>
 
 const BEARER = /^Bearer +(\S+)$/i;
 
-/** Returns the caller, found by the API key or else the session cookie, with at most one query. Throws `unauthenticated`. */
+/** Returns the caller, by the API key or else the session cookie, with at most one query. Throws `unauthenticated`. */
 async function authenticate(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
   const { authorization, cookie } = request.headers;
   if (authorization) return authenticateKey(app, authorization);

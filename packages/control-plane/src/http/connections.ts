@@ -1,14 +1,16 @@
-// Bounds the TCP connections of this replica, so that nobody can take all of them. A connection is a stranger's until a
-// request on it had a valid credential; from then on it belongs to the account of its last credential.
+// Limits the TCP connections of this replica, so that nobody can use up all of them. A connection counts as a stranger
+// until a request on it has a valid credential. From then on it belongs to the account of its last credential.
 //
-//   strangers of one address over their bound   the oldest of them is closed
-//   all strangers over a quarter of all places   the oldest of them is closed
-//   connections of one account over the bound   its longest idle one is closed; without an idle one the request is 429
-//   all connections over the bound              the oldest stranger is closed, else the longest idle connection, else
-//                                               the new one
+//   limit exceeded                              what happens
+//   strangers of one client address             the oldest of them is closed
+//   all strangers (a quarter of the maximum)    the oldest of them is closed
+//   connections of one account                  its longest idle one is closed; if none is idle, the request gets 429
+//   all connections                             the oldest stranger is closed, else the longest idle connection, else
+//                                               the new connection
 //
-// Closing the oldest stranger instead of refusing the new connection lets clients in while strangers hold all places:
-// a client sends its credential at once. An idle connection may be closed at any time, and HTTP clients open another.
+// New connections are not refused, because then strangers could keep all clients out by holding connections open. A
+// real client sends its credential at once, so its connection is no stranger for long. Closing an idle connection is
+// harmless, because HTTP clients open another.
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -16,30 +18,30 @@ import { clientOf } from './address.ts';
 import { Groups } from './groups.ts';
 
 export type ConnectionBounds = {
-  /** All connections of this replica. */
+  /** The most connections of this replica. */
   connections: number;
-  /** Connections of one client address on which no request had a valid credential yet. */
+  /** The most connections of one client address on which no request had a valid credential yet. */
   connectionsPerAddress: number;
-  /** Connections of one account, and its unfinished requests. */
+  /** The most connections of one account, and the most unfinished requests of one account. */
   connectionsPerAccount: number;
 };
 
 type Connection = {
   socket: Socket;
-  /** The client, as `clientOf` counts it. Undefined for a trusted proxy, whose connections are those of many clients. */
+  /** The client as `clientOf` counts it. Undefined for a trusted proxy, because its connections carry many clients. */
   client: string | undefined;
   accountId: string | undefined;
   unfinished: number;
 };
 
 const RETRY_SEC = 1;
-/** Strangers have at most one place in so many. Measured: an idle connection takes 20 to 30 KB. */
+/** Strangers may hold one in this many connections. Measured: an idle connection takes 20 to 30 KB. */
 const STRANGERS_SHARE = 4;
 
 export class Connections {
   readonly #bounds: ConnectionBounds;
   readonly #isProxy: (ip: string) => boolean;
-  /** In the order in which the connections last became idle (at first: were opened), the longest ago first. */
+  /** Ordered by the time at which a connection last became idle (or was opened), oldest first. */
   readonly #all = new Map<Socket, Connection>();
   readonly #strangers = new Groups<Connection>();
   readonly #accounts = new Groups<Connection>();
@@ -65,14 +67,14 @@ export class Connections {
     const connection = this.#all.get(response.req.socket);
     const hasPlace = connection === undefined || this.#own(connection, accountId);
     if (unfinished >= this.#bounds.connectionsPerAccount || !hasPlace) {
-      // A connection without a place is closed. Others may have answers under way.
+      // Close this connection if the account may not have it. Its other connections stay: they may have requests.
       if (!hasPlace) response.shouldKeepAlive = false;
       const most = this.#bounds.connectionsPerAccount;
       throw new ServiceError('rate_limited', `The account has ${most} unfinished requests, which is the most.`, {
         retryAfterSec: RETRY_SEC,
       });
     }
-    // The client has disconnected already, so no `close` would come.
+    // The client has disconnected already, so `close` would never be emitted. Do not count the request.
     if (response.closed) return;
     this.#unfinished.set(accountId, unfinished + 1);
     response.once('close', () => {

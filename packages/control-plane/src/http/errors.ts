@@ -1,5 +1,5 @@
-// The one place where an error becomes an HTTP status. A ServiceError has its status in the error table, Fastify's own
-// errors are in a list below, a database that does not answer is `database_unavailable`, and anything else is
+// The only code that turns an error into an HTTP status. A ServiceError has its status in the error table. Fastify's
+// own errors are in a list below. A database that does not answer is `database_unavailable`, and every other error is
 // `internal_error`.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
@@ -7,7 +7,7 @@ import { isDatabaseAway, isDatabaseFull } from '../db/database.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
-/** `Retry-After` of a 503 whose origin, such as a host, did not say when to retry. */
+/** `Retry-After` of a 503 whose error (for example a host's) does not say when to retry. */
 const DEFAULT_RETRY_SEC = 5;
 const JSON_TYPE = 'application/json; charset=utf-8';
 
@@ -34,7 +34,7 @@ export function toServiceError(error: unknown): ServiceError {
   }
   const { validation, validationContext, code, statusCode } = error as Partial<FastifyError>;
   if (validation) {
-    // No resource can have an id that is no UUID, so it is a 404 like the id of any other absent resource.
+    // A path parameter that is not a UUID cannot name any resource, so answer 404 as for any other absent resource.
     const code = validationContext === 'params' ? 'not_found' : 'validation_error';
     return new ServiceError(code, describeFailure(validation, validationContext));
   }
@@ -59,19 +59,23 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   reply.code(told.status).type(JSON_TYPE).send(errorBody(told, request.id));
 }
 
-/** `internal_error` carries the request id, by which the log can be searched. */
+/**
+ * The body of an error response. `internal_error` includes the request id, by which the operator can search the log.
+ */
 export function errorBody(error: ServiceError, requestId: string): { detail: string; code: ErrorCode } {
   const detail = error.code === 'internal_error' ? `${error.message} (request ${requestId})` : error.message;
   return { detail, code: error.code };
 }
 
-/** Answers a URL that Fastify cannot read, such as one with a broken percent escape. Fastify runs no hooks for it. */
+/**
+ * Answers a URL that Fastify cannot parse, such as a URL with a broken percent escape. Fastify runs no hooks for it.
+ */
 export function sendFrameworkError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   reply.header(REQUEST_ID_HEADER, requestIdOf(request.raw));
   sendError(error, request, reply);
 }
 
-/** The answer, as raw bytes, to input on a connection that is not an HTTP request. */
+/** The raw bytes of the response to input that is no valid HTTP request. */
 export function malformedRequestResponse(code: string | undefined): string {
   const tooLarge = code === 'HPE_HEADER_OVERFLOW';
   const timeout = code === 'ERR_HTTP_REQUEST_TIMEOUT';

@@ -1,4 +1,4 @@
-// Items in groups, such as connections by their account.
+// A collection of items in named groups, such as connections by their account.
 
 /** Keeps the items of each group, and all together, in the order in which they were added. */
 export class Groups<Item> {
@@ -27,12 +27,12 @@ export class Groups<Item> {
     this.add(name, item);
   }
 
-  /** The size of a group, or of all when no group is named. */
+  /** The size of a group, or of all groups together when no name is given. */
   size(name?: string): number {
     return name === undefined ? this.#all.size : (this.#groups.get(name)?.size ?? 0);
   }
 
-  /** The oldest item of a group, or of all when no group is named. */
+  /** The oldest item of a group, or of all groups when no name is given. */
   oldest(name?: string): Item | undefined {
     const [first] = name === undefined ? this.#all : (this.#groups.get(name) ?? []);
     return first;

@@ -1,5 +1,5 @@
-// A request for a known path with a method that it does not support is answered with 405 and the list of its methods.
-// Fastify would answer 404, so once all routes are known, each path gets one more route for all other methods.
+// Answers 405, with the list of allowed methods, when a known path does not support a request's method. Fastify would
+// answer 404. So once all routes are known, each path gets one more route for all other methods.
 import { METHODS as NODE_METHODS } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, HTTPMethods, RouteOptions } from 'fastify';
@@ -8,7 +8,7 @@ import type { FastifyInstance, HTTPMethods, RouteOptions } from 'fastify';
 const METHODS = NODE_METHODS.filter((method) => method !== 'CONNECT') as HTTPMethods[];
 const OURS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']);
 
-/** Lets routes have methods that no operation of ours uses. The bodies of such requests are ignored. */
+/** Makes Fastify accept methods that no route of ours uses, so that they can get a 405. Their bodies are ignored. */
 export function acceptEveryMethod(server: FastifyInstance): void {
   for (const method of METHODS) {
     if (!OURS.has(method)) server.addHttpMethod(method, { overrideExisting: true });
@@ -16,8 +16,8 @@ export function acceptEveryMethod(server: FastifyInstance): void {
 }
 
 /**
- * Collects the routes that are added from now on. Call the function that it returns after the last route: it adds the
- * 405s.
+ * Collects all routes that are added from now on. After the last route, call the function that it returns, which adds
+ * the routes that answer 405.
  */
 export function watchMethods(server: FastifyInstance): () => void {
   const allowed = new Map<string, Set<string>>();
@@ -39,7 +39,7 @@ function refuseOthers(server: FastifyInstance, url: string, methods: ReadonlySet
     method: METHODS.filter((method) => !methods.has(method)),
     schema: { hide: true },
     config: { access: 'public', lenient: true },
-    // In onRequest, so before the body is parsed: a bad body must not change the answer.
+    // Answer in onRequest, before the body is parsed, so that an invalid body does not change the response.
     onRequest: async (_request, reply) => {
       reply.header('allow', allow);
       throw new ServiceError('method_not_allowed', `This path answers ${allow}.`);

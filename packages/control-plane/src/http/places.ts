@@ -1,4 +1,4 @@
-// Counts what each account has open on this replica, such as event streams, and refuses more than it may have.
+// Counts what each account has open on this replica, such as event streams, and refuses more than a maximum.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 
 const RETRY_SEC = 5;
@@ -8,7 +8,10 @@ export class Places {
   readonly #what: string;
   readonly #taken = new Map<string, number>();
 
-  /** `most`: places of one account. `what`: the plural that a refusal names, such as `event streams`. */
+  /**
+   * `most`: the maximum for one account. `what`: what is counted, in the plural, for the error, such as `event
+   * streams`.
+   */
   constructor(most: number, what: string) {
     this.#most = most;
     this.#what = what;

@@ -1,5 +1,5 @@
-// The request id. A client may send its own, so that its log and ours can be matched; it is used when it is short and
-// plain.
+// The request id. A client may send its own id, so that its log and ours can be matched. The service uses the client's
+// id only when it is short and has no special characters.
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 

@@ -1,5 +1,5 @@
-// What a route declares besides its schema. `access` alone decides who may use the route: the service does not start
-// with a route that declares none.
+// What a route declares besides its schema. `access` alone decides who may use the route. The service does not start if
+// a route has no `access`.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { KeyScope } from '../db/tables.ts';
 
@@ -10,14 +10,14 @@ import type { KeyScope } from '../db/tables.ts';
 export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
- * From which rate bucket a request takes a token. `mutating` and `exec`: the account's bucket for changes or for jobs.
- * `sign-in`: the bucket of the client's address and the bucket of the `email` in the body. `password`: as `sign-in`, and
- * from a bucket that all clients share which never signed in with this e-mail address. `none`: never refused for its
- * rate.
+ * The rate buckets from which a request takes a token. `mutating` and `exec`: the account's bucket for changes or for
+ * jobs. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the body. `password`: the same
+ * as `sign-in`, and also a bucket that all clients share that never signed in with this e-mail address. `none`: no
+ * bucket, so the request is never refused for its rate.
  */
 export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'password' | 'none';
 
-/** Who sent the request, as authentication found out with one query. */
+/** Who sent the request. Authentication finds this with one query. */
 export type Caller = {
   accountId: string;
   /** Requests a second that the operator set for this account; null: the configured rate of the service. */
@@ -39,7 +39,7 @@ declare module 'fastify' {
      * Default: `mutating` for a route with access full or session and a method other than GET, `none` for all others.
      */
     rateLimit?: RateLimit;
-    /** Errors that the operation can answer besides those that follow from its method, access and schema. */
+    /** Further errors of the operation, besides those that follow from its method, access and schema. */
     errors?: ErrorCode[];
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
@@ -49,7 +49,7 @@ declare module 'fastify' {
     /** Whether a request without a body is read as one with an empty object. */
     bodyIsOptional?: boolean;
     /**
-     * Whether the route is not part of the JSON API (files, redirects): then queries and bodies are not checked here.
+     * True if the route is not part of the JSON API (files, redirects). Then its queries and bodies are not checked.
      */
     lenient?: boolean;
   }

@@ -1,5 +1,5 @@
-// The API server: Fastify with the routes of every feature and with our rules, which are authentication first, strict
-// input, one form for all errors, and a request id in every answer.
+// The API server: Fastify with the routes of every feature and with rules for all routes: authentication comes first,
+// input is checked strictly, all errors have one form, and every response has a request id.
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
@@ -53,7 +53,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
       customOptions: {
-        // Strict: a number in quotes is not a number, and an unknown field is an error. The use cases fill in defaults.
+        // Strict: a number in quotes is not a number, and an unknown field is an error. The code of each action sets
+        // defaults.
         coerceTypes: false,
         removeAdditional: false,
         useDefaults: false,
@@ -74,8 +75,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy));
   connections.watch(server.server);
 
-  // JSON.stringify is faster here than the serialiser that Fastify generates from the schema of a response, and it
-  // drops no keys of metadata. Responses are typed by the contract, and tests check each against its schema.
+  // JSON.stringify is faster here than the serialiser that Fastify generates from a response schema, and it keeps all
+  // keys of metadata. The contract's types check responses at compile time, and tests check them against the schemas.
   server.setSerializerCompiler(() => JSON.stringify);
   server.removeContentTypeParser('text/plain');
   installJsonParser(server);
@@ -87,8 +88,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   server.addHook('onRequest', async (request, reply) => {
     reply.header(REQUEST_ID_HEADER, request.id);
   });
-  // At a shutdown clients are told to close their connections, or it would wait for those that are kept open without
-  // use.
+  // During a shutdown, tell clients to close their connections. Otherwise the shutdown would wait for idle connections
+  // that are kept alive.
   server.addHook('onSend', async (_request, reply) => {
     if (app.closing.aborted) reply.header('connection', 'close');
   });
@@ -123,10 +124,10 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
 }
 
 /**
- * Fastify's own parser, with two differences. An empty body is no body, since many clients name a content type and send
- * nothing. And `__proto__` and `constructor` are accepted as names: JSON.parse makes them ordinary properties, the
- * schemas refuse them as unknown fields, and in metadata a client may use them. So later code must not copy such names
- * with `target[name] =`, which could change a prototype.
+ * Uses Fastify's own JSON parser, with two differences. An empty body counts as no body, because many clients send a
+ * content type without a body. And `__proto__` and `constructor` are accepted as names: JSON.parse makes them ordinary
+ * properties, the schemas refuse them as unknown fields, and clients may use them in metadata. So later code must not
+ * copy such names with `target[name] =`, which could change a prototype.
  */
 function installJsonParser(server: FastifyInstance): void {
   const parse = server.getDefaultJsonParser('ignore', 'ignore');

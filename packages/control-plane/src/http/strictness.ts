@@ -1,12 +1,15 @@
-// Checks that every JSON route needs and that a schema cannot express: text that the database can store, bounded
-// nesting, numbers in queries, and a refusal of parameters and bodies that the route does not declare.
+// Checks that every JSON route needs and that a schema cannot express: the database can store the text, the nesting is
+// limited, numbers in queries are numbers, and the request has no parameters or body that the route does not declare.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 
 const NO_PARAMETERS = { type: 'object', properties: {}, additionalProperties: false };
-/** Deeper than any real document, and shallow enough for recursive functions, which would overflow the stack. */
+/** Deeper than any real document, but shallow enough that recursive functions do not overflow the stack. */
 const MAX_DEPTH = 64;
-/** An integer of any size. The schema bounds it; where it has no bound (`page_size` of the feed) the route does. */
+/**
+ * An integer of any size. The schema limits its value; if the schema does not (`page_size` of the feed), the route
+ * does.
+ */
 const INTEGER = /^-?\d{1,300}$/;
 
 /** Adds the checks to all routes that are added afterwards. */
@@ -62,8 +65,8 @@ const badText = (name: string, what: string): ServiceError =>
   );
 
 /**
- * Query parameters are text. Converts those that the schema declares as integer or boolean and that are written as
- * such.
+ * Query parameters are text. Converts the parameters that the schema declares as integer or boolean, if their text is
+ * an integer or boolean.
  */
 function coerceParameters(query: FastifyRequest['query'], schema: unknown): unknown {
   const properties = isRecord(schema) && isRecord(schema.properties) ? schema.properties : {};

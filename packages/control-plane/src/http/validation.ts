@@ -1,5 +1,5 @@
-// Turns an error of the schema validator into one sentence that names the field and says what it allows. The sentence
-// never quotes the value, which may be secret, or large.
+// Turns an error of the schema validator into one sentence that names the field and says which values are allowed. The
+// sentence never quotes the given value, because that may be secret or large.
 import { describeText } from '@sandbar/contract/patterns.ts';
 import type { FastifySchemaValidationError } from 'fastify';
 
@@ -14,7 +14,8 @@ const MAX_NAME = 80;
  * headers.
  */
 export function describeFailure(failures: readonly Failure[], part: string | undefined): string {
-  // The failures inside a `oneOf` or `propertyNames` come before the failure of the keyword itself, which says more.
+  // The failures of the parts of a `oneOf` or `propertyNames` come before the failure of the whole keyword. The failure
+  // of the whole keyword says more, so prefer it.
   const failure = failures.find(({ keyword }) => keyword === 'oneOf' || keyword === 'propertyNames') ?? failures[0];
   if (!failure) return 'The request is invalid.';
   const place = part === 'querystring' ? 'query parameter' : 'field';
@@ -64,13 +65,13 @@ function describeString(schema: Schema): string {
   return describeText(schema, lengths) ?? `a string${lengths}`;
 }
 
-/** The fields of which exactly one must be given, from a `oneOf` whose branches are `required`. */
+/** Lists the fields of which exactly one must be given, from a `oneOf` whose branches are `required`. */
 function alternatives(schema: Schema | undefined): string {
   const branches = Array.isArray(schema?.oneOf) ? (schema.oneOf as { required?: string[] }[]) : [];
   return branches.map(({ required = [] }) => required.join(' with ')).join(' and ');
 }
 
-/** The fields that may not be given together, from a `not` around `required`. */
+/** Lists the fields that must not be given together, from a `not` around `required`. */
 function excluding(schema: Schema | undefined): string {
   const { required = [] } = (schema?.not ?? {}) as { required?: string[] };
   return required.join(' and ');
@@ -95,7 +96,7 @@ function knownNames(schema: Schema | undefined): string {
   return names.length === 0 ? 'none is allowed here' : `allowed are ${names.join(', ')}`;
 }
 
-/** A JSON pointer as people write it: `/env/PATH` is `env.PATH`, `/argv/0` is `argv.0`. */
+/** Writes a JSON pointer as people do: `/env/PATH` becomes `env.PATH`, and `/argv/0` becomes `argv.0`. */
 function fieldPath(pointer: string): string {
   return pointer
     .split('/')

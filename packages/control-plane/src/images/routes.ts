@@ -1,5 +1,5 @@
-// GET /v1/images lists the images that the hosts reported. It reads them from the hosts' rows in the database and asks no
-// host.
+// GET /v1/images lists the images that the hosts reported. It reads them from the hosts' rows in the database and does
+// not call any host.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type Image, ImageList } from '@sandbar/contract/image.ts';
 import type { FastifyInstance } from 'fastify';
@@ -33,7 +33,8 @@ export function addImageRoutes(untyped: FastifyInstance, app: App): void {
 }
 
 /**
- * Hosts should have the same images. While an image is newer on one of them, only the newest of each stack is shown.
+ * Returns one image for each stack, the newest. All hosts should have the same images, but during an update one host
+ * may already have a newer image.
  */
 function uniqueByStack(images: readonly Image[]): Image[] {
   const oldestFirst = [...images].sort((a, b) => a.created_at.localeCompare(b.created_at));

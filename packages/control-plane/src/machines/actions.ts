@@ -1,4 +1,4 @@
-// Start, stop and destroy of a machine at the request of its account. A client may repeat each request: it joins an
+// Starts, stops and destroys a machine at the request of its account. A client may repeat each request: it joins an
 // unfinished operation of the same kind, and it changes nothing when the machine is already in the requested state.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -20,8 +20,8 @@ type MachineKind = 'start' | 'stop' | 'destroy';
 
 /**
  * Starts a machine of the account and waits until it runs. Throws `not_found`, `conflict`, `insufficient_balance`,
- * `fleet_capacity`, `host_unavailable`, or `forbidden` when the machine's host does not allow this account any more
- * (machines/tenancy.ts).
+ * `fleet_capacity`, `host_unavailable`. Throws `forbidden` when the account is no longer allowed to run machines on the
+ * machine's host (machines/tenancy.ts).
  */
 export async function startMachine(app: App, accountId: string, id: string): Promise<MachineView> {
   await findMachine(app, accountId, id);

@@ -118,12 +118,12 @@ function checkMachineSize(
   const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
   checkAtMost('vcpus', vcpus, largest('vcpus'), ', the cores of the largest host of this service');
   checkAtMost('memory_mb', memoryMb, largest('memoryMb'), ', the memory of the largest host of this service');
-  // After an update of the service no disk is known until an agent reports it.
+  // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
   if (hosts.every((host) => host.disk_mb === 0)) return;
   checkAtMost('rootfs_size_gb', rootfs_size_gb, largest('diskGb'), ', the disk of the largest host of this service');
 }
 
-/** `whose` ends the sentence of the refusal. */
+/** Throws `validation_error` if the value is too large. `whose` is the end of the error's sentence. */
 function checkAtMost(field: string, value: number, most: number, whose: string): void {
   if (value > most) throw new ServiceError('validation_error', `${field} must be at most ${most}${whose}.`);
 }
@@ -167,7 +167,7 @@ async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }:
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));
   if (reachable.length === 0) throw new HostUnavailable(false);
-  // The host that stores the snapshot or root volume can run the machine without the image of the stack, so no image is required.
+  // The host of a snapshot or root volume can run the machine without the image of the stack, so require no image.
   const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
   const [best] = rankHosts(reachable, wanted, app.config.overcommit).filter(({ id }) => !tried.has(id));
   if (best) return best;
@@ -184,7 +184,7 @@ function amountsOf(request: CreateRequest): Partial<Amounts> {
   return source?.kind === 'volume' ? { ...amounts, storage_gb: rootfs_size_gb - source.sizeGb } : amounts;
 }
 
-/** Returns what the host has to promise for the new machine. The disk of a root volume is promised already. */
+/** Returns the room that the host must reserve for the new machine. A root volume's disk is reserved already. */
 function roomOf(request: CreateRequest): Room {
   const room = machineRoom({ ...request, state: 'provisioning' });
   return request.source?.kind === 'volume' ? { ...room, diskGb: room.diskGb - request.source.sizeGb } : room;
@@ -199,8 +199,8 @@ type Insertion = {
 };
 
 /**
- * Inserts the machine, its create operation and its idempotency key. All statements are sent at once, the machine first,
- * because the other rows refer to it.
+ * Inserts the machine, its create operation and its idempotency key. All statements are sent at once. The machine comes
+ * first, because the other rows refer to it.
  */
 async function insertWithOperation(
   app: App,
@@ -224,9 +224,10 @@ async function insertWithOperation(
         actor: 'user',
       }),
       idempotencyKey && insertKey(tx, account.id, idempotencyKey, id),
-      // Only the commit that records the running machine is synced. If PostgreSQL crashes before it, the client has no
-      // answer, and the reconciler removes the machine from its host, because no row knows it. That would also remove the
-      // disk of a taken volume, so there both commits are synced.
+      // This commit need not be synced to disk; the commit that records the running machine is. If PostgreSQL crashes
+      // before that, the client has no answer yet, and the reconciler removes the machine from its host because it has
+      // no row. If the machine took a root volume, this would also remove the volume's disk, so then sync this commit
+      // too.
       taken ? undefined : commitUnsynced(tx),
     ]);
     return { machine, claimed };

@@ -35,15 +35,15 @@ export async function createMachine(app: App, accountId: string, body: MachineCr
       const row = made ? { ...made, operation: null, expires_at: expiresAt } : await readCreated(app, machine.id);
       return { row, isReplay: false };
     }
-    // Another request with this key is still creating the machine. Wait for it. If it fails, the next turn of this loop
-    // creates the machine.
+    // Another request with this key is still creating the machine, so wait for it. If that request fails, the next turn
+    // of this loop creates the machine.
     await waitForOperation(app, admitted.operationId, deadline);
   }
 }
 
 /**
- * Tries the hosts that seem to have enough memory, best one first. A parallel request may take the memory before this
- * one has locked the host; then the next host is tried.
+ * Tries the hosts that seem to have room, best host first. A parallel request may take the room before this request has
+ * locked the host; then this request tries the next host.
  */
 async function admitToSomeHost(app: App, request: AdmissionRequest): Promise<Admitted> {
   for (;;) {

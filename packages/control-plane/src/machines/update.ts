@@ -10,7 +10,7 @@ import { checkMetadata } from './source.ts';
 import { findMachine, lockMachine, type MachineView } from './store.ts';
 
 /**
- * Changes the fields that are present in the request and leaves the others. Throws `validation_error` for metadata that
+ * Changes the fields that are present in the request and keeps the others. Throws `validation_error` for metadata that
  * is too large, `not_found` for an absent or destroyed machine, and `conflict` while the machine is being deleted.
  */
 export async function updateMachine(

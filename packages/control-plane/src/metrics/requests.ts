@@ -1,5 +1,5 @@
-// Counts requests by route and status, and writes one log line for each request. Both name the route's pattern and
-// never the URL, because a query may hold what only the account may see.
+// Counts requests by route and status, and writes one log line for each request. Both contain the route's pattern and
+// never the URL, because a URL's query may contain private data of the account.
 import type { FastifyInstance } from 'fastify';
 import { Counter, type Registry } from 'prom-client';
 

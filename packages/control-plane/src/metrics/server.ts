@@ -1,4 +1,4 @@
-// Health and metrics have an address of their own: they need no credential, and are not public unless that address is.
+// Serves health and metrics on a separate address, without credentials. They are public only if that address is public.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { sql } from 'kysely';
 import { Gauge, type Registry } from 'prom-client';
@@ -39,7 +39,7 @@ async function sendReadiness(app: App, response: ServerResponse): Promise<void> 
 const passes = (check: Promise<unknown>): Promise<boolean> =>
   Promise.race([check.then(() => true), sleep(CHECK_MS).then(() => false)]).catch(() => false);
 
-/** Each gauge reads its value when it is asked for. */
+/** Adds the gauges. Each gauge reads its value when the metrics are requested. */
 function addGauges(app: App, registry: Registry): void {
   const registers = [registry];
   new Gauge({
@@ -61,7 +61,7 @@ function addGauges(app: App, registry: Registry): void {
         .select((expression) => ['state', expression.fn.countAll<number>().as('count')])
         .groupBy('state')
         .execute();
-      // A state that no machine has any more must not keep its last count.
+      // Remove old counts first: a state that no machine has any more would keep its last count.
       this.reset();
       for (const { state, count } of states) this.set({ state }, Number(count));
     },

@@ -1,5 +1,5 @@
-// Makes the OpenAPI document and its web page from the routes: the schema of a route describes its input and output,
-// its config who may call it and which errors it can answer. So nothing is written down twice.
+// Makes the OpenAPI document and its web page from the routes, so that nothing is written down twice. The schema of a
+// route describes its input and output. The config of a route says who may call it and which errors it can return.
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, RouteOptions } from 'fastify';
@@ -20,8 +20,8 @@ Bodies are JSON and strict: an unknown field is a 400. Ids are UUIDs, times RFC 
 X-Request-Id. Every error is \`{ "detail", "code" }\`. Lists are complete and newest first unless page_size is given.`;
 
 /**
- * Declares the routes of the page as public: a plugin adds them, and they declare no access. Call it before
- * `installAuth`.
+ * Declares the routes of the web page as public. A plugin adds these routes, so they declare no access themselves. Call
+ * this before `installAuth`.
  */
 export function declareDocsPublic(server: FastifyInstance): void {
   server.addHook('onRoute', (route: RouteOptions) => {

@@ -80,8 +80,8 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
 }
 
 /**
- * The credentials that an operation accepts. A session may do all that a key may, and some operations accept only a
- * session.
+ * Returns the credentials that an operation accepts. A session may do everything that a key may, and some operations
+ * accept only a session.
  */
 function securityOf(access: Access | undefined): Json[] {
   if (access === 'public' || access === undefined) return [];

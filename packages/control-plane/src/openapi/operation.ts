@@ -1,4 +1,4 @@
-// Which errors an operation can answer, as follows from the declaration of its route.
+// Derives from the declaration of a route which errors its operation can return.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { FastifyContextConfig, FastifySchema } from 'fastify';
 
@@ -8,8 +8,8 @@ export type OperationFacts = { schema: FastifySchema; config: FastifyContextConf
 export const isLimited = ({ rateLimit = 'none' }: FastifyContextConfig): boolean => rateLimit !== 'none';
 
 /**
- * Every error code of the operation: first those that follow from its method, access and schema, then those it
- * declares.
+ * Returns all error codes of the operation: first those that follow from its method, access and schema, then those that
+ * its route declares.
  */
 export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   const codes: ErrorCode[] = [];

@@ -1,5 +1,5 @@
-// What every undo of a machine's operation begins with: a new generation, so that the host ignores late calls of the attempt
-// that failed.
+// The first step of every undo of a machine's operation: the machine gets a new generation, so that the host ignores
+// calls of the failed attempt that arrive late.
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';

@@ -1,4 +1,4 @@
-// Recomputes the use of accounts and the promises of hosts from the rows of machines and volumes. A stored total
+// Recomputes the use of accounts and the reservations on hosts from the rows of machines and volumes. A stored total
 // changes in the same transaction as the rows that it counts, so the two agree at any time, even during an operation.
 // Any difference that one SQL statement sees is therefore an error.
 import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
@@ -62,7 +62,9 @@ export function recountAccount(app: App, accountId: string): Promise<void> {
 type Promises = Record<`${'reserved' | 'real'}_${'memory_mb' | 'vcpus' | 'disk_gb'}`, number>;
 export type Misreservation = { hostId: string; differences: string[] };
 
-/** SQL subquery: what the host with alias `h` has promised to its machines and volumes, as {@link machineRoom} says. */
+/**
+ * SQL subquery: the room that the host with alias `h` must reserve for its machines and volumes ({@link machineRoom}).
+ */
 const RESERVED = sql`
   select running.memory_mb as real_memory_mb, running.vcpus as real_vcpus,
     disks.size_gb + volumes.size_gb as real_disk_gb
@@ -73,7 +75,7 @@ const RESERVED = sql`
      from machines where host_id = h.id and state <> 'destroyed') as disks,
     (select coalesce(sum(size_gb), 0)::int as size_gb from volumes where host_id = h.id and state <> 'taken') as volumes`;
 
-/** Returns the hosts whose stored promises differ from the sums of their machines and volumes. */
+/** Returns the hosts whose stored reservations differ from the sums of their machines and volumes. */
 export async function findMisreservations(db: Db): Promise<Misreservation[]> {
   const { rows } = await sql<Promises & { id: string }>`
     select h.id, h.reserved_memory_mb, h.reserved_vcpus, h.reserved_disk_gb, recount.*
@@ -88,7 +90,7 @@ export async function findMisreservations(db: Db): Promise<Misreservation[]> {
   }));
 }
 
-/** Locks a host's row and sets its promises to the sums of its machines and volumes. */
+/** Locks a host's row and sets its reservations to the sums of its machines and volumes. */
 export function recountHost(app: App, hostId: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {
     await tx.selectFrom('hosts').select('id').where('id', '=', hostId).forNoKeyUpdate().execute();

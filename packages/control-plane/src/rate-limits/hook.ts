@@ -31,7 +31,7 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
       apply(reply, verdict, 'Too many attempts come from this address');
     }
   });
-  // The e-mail address is in the body, which has not been read before this hook.
+  // A later hook than above, because the e-mail address is in the body, which is read only after `onRequest`.
   server.addHook('preHandler', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
     const email = rateLimit === 'sign-in' || rateLimit === 'password' ? emailOf(request.body) : undefined;
@@ -48,8 +48,8 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
 }
 
 /**
- * Sets the RateLimit headers. When a request uses two buckets, the headers tell of the one with fewer tokens left.
- * Throws `rate_limited` when the bucket was empty.
+ * Sets the RateLimit headers. When a request uses several buckets, the headers describe the bucket with the fewest
+ * tokens left. Throws `rate_limited` when the bucket was empty.
  */
 function apply(reply: FastifyReply, verdict: Verdict, refusal: string): void {
   const told = reply.getHeader('ratelimit-remaining');

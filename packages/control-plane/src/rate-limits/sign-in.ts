@@ -1,5 +1,5 @@
-// The rate buckets of a sign-in, which has no account yet: one for the client's IP address, one for the e-mail address
-// it tries.
+// The rate buckets of a sign-in, which has no account yet. They belong to the client's IP address, or to the e-mail
+// address that the client tries.
 import { createHash } from 'node:crypto';
 import { clientOf } from '../http/address.ts';
 
@@ -9,17 +9,17 @@ export function addressKey(ip: string): string {
 }
 
 /**
- * The bucket of an e-mail address and a client together: attempts of other clients must not lock the owner of the
- * address out. The key is a hash, so that the table holds no e-mail addresses.
+ * The bucket of one client's attempts with one e-mail address. Other clients have other buckets, so they cannot lock
+ * the owner of the address out. The key is a hash, so the table contains no e-mail addresses.
  */
 export function emailKey(email: string, ip: string): string {
   return `sign-in-email:${hash(`${email.toLowerCase()} ${addressKey(ip)}`)}`;
 }
 
-/** The bucket of an e-mail address for all browsers together that never signed in with it, wherever they are. */
+/** The bucket of an e-mail address that all browsers share that never signed in with it, whatever their IP address. */
 export const unknownKey = (email: string): string => `sign-in-unknown:${hash(email.toLowerCase())}`;
 
-/** The bucket of a browser that signed in before. */
+/** The bucket of a browser that signed in before with the same e-mail address. */
 export const deviceKey = (device: string): string => `sign-in-device:${hash(device)}`;
 
 const hash = (text: string): string => createHash('sha256').update(text).digest('hex');

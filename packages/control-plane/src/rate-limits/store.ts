@@ -1,10 +1,10 @@
-// A token bucket that all replicas share. A bucket is one row of PostgreSQL, and an allowed request costs one
+// A token bucket that all replicas share. Each bucket is one row in PostgreSQL, and an allowed request costs one
 // statement.
 //
-// The row holds a single time, `full_at`: when the bucket will be full again if nobody takes a token (the generic cell
-// rate algorithm). Taking a token moves `full_at` later by the time in which one token comes back. A request is refused
-// when this would put `full_at` further ahead than an empty bucket needs to fill. Only the database's clock is used, so
-// the clocks of the replicas need not agree.
+// The row stores a single time, `full_at`: when the bucket will be full again if nobody takes a token (the generic cell
+// rate algorithm). Taking a token moves `full_at` later by the time in which one token refills. A request is refused if
+// `full_at` would then be later than that of an empty bucket. Only the database's clock is used, so the clocks of the
+// replicas need not agree.
 import { sql } from 'kysely';
 import type { Rate } from '../config.ts';
 import { deleteInBatches } from '../db/batches.ts';
@@ -30,7 +30,7 @@ const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_times
 
 const now = sql<Date>`clock_timestamp()`;
 
-/** No row when the bucket has no token. */
+/** Takes one token. Returns no row when the bucket is empty. */
 const takeOne = statement((db, key: string, token: number, bucket: number) => {
   const oneLater = sql<Date>`greatest(rate_buckets.full_at, ${now}) + ${token}::bigint * interval '1 microsecond'`;
   return db
@@ -45,10 +45,10 @@ const takeOne = statement((db, key: string, token: number, bucket: number) => {
     .returning(ahead.as('ahead'));
 });
 
-/** Takes a token from the bucket `key` if it has one, and says how full the bucket is. */
+/** Takes a token from the bucket `key` if there is one, and returns how full the bucket is. */
 export async function takeToken(db: Db, key: string, rate: Rate): Promise<Verdict> {
-  // PostgreSQL counts time in whole microseconds. With a whole number for each token, a full bucket is exactly `burst`
-  // tokens.
+  // PostgreSQL counts time in whole microseconds. So round the time for one token to whole microseconds; then a full
+  // bucket has exactly `burst` tokens.
   const token = Math.max(1, Math.round(SECOND / rate.perSec));
   const bucket = token * rate.burst;
   const [row] = await takeOne(db, key, token, bucket);

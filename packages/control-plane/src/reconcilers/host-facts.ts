@@ -25,7 +25,7 @@ export async function refreshHosts(app: App): Promise<void> {
 
 async function refreshHost(app: App, hostId: string): Promise<void> {
   const info = await app.hosts.client(hostId).info();
-  // If the id differs, another agent listens on the socket now. The event listener notices this and registers that
+  // If the id differs, another agent listens on the socket now. The event listener notices this and registers the new
   // host.
   if (info.host_id === hostId) await registerHost(app.db, info);
 }

@@ -1,24 +1,26 @@
-// Learns which jobs have lost their output. A host drops output by itself, to stay under the limits of a machine, and
-// does not wait for anybody to be told. It changes the `output_revision` of the machine's report then.
+// Finds the jobs whose output was dropped. A host drops output by itself, to stay under the limits of a machine,
+// without telling the control plane. But each drop changes the `output_revision` in the machine's report.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import { expireOutputs } from '../execs/settle.ts';
 
 export type OutputWatch = {
-  /** Records what was dropped on the machine since the last call. Throws what the host or the database throws. */
+  /** Records which output was dropped on the machine since the last call. Throws errors of the host or the database. */
   check(hostId: string, report: MachineReport): Promise<void>;
 };
 
-/** How many machines are remembered. A machine that is forgotten costs one more call and one more query. */
+/** How many machines are remembered. A forgotten machine only costs one more host call and one more query. */
 const REMEMBERED = 10_000;
 
-/** Creates a watch that asks about every machine that ever dropped output at its first call, and after each drop. */
+/**
+ * Creates a watch. It asks the host about a machine at the first report that shows a drop, and after each later drop.
+ */
 export function createOutputWatch(app: App): OutputWatch {
   const recorded = new Map<string, string>();
   return {
     check: async (hostId, { machine_id: machineId, output_revision: revision }) => {
       if (revision === null || recorded.get(machineId) === revision) return;
-      // These jobs had ended before the host is asked, so the host either keeps their output now or has dropped it.
+      // Read the ended jobs before asking the host, so that output missing on the host was certainly dropped.
       const ended = await endedJobs(app, machineId);
       const kept = await app.hosts.client(hostId).keptOutput(machineId);
       if (!kept) return;
@@ -33,8 +35,8 @@ export function createOutputWatch(app: App): OutputWatch {
 }
 
 /**
- * The ended jobs that are not recorded as expired. A job that was lost before it wrote anything is left out: it has no
- * output to lose, and its host may never have known it.
+ * Returns the ended jobs whose output is not recorded as expired. A job that was lost before it wrote anything is left
+ * out: it has no output to drop, and the host may never have known the job.
  */
 async function endedJobs(app: App, machineId: string): Promise<string[]> {
   const rows = await app.db

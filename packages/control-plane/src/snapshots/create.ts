@@ -18,7 +18,8 @@ import { findSnapshot, type VisibleSnapshot } from './store.ts';
 /**
  * Takes a snapshot of a machine of the account. Throws `not_found`, `host_unavailable` or the host's refusal. Throws
  * `conflict` if the machine's state does not allow a snapshot, or if a snapshot with memory is requested while volumes
- * are attached. Throws `quota_exceeded` if the account has as many snapshots as it may have. After an error nothing of the snapshot remains, or the reconciler removes it soon.
+ * are attached. Throws `quota_exceeded` if the account has the maximum number of snapshots. After an error nothing of
+ * the snapshot remains, or the reconciler soon removes it.
  */
 export async function createSnapshot(
   app: App,

@@ -1,5 +1,5 @@
-// The number of snapshots that an account may have. It is a limit of the service (SANDBAR_MAX_SNAPSHOTS) and no quota:
-// snapshots count in none of the five dimensions.
+// The number of snapshots that an account may have. This is a limit of the service (SANDBAR_MAX_SNAPSHOTS) and not a
+// quota: snapshots count in none of the five quota dimensions.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { lockAccount } from '../accounts/store.ts';
 import type { Tx } from '../db/database.ts';
@@ -14,7 +14,7 @@ export async function checkSnapshotLimit(tx: Tx, accountId: string, limit: numbe
     .select((eb) => eb.fn.countAll<number>().as('used'))
     .where('account_id', '=', accountId)
     .where('state', '<>', 'deleting');
-  // PostgreSQL runs the second statement after the first one, so it sees what was committed before the lock.
+  // PostgreSQL runs the count after the lock was taken, so it sees all snapshots that were committed before the lock.
   const [, { used }] = await Promise.all([lockAccount(tx, accountId), counting.executeTakeFirstOrThrow()]);
   if (used < limit) return;
   throw new ServiceError(

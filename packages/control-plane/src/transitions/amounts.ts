@@ -1,4 +1,4 @@
-// How much a machine or volume row counts toward its account's quota and what its host has promised. Pure functions.
+// How much a machine's or volume's row adds to its account's quota use and to its host's reservations. Pure functions.
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import type { Amounts } from '@sandbar/contract/quota.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
@@ -6,7 +6,7 @@ import { NO_ROOM, type Room } from '../hosts/room.ts';
 
 /** In these states a machine does not count toward the quota. A stopped machine does count. */
 export const UNCOUNTED: readonly MachineState[] = ['error', 'destroyed'];
-/** In these states the machine's memory and vCPUs are promised by its host. */
+/** In these states the host has memory and vCPUs reserved for the machine. */
 export const RUNNERS: readonly MachineState[] = ['provisioning', 'running'];
 
 type Size = Pick<MachineRow, 'vcpus' | 'memory_mb' | 'rootfs_size_gb'>;
@@ -19,13 +19,13 @@ export function machineAmounts({ vcpus, memory_mb, rootfs_size_gb }: Size): Part
 export const machineUse = (row: Size & Pick<MachineRow, 'state'>): Partial<Amounts> =>
   UNCOUNTED.includes(row.state) ? {} : machineAmounts(row);
 
-/** What the host has promised to the machine. A machine that does not run still has its disk. */
+/** What the host has reserved for the machine. A machine that does not run still needs its disk. */
 export function machineRoom({ state, memory_mb, vcpus, rootfs_size_gb }: Size & Pick<MachineRow, 'state'>): Room {
   const diskGb = state === 'destroyed' ? 0 : rootfs_size_gb;
   return RUNNERS.includes(state) ? { memoryMb: memory_mb, vcpus, diskGb } : { memoryMb: 0, vcpus: 0, diskGb };
 }
 
-/** What the host has promised to the volume: its disk, unless that is the root disk of a machine now. */
+/** What the host has reserved for the volume: its disk, or nothing while the disk is the root disk of a machine. */
 export const volumeRoom = ({ size_gb, state }: Pick<VolumeRow, 'size_gb' | 'state'>): Room => ({
   ...NO_ROOM,
   diskGb: state === 'taken' ? 0 : size_gb,

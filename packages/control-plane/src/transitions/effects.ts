@@ -1,5 +1,5 @@
-// Applies what a change of state means beyond the changed row: entries of the activity feed, use of the account's
-// quota, and what its host has promised. No other code writes these three.
+// Applies the effects of a change of state beyond the changed row: entries of the activity feed, the use of the
+// account's quota, and the host's reservations. No other code writes these three.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
@@ -17,13 +17,13 @@ export type Effects = {
   entries: NewActivity[];
   /** Quota amounts to add to the account's use; negative amounts reduce the use. */
   use: Partial<Amounts>;
-  /** What to add to what the host has promised; negative numbers give it back. */
+  /** What to add to the host's reservations; negative numbers release room. */
   room: Room;
 };
 
 /**
- * Applies the effects of one transaction. Locks first the account's row and then the host's row until the transaction
- * ends. Throws `fleet_capacity` when the host has no room for what it has to promise.
+ * Applies the effects of one transaction. Locks the account's row and then the host's row until the transaction ends.
+ * Throws `fleet_capacity` when the host has too little room for the reservation.
  */
 export async function applyEffects(tx: Tx, effects: Effects, overcommit: Overcommit): Promise<void> {
   const { hostId, room } = effects;
@@ -32,7 +32,7 @@ export async function applyEffects(tx: Tx, effects: Effects, overcommit: Overcom
     const [isReserved] = await Promise.all([reserveRoom(tx, hostId, room, overcommit), changed]);
     if (!isReserved) throw fleetIsFull(room);
   } else {
-    // Nothing here can be refused, so the commit is sent without waiting for the answers. If one of the statements
+    // Releasing room is never refused, so the commit can be sent before these statements are answered. If one of them
     // fails, the commit throws its error.
     const isGivenBack = Object.values(room).some((amount) => amount < 0);
     const given = isGivenBack ? reserveRoom(tx, hostId, room, overcommit) : undefined;

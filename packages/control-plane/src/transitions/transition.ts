@@ -48,7 +48,7 @@ export type Steps = {
 
 /**
  * Runs `work`, which changes rows of one account, and then applies the effects of these changes. Returns the result of
- * `work`. Throws what `work` throws, and `fleet_capacity` when its host cannot promise what a machine or a volume needs.
+ * `work`. Throws errors of `work`, and `fleet_capacity` when the host has too little room for the machine or volume.
  */
 export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps: Steps) => Promise<T>): Promise<T> {
   const { accountId, hostId, actor } = scope;
@@ -111,7 +111,7 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
 
 /**
  * Inserts a machine and applies the effects of that. All statements are sent at once. `taken`: the root volume that
- * becomes the machine's disk. Throws `fleet_capacity` when the host cannot promise what the machine needs.
+ * becomes the machine's disk. Throws `fleet_capacity` when the host has too little room for the machine.
  */
 export async function insertMachine(
   app: App,
@@ -121,7 +121,7 @@ export async function insertMachine(
   taken: VolumeRow | undefined,
 ): Promise<MachineRow> {
   const machine = countMachine(row);
-  // A taken volume counts as zero, so what it counted for is given back.
+  // A taken volume counts as zero, so subtract what the volume counted before.
   const volume = countVolume(taken);
   const use = addAmounts(machine.use, volume.use, -1);
   const room = addRoom(machine.room, volume.room, -1);

@@ -22,9 +22,9 @@ import { checkBalance } from '../wallet/check.ts';
 import { findVolume, type VisibleVolume } from './store.ts';
 
 /**
- * Creates an empty data volume. Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
- * `host_unavailable` or the host's refusal. After an error nothing of the volume remains, or the reconciler removes it
- * soon.
+ * Creates an empty data volume. Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`,
+ * `fleet_capacity`, `host_unavailable` or the host's refusal. After an error nothing of the volume remains, or the
+ * reconciler soon removes it.
  */
 export async function createVolume(
   app: App,
@@ -68,7 +68,7 @@ function chooseHost(app: App, hosts: readonly HostRow[], room: Room): HostRow {
 
 /** Throws `validation_error` for a volume that is larger than the disk of the largest host. */
 function checkVolumeSize(hosts: readonly HostRow[], sizeGb: number): void {
-  // After an update of the service no disk is known until an agent reports it.
+  // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
   if (hosts.every((host) => host.disk_mb === 0)) return;
   const most = Math.max(...hosts.map((host) => capacityOf(host).diskGb));
   if (sizeGb <= most) return;

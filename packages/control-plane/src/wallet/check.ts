@@ -1,4 +1,4 @@
-// Whether the account's wallet has the money for a machine to run.
+// Checks whether the account's wallet has money left, so that its machines may run.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';

@@ -39,7 +39,7 @@ export async function addCredit(tx: Tx, credit: Credit): Promise<void> {
     .execute();
 }
 
-/** Only the first top-up changes the tier: one that the operator set later is kept. */
+/** Only the first top-up changes the tier, so a tier that the operator sets later is kept. */
 async function leaveFreeTier(tx: Tx, accountId: string): Promise<void> {
   await tx
     .updateTable('accounts')

@@ -1,11 +1,11 @@
-// Reads server-sent events in tests, and looks at the bytes that the server keeps for readers.
+// Reads server-sent events in tests, and lists the server's sockets, so that a test can see how much they buffer.
 import { subscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import type { ControlPlane } from '../../src/control-plane.ts';
 
 export type OpenedStream = {
   status: number;
-  /** The events that came so far, without comments. */
+  /** The events that were received so far, without comments. */
   events: { id: number; data: string; eof: boolean }[];
   /** Resolves when the server ended the stream or its connection. */
   ended: Promise<void>;
@@ -13,7 +13,7 @@ export type OpenedStream = {
   close(): void;
 };
 
-/** Opens a stream and reads its events as they come. */
+/** Opens a stream and collects its events as they arrive. */
 export async function openStream(
   { address }: ControlPlane,
   path: string,

@@ -40,9 +40,10 @@ export type Operation =
   | 'audit'
   | 'fixAudit';
 /**
- * What goes wrong with a call. `fail`: an error, nothing was done. `drop`: the connection ends, nothing was done.
- * `hang`: no answer until released. With `After`, the host does the work first. `hangThenFail`: an error once released.
- * `answerLate`: the host does the work and prepares the answer now, and sends it once released.
+ * What goes wrong with a call. `fail`: the host does nothing and answers with an error. `drop`: it does nothing and
+ * closes the connection. `hang`: it does nothing and does not answer until released. With `After`, the host does the
+ * work first. `hangThenFail`: it answers with an error once released. `answerLate`: it does the work and prepares the
+ * answer now, and sends the answer once released.
  */
 export type Fault =
   | 'fail'
@@ -70,7 +71,7 @@ type FakeMachine = {
   report: MachineReport;
   wanted: EnsureMachine;
   jobs: Map<string, Job>;
-  /** The root volume that became the machine's disk, as it was before. */
+  /** The root volume that became the machine's disk, with its properties from before. */
   taken: HostVolume | undefined;
   /** The snapshots that the machine's disk was restored to, with the generation of each restore. */
   restores: { snapshotId: string; generation: number }[];
@@ -79,8 +80,8 @@ type FakeMachine = {
 };
 
 /**
- * The interval of a real host. Without heartbeats the control plane would reopen the event stream and treat the host as
- * away.
+ * The same interval as a real host's. Without heartbeats the control plane would reopen the event stream and treat the
+ * host as disconnected.
  */
 const HEARTBEAT_MS = 5_000;
 export const FAKE_HOST_ID = '019b0000-0000-7000-8000-000000000001';
@@ -92,12 +93,12 @@ export class FakeHost {
   readonly snapshots = new Map<string, HostSnapshot>();
   /** What the host's own audit reports. */
   findings: HostFinding[] = [];
-  /** All calls so far. Calls about a volume or snapshot have its id as `machineId`, but `takeSnapshot` has the machine's. */
+  /** All calls so far. `machineId` is the id of the volume or snapshot for their calls, except `takeSnapshot`. */
   readonly calls: { operation: Operation; machineId: string }[] = [];
   /** The work of each call that changes something, so that a test can repeat it. */
   readonly #changesMade: (() => unknown)[] = [];
   readonly info: HostInfo;
-  /** Events are lost while true. */
+  /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
   readonly stuck = new Set<string>();
@@ -162,12 +163,12 @@ export class FakeHost {
     this.release();
   }
 
-  /** Lets the calls that hang now go on. Later calls still go wrong. */
+  /** Lets the calls that hang now continue. Faults still apply to later calls. */
   release(): void {
     for (const release of this.#releases.splice(0)) release();
   }
 
-  /** How many calls that change something came so far. */
+  /** How many calls that change something were received so far. */
   get changeCount(): number {
     return this.#changesMade.length;
   }
@@ -256,7 +257,7 @@ export class FakeHost {
     await server.listen({ path: this.#socketPath });
   }
 
-  /** Stops the agent. The machines stay. */
+  /** Stops the agent. The machines keep their state. */
   async away(): Promise<void> {
     for (const release of this.#releases.splice(0)) release();
     this.#events.emit('close');

@@ -1,4 +1,4 @@
-// Checks after a test that counters, rows and the host agree.
+// Checks after a test that counters, rows and the host agree with each other.
 import assert from 'node:assert/strict';
 import type { Audit } from '@sandbar/contract/admin.ts';
 import { callAdmin } from './admin.ts';

@@ -1,4 +1,4 @@
-// Reads unfinished operations, and inserts operations as a process that died leaves them.
+// Reads unfinished operations, and inserts operations in the state in which a process that died leaves them.
 import { randomUUID } from 'node:crypto';
 import type { App } from '../../src/app.ts';
 import type { AnyOperationKind, OperationArguments, OperationRow } from '../../src/db/tables.ts';
@@ -14,11 +14,11 @@ export type Left = {
   args?: OperationArguments;
   undoing?: boolean;
   actor?: OperationRow['actor'];
-  /** Whether the operation has a claim, valid for another minute, as if a process worked on it. */
+  /** Whether the operation has a claim for another minute, as if a process were performing it. */
   isClaimed?: boolean;
 };
 
-/** Inserts an unfinished operation as a process leaves it that dies right after it wrote the row. Returns its id. */
+/** Inserts an unfinished operation, as if a process died right after it wrote the row. Returns its id. */
 export function leaveOperation(db: Db, machineId: string, left: Left): Promise<string> {
   return inTransaction(db, async (tx) => {
     const machine = await lockMachine(tx, machineId);

@@ -62,7 +62,7 @@ export async function startPostgres(): Promise<PostgresServer> {
       ...settings.flatMap((setting) => ['-c', setting]),
     ]);
     child = spawn(program, args, { env, stdio: 'ignore', cwd: '/' });
-    // The server must not keep the test process alive. It is stopped when that process exits.
+    // Do not let the server keep the test process alive. The server is stopped when the test process exits.
     child.unref();
     await until(() => canConnect(url), 'PostgreSQL answers');
   };

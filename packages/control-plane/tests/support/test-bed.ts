@@ -62,7 +62,7 @@ export type TestBed = {
   /** Everything that was logged, as text. */
   logged: () => string;
   api: Api;
-  /** Waits until the service itself has brought about a condition. */
+  /** Waits until the service itself, without the test's help, has reached a condition. */
   settled(condition: () => boolean | Promise<boolean>): Promise<void>;
   /**
    * Signs in to the test account and returns the `Cookie` header. A request that changes something also needs `Origin:
@@ -114,7 +114,8 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       listen: { host: '127.0.0.1', port: 0 },
       metricsListen: { host: '127.0.0.1', port: 0 },
       databaseUrl,
-      // Tests make more machines than a host with 2 cores should promise vCPUs; those about vCPUs set a factor.
+      // Tests make more machines than a host with 2 cores could reserve vCPUs for; tests about vCPUs set their own
+      // factor.
       overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },
       activityRetentionDays: 365,
       allowEmulatedTenants: true,
@@ -260,8 +261,8 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 }
 
 /**
- * Checks that what the host has promised equals the sums over the machines and volumes that hold it, and that quota usage,
- * volumes and snapshots agree. Call it when no request is in flight.
+ * Checks that the host's reservations equal the sums over its machines and volumes, and that quota usage, volumes and
+ * snapshots agree. Call it when no request is unfinished.
  */
 export async function checkBooks(bed: TestBed): Promise<void> {
   const { plane, host } = bed;
@@ -306,8 +307,8 @@ export async function checkBooks(bed: TestBed): Promise<void> {
 }
 
 /**
- * Checks that each machine has the same volumes on the host as in the rows, and that a destroyed machine has none. Skips
- * machines with an unfinished operation.
+ * Checks that each machine has the same volumes on the host as in the rows, and that a destroyed machine has none.
+ * Skips machines with an unfinished operation.
  */
 async function checkVolumes({ plane, host }: TestBed): Promise<void> {
   const volumes = await plane.app.db.selectFrom('volumes').selectAll().execute();

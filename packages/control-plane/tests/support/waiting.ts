@@ -1,5 +1,5 @@
-// Detects that a request waits for an operation, without a fixed pause in the test. Such a request reads the
-// operation's row again and again with a query that nothing else uses.
+// Detects that a request is waiting for an operation, so that tests need no fixed pause. A waiting request reads the
+// operation's row again and again, with a query that no other code uses.
 import pg from 'pg';
 import { until } from './postgres.ts';
 

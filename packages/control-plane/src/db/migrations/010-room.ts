@@ -1,5 +1,5 @@
-// Adds `execs.output_expired` (the host has dropped the output of the job), and the disks of hosts, and the vCPUs and the
-// disk that are promised of each host. A host's disk is unknown, and so has no room, until its agent reports it.
+// Adds `execs.output_expired` (the host has dropped the job's output), the disk sizes of hosts, and the vCPUs and disk
+// space that are reserved on each host. Until its agent reports its disk, a host has no room.
 import { type Kysely, sql } from 'kysely';
 
 export async function up(db: Kysely<unknown>): Promise<void> {

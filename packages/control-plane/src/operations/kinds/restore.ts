@@ -29,7 +29,7 @@ export const RESTORE: Definition = {
   }),
 };
 
-/** An earlier attempt may have gone back as well, even if this one never reached the host. */
+/** Returns true if this attempt or an earlier attempt may already have reset the disk on the host. */
 const mayHaveActed = (error: HostUnavailable, { attempts }: OperationRow): boolean =>
   error.mayHaveActed || attempts > 1;
 
