@@ -1,4 +1,4 @@
-// Makes the client of the API that all commands but `admin` and `doctor` use.
+// Makes the API client that all commands except `admin` and `doctor` use.
 import { Sandbar } from '@sandbar/sdk/client.ts';
 
 /** Throws ConfigurationError when the address or the key is missing or empty. */

@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** The reason of the abort; it says which signal came. */
+/** The abort reason of the signal that `onInterruption` returns. Its message names SIGINT or SIGTERM. */
 export class Interrupted extends Error {
   override readonly name = 'Interrupted';
   /** The exit code that a shell reports for the signal, such as 130 for Ctrl-C. */

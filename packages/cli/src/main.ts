@@ -82,7 +82,7 @@ sandbar COMMAND --help tells more. --json prints the answer of the API.
 SANDBAR_BASE_URL and SANDBAR_API_KEY name the service and the key; the default is credentials.json of the service on
 this computer.`,
     )
-    // Each command parses what follows its name, so that in `sandbar run -- ls --help` the option reaches ls.
+    // Each command parses only the arguments after its own name, so in `sandbar run -- ls --help` ls gets the option.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ outputError: () => {} });

@@ -7,7 +7,7 @@ import type { ExpiryAction, MachineCreate, MachineUpdate } from '@sandbar/contra
 import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger } from './arguments.ts';
 import { readStdin } from './run-job.ts';
 
-/** A copy, because importing it from the contract would load all schemas and double the start-up time. */
+/** A copy of the contract's list, because importing the list would load all schemas and double the start-up time. */
 const EXPIRY_ACTIONS = ['destroy', 'stop'] as const satisfies readonly ExpiryAction[];
 
 type LabelOptions = {
@@ -33,7 +33,7 @@ type JobOptions = {
   mergeOutput?: true;
 };
 
-/** Adds the options for what can also be changed after the creation: name, metadata and expiry. */
+/** Adds the options for the fields that can also be changed after the creation: name, metadata and expiry. */
 export function addLabelOptions<A extends unknown[], O extends OptionValues>(command: Command<A, O>) {
   command
     .option('--name <name>', 'a label for the machine')

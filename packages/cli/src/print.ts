@@ -26,7 +26,7 @@ export function printNotice(text: string): void {
   console.error(`sandbar: ${toPrintable(text)}`);
 }
 
-/** Prints an answer of the API unchanged, as JSON. */
+/** Prints a response of the API unchanged, as JSON. */
 export function printJson(value: unknown): void {
   console.log(JSON.stringify(value, null, 2));
 }

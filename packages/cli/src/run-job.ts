@@ -11,8 +11,8 @@ import { printNotice } from './print.ts';
 const TIMED_OUT = 124;
 const NO_RESULT = 125;
 /**
- * How long the start request waits for the end of the job, ms. A command that ends in this time needs no second
- * request. The output of a longer command appears only after it, so it is short.
+ * How long the start request waits for the end of the job, in ms. A command that ends within this time needs no second
+ * request. The output of a longer command is first printed after this time, so the time is short.
  */
 const FIRST_WAIT_MS = 300;
 /** How long an interrupted `sandbar` tries to cancel the job before it exits, ms. */

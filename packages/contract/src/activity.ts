@@ -1,5 +1,5 @@
-// The activity feed: which actions it records, and what an entry says of each. The metadata of an entry holds only the
-// keys that are listed here, so no script, output or name that a user chose can reach the feed.
+// The activity feed: the actions that it records and the fields of each entry. The metadata of an entry may have only
+// the keys that are listed here, so no script, output or user-chosen name can get into the feed.
 import { type Static, Type } from 'typebox';
 import { Nullable, OneOf, Timestamp, Uuid } from './fields.ts';
 
@@ -43,9 +43,10 @@ type MetadataOf<A extends ActivityAction> = {
 };
 
 /**
- * Who did it. `user`: the account holder, through the API or the dashboard. The others are workers of the service:
- * `system:host` records a machine that stopped by itself (its guest powered off, or its host restarted),
- * `system:operator` one that was stopped together with the service, `system:expiry` one that ended at its `expires_at`.
+ * Who did the action. `user`: the account holder, through the API or the dashboard. The other actors are parts of the
+ * service. `system:host`: the machine stopped by itself (its guest powered off, or its host restarted).
+ * `system:operator`: the machine was stopped together with the service. `system:expiry`: the machine reached its
+ * `expires_at`.
  */
 export const ACTIVITY_ACTORS = [
   'user',
@@ -63,8 +64,8 @@ export type NewActivity = {
 }[ActivityAction];
 
 /**
- * Throws TypeError unless the metadata has exactly the keys of its action, each of its type: anything else is a bug of
- * ours.
+ * Throws TypeError unless the metadata has exactly the keys of its action, each with the right type. Any other metadata
+ * is a bug of the service.
  */
 export function checkActivityMetadata({ action, metadata }: NewActivity): void {
   const allowed: Record<string, ValueType> = ACTIVITY_ACTIONS[action].metadata;
@@ -90,7 +91,7 @@ function isOfType(value: unknown, type: ValueType | undefined): boolean {
   }
 }
 
-/** `page_size` of the feed: its default, and the largest page; a request for a larger one gets this many. */
+/** `page_size` of the feed: the default, and the maximum. A request for more entries gets the maximum. */
 export const ACTIVITY_PAGE = { default: 50, max: 200 } as const;
 
 export const ActivityEntry = Type.Object(

@@ -13,14 +13,14 @@ const Eur = Type.String({ maxLength: 20, description: 'EUR, such as "25" or "12.
 
 export const CREDIT_KINDS = ['top-up', 'bonus'] as const;
 
-/** The limits of its tier that the operator can override for one account, by their names in requests. */
+/** The limits of its tier that the operator can override for an account. The names are those in requests. */
 export const ACCOUNT_LIMITS = [...QUOTA_DIMENSIONS, 'vcpus_per_machine', 'memory_mb_per_machine'] as const;
 export const ACCOUNT_RATES = ['rate_mutating', 'rate_exec'] as const;
 type LimitName = (typeof ACCOUNT_LIMITS)[number];
 export type OverrideName = LimitName | (typeof ACCOUNT_RATES)[number];
 /** The largest override: far above any real limit, and far below the maximum of an integer column. */
 export const OVERRIDE_MAX = 1_000_000_000;
-/** Requests a second, at most: a rate bucket counts in microseconds, so no token can take less than one. */
+/** The highest rate, in requests a second. A rate bucket counts whole microseconds, at least one for each token. */
 export const RATE_MAX = 1_000_000;
 
 export const AdminEmail = Type.String({ minLength: 3, maxLength: 254, pattern: EMAIL_PATTERN });
@@ -89,7 +89,7 @@ export type HostSummary = {
   isolation: Isolation;
   cpus: number;
   memory_mb: number;
-  /** Size of the file system with its machines, what is free there, and how much of it only the service may use. */
+  /** The file system with the machines: its size, its free space, and the space that only the service may use. */
   disk_mb: number;
   disk_free_mb: number;
   disk_reserve_mb: number;
@@ -127,16 +127,16 @@ export type AuditFinding = {
   subject: string;
   /** What is wrong, as a sentence. */
   detail: string;
-  /** What `--fix` would do, such as "remove it from its host"; null when nothing can be done safely. */
+  /** What `--fix` would do, such as "remove it from its host"; null when no repair is safe. */
   fix: string | null;
 };
 
 export type Audit = {
   findings: AuditFinding[];
-  /** Hosts that have machines or volumes but did not answer, and why. */
+  /** The hosts that have machines or volumes but did not answer, each with the reason. */
   not_looked_at: { host_id: string; why: string }[];
   looked_at: { hosts: number; machines: number; volumes: number; snapshots: number; accounts: number };
 };
 
-/** The answer to `--fix`: what is still wrong, and what was mended. */
+/** The answer to `--fix`: the findings that remain, and the findings that were repaired. */
 export type AuditFix = Audit & { fixed: (AuditFinding & { did: string })[] };

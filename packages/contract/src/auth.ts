@@ -14,7 +14,7 @@ const Email = Type.String({
   description: 'In any case.',
 });
 const NewPassword = Type.String({ ...PASSWORD_BOUNDS });
-/** A password to check. It has no minimum length: one that is too short is simply a wrong password. */
+/** A password to check. It has no minimum length: a password that is too short is simply a wrong password. */
 const Password = Type.String({ maxLength: PASSWORD_BOUNDS.maxLength });
 
 export const SignUp = Type.Object(
@@ -44,7 +44,7 @@ export const PasswordReset = Type.Object(
 );
 export type PasswordReset = Static<typeof PasswordReset>;
 
-/** The query parameters that the OpenID provider adds to our address when it sends the browser back. */
+/** The query parameters that the OpenID provider adds to our callback URL when it redirects the browser back to us. */
 export const OidcCallbackQuery = Type.Object(
   Object.fromEntries(
     ['code', 'state', 'iss', 'session_state', 'scope', 'error', 'error_description', 'error_uri'].map((name) => [

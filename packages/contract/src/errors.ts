@@ -2,7 +2,8 @@
 // layers of the control plane and of the host agent turn the code into an HTTP status.
 
 /**
- * Every `code` a response body can carry, with its HTTP status and when it is used (the OpenAPI document quotes this).
+ * Every `code` that an error response can have, with its HTTP status and a text that says when it is used. The OpenAPI
+ * document quotes this text.
  */
 export const ERROR_TABLE = {
   validation_error: {
@@ -42,7 +43,7 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE;
 
-/** A failure that the client is told: a code of the table, and a sentence that says what is wrong and what to do. */
+/** An error that is reported to the client: a code of the table, and a sentence with the reason and the remedy. */
 export class ServiceError extends Error {
   readonly code: ErrorCode;
   /** Seconds after which a retry makes sense; sent as the header `Retry-After`. */
@@ -60,7 +61,7 @@ export class ServiceError extends Error {
   }
 }
 
-/** Whether a value is a code of the table. The body of another process's answer may hold anything. */
+/** Whether a value is a code of the table. Needed for error bodies of other processes, which may hold any value. */
 export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(ERROR_TABLE, code);
 }

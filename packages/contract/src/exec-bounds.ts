@@ -5,7 +5,7 @@
 export const EXEC_BOUNDS = {
   /** Characters of a job's label. */
   nameLength: 255,
-  /** Jobs that may run in one machine at the same time; one more is refused with 409. */
+  /** Jobs that may run in one machine at the same time. The start of a further job is refused with 409. */
   concurrentJobs: 16,
   timeoutSecMax: 86_400,
   timeoutSecDefault: 3600,
@@ -16,8 +16,8 @@ export const EXEC_BOUNDS = {
   /** How much output of each stream is kept; the host can be configured to keep another amount. */
   outputBytesDefault: 256 * 1024 * 1024,
   /**
-   * How much output of its ended jobs a machine keeps in all, and of how many of them. What is over goes, oldest ended
-   * job first. The host can be configured to keep other amounts.
+   * How much output of ended jobs a machine keeps in all, and for how many ended jobs. When a limit is exceeded, the
+   * host drops the output of the job that ended first. The host can be configured to keep other amounts.
    */
   keptBytesDefault: 1024 * 1024 * 1024,
   keptJobsDefault: 1000,

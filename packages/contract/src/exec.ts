@@ -8,7 +8,7 @@ export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost
 export type JobStatus = (typeof JOB_STATUSES)[number];
 
 /**
- * What may be asked of a job in each state. Every state except `running` is final: a cancel then changes nothing
+ * The actions that a job allows in each state. Every state except `running` is final, so a cancel then changes nothing
  * (`noop`).
  */
 export const JOB_STATE_TABLE: Record<JobStatus, { cancel: 'allowed' | 'noop' }> = {
@@ -172,7 +172,7 @@ export const ExecOutput = Type.Object(
 );
 export type ExecOutput = Static<typeof ExecOutput>;
 
-/** The answer to a start: with `output` when the request had `wait_ms`. */
+/** The answer to a start. It contains `output` when the request had `wait_ms`. */
 export const ExecStarted = Type.Object(
   {
     ...Exec.properties,

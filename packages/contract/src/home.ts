@@ -9,11 +9,11 @@ export function homePaths(home: string) {
     credentials: `${home}/credentials.json`,
     /** The secret that signs cursors and session cookies, mode 0600. All replicas of one service have the same. */
     secret: `${home}/secret`,
-    /** What the host agent chose at its first start and keeps: host id, subnet, bridge name. */
+    /** The values that the host agent chose at its first start and keeps using: host id, subnet, bridge name. */
     hostState: `${home}/host.json`,
     postgresData: `${home}/postgres`,
     logs: `${home}/logs`,
-    /** An allocated file that is never used: a part of the space that guests cannot use. */
+    /** An allocated file that nobody writes to. It reserves disk space, so that guests cannot fill the disk. */
     ballast: `${home}/ballast`,
     /** Disks, specs and job output of machines: `<machines>/<id>/`. */
     machines: `${home}/machines`,
@@ -37,7 +37,7 @@ export function homePaths(home: string) {
     runTemplates: `${run}/templates`,
     /** Sockets, pid files and consoles of running VMs: `<runMachines>/<id>/`. */
     runMachines: `${run}/machines`,
-    /** The sockets of guests to which the host agent's gateway is just connecting. */
+    /** The sockets of guests to which the host agent's gateway is connecting right now. */
     runGateway: `${run}/gateway`,
     postgresSocketDir: `${run}/postgres`,
     hostAgentSocket: `${run}/host-agent.sock`,

@@ -1,6 +1,6 @@
-// The host API: what the control plane asks of a host agent, over a Unix socket on one machine.
-// Every call says what should be, names the machine and its generation, and may be repeated. A call that arrives twice, or
-// after one with a newer generation, changes nothing.
+// The host API: the calls that the control plane makes to a host agent, over a Unix socket on the same machine. Every
+// call describes the desired state, names the machine and its generation, and may be repeated. A repeated call, or a
+// call with an older generation than an earlier call, changes nothing.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './exec.ts';
 import { Nullable, OneOf, Uuid } from './fields.ts';
@@ -65,7 +65,7 @@ export const EnsureMachine = Type.Object(
 );
 export type EnsureMachine = Static<typeof EnsureMachine>;
 
-/** What a host reports of a machine. `failed`: its VM died by itself, for the reason given. */
+/** The states of a machine that a host reports. `failed`: the machine's VM died by itself, for the reported reason. */
 export const HOST_MACHINE_STATUSES = ['starting', 'running', 'stopped', 'failed'] as const;
 export const MachineReport = Type.Object({
   machine_id: Uuid(),
@@ -85,7 +85,7 @@ export const MachineReport = Type.Object({
 });
 export type MachineReport = Static<typeof MachineReport>;
 
-/** What a host reports of a job; the control plane stores the same fields. */
+/** The fields of a job that a host reports; the control plane stores the same fields. */
 export const JobReport = Type.Object({
   ...Type.Pick(Exec, [
     'status',
@@ -105,7 +105,7 @@ export type JobReport = Static<typeof JobReport>;
 
 export const StartJob = Type.Object(
   {
-    // The host needs neither: the id of the job is in the path, and its name is a label for people.
+    // The host does not need these two fields: the job's id is in the path, and its name is a label for people.
     ...Type.Omit(ExecCreate, ['exec_id', 'name']).properties,
     merge_output: Type.Optional(
       Type.Boolean({ default: false, description: 'Put stderr into stdout, in the order in which it was written.' }),
@@ -153,9 +153,9 @@ export const HostInfo = Type.Object({
 export type HostInfo = Static<typeof HostInfo>;
 
 /**
- * A line of `GET /v1/events` (NDJSON). A stream begins with a report of every machine, then one `synced`, then changes
- * as they happen, with a `heartbeat` every 5 seconds. The stream does not repeat the end of a job that ended while nobody
- * listened: ask for that job by its id.
+ * A line of `GET /v1/events` (NDJSON). A stream sends a report of every machine, then one `synced`, then each change as
+ * it happens, with a `heartbeat` every 5 seconds. When a job ends while no client has the stream open, no
+ * later stream reports that end, so the client must ask for the job by its id.
  */
 export const HostEvent = Type.Union([
   Type.Object({ type: Type.Literal('machine'), machine: MachineReport }),
@@ -165,7 +165,7 @@ export const HostEvent = Type.Union([
 ]);
 export type HostEvent = Static<typeof HostEvent>;
 
-/** A page of output is sent as raw bytes in the body. These headers say where in the stream it lies. */
+/** A page of output is sent as raw bytes in the body. These headers give the page's position in the stream. */
 export const OUTPUT_HEADERS = {
   nextOffset: 'sandbar-next-offset',
   totalBytes: 'sandbar-total-bytes',
@@ -181,7 +181,7 @@ export const HostMachineDeleteQuery = Type.Object({
   ),
 });
 export const HostMachineList = Type.Object({ boot_id: Type.String(), machines: Type.Array(MachineReport) });
-/** A volume of this host, whose disk is complete and safe from a power cut. */
+/** A volume of this host. Its disk is complete and synced, so it survives a power failure. */
 export const HostVolume = Type.Object({
   volume_id: Uuid(),
   size_gb: Type.Integer(),
@@ -189,14 +189,14 @@ export const HostVolume = Type.Object({
 });
 export type HostVolume = Static<typeof HostVolume>;
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
-/** Makes a data volume. Nothing happens when it exists already. */
+/** Makes a data volume. Does nothing when the volume exists already. */
 export const EnsureVolume = Type.Object(
   { size_gb: Type.Integer({ minimum: 1, maximum: VOLUME_BOUNDS.sizeGbMax }) },
   { additionalProperties: false },
 );
 export type EnsureVolume = Static<typeof EnsureVolume>;
 
-/** Takes a snapshot. Nothing happens when it exists already. */
+/** Takes a snapshot. Does nothing when the snapshot exists already. */
 export const TakeSnapshot = Type.Object(
   {
     generation: Type.Integer({ minimum: 1, description: "The machine's; an older one is a 409." }),
@@ -206,7 +206,7 @@ export const TakeSnapshot = Type.Object(
 );
 export type TakeSnapshot = Static<typeof TakeSnapshot>;
 
-/** A snapshot of this host, whose files are all complete and safe from a power cut. */
+/** A snapshot of this host. All its files are complete and synced, so it survives a power failure. */
 export const HostSnapshot = Type.Object({
   snapshot_id: Uuid(),
   machine_id: Uuid(),
@@ -220,7 +220,7 @@ export const HostSnapshotParams = Type.Object({ id: Uuid() });
 export const HostMachineSnapshotParams = Type.Object({ id: Uuid(), snapshot_id: Uuid() });
 export const HostVolumeParams = Type.Object({ id: Uuid() });
 export const HostJobList = Type.Object({ jobs: Type.Array(JobReport) });
-/** The jobs of a machine whose output can be read: those that run, and the ended ones that are kept. */
+/** The jobs of a machine whose output can be read: running jobs, and ended jobs whose output the host keeps. */
 export const HostKeptOutput = Type.Object({
   output_revision: Nullable(Type.String({ description: 'As in the report of the machine, at the same moment.' })),
   job_ids: Type.Array(Uuid()),
@@ -228,7 +228,7 @@ export const HostKeptOutput = Type.Object({
 export type HostKeptOutput = Static<typeof HostKeptOutput>;
 
 export const HOST_FINDING_KINDS = ['process', 'tap', 'rules', 'cgroup', 'file', 'mount'] as const;
-/** Something on a host that should not exist, or that is missing. */
+/** Something on a host that should not exist, or something that should exist on the host but is missing. */
 export const HostFinding = Type.Object({
   kind: OneOf(HOST_FINDING_KINDS),
   subject: Type.String({ description: 'What it is, such as "QEMU process 1234" or a path.' }),
@@ -237,7 +237,7 @@ export const HostFinding = Type.Object({
 });
 export type HostFinding = Static<typeof HostFinding>;
 
-/** What a host finds when it compares itself with its records, and what the records say. */
+/** The findings of a host that compared its processes and files with its own records, and these records. */
 export const HostAudit = Type.Object({
   findings: Type.Array(HostFinding),
   machines: Type.Array(MachineReport),
@@ -246,7 +246,7 @@ export const HostAudit = Type.Object({
 });
 export type HostAudit = Static<typeof HostAudit>;
 
-/** The result of a repair: what is still wrong (`findings`), and what was put right (`fixed`). */
+/** The result of a repair: the findings that remain (`findings`), and the repaired findings (`fixed`). */
 export const HostAuditFix = Type.Object({ ...HostAudit.properties, fixed: Type.Array(HostFinding) });
 export type HostAuditFix = Static<typeof HostAuditFix>;
 export const HostWaitQuery = Type.Object({

@@ -1,4 +1,4 @@
-// The machine: its public fields, what a create may ask for, and the table of what is allowed in which state.
+// The machine: its public fields, the fields of a create request, and the table of actions allowed in each state.
 import { type Static, Type } from 'typebox';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 import { IDEMPOTENCY_KEY_PATTERN } from './patterns.ts';
@@ -20,9 +20,9 @@ export const MACHINE_ACTIONS = [
 export type MachineAction = (typeof MACHINE_ACTIONS)[number];
 
 /**
- * What may be asked of a machine in each state. `noop`: the machine is in the wanted state already, so the answer is
- * 200 and nothing happens. An action that is not listed is refused with 409. The server, the host agent and the buttons
- * of clients all use this table.
+ * The actions that a machine allows in each state. `noop`: the machine is in the wanted state already, so the request
+ * is answered with 200 and changes nothing. An action that is not listed is refused with 409. The server, the host
+ * agent and the buttons of clients all use this table.
  */
 export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAction, 'allowed' | 'noop'>>> = {
   pending: { destroy: 'allowed' },
@@ -53,7 +53,7 @@ export const MACHINE_STATE_TABLE: Record<MachineState, Partial<Record<MachineAct
 };
 
 /**
- * How machines are separated from the host: by hardware virtualisation, or by emulation, which is no security boundary.
+ * What separates machines from the host: hardware virtualisation (`kvm`), or emulation, which is no security boundary.
  */
 export const ISOLATIONS = ['kvm', 'emulated'] as const;
 export type Isolation = (typeof ISOLATIONS)[number];
@@ -69,14 +69,14 @@ export const MACHINE_BOUNDS = {
   rootfsGbMax: 1024,
   metadataKeys: 64,
   metadataBytes: 16 * 1024,
-  /** Of the default environment, as JSON. */
+  /** The most bytes of the default environment, written as JSON. */
   envBytes: 16 * 1024,
   expirySecMin: 10,
   /** A year. */
   expirySecMax: 31_536_000,
 } as const;
 
-/** What is under way for a machine, in the words of its `operation` field. */
+/** The kinds of unfinished operations that a machine shows in its `operation` field. */
 export const OPERATION_KINDS = [
   'create',
   'start',
@@ -99,7 +99,7 @@ export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
   description: 'Arbitrary key/value pairs: at most 64 keys, 16 KiB in all.',
 });
 
-/** The values of fields that a create does not name. */
+/** The values of fields that a create request leaves out. */
 export const MACHINE_DEFAULTS = { vcpus: 1, memory_mb: 1024, rootfs_size_gb: 10, stack: 'base' } as const;
 
 export const MachineOperation = Type.Object(
@@ -196,7 +196,7 @@ export const MachineCreate = Type.Object(
       ),
     ),
   },
-  // A machine has one root disk, so it begins as a snapshot or as a kept volume, not as both.
+  // A machine has one root disk, so a request may name a snapshot or a kept root volume, but not both.
   {
     title: 'MachineCreate',
     additionalProperties: false,
@@ -205,7 +205,7 @@ export const MachineCreate = Type.Object(
 );
 export type MachineCreate = Static<typeof MachineCreate>;
 
-/** What of a machine can be changed. What is left out stays as it is. */
+/** The fields of a machine that can be changed. A field that is left out stays as it is. */
 export const MachineUpdate = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength })),

@@ -1,5 +1,5 @@
-// The patterns and formats of text fields, each with what it allows in words: a refusal shows a person the words, never
-// a regular expression.
+// The patterns and formats of text fields, each with a description in words. Error messages contain these words and
+// never a regular expression.
 
 export const EMAIL_PATTERN = '^[^@\\s]+@[^@\\s]+$';
 export const HOSTNAME_PATTERN = '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$';
@@ -13,7 +13,7 @@ export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+
 /** The unused bits before the padding must be zero, so that the same bytes always have the same text. */
 export const BASE64_PATTERN = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
 
-/** Describes a pattern in a validation message: "must be", `kind`, the length limits ("of at most 9 characters"), `rule`. */
+/** The parts of a validation message: "must be", `kind`, length limits such as " of at most 9 characters", `rule`. */
 type Words = { kind: string; rule?: string };
 
 const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
@@ -37,7 +37,7 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   [BASE64_PATTERN, { kind: 'base64 (RFC 4648, with padding, no line breaks)' }],
 ]);
 
-/** The format itself fixes the length, so these have no bounds of the length. */
+/** Descriptions of formats. A format already fixes the length, so length limits are not added to these words. */
 const FORMAT_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   ['uuid', 'a UUID, such as 019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65'],
   ['date-time', 'a date and time as in RFC 3339, such as 2026-01-02T03:04:05Z'],
@@ -45,8 +45,8 @@ const FORMAT_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 ]);
 
 /**
- * What a string of this pattern or format is, in words. `lengths` are the bounds of its length, such as " of at most 9
- * characters", or empty. Undefined when it has no pattern and no format. A test fails for one that is not listed here.
+ * Describes in words which strings have this pattern or format. `lengths` are the length limits, such as " of at most 9
+ * characters", or empty. Undefined if there is neither. A test fails for a pattern or format that is not listed here.
  */
 export function describeText(
   { pattern, format }: { pattern?: unknown; format?: unknown },

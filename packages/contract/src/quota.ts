@@ -1,9 +1,9 @@
-// Quotas: what is counted (five dimensions), how much of it each tier may use, and how large one machine may be.
+// Quotas: the five counted dimensions, their limits in each tier, and the largest size of one machine.
 import { type Static, Type } from 'typebox';
 import { TIERS, type Tier } from './account.ts';
 import { OneOf } from './fields.ts';
 
-/** When several are exceeded, a refusal names the first in this order. */
+/** When a request exceeds several dimensions, the error names the first of them in this order. */
 export const QUOTA_DIMENSIONS = ['machines', 'vcpus', 'memory_mb', 'storage_gb', 'volumes'] as const;
 export type QuotaDimension = (typeof QUOTA_DIMENSIONS)[number];
 export type Amounts = Record<QuotaDimension, number>;
@@ -19,8 +19,8 @@ export const QUOTA_DESCRIPTIONS: Record<QuotaDimension, string> = {
 export type TierLimits = Amounts & { vcpus_per_machine: number; memory_mb_per_machine: number };
 
 /**
- * Limits by tier. The operator sets the limits of an enterprise account one by one; the numbers here are only there so
- * that a mistake of such an account does not use up the whole fleet.
+ * Limits by tier. The operator sets the limits of each enterprise account. The enterprise numbers here only make sure
+ * that a mistake in such an account cannot use up the whole fleet.
  */
 export const TIER_LIMITS: Record<Tier, TierLimits> = {
   free: {

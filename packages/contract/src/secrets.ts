@@ -1,5 +1,5 @@
-// How a process gets its secrets. The environment of a process can be read in /proc by every process of its user, and
-// its children inherit it, so the supervisor hands secrets over through a descriptor, and an operator can name files.
+// How a process gets its secrets. Every process of the same user can read a process's environment in /proc, and child
+// processes inherit it. So the supervisor passes secrets through a file descriptor, and an operator can use files.
 import { closeSync, readFileSync } from 'node:fs';
 
 type Env = Record<string, string | undefined>;
@@ -44,7 +44,7 @@ export function splitSecrets(env: Env): { secrets: Env; rest: Env } {
 
 function readSecretFile(name: string, file: string): string {
   try {
-    // Editors end a file with a line break, which belongs to no secret.
+    // Editors add a line break at the end of a file. It is not part of the secret, so remove it.
     return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
   } catch (error) {
     const { code = 'unknown error' } = error as NodeJS.ErrnoException;

@@ -13,7 +13,7 @@ export type VolumeState = (typeof VOLUME_STATES)[number];
 export const VOLUME_ACTIONS = ['attach', 'detach', 'delete'] as const;
 export type VolumeAction = (typeof VOLUME_ACTIONS)[number];
 
-/** What may be asked of a volume in each state. An action that is not listed is refused with 409. */
+/** The actions that a volume allows in each state. An action that is not listed is refused with 409. */
 export const VOLUME_STATE_TABLE: Record<VolumeState, Partial<Record<VolumeAction, 'allowed'>>> = {
   available: { attach: 'allowed', delete: 'allowed' },
   attached: { detach: 'allowed' },

@@ -1,4 +1,4 @@
-// Creates the log of a process: JSON lines on standard output. It must not contain secrets or data of users (keys,
+// Creates the log of a process: JSON lines on standard output. The log must not contain secrets or data of users (keys,
 // script text, argv, env, stdin, output, database rows). So requests are never logged as objects, and an error is
 // logged only with its name, code, message, stack and cause.
 import { type DestinationStream, type Logger, pino } from 'pino';

@@ -8,7 +8,7 @@ import type { Transport } from './transport.ts';
 /** Which entries of the feed to read; `machineId`: only the entries of this machine. */
 export type ActivityFilter = Omit<ActivityQuery, 'cursor' | 'page_size'> & { machineId?: string };
 
-/** The largest page that the service gives. */
+/** The largest page that the service returns. */
 const MAX_PAGE_SIZE = 200;
 
 export class Account {

@@ -1,4 +1,4 @@
-// The errors that a call can throw: an error answer of the service, no answer at all, or missing settings.
+// The errors that a call can throw: the service answered with an error or did not answer, or a setting is missing.
 
 /** The service answered with an error. */
 export class ApiError extends Error {
@@ -6,12 +6,12 @@ export class ApiError extends Error {
   /** HTTP status. */
   readonly status: number;
   /**
-   * A code of the service's error table, such as `conflict`; `unknown` when something else answered, such as a proxy.
+   * A code of the service's error table, such as `conflict`; `unknown` when a proxy or other server answered instead.
    */
   readonly code: string;
-  /** One sentence: what is wrong and what to do. */
+  /** One sentence with the reason and the remedy. */
   readonly detail: string;
-  /** The id under which the service's log has this request. */
+  /** The id of this request in the service's log. */
   readonly requestId: string | null;
   /** Seconds after which a retry makes sense (`Retry-After`), or null when the service did not say. */
   readonly retryAfterSec: number | null;
@@ -47,12 +47,12 @@ export class QuotaExceededError extends ApiError {
   override readonly name = 'QuotaExceededError';
 }
 
-/** 410 `endpoint_retired`: the endpoint was retired; this client is too old for the service. */
+/** 410 `endpoint_retired`: the endpoint no longer exists, because this client is too old for the service. */
 export class GoneError extends ApiError {
   override readonly name = 'GoneError';
 }
 
-/** 410 `output_expired`: the output of an ended job was dropped, because newer jobs of its machine needed the room. */
+/** 410 `output_expired`: the output of an ended job was dropped, because newer jobs of its machine needed the space. */
 export class OutputExpiredError extends ApiError {
   override readonly name = 'OutputExpiredError';
 }
@@ -71,18 +71,18 @@ const CLASSES: Record<string, typeof ApiError> = {
   rate_limited: RateLimitedError,
 };
 
-/** Makes the error for an answer: of the class for its code, or a plain ApiError where there is no such class. */
+/** Makes the error for an error response: an instance of the class for its code, or else of ApiError. */
 export function apiErrorOf(answer: ConstructorParameters<typeof ApiError>[0]): ApiError {
   const Class = CLASSES[answer.code] ?? ApiError;
   return new Class(answer);
 }
 
-/** For a retried delete: a 404 means that the first request has deleted it. Throws every other refusal. */
+/** For a retried delete: a 404 means that the first request has deleted the resource. Throws every other error. */
 export async function acceptNotFound(refusal: ApiError): Promise<void> {
   if (refusal.code !== 'not_found') throw refusal;
 }
 
-/** Nobody answered at the base URL, or the connection broke. `cause` is the error of `fetch`. */
+/** No server answered at the base URL, or the connection broke. `cause` is the error of `fetch`. */
 export class ConnectionError extends Error {
   override readonly name = 'ConnectionError';
   readonly baseUrl: string;

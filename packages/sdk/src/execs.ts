@@ -27,8 +27,8 @@ export type StreamOptions = CallOptions & {
   /** The first byte to yield. Default: 0. */
   offset?: number;
   /**
-   * A page that the caller already has, such as the one in the answer to `start`. Its bytes come first, then what
-   * follows it in the stream; `offset` is ignored.
+   * A page that the caller already has, such as the page in the answer to `start`. The stream yields the bytes of this
+   * page first and continues after it; `offset` is ignored.
    */
   firstPage?: ExecOutput | undefined;
 };
@@ -42,11 +42,11 @@ export class Execs {
 
   /**
    * Starts a command and resolves as soon as the service accepts it. With `waitMs` (0 to 60000) it resolves when the
-   * job has ended or that time is over, and the answer has the first page of each output stream in `output`, unless the
-   * output has expired already (`output_expired`). Pass that page as `firstPage` to `streamOutput` to read the rest.
+   * job has ended or that time is over. Then `output` has the first page of each output stream, unless the output was
+   * dropped already (`output_expired`). Pass that page as `firstPage` to `streamOutput` to read the rest.
    *
-   * Without an `exec_id` the client generates one. When the answer is lost and the retry is refused because the id was
-   * used, it returns the job that the first request started; then there is no `output`.
+   * Without an `exec_id` the client generates one. If the answer is lost and the retry is refused because the id was
+   * used already, this returns the job that the first request started, without `output`.
    */
   start(
     machineId: string,
@@ -66,8 +66,8 @@ export class Execs {
   }
 
   /**
-   * Runs a command to its end and resolves with the job and all of its output, also when the command fails. A short
-   * command takes one request. An abort does not end the job; to cancel it, set `exec_id` and call `cancel` with it.
+   * Runs a command to its end and resolves with the job and all of its output, even when the command fails. A short
+   * command takes one request. An abort does not end the job; to cancel the job, set `exec_id` and call `cancel`.
    */
   async run(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<RunResult> {
     const { output, ...started } = await this.start(machineId, command, { waitMs: WAIT_MS, signal });
@@ -113,9 +113,10 @@ export class Execs {
   }
 
   /**
-   * Yields the bytes of a stream from `offset` on as the command writes them. It ends when the job has ended and all
-   * bytes were read. When the connection breaks, it connects again at the same offset, so every byte comes exactly
-   * once. Throws OutputExpiredError when the output was dropped before it was read, and ConnectionError when the connection stays broken for as long as the client retries (`retryForSec`).
+   * Yields the bytes of a stream from `offset` on, as the command writes them. It ends when the job has ended and all
+   * bytes were read. When the connection breaks, it connects again at the same offset, so it yields every byte exactly
+   * once. Throws OutputExpiredError when the output was dropped before it was read, and ConnectionError when it cannot
+   * connect again within `retryForSec`.
    */
   async *streamOutput(
     machineId: string,
@@ -149,7 +150,7 @@ export class Execs {
     }
   }
 
-  /** The pages of one connection. Throws ConnectionError when it breaks. */
+  /** Yields the pages of one connection. Throws ConnectionError when the connection breaks. */
   async *#followOutput(
     machineId: string,
     execId: string,

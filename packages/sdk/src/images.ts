@@ -1,4 +1,4 @@
-// Images: the systems that a machine can be created from. Its `stack` is the name of its image.
+// Images, from which machines are created. A machine's `stack` is the name of its image.
 import type { Image } from '@sandbar/contract/image.ts';
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';

@@ -15,9 +15,9 @@ export type CallOptions = { signal?: AbortSignal | undefined };
 
 export type CreateOptions = CallOptions & { idempotencyKey?: string | undefined };
 export type DestroyOptions = CallOptions & {
-  /** Keep the root disk as a detached volume; `root_volume_id` of the answer is its id. */
+  /** Keep the root disk as a detached volume. Its id is in `root_volume_id` of the returned machine. */
   preserveStorage?: boolean | undefined;
-  /** Delete the machine's snapshots as well. Without it, destroying a machine that has snapshots is a `conflict`. */
+  /** Delete the machine's snapshots as well. Otherwise the destroy of a machine that has snapshots is a `conflict`. */
   deleteSnapshots?: boolean | undefined;
 };
 

@@ -1,5 +1,5 @@
-// Tests the retries against a server with a list of faults: each request gets the next fault of the list, and a good
-// answer when the list is empty.
+// Tests the retries against a server with a list of faults: each request gets the next fault of the list, and a
+// successful answer when the list is empty.
 import assert from 'node:assert/strict';
 import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -219,7 +219,7 @@ describe('retries', () => {
 
   it('an address where nobody listens is reported long before the time for retries is over', async () => {
     for (const port of [1, 2]) {
-      // A client that retried for the whole hour would outlast the test.
+      // If the client retried for the whole hour of `retryForSec`, the test would time out.
       const client = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: 'k', retryForSec: 3600 });
       await assert.rejects(client.machines.create(), { name: 'ConnectionError', isUnsent: true });
     }

@@ -1,4 +1,4 @@
-// Decides which failed requests the client sends again, when, and for how long.
+// Decides which failed requests the client sends again, after which delay, and for how long.
 import { setTimeout as delay } from 'node:timers/promises';
 import pRetry from 'p-retry';
 import { ApiError, ConnectionError } from './errors.ts';
@@ -7,8 +7,8 @@ import { ApiError, ConnectionError } from './errors.ts';
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 5_000;
 /**
- * How long a client that never got an answer tries to connect, ms. The service restarts in less time, and a user with a
- * wrong address does not wait a minute for the error.
+ * How long a client that never got an answer tries to connect, in ms. This is longer than a restart of the service, and
+ * short, so that a user with a wrong address does not wait a minute for the error.
  */
 const FIRST_CONTACT_MS = 3_000;
 
@@ -23,9 +23,9 @@ export type RetryOptions = {
 };
 
 /**
- * Calls `attempt` and returns its result. After a 429, a 503 or a failed connection it waits and calls it again, until
- * the time is over. It waits at least as long as `Retry-After` says; when that is longer than the time left, it gives
- * up at once. Throws the last error of `attempt`, or the reason of the signal after an abort.
+ * Calls `attempt` and returns its result. After a 429, a 503 or a failed connection it waits and calls `attempt` again,
+ * until the time is over. It waits at least as long as `Retry-After` says; if that is longer than the time left, it
+ * gives up at once. Throws the last error of `attempt`, or the reason of the signal after an abort.
  */
 export function retryRequest<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
   const { forMs, isRepeatable, hasContact, signal } = options;

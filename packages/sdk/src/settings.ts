@@ -1,4 +1,4 @@
-// Finds the address of the service and the key, from what the caller gave, the environment or credentials.json.
+// Finds the address of the service and the API key: in the caller's options, the environment or credentials.json.
 import { readFileSync } from 'node:fs';
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { ConfigurationError } from './errors.ts';
@@ -7,9 +7,9 @@ export type Settings = { baseUrl: string; apiKey: string };
 
 /**
  * Takes the address and the key from `given`, else from `SANDBAR_BASE_URL` and `SANDBAR_API_KEY`, else from
- * credentials.json of the service on this computer. Throws ConfigurationError when the address or the key is found
- * nowhere, is empty, or the address is malformed. An empty variable is an error, because the script that set it
- * meant another key than the owner's key in credentials.json.
+ * credentials.json of the service on this computer. Throws ConfigurationError when the address or the key is missing or
+ * empty, or when the address is malformed. An empty variable is an error, because the script that set it did not mean
+ * the owner's key in credentials.json.
  */
 export function resolveSettings(
   given: { baseUrl?: string | undefined; apiKey?: string | undefined },
@@ -17,7 +17,7 @@ export function resolveSettings(
 ): Settings {
   const baseUrl = readAddress('baseUrl', given.baseUrl) ?? readAddress('SANDBAR_BASE_URL', env.SANDBAR_BASE_URL);
   const apiKey = readFilled('apiKey', given.apiKey) ?? readFilled('SANDBAR_API_KEY', env.SANDBAR_API_KEY);
-  // The key of credentials.json is only ever sent to the address in the same file.
+  // Send the key of credentials.json only to the address in the same file.
   if (baseUrl && apiKey) return { baseUrl: withoutSlash(baseUrl), apiKey };
   const file = homePaths(defaultHome(env, process.getuid?.() === 0)).credentials;
   const stored = readStored(file);

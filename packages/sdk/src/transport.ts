@@ -19,15 +19,15 @@ export type RequestOptions = {
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   /**
-   * Whether the request may be sent again when its answer was lost, because sending it twice has the effect of sending
-   * it once. Default: true for every method but POST.
+   * Whether the request may be sent again when its answer was lost, because sending it twice has the same effect as
+   * sending it once. Default: true for every method but POST.
    */
   isRepeatable?: boolean;
 };
 
 /**
- * Called when the answer to a request was lost and the retry was refused, such as a second destroy with 404. The
- * service may have carried out the first request: then the function returns its result, otherwise it throws the
+ * Called when the answer to a request was lost and its retry was refused, such as a second destroy with 404. If the
+ * service has carried out the first request, this function returns the result of that request; otherwise it throws the
  * refusal.
  */
 export type FindEarlierResult<T> = (refusal: ApiError) => Promise<T>;
@@ -113,7 +113,7 @@ export class Transport {
     };
     if (body !== undefined) init.body = JSON.stringify(body);
     if (signal) init.signal = signal;
-    // Throws a TypeError for bad input, such as a header with a line break, which no retry helps.
+    // `Request` throws a TypeError for invalid input, such as a header with a line break. A retry would not help.
     const request = new Request(`${this.baseUrl}${path}${queryString(query)}`, init);
     let response: Response;
     try {
@@ -152,7 +152,7 @@ async function readError(response: Response): Promise<ApiError> {
   try {
     body = JSON.parse(text) ?? {};
   } catch {
-    // The answer is not from the service but, for example, from a proxy. The error below still has its status.
+    // The response is not JSON, so it came, for example, from a proxy. The error below still has its status.
   }
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
   return apiErrorOf({

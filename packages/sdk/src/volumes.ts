@@ -29,14 +29,14 @@ export class Volumes {
   }
 
   /**
-   * Attaches the volume to a machine on the same host. When the machine runs, it resolves once the volume is mounted
-   * there. The default `mount_path` is `/mnt/<volume id>`.
+   * Attaches the volume to a machine on the same host. If the machine runs, this resolves once the volume is mounted in
+   * it. The default `mount_path` is `/mnt/<volume id>`.
    */
   attach(id: string, target: VolumeAttach, { signal }: CallOptions = {}): Promise<Volume> {
     return this.#transport.json('POST', `${volumePath(id)}/attach`, { body: target, isRepeatable: true, signal });
   }
 
-  /** Unmounts and detaches the volume. While a process uses it, this is a `conflict` that names the process. */
+  /** Unmounts and detaches the volume. While a process uses the volume, throws a `conflict` that names the process. */
   detach(id: string, { signal }: CallOptions = {}): Promise<Volume> {
     return this.#transport.json('POST', `${volumePath(id)}/detach`, { isRepeatable: true, signal });
   }

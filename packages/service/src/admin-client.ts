@@ -4,7 +4,7 @@ import { requestUnix } from './unix-request.ts';
 
 export type AdminAnswer = { status: number; body: Record<string, unknown> };
 
-/** Posts JSON and resolves with the answer, whatever its status. Rejects when there is none within `timeoutMs`. */
+/** Posts JSON and resolves with the response, whatever its status. Rejects when none comes within `timeoutMs`. */
 export async function postAdmin(
   socketPath: string,
   path: string,

@@ -5,10 +5,12 @@ import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultCache, defaultHome } fro
 import { readSecrets } from '@sandbar/contract/secrets.ts';
 import { messageOf, Problem } from './problem.ts';
 
-/** The kernel allows 107 bytes for the path of a Unix socket; our longest one adds 30 to the data directory's. */
+/** A Unix socket's path may have at most 107 bytes; our longest adds 30 bytes to the path of the data directory. */
 const HOME_BYTES_MAX = 76;
 
-/** Many times what the slowest process takes. A host that is itself emulated needs more and sets the variable. */
+/**
+ * Many times longer than the slowest process needs. A host that is itself emulated needs a longer time in the variable.
+ */
 const START_PATIENCE_MS = 30_000;
 
 export type Address = { host: string; port: number };
@@ -26,7 +28,7 @@ export type ServiceConfig = {
   isRoot: boolean;
   /** How long a process may take until it is first ready, and then the whole service until it answers. */
   startPatienceMs: number;
-  /** With the secrets that files hold. */
+  /** The environment, including the secrets that were read from files. */
   env: NodeJS.ProcessEnv;
 };
 

@@ -1,4 +1,4 @@
-// credentials.json: how the owner of this machine reaches the service, and with which key.
+// credentials.json: the address of the service and the API key of this machine's owner.
 import { readFileSync } from 'node:fs';
 import { type AdminAnswer, postAdmin } from './admin-client.ts';
 import { writeAtomically } from './private-file.ts';
@@ -10,17 +10,17 @@ export type Credentials = {
   base_url: string;
   api_key: string;
   email: string;
-  /** For the dashboard. Null when the account already had a password, which only its owner knows. */
+  /** The dashboard password. Null when the account already had a password, because only the owner knows it. */
   password: string | null;
 };
 
-/** Reads the file; undefined when there is none. Throws Problem when it cannot be used. */
+/** Reads the file. Returns undefined when it does not exist. Throws Problem when it cannot be used. */
 export function readCredentials(file: string): Credentials | undefined {
   let text: string;
   try {
     text = readFileSync(file, 'utf8');
   } catch (error) {
-    // A wrong folder is reported by ensureHome, which makes it.
+    // If the folder is missing or wrong, ensureHome reports it later, because it makes the folder.
     if (hasErrorCode(error, 'ENOENT', 'ENOTDIR')) return undefined;
     throw new Problem(`Cannot read ${file} (${messageOf(error)}): make it readable, or move it away for a new key`);
   }
@@ -37,8 +37,8 @@ export function readCredentials(file: string): Credentials | undefined {
 }
 
 /**
- * Resolves with the owner's credentials. Without a file it makes the first account, or a new key when the account
- * exists. A file from an older version has no password and gets one.
+ * Resolves with the owner's credentials. If there is no file, makes the first account, or a new key if the account
+ * exists. A file of an older version has no password, so the account gets a password and the file is completed.
  */
 export async function ensureCredentials(file: string, baseUrl: string, adminSocket: string): Promise<Credentials> {
   const present = readCredentials(file);
@@ -61,7 +61,7 @@ async function complete(present: Credentials | undefined, baseUrl: string, admin
 }
 
 async function issueKey(account: AdminAnswer, adminSocket: string): Promise<string> {
-  // No key in the answer: the account exists, and only a hash of its first key is kept. So it gets another key.
+  // The answer has no key: the account exists, and only a hash of its first key is stored. So make another key.
   const { account_id } = account.body;
   const answer =
     account.status < 300 && account.body.api_key === null

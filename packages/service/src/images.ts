@@ -10,7 +10,7 @@ import { silentProgress } from './progress.ts';
 import { ensureGo } from './setup/go-toolchain.ts';
 import { ensureSystemPackages } from './setup/system-packages.ts';
 
-/** Gets a line when a step begins. */
+/** Called with a line of text when a step begins. */
 type Log = (line: string) => void;
 
 /** Builds a stack of `images/`. Throws Problem or ImageError with what to do. */

@@ -1,5 +1,5 @@
-// `npm start`, after the node modules: sets up, starts the processes, checks them with a test machine, waits for
-// Ctrl-C.
+// The main program of `npm start`, which runs it after installing the node modules: sets up the machine, starts the
+// processes, checks them with a test machine, and waits for Ctrl-C.
 import { constants } from 'node:os';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { readConfig, type ServiceConfig } from './config.ts';
@@ -43,7 +43,7 @@ async function main(): Promise<number> {
   return 0;
 }
 
-/** Ctrl-C during set-up also ends the commands that it runs (apt, the image build). */
+/** Runs the set-up. Ctrl-C ends it, and also ends the commands that it runs (apt, the image build). */
 async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, stop: AbortSignal) {
   const stopped = new Promise<never>((_resolve, reject) => {
     stop.addEventListener('abort', () => reject(stop.reason), { once: true });
@@ -58,7 +58,7 @@ async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, sto
 
 function greet(config: ServiceConfig, { baseUrl }: RunningService, progress: Progress, tookMs: number): void {
   const { credentials } = homePaths(config.home);
-  // In the usual data directory the clients find the credentials without SANDBAR_HOME.
+  // In the default data directory the clients find the credentials without SANDBAR_HOME, so print it only if set.
   const home = config.env.SANDBAR_HOME ? `SANDBAR_HOME='${config.home}' ` : '';
   const key = `$(sed -n 's/.*"api_key": "\\(.*\\)".*/\\1/p' '${credentials}')`;
   progress.say(`

@@ -1,4 +1,4 @@
-// Writes files that only the owner of the data directory may read. A crash never leaves half of a file.
+// Writes files that only the owner of the data directory may read. A crash never leaves a half-written file.
 import { randomBytes } from 'node:crypto';
 import { open, rename, rm } from 'node:fs/promises';
 

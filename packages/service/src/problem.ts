@@ -1,5 +1,5 @@
 /**
- * Something that a person must fix before the service can run. The first line of the message is one sentence that says
+ * A fault that a person must fix before the service can run. The first line of the message is one sentence that says
  * what to do. Only the message is printed, without a stack trace.
  */
 export class Problem extends Error {

@@ -1,9 +1,9 @@
-// Shows set-up and start to a person: a line when a step is done, and one before that when it takes long.
+// Shows the progress of set-up and start: a line when a step is done, and a line while a step takes long.
 
 /** A step that takes longer than this also gets a line while it runs. */
 const SHOWN_AFTER_MS = 200;
 
-/** Tells what a step is doing right now, in a few words. */
+/** Reports what a step is doing right now, in a few words. */
 export type Say = (what: string) => void;
 
 export interface Progress {

@@ -1,4 +1,4 @@
-// The last step of a start creates a machine, runs a command in it and destroys it, so that "ready" means it works.
+// The last step of a start: creates a machine, runs a command in it and destroys it, so "ready" means that this works.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { Sandbar } from '@sandbar/sdk/client.ts';
@@ -12,13 +12,13 @@ const COMMAND_TIMEOUT_SEC = 60;
 const HOST_WITHIN_MS = 10_000;
 const HOST_POLL_MS = 30;
 
-/** Throws Problem saying which step failed. */
+/** Throws Problem that says which step failed. */
 export async function checkWithMachine(
   { base_url, api_key }: Credentials,
   logs: string,
   progress: Progress,
 ): Promise<void> {
-  // Without retries of its own: `onceHostAnswers` asks more often than the client would.
+  // Switch off the client's own retries, because `onceHostAnswers` retries sooner than the client would.
   const sandbar = new Sandbar({ baseUrl: base_url, apiKey: api_key, retryForSec: 0 });
   const times: string[] = [];
   const timed = async <T>(what: string, work: () => Promise<T>): Promise<T> => {

@@ -1,4 +1,5 @@
-// Problems before the processes start: each gives one sentence that says what to do, and nothing is left behind.
+// Tests problems that are found before the processes start: each gives one sentence that says what to do, and nothing
+// is left behind.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';

@@ -26,22 +26,22 @@ import { assertPortFree, assertPortUnprivileged } from './supervise/ports.ts';
 import { isAlive } from './supervise/process-identity.ts';
 import { DEFAULT_BACKOFF, type ProcessDefinition, SupervisedProcess } from './supervise/supervised-process.ts';
 
-/** How long all machines may take to stop. The host agent gives each less time and then kills it. */
+/** How long all machines together may take to stop. The host agent gives each machine less time, then kills it. */
 const STOP_MACHINES_MS = 60_000;
 
 export interface RunningService {
   readonly baseUrl: string;
   readonly credentials: Credentials;
-  /** Stops the machines, then ends the processes. An abort of `hurry` ends the wait for the machines. */
+  /** Stops the machines, then ends the processes. After an abort of `hurry` it no longer waits for the machines. */
   stop(hurry?: AbortSignal): Promise<void>;
 }
 
 export type StartOptions = {
   config: ServiceConfig;
-  /** Who the unprivileged processes run as; undefined when the caller is not root. */
+  /** The account of the unprivileged processes; undefined when the caller is not root. */
   user: UserIds | undefined;
   progress: Progress;
-  /** An abort ends what was already started, and the start rejects. */
+  /** An abort ends all processes that were started so far, and the start rejects. */
   signal?: AbortSignal;
 };
 
@@ -55,7 +55,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
   const mountPoint = mountPointOf(config.home);
   const processes: SupervisedProcess[] = [];
   const endProcesses = async () => {
-    // In reverse order: a process ends before the one it depends on.
+    // End the processes in reverse order: each process ends before the processes that it depends on.
     for (const supervised of processes.toReversed()) await supervised.stop();
     if (user !== undefined) removeMountPoint(mountPoint);
     removePidFile(paths.pidFile('supervisor'));
@@ -79,7 +79,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
     };
 
     const hostAgent = start(hostAgentDefinition(config, user?.gid));
-    // It is awaited below. If it fails before that, Node must not treat it as an unhandled rejection.
+    // `hostAgent` is awaited below. Until then, Node must not treat its failure as an unhandled rejection.
     hostAgent.catch(() => {});
     if (config.databaseUrl === undefined) {
       await progress.step('database', () => ensurePostgresData(config.home, confine()));
@@ -105,8 +105,8 @@ export async function startService({ config, user, progress, signal }: StartOpti
 }
 
 /**
- * Throws Problem when another supervisor runs on the data directory. This early check saves the set-up; only the claim
- * in `startService` is free of races.
+ * Throws Problem when another supervisor runs on the data directory. This check runs before the set-up, so a second
+ * `npm start` fails early. If two start at the same moment, both may pass it, and only one then gets the pid file.
  */
 export function assertNotRunning(home: string): void {
   const holder = readPidFile(homePaths(home).pidFile('supervisor'));
@@ -141,7 +141,7 @@ async function assertPorts({ listen, metricsListen, isRoot }: ServiceConfig): Pr
   }
 }
 
-/** Never throws: the service must end even when the control plane does not answer. Its machines then go on running. */
+/** Never throws: the service must end even when the control plane does not answer. Then the machines go on running. */
 async function stopMachines(adminSocket: string, progress: Progress, hurry: AbortSignal | undefined): Promise<void> {
   try {
     const stopping = postAdmin(adminSocket, '/admin/machines/stop-all', {}, STOP_MACHINES_MS);

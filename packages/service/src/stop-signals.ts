@@ -5,9 +5,9 @@ const SAME_REQUEST_MS = 500;
 export type StopSignals = {
   /** Aborts at the first request to stop. */
   stop: AbortSignal;
-  /** Aborts at the second request: do not wait for anything. */
+  /** Aborts at the second request to stop, after which nothing must be waited for. */
   hurry: AbortSignal;
-  /** Resolves at the first request. */
+  /** Resolves at the first request to stop. */
   wanted: Promise<void>;
 };
 

@@ -1,5 +1,5 @@
-// One JSON request on a Unix socket of the service. The supervisor asks the control plane this way; the end-to-end
-// tests and the benchmark ask the host agent, too.
+// Sends one JSON request on a Unix socket of the service. The supervisor uses it to call the control plane; the
+// end-to-end tests and the benchmark also use it to call the host agent.
 import { Client } from 'undici';
 
 export type UnixAnswer = { status: number; text: string };
@@ -7,13 +7,13 @@ export type UnixAnswer = { status: number; text: string };
 export type UnixRequest = {
   method?: 'GET' | 'POST';
   path: string;
-  /** Sent as JSON. */
+  /** The request body, sent as JSON. */
   body?: object;
-  /** For the whole exchange. */
+  /** Time-out of the whole request and response. */
   timeoutMs?: number;
 };
 
-/** Resolves with the answer, whatever its status. Rejects when there is no complete answer within `timeoutMs`. */
+/** Resolves with the response, whatever its status. Rejects when it is not complete within `timeoutMs`. */
 export async function requestUnix(
   socketPath: string,
   { method = 'GET', path, body, timeoutMs = 60_000 }: UnixRequest,
@@ -29,7 +29,7 @@ export async function requestUnix(
   }
 }
 
-/** Gets JSON. Rejects when the answer is not 200. */
+/** Gets JSON. Rejects when the status is not 200. */
 export async function getUnixJson<T>(socketPath: string, path: string): Promise<T> {
   const { status, text } = await requestUnix(socketPath, { path });
   if (status !== 200) throw new Error(`${path} answered ${status}: ${text}`);

@@ -1,4 +1,4 @@
-// Tests that docs/security.md names tests that exist, for every line of trust.
+// Tests that every test that docs/security.md names exists, and that each line of its tables of threats names a test.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';

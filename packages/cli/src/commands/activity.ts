@@ -1,4 +1,4 @@
-// `sandbar activity`: what was done in the account, newest first.
+// `sandbar activity`: prints the activity feed of the account, newest entry first.
 import { type Command, Option } from '@commander-js/extra-typings';
 import { ACTIVITY_CATEGORIES, type ActivityEntry, type ActivityList } from '@sandbar/contract/activity.ts';
 import type { ActivityFilter } from '@sandbar/sdk/account.ts';

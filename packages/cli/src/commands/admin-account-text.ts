@@ -1,4 +1,4 @@
-// Prints accounts for people.
+// Prints accounts as text on the operator's terminal.
 import type { AccountDetails, AccountSummary } from '@sandbar/contract/admin.ts';
 import { printLine, printTable } from '../print.ts';
 

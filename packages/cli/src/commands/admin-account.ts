@@ -1,4 +1,4 @@
-// `sandbar admin account`: the accounts of the service, and how much of it each may use.
+// `sandbar admin account`: lists, creates and changes the accounts of the service and their limits.
 import { Argument, type Command, InvalidArgumentError, Option } from '@commander-js/extra-typings';
 import { BILLING_MODES, TIERS } from '@sandbar/contract/account.ts';
 import {

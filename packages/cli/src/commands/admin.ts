@@ -1,4 +1,4 @@
-// `sandbar admin`: what only the operator may do.
+// `sandbar admin`: the commands that only the operator may use.
 import type { Command } from '@commander-js/extra-typings';
 import { defineAccount } from './admin-account.ts';
 import { defineHost } from './admin-host.ts';

@@ -1,4 +1,4 @@
-// `sandbar images`: what a machine can be created from.
+// `sandbar images`: lists the images that a machine can be created from.
 import type { Command } from '@commander-js/extra-typings';
 import { connect } from '../connect.ts';
 import { printJson, printTable } from '../print.ts';

@@ -1,4 +1,4 @@
-// `sandbar machines`: list and create machines, change one, and get, stop, start or destroy some.
+// `sandbar machines`: lists, creates, changes, shows, stops, starts and destroys machines.
 import type { Command } from '@commander-js/extra-typings';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { collectIds, collectVariables, onlyGiven, parseId, UsageError } from '../arguments.ts';
@@ -96,7 +96,7 @@ function printMachines(machines: readonly Machine[]): void {
   for (const machine of machines) for (const remark of remarksOn(machine)) printLine(`${machine.id}: ${remark}`);
 }
 
-/** The lines below the table: errors, the operation under way, the kept disk. */
+/** The lines below the table: the machine's error, its unfinished operation, and the volume that keeps its disk. */
 function remarksOn({ error, operation, root_volume_id, state }: Machine): string[] {
   const remarks: string[] = [];
   if (error !== null) remarks.push(error);

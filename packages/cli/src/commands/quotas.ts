@@ -1,4 +1,4 @@
-// `sandbar quotas`: what the account uses and may use.
+// `sandbar quotas`: prints the account's quotas and how much of each it uses.
 import type { Command } from '@commander-js/extra-typings';
 import { connect } from '../connect.ts';
 import { printJson, printLine, printTable } from '../print.ts';

@@ -47,7 +47,7 @@ async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolea
       return error.exitCode;
     }
     if (machineId !== undefined && !isKept && isUnavailable(error)) {
-      // The service was away for too long. The command may still run or have succeeded, so the machine is kept.
+      // The service did not answer for too long, so the command may still run or have succeeded. Keep the machine.
       const destroyIt = `sandbar machines destroy ${machineId}`;
       printNotice(`machine ${machineId} is kept, because its command may still run there: ${destroyIt}`);
       machineId = undefined;

@@ -1,4 +1,4 @@
-// `sandbar snapshots`: list and take snapshots, restore one, and get or delete some.
+// `sandbar snapshots`: lists, takes, shows, restores and deletes snapshots.
 import type { Command } from '@commander-js/extra-typings';
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import { collectIds, onlyGiven, parseId } from '../arguments.ts';
@@ -62,7 +62,7 @@ sandbar run --snapshot SNAPSHOT creates a machine from one, which lives on when 
       const { snapshots } = connect();
       for (const id of ids) {
         await snapshots.delete(id);
-        // Print each id at once: a later delete may fail, and the user must know which ones are gone.
+        // Print each id at once: if a later delete fails, the user must know which snapshots are deleted already.
         if (!json) printLine(`${id}: deleted`);
       }
       if (json) printJson(ids.map((id) => ({ id })));

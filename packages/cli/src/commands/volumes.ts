@@ -1,4 +1,4 @@
-// `sandbar volumes`: list and create volumes, attach and detach them, and get or delete some.
+// `sandbar volumes`: lists, creates, attaches, detaches, shows and deletes volumes.
 import type { Command } from '@commander-js/extra-typings';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import { collectIds, onlyGiven, parseId, parseInteger } from '../arguments.ts';
@@ -63,7 +63,7 @@ sandbar machines destroy --keep-disk makes a volume of a machine's disk. A delet
       const { volumes } = connect();
       for (const id of ids) {
         await volumes.delete(id);
-        // Print each id at once: a later delete may fail, and the user must know which ones are gone.
+        // Print each id at once: if a later delete fails, the user must know which volumes are deleted already.
         if (!json) printLine(`${id}: deleted`);
       }
       if (json) printJson(ids.map((id) => ({ id })));

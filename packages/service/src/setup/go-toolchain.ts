@@ -1,5 +1,6 @@
-// Provides the Go toolchain that builds the guest agent. The distribution's Go may be too old for that, and too old to
-// fetch a newer one by itself (Debian 12 has 1.19). But any Go can download modules, and a newer toolchain is one.
+// Provides the Go toolchain that builds the guest agent. The distribution's Go may be too old to build it and too old
+// to fetch a newer Go by itself (Debian 12 has 1.19). But any Go can download modules, and Go publishes its
+// toolchains as modules.
 import { execFile } from 'node:child_process';
 import { chmod, mkdir, readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -19,7 +20,7 @@ const execute = promisify(execFile);
 
 export type GoOptions = {
   cacheDir: string;
-  /** Its go.mod says which version is needed. */
+  /** The folder of the module to build. Its go.mod says which Go version is needed. */
   moduleDir: string;
   isRoot: boolean;
   progress: Progress;
@@ -27,7 +28,8 @@ export type GoOptions = {
 };
 
 /**
- * Resolves with the path of a `go` that builds the module, installing or fetching one. Throws Problem when it cannot.
+ * Resolves with the path of a `go` that can build the module. Installs or downloads Go if needed. Throws Problem when
+ * that fails.
  */
 export async function ensureGo(options: GoOptions): Promise<string> {
   const needed = neededVersion(await readFile(path.join(options.moduleDir, 'go.mod'), 'utf8'));
@@ -49,7 +51,9 @@ export function neededVersion(goMod: string): readonly number[] {
   return match ? [Number(match[1]), Number(match[2])] : SELF_UPDATING;
 }
 
-/** Whether a Go of this version builds a module that needs `needed`, itself or with a toolchain that it fetches. */
+/**
+ * Whether a Go of this version can build a module that needs `needed`, by itself or with a toolchain that it fetches.
+ */
 export function builds(version: readonly number[], needed: readonly number[]): boolean {
   return isAtLeast(version, needed) || isAtLeast(version, SELF_UPDATING);
 }

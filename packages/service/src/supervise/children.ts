@@ -1,11 +1,11 @@
-// When the set-up is interrupted, ends the commands that it has started.
+// Ends the commands that an interrupted set-up has started.
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';
 
 const BOUND_MS = 10_000;
 
-/** Sends SIGTERM to every child of this process and SIGKILL to what is left after ten seconds. */
+/** Sends SIGTERM to every child of this process, and SIGKILL to those that still run after ten seconds. */
 export async function endChildren(): Promise<void> {
   const children = childrenOf(process.pid);
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {

@@ -12,12 +12,13 @@ import type { ProcessDefinition } from './supervised-process.ts';
 
 const NODE = 'node_modules/node/bin/node';
 const READY_POLL_MS = 20;
-/** The place of the pipe with the secrets among the control plane's descriptors. */
+/** The number of the control plane's file descriptor from which it reads the secrets. */
 const SECRETS_DESCRIPTOR = 4;
 
 /**
- * Small buffers, because the database holds hundreds of small rows, and room for one pool of connections for each
- * replica. PostgreSQL's defaults for durability (fsync, full_page_writes) stay, because the data includes money.
+ * The buffers are small, because the database holds only hundreds of small rows. The connections suffice for one pool
+ * for each replica. PostgreSQL's defaults for durability (fsync, full_page_writes) stay, because the data includes
+ * money.
  */
 const POSTGRES_SETTINGS: Record<string, string> = {
   listen_addresses: '',
@@ -62,7 +63,7 @@ export function databaseUrlOf(socketDir: string): string {
 }
 
 async function waitForDatabase(url: string, signal: AbortSignal): Promise<void> {
-  // Loaded only now, while PostgreSQL starts anyway.
+  // Load the client only now: this takes time, and PostgreSQL is starting meanwhile anyway.
   const { default: pg } = await import('pg');
   for (;;) {
     signal.throwIfAborted();
@@ -138,7 +139,7 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
 /** Writes the secrets to the descriptor that the control plane reads at its start. */
 function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
   const pipe = child.stdio[SECRETS_DESCRIPTOR] as Writable;
-  // A child that ends at once breaks the pipe. How it ended is reported.
+  // If the child exits at once, the pipe breaks. Ignore this error, because the supervisor reports the exit.
   pipe.on('error', () => {});
   pipe.end(JSON.stringify(secrets));
 }
@@ -156,22 +157,23 @@ function nodeArgs(checkout: string, name: string): string[] {
 }
 
 /**
- * Lets Node cache the JavaScript of our TypeScript, in a folder that only the process itself can write, so that the
- * next start does not load the compiler (measured on the host agent: ready after 320 instead of 620 ms, 99 instead of
- * 126 MB).
+ * Makes Node cache the JavaScript that it compiles from our TypeScript, so that the next start does not load the
+ * compiler (measured on the host agent: ready after 320 instead of 620 ms, 99 instead of 126 MB). Only the process
+ * itself may write the folder, because Node executes the cached code.
  */
 function compileCache(folder: string): { NODE_COMPILE_CACHE: string } {
   return { NODE_COMPILE_CACHE: `${folder}/compile-cache` };
 }
 
-/** Leaves the caller's API key and URL out, which are for clients. */
+/** Removes the API key and URL from the caller's environment, because only clients use them. */
 function withoutClientSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const { SANDBAR_API_KEY: _key, SANDBAR_BASE_URL: _url, ...rest } = env;
   return rest;
 }
 
 /**
- * From the caller's environment the control plane gets only Sandbar's and PostgreSQL's settings, time zone and proxies.
+ * The part of the caller's environment that the control plane gets: Sandbar's and PostgreSQL's settings, the time zone
+ * and the proxies.
  */
 function settingsFor(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const isPassed = (name: string) => /^(SANDBAR_|PG|TZ$|NODE_EXTRA_CA_CERTS$)|_proxy$/i.test(name);

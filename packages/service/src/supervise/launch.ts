@@ -1,8 +1,8 @@
-// Starts the processes that must not run as root. When the caller is root, each runs as the service's account without
-// capabilities, in a mount namespace of its own. There, a small folder under /run shows the few folders that the
-// process needs, because the checkout and the data directory may lie where only root may go (/root, a mktemp
-// directory). The namespace ends with the process, so no mount is ever left. Each program on the way replaces itself
-// with the next by `exec`, which keeps the process id, the descriptors and with them the IPC channel.
+// Starts the processes that must not run as root. When the caller is root, each of them runs as the service's account,
+// without capabilities, in its own mount namespace. There a folder under /run shows only the folders that the process
+// needs, because the checkout and the data directory may lie where only root may go (/root, a mktemp directory). The
+// namespace ends with the process, so no mount is left behind. Each program in the launch chain replaces itself by
+// `exec`, which keeps the process id and the file descriptors, including the IPC channel.
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -27,11 +27,11 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --no-new-privs --bound
 type Bind = { from: string; name: string; options: string };
 
 /**
- * The folders that an unprivileged process sees. It must be given paths below `checkout` and paths that `bind`
+ * The folders that an unprivileged process sees. Pass the process only paths below `checkout` and paths that `bind`
  * returned. Without root these are the real paths.
  */
 export interface Confinement {
-  /** Undefined: the caller is not root, and everything runs as the caller. */
+  /** The account of the process. Undefined: the caller is not root, and everything runs as the caller. */
   readonly user: UserIds | undefined;
   /** The path of the checkout as the process sees it, then its real path. */
   readonly checkout: string;
@@ -41,7 +41,7 @@ export interface Confinement {
    * sees.
    */
   bind(from: string, name: string): string;
-  /** The command line that runs a command with this view. */
+  /** Returns the command line that runs a command so that it sees only these folders. */
   wrap(command: string, args: readonly string[]): [string, ...string[]];
 }
 
@@ -56,14 +56,14 @@ export function noConfinement(checkout: string): Confinement {
   };
 }
 
-/** The folder under which the processes of one data directory see theirs. */
+/** The folder below which the processes of one data directory see their folders. */
 export function mountPointOf(home: string): string {
   return `/run/sandbar-${createHash('sha256').update(home).digest('hex').slice(0, 8)}`;
 }
 
 /** A new confinement that shows only the checkout's code, read-only. */
 export function confinementFor(mountPoint: string, checkout: string, user: UserIds): Confinement {
-  // Not the checkout itself, which may be readable by its owner only.
+  // Show two folders of the checkout and not the checkout itself, which may be readable by its owner only.
   const binds: Bind[] = ['packages', 'node_modules'].map((name) => ({
     from: `${checkout}/${name}`,
     name: `app/${name}`,
@@ -99,7 +99,7 @@ export function makeMountPoint(mountPoint: string): void {
   mkdirSync(mountPoint, { recursive: true, mode: 0o755 });
 }
 
-/** Call it only when the processes are gone: removing a mount point also unmounts it in their namespaces. */
+/** Call this only after the processes have ended: removing a mount point also unmounts it in their namespaces. */
 export function removeMountPoint(mountPoint: string): void {
   rmSync(mountPoint, { recursive: true, force: true });
 }

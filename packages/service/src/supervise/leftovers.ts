@@ -1,6 +1,6 @@
-// Ends the processes that a killed supervisor left behind. Its node processes end by themselves when their channel to
-// it closes; PostgreSQL does not. A process is ended only when it is certainly ours: it began at the time in the pid
-// file and runs the program that we started. Machines go on running, and the next host agent takes them over.
+// Ends the processes that a killed supervisor left behind. The control plane and the host agent end by themselves when
+// their IPC channel closes; PostgreSQL does not. A process is ended only if it is certainly ours: its start time is the
+// one in the pid file, and it runs our program. Machines go on running, and the next host agent takes them over.
 import { readFileSync, rmSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -14,7 +14,7 @@ type Leftover = {
   signal: NodeJS.Signals;
 };
 
-/** In the order in which they are ended: the database comes after the process that uses it. */
+/** The processes in the order in which they are ended: the control plane ends before the database that it uses. */
 const LEFTOVERS: readonly Leftover[] = [
   { name: 'control-plane', isOurs: runsMainOf('control-plane'), signal: 'SIGTERM' },
   { name: 'host-agent', isOurs: runsMainOf('host-agent'), signal: 'SIGTERM' },
@@ -49,9 +49,9 @@ async function endProcess(left: ProcessIdentity, name: string, signal: NodeJS.Si
 }
 
 /**
- * After a crash the lock file names a process that no longer exists. PostgreSQL replaces such a file itself, unless
- * another program now has that process id. Only in that case this function deletes the file. If the process is a
- * PostgreSQL, the file stays, and a second PostgreSQL refuses to start.
+ * Deletes PostgreSQL's lock file when its process id now belongs to another program. After a crash the lock file names
+ * a process that no longer exists. PostgreSQL replaces such a file itself, but not if the id is in use again. If the
+ * process is a PostgreSQL, the file stays, and a second PostgreSQL refuses to start.
  */
 function removeStaleLock(lockFile: string): void {
   let pid: number;

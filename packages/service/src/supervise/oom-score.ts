@@ -1,17 +1,18 @@
-// Keeps the service alive when the host is out of memory: the kernel then kills the process with the highest score.
-// Machines have a high one (packages/host-agent/src/jail/command-line.ts), the service a low one.
+// Keeps the service alive when the host is out of memory. The kernel then kills the process with the highest score:
+// machines have a high score (packages/host-agent/src/jail/command-line.ts), and the service has a low score.
 import { writeFileSync } from 'node:fs';
 import { hasErrorCode } from '../problem.ts';
 
 /**
- * What is added to a process's score (proc(5), oom_score_adj), best first. -1000 would exempt it, so that a leak could
- * end the host. A process without CAP_SYS_RESOURCE, as in many containers, may not have a value below 0.
+ * The adjustments of a process's score (proc(5), oom_score_adj) to try, best first. -1000 would exempt the process, and
+ * then a memory leak in it could crash the host. A process without CAP_SYS_RESOURCE, as in many containers, may not set
+ * a value below 0.
  */
 const SCORES = [-800, 0] as const;
 
 /**
- * Makes the kernel spare the process, and what it starts from now on, as far as the host allows. Otherwise it keeps the
- * score of its parent, which is still below that of machines.
+ * Gives the process, and all processes that it starts from now on, the lowest score that the host allows. If the host
+ * allows none, the process keeps the score of its parent, which is still lower than that of machines.
  */
 export function spareProcess(pid: number): void {
   for (const score of SCORES) if (setScore(pid, score)) return;

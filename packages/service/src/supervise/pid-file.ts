@@ -4,7 +4,7 @@ import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:
 import { hasErrorCode } from '../problem.ts';
 import { isAlive, type ProcessIdentity, startTimeOf } from './process-identity.ts';
 
-/** Writes the file atomically. Writes none when the process has already ended. */
+/** Writes the file atomically. Writes nothing when the process has already ended. */
 export function writePidFile(file: string, pid: number): void {
   const startTime = startTimeOf(pid);
   if (startTime === undefined) return;
@@ -17,7 +17,7 @@ export function writePidFile(file: string, pid: number): void {
   }
 }
 
-/** Reads the file. Undefined when there is none or it is not a pid file. */
+/** Reads the file. Returns undefined when the file does not exist or is not a pid file. */
 export function readPidFile(file: string): ProcessIdentity | undefined {
   try {
     const [pid = '', startTime = ''] = readFileSync(file, 'utf8').split('\n');

@@ -22,7 +22,8 @@ export async function assertPortFree(variable: string, address: Address): Promis
 }
 
 /**
- * Throws Problem for a port that only root may use: the control plane does not run as root, but the other check does.
+ * Throws Problem for a port on which only root may listen. `assertPortFree` does not detect such a port when it runs as
+ * root, but the control plane, which listens later, does not run as root.
  */
 export function assertPortUnprivileged(variable: string, { port }: Address): void {
   const first = Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));

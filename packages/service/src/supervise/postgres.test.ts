@@ -1,4 +1,4 @@
-// The real PostgreSQL, run as the service runs it: confined when the caller is root.
+// Tests the real PostgreSQL, run as the service runs it: confined when the caller is root.
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -19,7 +19,7 @@ import { isAlive } from './process-identity.ts';
 import { SupervisedProcess } from './supervised-process.ts';
 
 const isRoot = process.getuid?.() === 0;
-// A folder that only its owner may enter, with a space in its name.
+// The data directory is in a folder that only its owner may enter, and whose name has a space.
 const outer = mkdtempSync(path.join(tmpdir(), 'sandbar pg '));
 chmodSync(outer, 0o700);
 const config: ServiceConfig = readConfig(
@@ -97,7 +97,7 @@ describe('embedded PostgreSQL', () => {
     while (postgres.pid === pid || readPidFile(paths.pidFile('postgres')) === undefined)
       await new Promise((r) => setTimeout(r, 5));
 
-    // Now it is a leftover for a supervisor that did not start it.
+    // The process is now a leftover for a second supervisor, which did not start it.
     const left = readPidFile(paths.pidFile('postgres'));
     assert.ok(left !== undefined && isAlive(left));
     const lines: string[] = [];

@@ -27,7 +27,9 @@ const file = (name: string, content: string): string => {
 /** Every secret of the tests contains this word. */
 const MARK = 'hush';
 
-/** A database that accepts connections and never answers, so that a control plane stays at its start. */
+/**
+ * Starts a database that accepts connections and never answers, so that the control plane never gets past its start.
+ */
 async function silentDatabase() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -65,7 +67,7 @@ describe('secrets of the supervised processes', () => {
   });
 
   it('do not reach the host agent', async () => {
-    // In place of node, a program that writes its environment.
+    // This program replaces node and writes its environment to a file.
     const node = path.join(folder, 'node_modules/node/bin/node');
     const written = path.join(folder, 'environment');
     mkdirSync(path.dirname(node), { recursive: true });

@@ -1,4 +1,4 @@
-// The children are real: small node programs that behave as the name of the test says.
+// Tests the supervision of real child processes: small node programs that behave as each test's name says.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -55,7 +55,7 @@ describe('supervised process', () => {
   it('is spared when the host is out of memory, and so is what it starts (RES-5)', async () => {
     const scoreOf = (pid: number | string) => Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'utf8'));
     const own = scoreOf('self');
-    // A child has the score of its parent unless somebody changes it.
+    // A child inherits its parent's score, so raise the parent's score to see that the supervisor changes the child's.
     writeFileSync('/proc/self/oom_score_adj', '500');
     try {
       const print = `console.log('score', require('node:fs').readFileSync('/proc/self/oom_score_adj', 'utf8'))`;

@@ -1,8 +1,8 @@
-// Supervises one process: starts it, waits until it is ready, starts it again when it dies (after growing pauses), and
-// ends it.
+// Supervises one process: starts it, waits until it is ready, restarts it when it dies (after growing pauses), and ends
+// it.
 //
 //   stopped --start()--> starting --ready--> up --exit--> waiting (back-off) --> starting ...
-//   stop() from any of them: ending --exit--> stopped
+//   stop() from any of these states: ending --exit--> stopped
 import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, Problem } from '../problem.ts';
@@ -13,11 +13,11 @@ import { removePidFile, writePidFile } from './pid-file.ts';
 export type Backoff = {
   firstMs: number;
   longestMs: number;
-  /** After a run of this length the pauses begin with the first again. */
+  /** After a run of at least this length, the pause before the next restart is `firstMs` again. */
   resetAfterMs: number;
-  /** A first start is given up after so many failures in a row... */
+  /** The first start is given up after this many failures in a row... */
   attempts: number;
-  /** ...or when it is not ready after this time. */
+  /** ...or when the process is not ready after this time. */
   startWithinMs: number;
 };
 
@@ -33,10 +33,11 @@ export type ProcessDefinition = {
   name: string;
   logFile: string;
   pidFile: string;
-  /** Starts the process in a session of its own. Its output goes to the descriptor. */
+  /** Starts the process in a new session. Its output goes to `logDescriptor`. */
   spawn: (logDescriptor: number) => ChildProcess;
   /**
-   * Resolves when the process is ready. The signal aborts when it ends or has to. Undefined: it sends an IPC message.
+   * Resolves when the process is ready. The signal aborts when the process ends or must end. If this is undefined, the
+   * process sends an IPC message when it is ready.
    */
   waitUntilReady?: (signal: AbortSignal, child: ChildProcess) => Promise<void>;
   stopSignal: NodeJS.Signals;
@@ -67,7 +68,8 @@ export class SupervisedProcess {
   }
 
   /**
-   * Starts it. Resolves when it is ready for the first time; throws Problem with the end of its log when it never is.
+   * Starts the process. Resolves when it is ready for the first time. If it never is, throws Problem with the last
+   * lines of its log.
    */
   start(): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -77,7 +79,7 @@ export class SupervisedProcess {
     return promise;
   }
 
-  /** Ends it and resolves when it is gone. */
+  /** Ends the process and resolves when it has exited. */
   async stop(): Promise<void> {
     this.#isEnding.abort();
     const child = this.#child;
@@ -115,7 +117,7 @@ export class SupervisedProcess {
       if (this.#isEnding.signal.aborted) return;
 
       failures += 1;
-      // It told us what must be fixed, so another try would fail in the same way.
+      // The process reported what a person must fix, so another start would fail in the same way.
       if (!hasBeenReady && reason !== undefined) throw new Problem(`The ${this.name} cannot start: ${reason}`);
       if (!hasBeenReady && (failures >= attempts || performance.now() - began > startWithinMs)) {
         throw this.#describeFailedStart(ending, failures);
@@ -130,7 +132,7 @@ export class SupervisedProcess {
     }
   }
 
-  /** Runs the process to its end and says how it ended. */
+  /** Starts the process, waits for its exit, and returns a description of how it ended. */
   async #runOnce(
     onReady: () => void,
     readyWithinMs: number | undefined,
@@ -183,7 +185,9 @@ export class SupervisedProcess {
     }
   }
 
-  /** Without a pid file (on a full disk) only the next supervisor is worse off: it cannot find a leftover process. */
+  /**
+   * Ignores a failed write, for example on a full disk: then only the next supervisor cannot find a leftover process.
+   */
   #writePidFile({ pid }: ChildProcess): void {
     try {
       if (pid !== undefined) writePidFile(this.#definition.pidFile, pid);
@@ -210,7 +214,7 @@ async function waitForReadyMessage(signal: AbortSignal, child: ChildProcess): Pr
   });
 }
 
-/** The IPC message of a process that ends because something outside of it must be fixed first. */
+/** The IPC message of a process that exits because a person must first fix something outside of it. */
 function isFailure(message: unknown): message is { type: 'failed'; reason: string } {
   const { type, reason } = Object(message) as { type?: unknown; reason?: unknown };
   return type === 'failed' && typeof reason === 'string';
