@@ -170,15 +170,18 @@ describe('capacity', () => {
     await checkBooks(bed);
   });
 
-  it('a machine or volume larger than the disk of the largest host is a 400 that names it (RES-1)', async () => {
-    const { api } = await startTestBed({ host: { disk: disk(90) } });
-    const machine = await api('POST', '/v1/machines', { body: { memory_mb: 128, rootfs_size_gb: 101 } });
+  it('a machine or volume larger than the disk of the largest host offers is a 400 that names it (RES-1)', async () => {
+    const { api } = await startTestBed({ overcommit: { disk: 2 }, host: { disk: disk(90) } });
+    const machine = await api('POST', '/v1/machines', { body: { memory_mb: 128, rootfs_size_gb: 201 } });
     assert.deepEqual([machine.status, machine.json.code], [400, 'validation_error']);
-    assert.match(machine.json.detail, /rootfs_size_gb must be at most 100, the disk of the largest host/);
-    const volume = await api('POST', '/v1/volumes', { body: { size_gb: 101 } });
+    assert.match(machine.json.detail, /rootfs_size_gb must be at most 200, 2 times the disk of the largest host/);
+    const volume = await api('POST', '/v1/volumes', { body: { size_gb: 201 } });
     assert.deepEqual([volume.status, volume.json.code], [400, 'validation_error']);
-    assert.match(volume.json.detail, /size_gb must be at most 100, the disk of the largest host/);
-    const small = await startTestBed({ host: { disk: { total_mb: 9 * GIB_IN_MB, free_mb: 9000, reserve_mb: 2048 } } });
+    assert.match(volume.json.detail, /size_gb must be at most 200, 2 times the disk of the largest host/);
+    const small = await startTestBed({
+      overcommit: { disk: 1 },
+      host: { disk: { total_mb: 9 * GIB_IN_MB, free_mb: 9000, reserve_mb: 2048 } },
+    });
     assert.equal((await small.api('POST', '/v1/machines')).status, 400, 'also for the default size');
   });
 

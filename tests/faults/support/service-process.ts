@@ -90,6 +90,8 @@ export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[
       SANDBAR_METRICS_LISTEN: `127.0.0.1:${metricsPort}`,
       // The disks of these tests are smaller than the least reserve.
       SANDBAR_DISK_RESERVE_MB: '0',
+      // They are also smaller than a sixteenth of a machine's disk.
+      SANDBAR_DISK_OVERCOMMIT: '1000',
       ...env,
     },
   });

@@ -25,20 +25,25 @@ export type HostRoom = Pick<
 >;
 
 /**
- * The largest machine that would fit into the empty host. It may not use the disk reserve, which is for the service.
+ * The largest machine that would fit into the empty host. Its disk may be larger than that of the host, because a disk
+ * takes only the space that its guest has written. The disk reserve is for the service and does not count.
  */
-export function capacityOf(host: HostRoom): Room {
-  const diskGb = Math.max(0, Math.floor((host.disk_mb - host.disk_reserve_mb) / 1024));
+export function capacityOf(host: HostRoom, overcommit: Overcommit): Room {
+  const diskGb = Math.floor((Math.max(0, host.disk_mb - host.disk_reserve_mb) / 1024) * overcommit.disk);
   return { memoryMb: host.memory_mb, vcpus: host.cpus, diskGb };
 }
 
+/** Says in a refusal what bounds the size of a single disk. */
+export const offeredDisk = ({ disk }: Overcommit): string =>
+  `${disk} times the disk of the largest host of this service`;
+
 /** What the host may still reserve. A number is negative if the factors or the host became smaller. */
 export function unpromised(host: HostRoom, overcommit: Overcommit): Room {
-  const { memoryMb, vcpus, diskGb } = capacityOf(host);
+  const { memoryMb, vcpus, diskGb } = capacityOf(host, overcommit);
   return {
     memoryMb: memoryMb * overcommit.memory - host.reserved_memory_mb,
     vcpus: vcpus * overcommit.vcpus - host.reserved_vcpus,
-    diskGb: diskGb * overcommit.disk - host.reserved_disk_gb,
+    diskGb: diskGb - host.reserved_disk_gb,
   };
 }
 
@@ -47,7 +52,7 @@ export function unpromised(host: HostRoom, overcommit: Overcommit): Room {
  * takes no new disk, even if most of its disk is unreserved.
  */
 export function hasRoomFor(host: HostRoom, { memoryMb, vcpus, diskGb }: Room, overcommit: Overcommit): boolean {
-  const most = capacityOf(host);
+  const most = capacityOf(host, overcommit);
   const left = unpromised(host, overcommit);
   const isDiskShort = host.disk_free_mb <= host.disk_reserve_mb;
   return (

@@ -58,7 +58,7 @@ const addReservation = statement((db, hostId: string, room: Room, factors: Overc
     )
     .where(
       sql<boolean>`(${room.diskGb}::int <= 0
-        or reserved_disk_gb + ${room.diskGb}::int <= (disk_mb - disk_reserve_mb) / 1024 * ${factors.disk}::float8)`,
+        or reserved_disk_gb + ${room.diskGb}::int <= (disk_mb - disk_reserve_mb) / 1024.0 * ${factors.disk}::float8)`,
     )
     .returning('id'),
 );

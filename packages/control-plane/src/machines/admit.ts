@@ -12,7 +12,7 @@ import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts
 import { commitUnsynced } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
-import { capacityOf, type Room } from '../hosts/room.ts';
+import { capacityOf, offeredDisk, type Room } from '../hosts/room.ts';
 import { listHosts } from '../hosts/store.ts';
 import { setExpiry } from '../operations/expiry.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
@@ -69,11 +69,11 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
     idempotencyKey && findKey(tx, accountId, idempotencyKey),
   ]);
   const limits = effectiveLimits(account);
-  checkMachineSize(limits, hosts, identityOf(asked));
+  checkMachineSize(app, limits, hosts, identityOf(asked));
   if (firstId !== undefined) return findFirst(tx, firstId);
   const source = await findSource(tx, accountId, asked, volume);
   const complete = completeRequest(asked, source);
-  checkMachineSize(limits, hosts, complete);
+  checkMachineSize(app, limits, hosts, complete);
   if (!source) checkImage(hosts, complete);
   const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
@@ -103,6 +103,7 @@ async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
  * Throws `validation_error` and not `quota_exceeded`, because neither waiting nor freeing quota would help.
  */
 function checkMachineSize(
+  app: App,
   limits: TierLimits,
   hosts: readonly HostRow[],
   {
@@ -114,13 +115,14 @@ function checkMachineSize(
   checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, ' for this account');
   checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, ' for this account');
   if (hosts.length === 0) return;
-  const capacities = hosts.map(capacityOf);
+  const { overcommit } = app.config;
+  const capacities = hosts.map((host) => capacityOf(host, overcommit));
   const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
   checkAtMost('vcpus', vcpus, largest('vcpus'), ', the cores of the largest host of this service');
   checkAtMost('memory_mb', memoryMb, largest('memoryMb'), ', the memory of the largest host of this service');
   // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
   if (hosts.every((host) => host.disk_mb === 0)) return;
-  checkAtMost('rootfs_size_gb', rootfs_size_gb, largest('diskGb'), ', the disk of the largest host of this service');
+  checkAtMost('rootfs_size_gb', rootfs_size_gb, largest('diskGb'), `, ${offeredDisk(overcommit)}`);
 }
 
 /** Throws `validation_error` if the value is too large. `whose` is the end of the error's sentence. */

@@ -9,7 +9,7 @@ import type { HostRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
-import { capacityOf, type Room } from '../hosts/room.ts';
+import { capacityOf, offeredDisk, type Room } from '../hosts/room.ts';
 import { listHosts } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
 import { admitsAccount, emulatedOnly } from '../machines/tenancy.ts';
@@ -35,7 +35,7 @@ export async function createVolume(
   const id = uuidv7();
   const claimed = await inTransaction(app.db, async (tx) => {
     const [account, hosts] = await Promise.all([lockAccount(tx, accountId), listHosts(tx)]);
-    checkVolumeSize(hosts, size_gb);
+    checkVolumeSize(app, hosts, size_gb);
     const admitting = hosts.filter((host) => admitsAccount(app, host, account));
     if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
     await checkBalance(tx, account);
@@ -66,14 +66,11 @@ function chooseHost(app: App, hosts: readonly HostRow[], room: Room): HostRow {
   throw fleetIsFull(room);
 }
 
-/** Throws `validation_error` for a volume that is larger than the disk of the largest host. */
-function checkVolumeSize(hosts: readonly HostRow[], sizeGb: number): void {
+/** Throws `validation_error` for a volume that is larger than what the disk of the largest host offers. */
+function checkVolumeSize({ config }: App, hosts: readonly HostRow[], sizeGb: number): void {
   // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
   if (hosts.every((host) => host.disk_mb === 0)) return;
-  const most = Math.max(...hosts.map((host) => capacityOf(host).diskGb));
+  const most = Math.max(...hosts.map((host) => capacityOf(host, config.overcommit).diskGb));
   if (sizeGb <= most) return;
-  throw new ServiceError(
-    'validation_error',
-    `size_gb must be at most ${most}, the disk of the largest host of this service.`,
-  );
+  throw new ServiceError('validation_error', `size_gb must be at most ${most}, ${offeredDisk(config.overcommit)}.`);
 }
