@@ -76,7 +76,7 @@ export type BenchArguments = {
   out: string | undefined;
 };
 
-/** Command line options that set one size, with the name of the size. */
+/** Maps each command line option that takes one number to the field of `Sizes` that it sets. */
 const OPTIONS = {
   samples: 'samples',
   bursts: 'bursts',

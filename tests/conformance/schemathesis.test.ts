@@ -17,7 +17,10 @@ import { BASE_URL, HOME } from '../e2e/support/service.ts';
 const FOLDER = import.meta.dirname;
 /** Path of a Python interpreter with schemathesis. `npm test` installs it and sets the variable. */
 const PYTHON = process.env.SANDBAR_TEST_SCHEMATHESIS;
-/** Limits of the test's account: a create can succeed, but most creates are refused, because each boot takes long. */
+/**
+ * The quotas of the test's account are low, so that a create can succeed but most are refused: each accepted create boots
+ * a machine, which takes long. The rate limits are high, so that they do not refuse the test's requests.
+ */
 const LIMITS = { machines: 3, vcpus: 4, memory_mb: 3072, storage_gb: 60, rate_mutating: 10_000, rate_exec: 10_000 };
 
 const account = await admin<NewAccount>('/admin/accounts', {

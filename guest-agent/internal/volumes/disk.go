@@ -61,7 +61,8 @@ func (b bus) find(slot int) (*disk, error) {
 	return found, nil
 }
 
-// host returns the SCSI host number of the virtio-scsi controller. It skips other kinds, which programs can create.
+// host returns the SCSI host number of the virtio-scsi controller. It skips SCSI hosts with
+// another driver, because programs in the machine can create such hosts.
 func (b bus) host() (string, error) {
 	hosts, _ := filepath.Glob(b.sys + "/class/scsi_host/host*") // the pattern is well formed
 	for _, host := range hosts {

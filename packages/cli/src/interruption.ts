@@ -16,7 +16,10 @@ export class Interrupted extends Error {
   }
 }
 
-/** Returns an AbortSignal that these signals abort. From now on they do not end the process, even when repeated. */
+/**
+ * Returns an AbortSignal that is aborted on the first SIGINT, SIGTERM or SIGHUP. From this call on, these signals no longer
+ * end the process, even when they are repeated.
+ */
 export function onInterruption(): AbortSignal {
   const controller = new AbortController();
   for (const signal of SIGNALS) process.on(signal, () => controller.abort(new Interrupted(signal)));

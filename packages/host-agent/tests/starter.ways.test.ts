@@ -176,7 +176,8 @@ describe('starter', () => {
         host.hypervisor.isFaulty = (one) => one === point && ++count === nth;
         const outcome = live(host);
         if (kind === 'a full disk') {
-          // Every other way to get a VM needs disk space too, so the create may fail, but only with `fleet_capacity`.
+          // After another fault the agent falls back to another way to get a VM. On a full disk the fallback needs disk
+          // space too, so the create may fail, but only with `fleet_capacity`.
           await outcome.catch(async (error) => {
             assert.equal(error.code, 'fleet_capacity', `${point} ${nth}: ${error}`);
             await destroyAll(host);

@@ -64,7 +64,10 @@ async function ensurePython(isRoot: boolean, progress: Progress): Promise<Python
   throw new Problem('The conformance test needs Python 3.11 or newer with venv: install it as python3');
 }
 
-/** Returns the version, such as `3 11`. Returns undefined when the program is missing or cannot make environments. */
+/**
+ * Returns the version of this Python interpreter, such as `3 11`. Returns undefined when it is not installed or lacks the
+ * modules for virtual environments.
+ */
 async function versionOf(program: string): Promise<string | undefined> {
   const output = await execute(program, ['-c', PROBE]).catch(() => undefined);
   return output?.stdout.trim();

@@ -5,7 +5,10 @@ import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { outputOf, step } from './steps.ts';
 
-/** Takes two running machines: `booted` booted cold, `clone` is a clone. Removes everything else that it creates. */
+/**
+ * Carries a volume from `clone` to `booted`, then creates machines from a disk snapshot and a memory snapshot. Both
+ * machines must be running: `booted` was booted cold, `clone` was cloned. Removes what it creates.
+ */
 export async function disksAndSnapshots(sandbar: Sandbar, booted: Machine, clone: Machine): Promise<void> {
   const run = ({ id }: Machine, command: string) => outputOf(sandbar, id, command);
   await carryVolume(sandbar, booted, clone, run);

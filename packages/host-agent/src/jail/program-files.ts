@@ -48,7 +48,10 @@ async function librariesOf(program: string): Promise<string[]> {
   }
 }
 
-/** Returns the firmware folders that QEMU lists, and the module folders of a QEMU outside the distribution. */
+/**
+ * Returns the firmware folders that each QEMU program prints, and the module folders of a QEMU that was not installed from
+ * a distribution package.
+ */
 async function dataFoldersOf(programs: readonly string[]): Promise<string[]> {
   const folders: string[] = [];
   for (const program of programs.filter((path) => path.includes('qemu-system-'))) {

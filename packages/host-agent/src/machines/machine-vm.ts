@@ -29,8 +29,9 @@ export class MachineVm {
   }
 
   /**
-   * Holds a VM whose guest has its identity. `onSession` runs at the start of each session that is opened from now on;
-   * `first` is a session that is open already.
+   * Stores `vm` as the machine's current VM and opens the link to its guest agent. The guest must already have
+   * acknowledged its identity. `onSession` runs at the start of each later session; `first` is a session that is already
+   * open.
    */
   hold(vm: Vm, onSession: (guest: Guest) => Promise<void>, first: Guest | undefined): void {
     this.#vm = vm;

@@ -27,8 +27,9 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --no-new-privs --bound
 type Bind = { from: string; name: string; options: string };
 
 /**
- * The folders that an unprivileged process sees. Pass the process only paths below `checkout` and paths that `bind`
- * returned. Without root these are the real paths.
+ * The file tree that an unprivileged process sees: only the checkout's code and the folders passed to `bind`, under other
+ * paths than the real ones. So give the process only paths below `checkout` and paths that `bind` returned. If the caller
+ * is not root, nothing is confined and all paths are the real ones.
  */
 export interface Confinement {
   /** The account of the process. Undefined: the caller is not root, and everything runs as the caller. */

@@ -15,7 +15,8 @@ export async function writeCheckedLayout(scratch: string, report: LayoutReport):
   const blobs = path.join(scratch, 'checked', 'blobs', 'sha256');
   await mkdir(blobs, { recursive: true });
   for (const digest of new Set(report.layers.map((layer) => layer.digest))) {
-    // A hard link needs no copy, and it does not follow a symlink in place of the blob.
+    // Link the blob instead of copying it: that costs no disk space, and if the image's author put a symlink where the
+    // blob should be, link() does not follow it.
     await link(path.join(scratch, 'layout', 'blobs', 'sha256', hexOf(digest)), path.join(blobs, hexOf(digest)));
   }
   const writeBlob = async (kind: string, content: object) => {

@@ -13,7 +13,7 @@ export const BYTES_PER_INODE = 16_384;
 const BLOCKS_OF_1_TIB = 268_435_456;
 const GIB = 2 ** 30;
 
-/** Free space in bytes on a machine's smallest root disk: enough for logs, a package, a checkout. */
+/** Free space, in bytes, on the smallest root disk allowed for an image: enough for logs, a package and a checkout. */
 const ROOM_BYTES = 512 * 1024 * 1024;
 const JOURNAL_BYTES = 16 * 1024 * 1024;
 

@@ -24,7 +24,7 @@ export type JobDefaults = Partial<Record<(typeof JOB_FIELDS)[number], unknown>>;
 export interface ImageConfiguration {
   architecture: string;
   os: string;
-  /** The defaults for jobs of the `config` object: texts and lists of texts, otherwise unchecked. */
+  /** The job defaults from the `config` object. Objects and nested lists were refused; image-exec.ts checks the types. */
   config: JobDefaults;
   /** Digests of the unpacked layers. */
   diffIds: string[];

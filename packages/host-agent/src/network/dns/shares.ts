@@ -2,13 +2,13 @@
 // machine with fewer places gets a place of the machine with the most places, so even many machines together cannot
 // shut out another machine.
 
-/** A place. `giveBack` may be called more than once. */
+/** One place that a machine has taken, such as a query under way. Calling `giveBack` again has no effect. */
 export type Place = { giveBack(): void };
 
 export class Shares {
   readonly #total: number;
   readonly #perOwner: number;
-  /** For each owner, how to evict each of its places, the oldest first. */
+  /** The places that are taken, by owner, oldest first. A place is stored as the function that evicts its holder. */
   readonly #taken = new Map<string, Set<() => void>>();
   #sum = 0;
 
