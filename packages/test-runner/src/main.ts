@@ -44,6 +44,9 @@ async function main(): Promise<void> {
       SANDBAR_HOME: await mkdtemp(path.join(tmpdir(), 'sandbar-test-')),
       // The end-to-end tests use several accounts, which also need this setting where there is no KVM.
       SANDBAR_ALLOW_EMULATED_TENANTS: '1',
+      // The tests must pass on a computer whose disk is small or nearly full.
+      SANDBAR_DISK_OVERCOMMIT: '1000',
+      SANDBAR_DISK_RESERVE_MB: '1024',
     },
     process.getuid?.() ?? -1,
   );
