@@ -45,7 +45,10 @@ async function startSide(checkout: string, index: number): Promise<Side> {
   const module: { FakeHost: typeof FakeHost } = await import(
     join(checkout, 'packages/control-plane/tests/support/fake-host.ts')
   );
-  const host = new module.FakeHost(socket, { subnet: '10.0.0.0/8', memory_mb: 2 ** 30, isolation: 'kvm' });
+  const host = new module.FakeHost(socket, {
+    ...{ subnet: '10.0.0.0/8', isolation: 'kvm', memory_mb: 2 ** 30, cpus: 2 ** 20 },
+    disk: { total_mb: 2 ** 30, free_mb: 2 ** 30, reserve_mb: 2 ** 11 },
+  });
   await host.listen();
   const child: ChildProcess = fork(join(checkout, 'bench/control-plane/sandbar.ts'), {
     execPath: join(checkout, 'node_modules/node/bin/node'),

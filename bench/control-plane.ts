@@ -77,7 +77,10 @@ async function bench<T>(
 const home = mkdtempSync(join(tmpdir(), 'sandbar-bench-'));
 const socket = join(home, 'host.sock');
 // The host needs memory for all machines of the run, because the benchmark destroys none.
-const host = new FakeHost(socket, { subnet: '10.0.0.0/8', memory_mb: 2 ** 30, isolation: 'kvm' });
+const host = new FakeHost(socket, {
+  ...{ subnet: '10.0.0.0/8', isolation: 'kvm', memory_mb: 2 ** 30, cpus: 2 ** 20 },
+  disk: { total_mb: 2 ** 30, free_mb: 2 ** 30, reserve_mb: 2 ** 11 },
+});
 await host.listen();
 await onServer(`drop database if exists ${DATABASE} with (force)`);
 await onServer(`create database ${DATABASE}`);
