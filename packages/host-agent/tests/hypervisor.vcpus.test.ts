@@ -10,9 +10,15 @@ import { until } from './support/fake-host.ts';
 /** Answers as QEMU does, after a turn of the event loop, and sends an event for every change. */
 class FakeQmp extends EventEmitter {
   state = 'running';
+  /** The command that is not answered, once. */
+  fails = '';
 
   async execute(command: string): Promise<unknown> {
     await new Promise((resolve) => setImmediate(resolve));
+    if (command === this.fails) {
+      this.fails = '';
+      throw new Error(`QEMU does not answer ${command}`);
+    }
     if (command === 'query-status') return { status: this.state };
     const hasEnded = this.state === 'shutdown';
     if (command === 'stop' && !hasEnded) this.state = 'paused';
@@ -40,6 +46,22 @@ describe('the vCPUs of a VM', () => {
       for (const step of order) await vcpus[step]();
       const isStill = last('pause', 'resume') || last('hold', 'letGo');
       assert.equal(qmp.state, isStill ? 'paused' : 'running', order.join());
+    }
+  });
+
+  it('are held and let go at the next attempt when QEMU did not answer the first one (RES-1)', async () => {
+    const { qmp, vcpus } = begin();
+    qmp.fails = 'stop';
+    await assert.rejects(vcpus.hold());
+    await vcpus.hold();
+    assert.equal(qmp.state, 'paused');
+    for (const command of ['query-status', 'cont']) {
+      await vcpus.hold();
+      qmp.fails = command;
+      await assert.rejects(vcpus.letGo());
+      assert.equal(qmp.state, 'paused');
+      await vcpus.letGo();
+      assert.equal(qmp.state, 'running', command);
     }
   });
 

@@ -38,29 +38,45 @@ export class Vcpus {
     if (!this.#isHeld) await this.#qmp.execute('cont');
   }
 
-  /** Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. */
+  /**
+   * Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. When QEMU does not answer, throws, and
+   * the guest does not count as held, so a repetition tries again.
+   */
   async hold(): Promise<void> {
     if (this.#isHeld) return;
     this.#isHeld = true;
-    await this.#qmp.execute('stop');
+    await this.#qmp.execute('stop').catch((error: unknown) => {
+      this.#isHeld = false;
+      throw error;
+    });
   }
 
-  /** Ends a {@link hold}. The guest goes on unless it is paused or has ended. */
+  /**
+   * Ends a {@link hold}. The guest goes on unless it is paused or has ended. When QEMU does not answer, throws, and the
+   * guest stays held, so a repetition tries again.
+   */
   async letGo(): Promise<void> {
     if (!this.#isHeld) return;
     this.#isHeld = false;
-    await this.goOn();
+    await this.goOn().catch((error: unknown) => {
+      this.#isHeld = true;
+      throw error;
+    });
   }
 
-  /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. */
+  /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. Throws if QEMU does not answer. */
   async goOn(): Promise<void> {
-    if (this.#isHeld || this.#isPaused || !CAN_GO_ON.includes(await this.runState())) return;
+    if (this.#isHeld || this.#isPaused || !CAN_GO_ON.includes(await this.#askRunState())) return;
     // A new hold may have begun while QEMU was asked for its run state.
     if (!this.#isHeld) await this.#qmp.execute('cont');
   }
 
   /** QEMU's run state, or undefined when QEMU does not answer. */
-  async runState(): Promise<string | undefined> {
-    return (Object(await this.#qmp.execute('query-status').catch(() => undefined)) as { status?: string }).status;
+  runState(): Promise<string | undefined> {
+    return this.#askRunState().catch(() => undefined);
+  }
+
+  async #askRunState(): Promise<string | undefined> {
+    return (Object(await this.#qmp.execute('query-status')) as { status?: string }).status;
   }
 }

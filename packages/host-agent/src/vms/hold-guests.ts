@@ -4,7 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { DiskReserve } from '../storage/disk-reserve.ts';
 import type { VmHost, VmLog } from './vm-host.ts';
 
-/** While the disk is short, how often VMs that were started meanwhile are paused too. */
+/**
+ * How often VMs are told again: while the disk is short, because some may have been started meanwhile, and later until
+ * every VM was resumed.
+ */
 const AGAIN_MS = 250;
 
 /**
@@ -13,22 +16,31 @@ const AGAIN_MS = 250;
  */
 export function holdGuests(vms: VmHost, reserve: DiskReserve, log: VmLog): () => void {
   const ending = new AbortController();
-  const toAll = (what: 'hold' | 'letGo') =>
-    Promise.all(
-      vms
-        .running()
-        .map((vm) => vm[what]().catch((err) => log.warn({ vm_id: vm.vmId, err }, `a guest was not told: ${what}`))),
+  /** Returns whether every VM has done it. Waits a bounded time, so that no VM that hangs delays the others. */
+  const toAll = async (what: 'hold' | 'letGo'): Promise<boolean> => {
+    const did = vms.running().map((vm) =>
+      vm[what]().then(
+        () => true,
+        (err: unknown) => {
+          log.warn({ vm_id: vm.vmId, err }, `a guest was not told: ${what}`);
+          return false;
+        },
+      ),
     );
+    const late = delay(AGAIN_MS, [false], { ref: false });
+    return (await Promise.race([Promise.all(did), late])).every((one) => one);
+  };
   let applying = false;
   const apply = async () => {
     if (applying) return;
     applying = true;
-    while (reserve.isShort && !ending.signal.aborted) {
-      await toAll('hold');
+    while (!ending.signal.aborted) {
+      const isShort = reserve.isShort;
+      const areAllDone = await toAll(isShort ? 'hold' : 'letGo');
+      if (areAllDone && !isShort && !reserve.isShort) break;
       await delay(AGAIN_MS, undefined, { signal: ending.signal, ref: false }).catch(() => {});
     }
     applying = false;
-    if (!ending.signal.aborted) await toAll('letGo');
   };
   const onChange = () => void apply();
   reserve.events.on('change', onChange);
