@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the argument that starts this program, and what it prints.
+// Name is the command line argument with which the guest agent runs as the warm-up program. The program also prints it.
 const Name = "warm-up"
 
 // maxRead is how many bytes of a file are read at most, because a user may have made the files huge.

@@ -19,6 +19,7 @@ import type { Gateway } from '../src/gateway/gateway.ts';
 import { placeSocket } from '../src/gateway/guest-socket.ts';
 import { reservedUids } from '../src/jail/uid-pool.ts';
 import { gatewayPid, startGateway } from './support/gateway.ts';
+import { writableMounts } from './support/mounts.ts';
 
 describe('jail of the gateway', { skip: process.getuid?.() !== 0 }, () => {
   const home = mkdtempSync(join(tmpdir(), 'sandbar-gateway-'));
@@ -60,14 +61,7 @@ describe('jail of the gateway', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([readdirSync(`${root}${home}`), readdirSync(`${root}${home}/run`)], [['run'], ['gateway']]);
     for (const path of ['/etc/passwd', '/bin/sh', '/usr/bin/env', '/home', '/root', '/dev'])
       assert.equal(existsSync(`${root}${path}`), path === '/usr/bin/env', path);
-    const mounts = file('mountinfo')
-      .trim()
-      .split('\n')
-      .map((line) => line.split(' '));
-    const writable = mounts
-      .filter(([, , , , , options]) => !options?.split(',').includes('ro'))
-      .map((mount) => mount[4]);
-    assert.deepEqual(writable, ['/proc']);
+    assert.deepEqual(writableMounts(file('mountinfo')), ['/proc']);
   });
 
   it('its memory is bounded, and it has no environment', () => {

@@ -12,6 +12,7 @@ import { NameRelay } from '../src/network/dns/name-relay.ts';
 import { homeId } from '../src/network/names.ts';
 import { until } from './support/fake-host.ts';
 import { programPid } from './support/gateway.ts';
+import { writableMounts } from './support/mounts.ts';
 import { addressAnswer, askOverTcp, NameServer, nameQuery } from './support/name-server.ts';
 import { enterOwnNetwork } from './support/own-network.ts';
 
@@ -92,14 +93,7 @@ describe('process of the name relay', { skip: process.getuid?.() !== 0 }, () => 
     const root = `/proc/${pid}/root`;
     for (const path of [home, '/etc/passwd', '/etc/resolv.conf', '/bin/sh', '/home', '/root', '/dev'])
       assert.equal(existsSync(`${root}${path}`), false, path);
-    const mounts = file('mountinfo')
-      .trim()
-      .split('\n')
-      .map((line) => line.split(' '));
-    const writable = mounts
-      .filter(([, , , , , options]) => !options?.split(',').includes('ro'))
-      .map((mount) => mount[4]);
-    assert.deepEqual(writable, ['/proc']);
+    assert.deepEqual(writableMounts(file('mountinfo')), ['/proc']);
     assert.equal(file('environ'), '');
     assert.match(file('cgroup'), /^\d+:(memory)?:\/sandbar-[0-9a-f]{8}\/names$/m);
   });

@@ -26,5 +26,5 @@ export function generateKey(): string {
 /** Whether a string has the form of a key. A string of another form is refused without a query. */
 export const looksLikeKey = (text: string): boolean => SHAPE.test(text);
 
-/** The hash of a key, which the database stores in place of the key. It is fast, since a key has 256 random bits. */
+/** The hash that the database stores in place of a key. A fast hash is enough, because a key has 256 random bits. */
 export const hashKey = (key: string): Buffer => createHash('sha256').update(key).digest();

@@ -19,8 +19,9 @@ const MAX_OVERHEAD_BYTES = 1024 * 1024;
 /** Pieces below this size count as small. */
 const SMALL_PIECE_BYTES = 1024;
 /**
- * How many small pieces a session may receive per second, and at once after a pause. 16 jobs of an honest guest that
- * all print line by line send 3,200 (guest-agent/internal/api/stream.go). Node needs 10 to 30 microseconds for each.
+ * How many small pieces a session may receive per second, and at once after a pause. The limit is above what an honest
+ * guest sends: 16 jobs that all print line by line send 3,200 pieces a second (guest-agent/internal/api/stream.go). Node
+ * takes 10 to 30 microseconds for each piece.
  */
 const SMALL_PIECES_PER_SECOND = 4000;
 
