@@ -7,7 +7,7 @@ package identity
 import (
 	"bytes"
 	"fmt"
-	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"syscall"
@@ -42,14 +42,14 @@ var socketKinds = [...]struct {
 
 // haveSockets reports whether a socket may use one of the addresses. It reads /proc, so it works without the kernel
 // modules that endConnections needs.
-func haveSockets(addresses []*net.IPNet) bool {
+func haveSockets(addresses []netip.Prefix) bool {
 	for _, file := range [...]string{"tcp", "tcp6", "udp", "udp6"} {
 		content, err := os.ReadFile("/proc/thread-self/net/" + file)
 		if err != nil && !os.IsNotExist(err) {
 			return true
 		}
 		for _, address := range addresses {
-			if bytes.Contains(content, inProc(address.IP)) {
+			if bytes.Contains(content, inProc(address.Addr())) {
 				return true
 			}
 		}
@@ -59,12 +59,12 @@ func haveSockets(addresses []*net.IPNet) bool {
 
 // inProc formats an IPv4 address, and the colon before the port, as in /proc/net/tcp. An IPv6 socket that uses an IPv4
 // address has the same text at the end of its longer address.
-func inProc(ip net.IP) []byte {
-	return fmt.Appendf(nil, "%08X:", native.Uint32(ip.To4()))
+func inProc(address netip.Addr) []byte {
+	return fmt.Appendf(nil, "%08X:", native.Uint32(address.AsSlice()))
 }
 
 // endConnections ends every connection whose local address is one of the addresses. Its program gets ECONNABORTED.
-func endConnections(addresses []*net.IPNet) error {
+func endConnections(addresses []netip.Prefix) error {
 	if len(addresses) == 0 {
 		return nil
 	}
@@ -91,7 +91,7 @@ func endConnections(addresses []*net.IPNet) error {
 }
 
 // connectionsOf returns the ids (struct inet_diag_sockid) of the sockets whose local address is one of the addresses.
-func connectionsOf(socket int, family, protocol byte, states uint32, addresses []*net.IPNet) (ids [][]byte, err error) {
+func connectionsOf(socket int, family, protocol byte, states uint32, addresses []netip.Prefix) (ids [][]byte, err error) {
 	request := diagRequest(sockDiagByFamily, unix.NLM_F_DUMP, family, protocol)
 	native.PutUint32(request[unix.SizeofNlMsghdr+4:], states)
 	if err := unix.Sendto(socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -119,11 +119,11 @@ func connectionsOf(socket int, family, protocol byte, states uint32, addresses [
 
 // hasAddress reports whether the local address in a socket id is one of the addresses, also when an IPv6 socket uses
 // it.
-func hasAddress(id []byte, addresses []*net.IPNet) bool {
+func hasAddress(id []byte, addresses []netip.Prefix) bool {
 	local := id[localAddress : localAddress+16]
-	return slices.ContainsFunc(addresses, func(address *net.IPNet) bool {
-		ip := address.IP.To4()
-		return net.IP(local[:4]).Equal(ip) || net.IP(local).Equal(ip)
+	short, long := netip.AddrFrom4([4]byte(local)), netip.AddrFrom16([16]byte(local)).Unmap()
+	return slices.ContainsFunc(addresses, func(address netip.Prefix) bool {
+		return address.Addr() == short || address.Addr() == long
 	})
 }
 

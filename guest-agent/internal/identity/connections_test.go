@@ -1,7 +1,7 @@
 package identity
 
 import (
-	"net"
+	"net/netip"
 	"regexp"
 	"testing"
 
@@ -45,7 +45,7 @@ func TestReplacingTheNetworkEndsItsConnections(t *testing.T) {
 		ip(t, "route add 192.168.7.0/24 via 10.1.0.9")
 		old, local := connect(t, [4]byte{10, 1, 2, 3}), connect(t, [4]byte{127, 0, 0, 1})
 		ended := false
-		err := wanted(t, validRequest()).replace(link, func(addresses []*net.IPNet) { // the address stays the same
+		err := wanted(t, validRequest()).replace(link, func(addresses []netip.Prefix) { // the address stays the same
 			if !haveSockets(addresses) {
 				t.Error("no sockets were found")
 			}
@@ -71,7 +71,7 @@ func TestReplacingTheNetworkEndsItsConnections(t *testing.T) {
 		if _, err := unix.Write(local[0], []byte("x")); err != nil {
 			t.Errorf("the connection of the loopback: %v", err)
 		}
-		if haveSockets([]*net.IPNet{{IP: net.IPv4(10, 1, 2, 4)}}) {
+		if haveSockets([]netip.Prefix{netip.MustParsePrefix("10.1.2.4/16")}) {
 			t.Error("sockets of an address that nobody has")
 		}
 	})

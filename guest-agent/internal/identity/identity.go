@@ -5,7 +5,6 @@ package identity
 
 import (
 	"encoding/json"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -148,7 +147,7 @@ func (i *Identity) networkStep(request *Request, network *network) func(*nic) er
 
 // endConnections ends the connections of the old addresses. It only logs an error, because the connections then end by
 // their own time-outs.
-func (i *Identity) endConnections(addresses []*net.IPNet) {
+func (i *Identity) endConnections(addresses []netip.Prefix) {
 	if !haveSockets(addresses) {
 		return
 	}

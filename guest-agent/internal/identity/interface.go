@@ -2,7 +2,7 @@ package identity
 
 import (
 	"errors"
-	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -15,7 +15,7 @@ var errNoInterface = errors.New("no interface")
 type nic struct {
 	index int32
 	name  string
-	mac   net.HardwareAddr // its address before the first identity
+	mac   []byte // its address before the first identity
 }
 
 // findNIC returns the first Ethernet interface that is a device. It skips interfaces made by programs, such as bridges.
@@ -71,12 +71,12 @@ func (n *nic) withoutIPv6() error {
 }
 
 // addresses lists the IPv4 addresses of the interface.
-func (n *nic) addresses() ([]*net.IPNet, error) {
+func (n *nic) addresses() ([]netip.Prefix, error) {
 	messages, err := dump(unix.RTM_GETADDR, unix.AF_INET)
 	if err != nil {
 		return nil, err
 	}
-	var found []*net.IPNet
+	var found []netip.Prefix
 	for _, message := range messages {
 		if message.Header.Type != unix.RTM_NEWADDR || len(message.Data) < unix.SizeofIfAddrmsg ||
 			int32(native.Uint32(message.Data[4:])) != n.index {
@@ -88,7 +88,8 @@ func (n *nic) addresses() ([]*net.IPNet, error) {
 		}
 		for _, attribute := range attributes {
 			if attribute.Attr.Type == unix.IFA_LOCAL && len(attribute.Value) == 4 {
-				found = append(found, &net.IPNet{IP: attribute.Value, Mask: net.CIDRMask(int(message.Data[1]), 32)})
+				address := netip.AddrFrom4([4]byte(attribute.Value))
+				found = append(found, netip.PrefixFrom(address, int(message.Data[1])))
 			}
 		}
 	}

@@ -5,7 +5,7 @@ package identity
 
 import (
 	"encoding/binary"
-	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -50,7 +50,7 @@ func (b *batch) close() { native.PutUint32(b.bytes[b.last:], uint32(len(b.bytes)
 
 // setLink brings the interface up or down. It also sets the MAC address (nil: keep it) and the MTU (0: keep it), which
 // the kernel applies first.
-func (b *batch) setLink(index int32, up bool, mac net.HardwareAddr, mtu int) {
+func (b *batch) setLink(index int32, up bool, mac []byte, mtu int) {
 	fixed := make([]byte, unix.SizeofIfInfomsg)
 	native.PutUint32(fixed[4:], uint32(index))
 	if up {
@@ -67,25 +67,22 @@ func (b *batch) setLink(index int32, up bool, mac net.HardwareAddr, mtu int) {
 }
 
 // address adds (RTM_NEWADDR) or removes (RTM_DELADDR) an IPv4 address. Adding an existing address changes nothing.
-func (b *batch) address(kind uint16, index int32, address *net.IPNet) {
-	bits, _ := address.Mask.Size()
+func (b *batch) address(kind uint16, index int32, address netip.Prefix) {
+	bits := address.Bits()
 	fixed := []byte{unix.AF_INET, byte(bits), 0, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0}
 	native.PutUint32(fixed[4:], uint32(index))
 	b.message(kind, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, fixed)
-	ip := address.IP.To4()
-	b.attribute(unix.IFA_LOCAL, ip)
-	b.attribute(unix.IFA_ADDRESS, ip)
+	ip := address.Addr().As4()
+	b.attribute(unix.IFA_LOCAL, ip[:])
+	b.attribute(unix.IFA_ADDRESS, ip[:])
 	if kind == unix.RTM_NEWADDR && bits < 31 {
-		broadcast := make([]byte, 4)
-		for i := range broadcast {
-			broadcast[i] = ip[i] | ^address.Mask[i]
-		}
-		b.attribute(unix.IFA_BROADCAST, broadcast)
+		last := binary.BigEndian.Uint32(ip[:]) | ^uint32(0)>>bits
+		b.attribute(unix.IFA_BROADCAST, binary.BigEndian.AppendUint32(nil, last))
 	}
 }
 
 // defaultRoute sets the default route to the gateway.
-func (b *batch) defaultRoute(index int32, gateway net.IP) {
+func (b *batch) defaultRoute(index int32, gateway netip.Addr) {
 	fixed := make([]byte, unix.SizeofRtMsg)
 	fixed[0] = unix.AF_INET
 	fixed[4] = unix.RT_TABLE_MAIN
@@ -93,7 +90,7 @@ func (b *batch) defaultRoute(index int32, gateway net.IP) {
 	fixed[6] = unix.RT_SCOPE_UNIVERSE
 	fixed[7] = unix.RTN_UNICAST
 	b.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, fixed)
-	b.attribute(unix.RTA_GATEWAY, gateway.To4())
+	b.attribute(unix.RTA_GATEWAY, gateway.AsSlice())
 	b.attribute(unix.RTA_OIF, native.AppendUint32(nil, uint32(index)))
 }
 
