@@ -84,7 +84,7 @@ func run() error {
 	// The channel accepts a new token before the first identity and while the processes are held for a memory snapshot,
 	// because no program of a user runs then.
 	host := channel.New(port, func() bool { return self.MachineID() == "" || startGate.IsShut() })
-	handler := api.NewHandler(api.Machine{
+	machine := api.Machine{
 		Version:  version,
 		PowerOff: powerOff,
 		Identity: self,
@@ -96,8 +96,8 @@ func run() error {
 
 		Processes: processes,
 		StartGate: startGate,
-	})
-	go func() { power.Fail(api.Serve(host, handler)) }()
+	}
+	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)
 	return host.Run()
 }

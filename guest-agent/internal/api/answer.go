@@ -3,71 +3,70 @@ package api
 import (
 	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 
-	"sandbar/guest-agent/internal/console"
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
 )
 
-// maxBody is the size of the largest request body, in bytes. The largest request starts a job with its standard input
-// in base64.
-const maxBody = 2 << 20
+// The statuses of answers. Their numbers are those of HTTP.
+const (
+	statusOK         = 200
+	statusCreated    = 201
+	statusAccepted   = 202
+	statusNoContent  = 204
+	statusBadRequest = 400
+	statusNotFound   = 404
+	statusConflict   = 409
+	statusInternal   = 500
+)
 
-// statusOf returns the HTTP status of an error code. No other code maps errors to HTTP statuses.
+// statusOf returns the status of an error code. No other code maps errors to statuses.
 func statusOf(code fault.Code) int {
 	switch code {
 	case fault.Validation:
-		return http.StatusBadRequest
+		return statusBadRequest
 	case fault.NotFound:
-		return http.StatusNotFound
+		return statusNotFound
 	case fault.Conflict:
-		return http.StatusConflict
+		return statusConflict
 	default:
-		return http.StatusInternalServerError
+		return statusInternal
 	}
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func answer(c *frames.Call, status int, body any) {
 	content, err := json.Marshal(body)
-	if err != nil {
-		console.Log("answer: ", err.Error())
-		status, content = http.StatusInternalServerError, nil
+	if err == nil && len(content) > frames.MaxAnswer {
+		err = errors.New("the answer is too long")
 	}
-	header := w.Header()
-	header["Content-Type"] = jsonType
-	w.WriteHeader(status)
-	_, _ = w.Write(content) // fails only when the host has gone; nobody needs the answer then
+	if err != nil {
+		answerError(c, err)
+		return
+	}
+	c.Answer(status, content)
 }
-
-var jsonType = []string{"application/json"}
 
 type errorBody struct {
 	Code   fault.Code `json:"code"`
 	Detail string     `json:"detail"`
 }
 
-func answerError(w http.ResponseWriter, err error) {
+// maxDetail is how many bytes of an error's sentence are sent. It may quote a part of the request.
+const maxDetail = 64 << 10
+
+func answerError(c *frames.Call, err error) {
 	known := new(fault.Error)
 	if !errors.As(err, &known) {
 		known = fault.New(fault.Internal, err.Error())
 	}
-	answer(w, statusOf(known.Code), errorBody{known.Code, known.Detail})
+	answer(c, statusOf(known.Code), errorBody{known.Code, known.Detail[:min(len(known.Detail), maxDetail)]})
 }
 
 // answerDone answers a request that returns no data: with 204, or with the error.
-func answerDone(w http.ResponseWriter, err error) {
+func answerDone(c *frames.Call, err error) {
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		return nil, fault.New(fault.Validation, "the body cannot be read: "+err.Error())
-	}
-	return body, nil
+	c.Answer(statusNoContent, nil)
 }

@@ -2,11 +2,11 @@ package api
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/url"
 	"strconv"
+	"strings"
 
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/warmup"
 )
@@ -39,36 +39,31 @@ type offsets struct {
 	Stderr int64 `json:"stderr"`
 }
 
-func (s *server) putJob(w http.ResponseWriter, r *http.Request) {
-	from, err := parseOffsets(r.URL)
+func (s *server) putJob(c *frames.Call, id string) {
+	from, err := parseOffsets(c.Query)
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	body, err := readBody(w, r)
-	if err != nil {
-		answerError(w, err)
+	if err := s.Gate.Await(c.Context()); err != nil {
+		answerError(c, err)
 		return
 	}
-	if err := s.Gate.Await(r.Context()); err != nil {
-		answerError(w, err)
+	if err := s.StartGate.EnterOpen(c.Context()); err != nil {
+		answerError(c, err)
 		return
 	}
-	if err := s.StartGate.EnterOpen(r.Context()); err != nil {
-		answerError(w, err)
-		return
-	}
-	job, created, err := s.startJob(r.PathValue("id"), body)
+	job, created, err := s.startJob(id, c.Body)
 	s.StartGate.Leave()
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	status := http.StatusOK
+	status := statusOK
 	if created {
-		status = http.StatusCreated
+		status = statusCreated
 	}
-	streamOutput(w, r, status, job, from)
+	streamOutput(c, status, job, from)
 }
 
 func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
@@ -87,91 +82,83 @@ func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
 	return s.Jobs.Put(id, request)
 }
 
-func (s *server) streamJob(w http.ResponseWriter, r *http.Request) {
-	from, err := parseOffsets(r.URL)
+func (s *server) streamJob(c *frames.Call, id string) {
+	from, err := parseOffsets(c.Query)
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	if job, ok := s.findJob(w, r); ok {
-		streamOutput(w, r, http.StatusOK, job, from)
+	if job, ok := s.findJob(c, id); ok {
+		streamOutput(c, statusOK, job, from)
 	}
 }
 
-func (s *server) acknowledgeJob(w http.ResponseWriter, r *http.Request) {
-	job, ok := s.findJob(w, r)
+func (s *server) acknowledgeJob(c *frames.Call, id string) {
+	job, ok := s.findJob(c, id)
 	if !ok {
 		return
 	}
-	body, err := readBody(w, r)
-	if err != nil {
-		answerError(w, err)
-		return
-	}
 	var to offsets
-	if err := json.Unmarshal(body, &to); err != nil || to.Stdout < 0 || to.Stderr < 0 {
-		answerError(w, fault.New(fault.Validation, "the body is not a pair of offsets"))
+	if err := json.Unmarshal(c.Body, &to); err != nil || to.Stdout < 0 || to.Stderr < 0 {
+		answerError(c, fault.New(fault.Validation, "the body is not a pair of offsets"))
 		return
 	}
-	answerDone(w, job.Acknowledge(to.Stdout, to.Stderr))
+	answerDone(c, job.Acknowledge(to.Stdout, to.Stderr))
 }
 
-func (s *server) cancelJob(w http.ResponseWriter, r *http.Request) {
-	if job, ok := s.findJob(w, r); ok {
+func (s *server) cancelJob(c *frames.Call, id string) {
+	if job, ok := s.findJob(c, id); ok {
 		job.Cancel()
-		answer(w, http.StatusAccepted, job.Status())
+		answer(c, statusAccepted, job.Status())
 	}
 }
 
-func (s *server) getJob(w http.ResponseWriter, r *http.Request) {
-	if job, ok := s.findJob(w, r); ok {
-		answer(w, http.StatusOK, job.Status())
+func (s *server) getJob(c *frames.Call, id string) {
+	if job, ok := s.findJob(c, id); ok {
+		answer(c, statusOK, job.Status())
 	}
-}
-
-func (s *server) deleteJob(w http.ResponseWriter, r *http.Request) {
-	answerDone(w, s.Jobs.Delete(r.PathValue("id")))
 }
 
 type jobsBody struct {
 	Jobs []jobs.Status `json:"jobs"`
 }
 
-func (s *server) listJobs(w http.ResponseWriter, _ *http.Request) {
+func (s *server) listJobs(c *frames.Call) {
 	body := jobsBody{Jobs: []jobs.Status{}}
 	for _, job := range s.Jobs.List() {
 		body.Jobs = append(body.Jobs, job.Status())
 	}
-	answer(w, http.StatusOK, body)
+	answer(c, statusOK, body)
 }
 
 // findJob returns the job that the path names. If there is none, it answers the request with 404 and returns false.
-func (s *server) findJob(w http.ResponseWriter, r *http.Request) (*jobs.Job, bool) {
-	job, err := s.Jobs.Get(r.PathValue("id"))
+func (s *server) findJob(c *frames.Call, id string) (*jobs.Job, bool) {
+	job, err := s.Jobs.Get(id)
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return nil, false
 	}
 	return job, true
 }
 
-func parseOffsets(address *url.URL) (offsets, error) {
-	if address.RawQuery == "" {
-		return offsets{}, nil
+// parseOffsets reads the query of a stream, such as stdout=7&stderr=0. A missing or empty offset is 0.
+func parseOffsets(query string) (offsets, error) {
+	var found offsets
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if value == "" {
+			continue
+		}
+		offset, err := strconv.ParseUint(value, 10, 63)
+		if err != nil {
+			return offsets{}, fault.New(fault.Validation, "stdout and stderr are byte offsets")
+		}
+		switch name {
+		case "stdout":
+			found.Stdout = int64(offset)
+		case "stderr":
+			found.Stderr = int64(offset)
+		}
 	}
-	query := address.Query()
-	stdout, errOut := parseOffset(query.Get("stdout"))
-	stderr, errErr := parseOffset(query.Get("stderr"))
-	if errOut != nil || errErr != nil {
-		return offsets{}, fault.New(fault.Validation, "stdout and stderr are byte offsets")
-	}
-	return offsets{stdout, stderr}, nil
-}
-
-func parseOffset(text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	offset, err := strconv.ParseUint(text, 10, 63)
-	return int64(offset), err
+	return found, nil
 }

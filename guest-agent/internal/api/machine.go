@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 )
@@ -23,8 +23,8 @@ type healthBody struct {
 	Identity string `json:"identity"`
 }
 
-func (s *server) getHealth(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, healthBody{
+func (s *server) getHealth(c *frames.Call) {
+	answer(c, statusOK, healthBody{
 		Version:  s.Version,
 		BootID:   s.bootID(),
 		UptimeMs: uptime().Milliseconds(),
@@ -56,8 +56,8 @@ func uptime() time.Duration {
 // putIdentity gives the machine its identity. If the request says that all processes were held since a memory snapshot,
 // and they were not, it refuses and changes nothing. If it fails after that check, the processes stay held, because the
 // host then discards the machine.
-func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
-	s.identify(w, r, func(request *identity.Request) error {
+func (s *server) putIdentity(c *frames.Call) {
+	s.identify(c, func(request *identity.Request) error {
 		if request.WasHeld {
 			if err := s.Processes.Keep(); err != nil {
 				return err
@@ -77,7 +77,7 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 			s.Jobs.LetGo()
 			s.Volumes.LetGo()
 		}
-		if err := s.Gate.Await(r.Context()); err != nil {
+		if err := s.Gate.Await(c.Context()); err != nil {
 			return err
 		}
 		if err := s.Identity.Apply(request); err != nil {
@@ -94,50 +94,34 @@ func (s *server) putIdentity(w http.ResponseWriter, r *http.Request) {
 }
 
 // warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
-func (s *server) warmUp(w http.ResponseWriter, r *http.Request) {
-	s.identify(w, r, s.Identity.WarmUp)
+func (s *server) warmUp(c *frames.Call) {
+	s.identify(c, s.Identity.WarmUp)
 }
 
-func (s *server) identify(w http.ResponseWriter, r *http.Request, apply func(*identity.Request) error) {
-	body, err := readBody(w, r)
+func (s *server) identify(c *frames.Call, apply func(*identity.Request) error) {
+	request, err := identity.ParseRequest(c.Body)
 	if err != nil {
-		answerError(w, err)
-		return
-	}
-	request, err := identity.ParseRequest(body)
-	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
 	if err := apply(request); err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	answer(w, http.StatusOK, struct{}{})
+	answer(c, statusOK, struct{}{})
 }
 
-func freezeWith(freezer *freeze.Freezer) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := readBody(w, r)
-		if err != nil {
-			answerError(w, err)
-			return
-		}
-		timeout, err := freeze.ParseTimeout(body)
-		if err != nil {
-			answerError(w, err)
-			return
-		}
-		answerDone(w, freezer.Freeze(r.Context(), timeout))
+func freezeWith(freezer *freeze.Freezer, c *frames.Call) {
+	timeout, err := freeze.ParseTimeout(c.Body)
+	if err != nil {
+		answerError(c, err)
+		return
 	}
+	answerDone(c, freezer.Freeze(c.Context(), timeout))
 }
 
-func thawWith(freezer *freeze.Freezer) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { answerDone(w, freezer.Thaw()) }
-}
-
-func (s *server) powerOff(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusAccepted, struct{}{})
+func (s *server) powerOff(c *frames.Call) {
+	answer(c, statusAccepted, struct{}{})
 	go func() {
 		time.Sleep(answerGrace)
 		s.PowerOff()

@@ -1,31 +1,26 @@
 package api
 
 import (
-	"net/http"
-
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/volumes"
 )
 
 // putMount mounts a volume. While the root file system is frozen it waits, because it may have to create the mount
 // point.
-func (s *server) putMount(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r)
+func (s *server) putMount(c *frames.Call, id string) {
+	if id == "" {
+		answerError(c, fault.New(fault.NotFound, "no volume id"))
+		return
+	}
+	request, err := volumes.ParseRequest(c.Body)
 	if err != nil {
-		answerError(w, err)
+		answerError(c, err)
 		return
 	}
-	request, err := volumes.ParseRequest(body)
-	if err != nil {
-		answerError(w, err)
+	if err := s.Gate.Await(c.Context()); err != nil {
+		answerError(c, err)
 		return
 	}
-	if err := s.Gate.Await(r.Context()); err != nil {
-		answerError(w, err)
-		return
-	}
-	answerDone(w, s.Volumes.Mount(r.Context(), r.PathValue("id"), request))
-}
-
-func (s *server) deleteMount(w http.ResponseWriter, r *http.Request) {
-	answerDone(w, s.Volumes.Unmount(r.PathValue("id")))
+	answerDone(c, s.Volumes.Mount(c.Context(), id, request))
 }

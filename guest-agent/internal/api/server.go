@@ -1,13 +1,12 @@
-// Package api serves the requests that the host can send to the machine: HTTP/2 with JSON bodies, and a binary stream
-// for the output of a job.
+// Package api answers the requests that the host can send to the machine, and sends it the output of jobs. The README
+// of the guest agent has the table of all requests.
 package api
 
 import (
-	"log"
-	"net"
-	"net/http"
-	"os"
+	"strings"
 
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
@@ -32,46 +31,88 @@ type Machine struct {
 
 type server struct{ Machine }
 
-// NewHandler returns the handler of all requests.
-func NewHandler(machine Machine) http.Handler {
+// Serve answers the requests on all sessions of the listener, until the listener fails.
+func Serve(listener frames.Listener, machine Machine) error {
 	s := &server{machine}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.getHealth)
-	mux.HandleFunc("PUT /identity", s.putIdentity)
-	mux.HandleFunc("POST /warm-up", s.warmUp)
-	mux.HandleFunc("GET /jobs", s.listJobs)
-	mux.HandleFunc("PUT /jobs/{id}", s.putJob)
-	mux.HandleFunc("GET /jobs/{id}", s.getJob)
-	mux.HandleFunc("DELETE /jobs/{id}", s.deleteJob)
-	mux.HandleFunc("GET /jobs/{id}/stream", s.streamJob)
-	mux.HandleFunc("POST /jobs/{id}/ack", s.acknowledgeJob)
-	mux.HandleFunc("POST /jobs/{id}/cancel", s.cancelJob)
-	mux.HandleFunc("PUT /mounts/{id}", s.putMount)
-	mux.HandleFunc("DELETE /mounts/{id}", s.deleteMount)
-	mux.HandleFunc("POST /freeze", freezeWith(s.Freezer))
-	mux.HandleFunc("POST /thaw", thawWith(s.Freezer))
-	mux.HandleFunc("POST /hold", freezeWith(s.Processes))
-	mux.HandleFunc("POST /release", thawWith(s.Processes))
-	mux.HandleFunc("POST /poweroff", s.powerOff)
-	return mux
+	return frames.Serve(listener, s.handle, refuse)
 }
 
-// Serve answers HTTP/2 requests (with prior knowledge) on all sessions of the listener, until the listener fails. It
-// sets no time limits, because the host may pause the machine at any point and resume it a week later.
-func Serve(listener net.Listener, handler http.Handler) error {
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{
-		Handler:        handler,
-		Protocols:      protocols,
-		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       log.New(os.Stderr, "sandbar-agent: ", 0), // the console
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          250,
-			MaxReadFrameSize:              1 << 20,
-			MaxReceiveBufferPerConnection: 4<<20 - 1, // net/http allows less than 4 MiB
-			MaxReceiveBufferPerStream:     1 << 20,
-		},
+// refuse answers a request while too many others are open.
+func refuse(c *frames.Call) {
+	answerError(c, fault.New(fault.Internal, "too many requests at once"))
+}
+
+// handle passes a request to its handler.
+func (s *server) handle(c *frames.Call) {
+	parts := strings.SplitN(c.Path[1:], "/", 4)
+	switch len(parts) {
+	case 1:
+		s.handleMachine(c, parts[0])
+	case 2:
+		s.handleThing(c, parts[0], parts[1])
+	case 3:
+		s.handlePart(c, parts[0], parts[1], parts[2])
+	default:
+		answerUnknown(c)
 	}
-	return s.Serve(listener)
+}
+
+func answerUnknown(c *frames.Call) { answerError(c, fault.New(fault.NotFound, "no such request")) }
+
+// handleMachine handles a path of one part.
+func (s *server) handleMachine(c *frames.Call, what string) {
+	switch c.Method + " " + what {
+	case "GET healthz":
+		s.getHealth(c)
+	case "PUT identity":
+		s.putIdentity(c)
+	case "POST warm-up":
+		s.warmUp(c)
+	case "GET jobs":
+		s.listJobs(c)
+	case "POST freeze":
+		freezeWith(s.Freezer, c)
+	case "POST thaw":
+		answerDone(c, s.Freezer.Thaw())
+	case "POST hold":
+		freezeWith(s.Processes, c)
+	case "POST release":
+		answerDone(c, s.Processes.Thaw())
+	case "POST poweroff":
+		s.powerOff(c)
+	default:
+		answerUnknown(c)
+	}
+}
+
+// handleThing handles the path of a job or of a mount.
+func (s *server) handleThing(c *frames.Call, what, id string) {
+	switch c.Method + " " + what {
+	case "PUT jobs":
+		s.putJob(c, id)
+	case "GET jobs":
+		s.getJob(c, id)
+	case "DELETE jobs":
+		answerDone(c, s.Jobs.Delete(id))
+	case "PUT mounts":
+		s.putMount(c, id)
+	case "DELETE mounts":
+		answerDone(c, s.Volumes.Unmount(id))
+	default:
+		answerUnknown(c)
+	}
+}
+
+// handlePart handles a path below that of a job.
+func (s *server) handlePart(c *frames.Call, what, id, part string) {
+	switch c.Method + " " + what + " " + part {
+	case "GET jobs stream":
+		s.streamJob(c, id)
+	case "POST jobs ack":
+		s.acknowledgeJob(c, id)
+	case "POST jobs cancel":
+		s.cancelJob(c, id)
+	default:
+		answerUnknown(c)
+	}
 }

@@ -4,71 +4,63 @@
 package api
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"net/http"
-	"sync"
+	"errors"
 	"time"
 
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/output"
 )
 
-// A frame is a header (type u8, three zero bytes, payload length u32 and payload offset u64, both big-endian) and
-// its payload.
-const (
-	headerSize = 16
-	maxPayload = 64 << 10
-
-	frameStdout = 1
-	frameStderr = 2
-	frameEnd    = 3
-)
-
-// firstFlush is how long a stream waits for its job to end before it sends anything, so that a short job needs one
-// write.
+// firstFlush is how long a stream waits for its job to end before it sends any output, so that all output of a short
+// job and its end need one write.
 const firstFlush = 3 * time.Millisecond
 
-// nextFlush is the shortest time between two flushes of a stream, unless there is output for a full frame. The host
-// treats thousands of pieces a second as a flood, so a job that prints line by line sends at most 200 a second.
+// nextFlush is the shortest time between two flushes of a stream, unless there is output for a full frame. So a job
+// that prints line by line costs the host at most 200 pieces a second.
 const nextFlush = 5 * time.Millisecond
 
-// frames is a pool of buffers for one frame each. A stream takes a buffer only while it sends, so that idle streams
-// need no memory.
-var frames = sync.Pool{New: func() any { return new([headerSize + maxPayload]byte) }}
+// errStopped is why a stream ends without the end of its job: nobody wants it any more.
+var errStopped = errors.New("the stream was stopped")
 
-// outputStream sends the output of a job as the body of one HTTP response.
+// outputStream sends the output of a job as the answer to one call.
 type outputStream struct {
-	w       http.ResponseWriter
+	call    *frames.Call
 	job     *jobs.Job
 	sources [2]source
 }
 
 // source is one of the two output streams of a job, with the offset of the next byte to send.
 type source struct {
-	frame  byte
+	stream frames.Stream
 	buffer *output.Buffer
 	offset int64
 }
 
-func streamOutput(w http.ResponseWriter, r *http.Request, status int, job *jobs.Job, from offsets) {
-	s := &outputStream{w: w, job: job, sources: [2]source{
-		{frameStdout, job.Stdout(), from.Stdout},
-		{frameStderr, job.Stderr(), from.Stderr},
-	}}
-	if err := s.check(); err != nil {
-		answerError(w, err)
-		return
-	}
-	w.Header()["Content-Type"] = streamType
-	w.WriteHeader(status)
-	if !s.run(r.Context().Done()) {
-		panic(http.ErrAbortHandler) // resets the HTTP/2 stream, so that the host does not take it for complete
-	}
+// pending reports how many bytes are there to be sent.
+func (s *source) pending() int64 {
+	_, end, _ := s.buffer.Extent()
+	return end - s.offset
 }
 
-var streamType = []string{"application/octet-stream"}
+func streamOutput(c *frames.Call, status int, job *jobs.Job, from offsets) {
+	s := &outputStream{call: c, job: job, sources: [2]source{
+		{frames.Stdout, job.Stdout(), from.Stdout},
+		{frames.Stderr, job.Stderr(), from.Stderr},
+	}}
+	if err := s.check(); err != nil {
+		answerError(c, err)
+		return
+	}
+	if c.Begin(status) != nil || s.run() != nil {
+		return // the host hears that the call is broken
+	}
+	if status, err := json.Marshal(job.Status()); err == nil {
+		c.End(status)
+	}
+}
 
 // check returns an error when an offset is below the acknowledged bytes or past the end.
 func (s *outputStream) check() error {
@@ -84,45 +76,48 @@ func (s *outputStream) check() error {
 	return nil
 }
 
-// run sends all output and then the end frame. It reports whether it has sent the end frame.
-func (s *outputStream) run(gone <-chan struct{}) bool {
-	flusher := http.NewResponseController(s.w)
-	s.gather(firstFlush, gone)
+// run sends all output of the job until the job has ended. The last frames may not be flushed yet.
+func (s *outputStream) run() error {
+	s.gather(firstFlush)
 	for {
 		changed := s.job.Changed()
 		ended := s.job.Ended()
-		sent, err := s.sendAvailable()
+		sent, blocked, err := s.sendAvailable()
 		switch {
 		case err != nil:
-			return false
+			return err
 		case sent:
 			continue
+		case blocked:
+			changed = nil // more output or the end of the job changes nothing until the host grants credit
 		case ended:
-			return s.sendEnd() == nil
+			return nil
 		}
-		if flusher.Flush() != nil {
-			return false
+		if err := s.call.Flush(); err != nil {
+			return err
 		}
 		flushed := time.Now()
 		select {
 		case <-changed:
-		case <-gone:
-			return false
+		case <-s.call.Granted():
+			continue
+		case <-s.call.Context().Done():
+			return errStopped
 		case <-s.job.LetGo():
-			return false
+			return errStopped
 		}
 		if left := nextFlush - time.Since(flushed); left > 0 {
-			s.gather(left, gone)
+			s.gather(left)
 		}
 	}
 }
 
-// gather waits for patience, or until the job has ended or there is output for a full frame. So a short job is answered
-// with a single write, and a job that prints small pieces with few.
-func (s *outputStream) gather(patience time.Duration, gone <-chan struct{}) {
+// gather waits for patience, or until the job has ended or there is output for a full frame. So the output and the end
+// of a short job are sent with a single write, and a job that prints small pieces needs few.
+func (s *outputStream) gather(patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for !s.job.Ended() && !s.hasMuch() {
+	for !s.hasMuch() {
 		changed := s.job.Changed()
 		if s.job.Ended() {
 			return
@@ -131,7 +126,7 @@ func (s *outputStream) gather(patience time.Duration, gone <-chan struct{}) {
 		case <-changed:
 		case <-timer.C:
 			return
-		case <-gone:
+		case <-s.call.Context().Done():
 			return
 		case <-s.job.LetGo():
 			return
@@ -141,51 +136,23 @@ func (s *outputStream) gather(patience time.Duration, gone <-chan struct{}) {
 
 // hasMuch reports whether one of the streams has output for a full frame.
 func (s *outputStream) hasMuch() bool {
-	for i := range s.sources {
-		if _, end, _ := s.sources[i].buffer.Extent(); end-s.sources[i].offset >= maxPayload {
-			return true
-		}
-	}
-	return false
+	return s.sources[0].pending() >= frames.MaxOutput || s.sources[1].pending() >= frames.MaxOutput
 }
 
-// sendAvailable sends at most one frame of each source.
-func (s *outputStream) sendAvailable() (sent bool, err error) {
-	space := frames.Get().(*[headerSize + maxPayload]byte)
-	defer frames.Put(space)
+// sendAvailable sends at most one frame of each source. blocked means that there is output but no credit for it.
+func (s *outputStream) sendAvailable() (sent, blocked bool, err error) {
 	for i := range s.sources {
 		from := &s.sources[i]
-		n, err := from.buffer.ReadAt(space[headerSize:], from.offset)
-		if err != nil {
-			return sent, err
-		}
-		if n == 0 {
+		if from.pending() == 0 {
 			continue
 		}
-		putHeader(space[:], from.frame, n, from.offset)
-		if _, err := s.w.Write(space[:headerSize+n]); err != nil {
-			return sent, err
+		n, err := s.call.Output(from.stream, from.buffer, from.offset)
+		if err != nil {
+			return sent, blocked, err
 		}
 		from.offset += int64(n)
-		sent = true
+		sent = sent || n > 0
+		blocked = blocked || n == 0
 	}
-	return sent, nil
-}
-
-func (s *outputStream) sendEnd() error {
-	status, err := json.Marshal(s.job.Status())
-	if err != nil {
-		return err
-	}
-	frame := make([]byte, headerSize, headerSize+len(status))
-	putHeader(frame, frameEnd, len(status), 0)
-	_, err = s.w.Write(append(frame, status...))
-	return err
-}
-
-func putHeader(frame []byte, kind byte, length int, offset int64) {
-	clear(frame[:4])
-	frame[0] = kind
-	binary.BigEndian.PutUint32(frame[4:], uint32(length))
-	binary.BigEndian.PutUint64(frame[8:], uint64(offset))
+	return sent, blocked, nil
 }

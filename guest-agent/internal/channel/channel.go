@@ -1,12 +1,12 @@
 // Package channel makes connections ("sessions") out of the virtio-serial port between host and guest, which is a
-// single byte stream. The host starts a session with a preamble, and the guest echoes its token and epoch. At most one
-// session is alive. After the echo of a new session, no byte of an older session is sent.
+// single byte stream. The host starts a session with a preamble, and the guest echoes its token and the complement of its
+// epoch. At most one session is alive. After the echo of a new session, no byte of an older session is sent.
 package channel
 
 import (
 	"errors"
 	"io"
-	"net"
+	"os"
 	"slices"
 	"sync"
 )
@@ -72,12 +72,16 @@ func (c *Channel) known() *Token {
 	return c.token
 }
 
-// start ends the current session, echoes token and epoch of the new one and hands the new one to Accept.
+// start ends the current session, echoes the new one's token and the complement of its epoch, and hands the new session
+// to Accept. An agent before this protocol echoed the epoch itself, so the echo tells the host which protocol follows.
 func (c *Channel) start(token Token, epoch Epoch) {
 	if c.current != nil {
 		c.current.end()
 	}
 	c.token = &token
+	for i := range epoch {
+		epoch[i] ^= 0xff
+	}
 	c.writing.Lock()
 	_, err := c.writePort(slices.Concat(token[:], epoch[:]))
 	c.writing.Unlock()
@@ -121,7 +125,7 @@ func (c *Channel) writePiece(s *session, b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if s.ended.Load() {
-		return 0, net.ErrClosed
+		return 0, os.ErrClosed
 	}
 	return c.port.Write(b[:min(len(b), maxWrite)])
 }
@@ -138,17 +142,11 @@ func (c *Channel) writePort(b []byte) (sent int, err error) {
 }
 
 // Accept returns the next session.
-func (c *Channel) Accept() (net.Conn, error) {
+func (c *Channel) Accept() (io.ReadWriteCloser, error) {
 	select {
 	case s := <-c.starts:
 		return s, nil
 	case <-c.done:
-		return nil, errors.Join(net.ErrClosed, c.err)
+		return nil, errors.Join(os.ErrClosed, c.err)
 	}
 }
-
-// Close does nothing, because the channel lives as long as the machine. net.Listener requires it.
-func (c *Channel) Close() error { return nil }
-
-// Addr returns a fixed address. net.Listener requires it.
-func (c *Channel) Addr() net.Addr { return address{} }

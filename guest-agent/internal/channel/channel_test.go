@@ -24,11 +24,20 @@ func startChannel(t *testing.T) (*Channel, net.Conn) {
 	return c, host
 }
 
+// echoOf is what the guest sends before the first byte of a session.
+func echoOf(token Token, epoch []byte) []byte {
+	echo := slices.Concat(token[:], epoch)
+	for i := TokenSize; i < len(echo); i++ {
+		echo[i] = ^echo[i]
+	}
+	return echo
+}
+
 // open starts a session from the host's end and returns the guest's end of the session.
-func open(t *testing.T, c *Channel, host net.Conn, epoch []byte) net.Conn {
+func open(t *testing.T, c *Channel, host net.Conn, epoch []byte) io.ReadWriteCloser {
 	t.Helper()
 	go func() { _, _ = host.Write(preambleOf(testToken, string(epoch))) }()
-	expected := slices.Concat(testToken[:], epoch)
+	expected := echoOf(testToken, epoch)
 	echo := make([]byte, len(expected))
 	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, expected) {
 		t.Fatalf("echo %q, %v", echo, err)
@@ -89,7 +98,7 @@ func TestBlockedWriteOfTheOldSessionComesBeforeTheEcho(t *testing.T) {
 	if _, err := host.Write(preambleOf(testToken, string(epoch2))); err != nil {
 		t.Fatal(err)
 	}
-	echo := slices.Concat(testToken[:], epoch2)
+	echo := echoOf(testToken, epoch2)
 	var before []byte
 	for !bytes.HasSuffix(before, echo) {
 		next := make([]byte, 1)
@@ -141,7 +150,7 @@ func TestAnotherTokenIsTakenOnlyWhileItIsAccepted(t *testing.T) {
 	accepts.Store(true)
 	go func() { _, _ = host.Write(refused) }()
 	echo := make([]byte, TokenSize+EpochSize)
-	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, refused[len(Hello):]) {
+	if _, err := io.ReadFull(host, echo); err != nil || !bytes.Equal(echo, echoOf(otherToken, epoch2)) {
 		t.Fatalf("echo %q, %v", echo, err)
 	}
 	accepts.Store(false)

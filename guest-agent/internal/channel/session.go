@@ -1,18 +1,17 @@
-// A session is one connection between host and guest. The HTTP server uses it as a net.Conn. It ends when the next
-// session starts, even while handlers still use it.
+// A session is one connection between host and guest. It ends when the next session starts, even while handlers still
+// use it. A session has no time limits, because the machine may be paused for days in a read.
 
 package channel
 
 import (
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // maxPending is how many received but unread bytes a session may have. A session with more is ended, because the reader
-// of the port must never wait for a session. HTTP/2 flow control keeps an honest host below a third of this limit.
+// of the port must never wait for a session. The one who reads a session takes the bytes as fast as they come, unless the
+// host also refuses to read answers.
 const maxPending = 16 << 20
 
 type session struct {
@@ -96,17 +95,3 @@ func (s *session) Close() error {
 	s.end()
 	return nil
 }
-
-type address struct{}
-
-func (address) Network() string { return "virtio-serial" }
-func (address) String() string  { return "host" }
-
-func (s *session) LocalAddr() net.Addr  { return address{} }
-func (s *session) RemoteAddr() net.Addr { return address{} }
-
-// Deadlines do nothing. The HTTP server sets no time limits, because the machine may be paused for days in a read.
-
-func (s *session) SetDeadline(time.Time) error      { return nil }
-func (s *session) SetReadDeadline(time.Time) error  { return nil }
-func (s *session) SetWriteDeadline(time.Time) error { return nil }

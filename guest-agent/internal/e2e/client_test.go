@@ -1,22 +1,16 @@
-// Package e2e tests the agent as the host uses it: HTTP/2 over a byte stream that starts with a preamble. The same
-// client talks to an agent in this process or to a real machine.
+// Package e2e tests the agent as the host uses it: frames on a byte stream that starts with a preamble. The same client
+// talks to an agent in this process or to a real machine.
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"sandbar/guest-agent/internal/channel"
@@ -25,8 +19,8 @@ import (
 
 // host is the host's side of one session.
 type host struct {
-	t      *testing.T
-	client *http.Client
+	t       *testing.T
+	session *session
 }
 
 // port is the host's end of the channel. A single goroutine reads it and passes all bytes to the current session, so
@@ -56,7 +50,7 @@ func (p *port) distribute() {
 		}
 		if err != nil {
 			if current != nil {
-				_ = current.in.CloseWithError(err)
+				current.end(err)
 			}
 			return
 		}
@@ -69,14 +63,16 @@ func (p *port) openSession(token channel.Token) (*session, error) {
 	if _, err := rand.Read(epoch[:]); err != nil {
 		return nil, err
 	}
-	next := &session{Conn: p.Conn, port: p, echo: slices.Concat(token[:], epoch[:])}
-	next.out, next.in = io.Pipe()
+	echo := slices.Concat(token[:], epoch[:])
+	for i := channel.TokenSize; i < len(echo); i++ {
+		echo[i] = ^echo[i]
+	}
+	next := &session{port: p, echo: echo, calls: make(map[uint32]*response)}
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	p.mu.Lock()
 	if p.current != nil {
-		_ = p.current.in.CloseWithError(net.ErrClosed)
-		p.current.ended.Store(true)
+		p.current.end(net.ErrClosed)
 	}
 	p.current = next
 	p.mu.Unlock()
@@ -84,69 +80,17 @@ func (p *port) openSession(token channel.Token) (*session, error) {
 	return next, err
 }
 
-type session struct {
-	net.Conn
-	port  *port
-	ended atomic.Bool
-	echo  []byte // what to wait for; nil after it has arrived
-	seen  []byte // bytes that arrived before the end of the echo
-	in    *io.PipeWriter
-	out   *io.PipeReader
-}
-
-func (s *session) feed(b []byte) {
-	if s.echo == nil {
-		_, _ = s.in.Write(b)
-		return
-	}
-	s.seen = append(s.seen, b...)
-	if at := bytes.Index(s.seen, s.echo); at >= 0 {
-		rest := s.seen[at+len(s.echo):]
-		s.echo, s.seen = nil, nil
-		_, _ = s.in.Write(rest)
-	}
-}
-
-func (s *session) Read(b []byte) (int, error) { return s.out.Read(b) }
-
-func (s *session) Write(b []byte) (int, error) {
-	s.port.writing.Lock()
-	defer s.port.writing.Unlock()
-	if s.ended.Load() {
-		return 0, net.ErrClosed
-	}
-	return s.Conn.Write(b)
-}
-
-// Close ends the session but not the port, because the next session uses the same port.
-func (s *session) Close() error { return s.in.CloseWithError(net.ErrClosed) }
-
 func newHost(t *testing.T, conn *port, token channel.Token) *host {
 	t.Helper()
-	stream, err := conn.openSession(token)
+	session, err := conn.openSession(token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	streams := make(chan net.Conn, 1)
-	streams <- stream
-	transport := &http.Transport{
-		Protocols: protocols,
-		HTTP2:     &http.HTTP2Config{MaxReadFrameSize: 1 << 20},
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			select {
-			case stream := <-streams:
-				return stream, nil
-			default:
-				return nil, errors.New("the session is over")
-			}
-		},
-	}
-	return &host{t: t, client: &http.Client{Transport: transport}}
+	return &host{t: t, session: session}
 }
 
-func (h *host) send(ctx context.Context, method, path string, body any) *http.Response {
+// try sends a request and waits for the first frame of its answer. The end of the context cancels the call.
+func (h *host) try(ctx context.Context, method, path string, body any) (*response, error) {
 	h.t.Helper()
 	var content []byte
 	switch body := body.(type) {
@@ -159,27 +103,34 @@ func (h *host) send(ctx context.Context, method, path string, body any) *http.Re
 			h.t.Fatal(err)
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, bytes.NewReader(content))
+	r, err := h.session.request(method+" "+path, content)
 	if err != nil {
-		h.t.Fatal(err)
+		return nil, err
 	}
-	response, err := h.client.Do(request)
+	stop := context.AfterFunc(ctx, r.cancel)
+	h.t.Cleanup(func() { stop() })
+	first, err := r.next()
 	if err != nil {
-		h.t.Fatal(err)
+		return nil, err
 	}
-	return response
+	r.code, r.body = first.status, first.payload
+	return r, nil
+}
+
+func (h *host) send(ctx context.Context, method, path string, body any) *response {
+	h.t.Helper()
+	r, err := h.try(ctx, method, path, body)
+	if err != nil {
+		h.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return r
 }
 
 // call sends a request and returns the status and the body of the answer.
 func (h *host) call(method, path string, body any) (int, string) {
 	h.t.Helper()
-	response := h.send(context.Background(), method, path, body)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return response.StatusCode, string(content)
+	r := h.send(context.Background(), method, path, body)
+	return r.code, string(r.body)
 }
 
 func (h *host) expect(wanted int, method, path string, body any) string {
@@ -203,13 +154,11 @@ type outcome struct {
 func (h *host) run(id string, request any) *outcome {
 	h.t.Helper()
 	response := h.send(context.Background(), "PUT", "/jobs/"+id, request)
-	defer response.Body.Close()
-	result := &outcome{code: response.StatusCode}
+	result := &outcome{code: response.code}
 	if result.code > 201 {
-		content, _ := io.ReadAll(response.Body)
-		h.t.Fatalf("job %s: %d %s", id, result.code, content)
+		h.t.Fatalf("job %s: %d %s", id, result.code, response.body)
 	}
-	if err := result.read(response.Body, 0, 0); err != nil {
+	if err := result.read(response, 0, 0); err != nil {
 		h.t.Fatalf("job %s: %v", id, err)
 	}
 	return result
@@ -220,50 +169,32 @@ func (h *host) sh(id, command string) *outcome {
 	return h.run(id, map[string]any{"command": command})
 }
 
-// read reads frames until the stream ends. It returns an error if the offsets have a gap or the end frame is missing.
-func (o *outcome) read(stream io.Reader, stdout, stderr int64) error {
-	next := [3]int64{0, stdout, stderr}
+// read reads frames up to the end of the stream. It returns an error if the offsets have a gap or the end is missing.
+func (o *outcome) read(r *response, stdout, stderr int64) error {
+	next := map[byte]int64{kindStdout: stdout, kindStderr: stderr}
 	for {
-		kind, offset, payload, err := readFrame(stream)
-		if err == io.EOF && o.status != nil {
-			return nil
-		}
+		frame, err := r.next()
 		if err != nil {
 			return err
 		}
-		if o.status != nil {
-			return errors.New("a frame after the end frame")
-		}
-		switch kind {
-		case 1, 2:
-			if offset != next[kind] {
-				return fmt.Errorf("frame of stream %d at %d, want %d", kind, offset, next[kind])
+		switch frame.kind {
+		case kindStdout, kindStderr:
+			if frame.offset != next[frame.kind] {
+				return fmt.Errorf("frame of kind %d at %d, want %d", frame.kind, frame.offset, next[frame.kind])
 			}
-			next[kind] += int64(len(payload))
-			if kind == 1 {
-				o.stdout = append(o.stdout, payload...)
+			next[frame.kind] += int64(len(frame.payload))
+			if frame.kind == kindStdout {
+				o.stdout = append(o.stdout, frame.payload...)
 			} else {
-				o.stderr = append(o.stderr, payload...)
+				o.stderr = append(o.stderr, frame.payload...)
 			}
-		case 3:
+		case kindEnd:
 			o.status = new(jobs.Status)
-			if err := json.Unmarshal(payload, o.status); err != nil {
-				return err
-			}
+			return json.Unmarshal(frame.payload, o.status)
 		default:
-			return fmt.Errorf("frame of kind %d", kind)
+			return fmt.Errorf("frame of kind %d", frame.kind)
 		}
 	}
-}
-
-func readFrame(stream io.Reader) (kind byte, offset int64, payload []byte, err error) {
-	var header [16]byte
-	if _, err := io.ReadFull(stream, header[:]); err != nil {
-		return 0, 0, nil, err
-	}
-	payload = make([]byte, binary.BigEndian.Uint32(header[4:]))
-	_, err = io.ReadFull(stream, payload)
-	return header[0], int64(binary.BigEndian.Uint64(header[8:])), payload, err
 }
 
 func (o *outcome) String() string {

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +25,8 @@ func TestAnIdentityIsRefusedWhenHeldProcessesWentOnBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response.StatusCode != http.StatusConflict {
-		t.Errorf("status %d", response.StatusCode)
+	if response.code != 409 {
+		t.Errorf("status %d", response.code)
 	}
 	if got := h.expect(200, "GET", "/healthz", nil); !strings.Contains(got, `"identity":"machine-1"`) {
 		t.Error(got)
@@ -58,14 +55,14 @@ func TestHeldProcessesStayHeldWhenTheIdentityFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if response, err := a.identifyInVain(ctx, t, h); err == nil {
-		t.Errorf("status %d", response.StatusCode)
+		t.Errorf("status %d", response.code)
 	}
 	h.expect(204, "POST", "/release", nil)
 }
 
 // identifyInVain sends the identity of a machine made from a memory snapshot. It first shuts the gate of the root file
 // system, so that the agent never applies the identity to the computer that runs the test.
-func (a *agent) identifyInVain(ctx context.Context, t *testing.T, h *host) (*http.Response, error) {
+func (a *agent) identifyInVain(ctx context.Context, t *testing.T, h *host) (*response, error) {
 	t.Helper()
 	freezer := freeze.Pretended(a.gate)
 	if err := freezer.Freeze(t.Context(), time.Minute); err != nil {
@@ -73,17 +70,5 @@ func (a *agent) identifyInVain(ctx context.Context, t *testing.T, h *host) (*htt
 	}
 	identity := identityOf("another")
 	identity["was_held"] = true
-	content, err := json.Marshal(identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := http.NewRequestWithContext(ctx, "PUT", "http://guest/identity", bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := h.client.Do(request)
-	if err == nil {
-		_ = response.Body.Close()
-	}
-	return response, err
+	return h.try(ctx, "PUT", "/identity", identity)
 }

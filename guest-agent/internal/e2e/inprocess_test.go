@@ -74,7 +74,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 	guest, port := socketPair(t)
 	sessions := channel.New(guest, func() bool { return self.MachineID() == "" || startGate.IsShut() })
 	go func() { _ = sessions.Run() }()
-	handler := api.NewHandler(api.Machine{
+	machine := api.Machine{
 		Version:  "test",
 		Identity: self,
 		Modprobe: modprobe.Pretended(),
@@ -85,8 +85,8 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 
 		Processes: freeze.Pretended(startGate),
 		StartGate: startGate,
-	})
-	go func() { _ = api.Serve(sessions, handler) }()
+	}
+	go func() { _ = api.Serve(sessions, machine) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate, startGate: startGate}
 }
 

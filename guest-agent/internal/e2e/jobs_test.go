@@ -74,7 +74,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	for _, body := range []string{
 		`{}`, `{"command":"a","argv":["b"]}`, `[]`, `{"argv":[]}`, `{"command":"a\u0000"}`, `{"command":"a","cwd":"x"}`,
 		`{"command":"a","cwd":"/no/such"}`, `{"command":"a","user":"no-such"}`, `{"command":"a","env":{"A=":"b"}}`,
-		`{"command":"a","timeout_sec":-1}`, `{"command":"a","stdin":"?"}`, `{"command":"` + strings.Repeat("a", 3<<20) + `"}`,
+		`{"command":"a","timeout_sec":-1}`, `{"command":"a","stdin":"?"}`, `{"command":"` + strings.Repeat("a", 1<<20),
 	} {
 		if got := h.expect(400, "PUT", "/jobs/x", body); !strings.Contains(got, `"validation_error"`) {
 			t.Error(got)
@@ -114,7 +114,7 @@ func TestAcknowledgeAndDelete(t *testing.T) {
 	h.expect(400, "GET", "/jobs/j/stream?stdout=9", nil)
 	h.expect(400, "GET", "/jobs/j/stream?stdout=-1", nil)
 	var rest outcome
-	if err := rest.read(strings.NewReader(h.expect(200, "GET", "/jobs/j/stream?stdout=3", nil)), 3, 0); err != nil {
+	if err := rest.read(h.send(t.Context(), "GET", "/jobs/j/stream?stdout=3", nil), 3, 0); err != nil {
 		t.Fatal(err)
 	}
 	if rest.String() != "exited 0 null|lo|" {
@@ -130,14 +130,13 @@ func TestAcknowledgeAndDelete(t *testing.T) {
 func TestRunningJobIsListedAndNotDeleted(t *testing.T) {
 	h := startAgent(t).connect(t)
 	response := h.send(context.Background(), "PUT", "/jobs/j", map[string]any{"command": "sleep 100"})
-	defer response.Body.Close()
 	if status := h.status("j"); status.State != jobs.Running || status.FinishedUnixMs != nil || status.StartedUnixMs == 0 {
 		t.Errorf("%+v", status)
 	}
 	h.expect(409, "DELETE", "/jobs/j", nil)
 	h.expect(202, "POST", "/jobs/j/cancel", nil)
 	result := new(outcome)
-	if err := result.read(response.Body, 0, 0); err != nil || result.String() != "canceled null SIGTERM||" {
+	if err := result.read(response, 0, 0); err != nil || result.String() != "canceled null SIGTERM||" {
 		t.Errorf("%s, %v", result, err)
 	}
 	if got := h.expect(202, "POST", "/jobs/j/cancel", nil); !strings.Contains(got, `"canceled"`) {
@@ -153,7 +152,6 @@ func TestCancelReachesEveryDescendant(t *testing.T) {
 		`sleep 1003 & echo $! > "$C"/job-j/inner/cgroup.procs; wait; echo ready; exec sleep 1004`
 	response := h.send(context.Background(), "PUT", "/jobs/j",
 		map[string]any{"command": command, "env": map[string]string{"C": a.cgroups}})
-	defer response.Body.Close()
 	group := filepath.Join(a.cgroups, "job-j")
 	eventually(t, "all run", func() bool {
 		outer, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
@@ -162,7 +160,7 @@ func TestCancelReachesEveryDescendant(t *testing.T) {
 	})
 	h.expect(202, "POST", "/jobs/j/cancel", nil)
 	result := new(outcome)
-	if err := result.read(response.Body, 0, 0); err != nil || result.status.State != jobs.Canceled {
+	if err := result.read(response, 0, 0); err != nil || result.status.State != jobs.Canceled {
 		t.Errorf("%s, %v", result, err)
 	}
 	if _, err := os.Stat(group); !os.IsNotExist(err) {
@@ -174,12 +172,11 @@ func TestCancelKillsWhatIgnoresTERM(t *testing.T) {
 	h := startAgent(t).connect(t)
 	response := h.send(context.Background(), "PUT", "/jobs/j",
 		map[string]any{"command": "trap '' TERM; echo ready; while :; do sleep 100; done"})
-	defer response.Body.Close()
 	eventually(t, "ready", func() bool { return h.status("j").StdoutBytes > 0 })
 	begin := time.Now()
 	h.expect(202, "POST", "/jobs/j/cancel", nil)
 	result := new(outcome)
-	if err := result.read(response.Body, 0, 0); err != nil || result.String() != "canceled null SIGKILL|ready|" {
+	if err := result.read(response, 0, 0); err != nil || result.String() != "canceled null SIGKILL|ready|" {
 		t.Errorf("%s, %v", result, err)
 	}
 	if took := time.Since(begin); took < 4900*time.Millisecond || took > 8*time.Second {
@@ -226,11 +223,11 @@ func TestOutputIsExactAcrossReconnects(t *testing.T) {
 	var offset int64
 	for round := 0; ; round++ {
 		for frames := 0; frames < 30; frames++ {
-			kind, at, payload, err := readFrame(response.Body)
-			if err != nil || kind == 1 && at != offset {
-				t.Fatalf("kind %d at %d, want %d, %v", kind, at, offset, err)
+			frame, err := response.next()
+			if err != nil || frame.kind == kindStdout && frame.offset != offset {
+				t.Fatalf("kind %d at %d, want %d, %v", frame.kind, frame.offset, offset, err)
 			}
-			if kind == 3 {
+			if frame.kind == kindEnd {
 				cancel()
 				if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 					t.Error("other bytes")
@@ -240,8 +237,8 @@ func TestOutputIsExactAcrossReconnects(t *testing.T) {
 				}
 				return
 			}
-			got.Write(payload)
-			offset += int64(len(payload))
+			got.Write(frame.payload)
+			offset += int64(len(frame.payload))
 		}
 		if round%2 == 0 {
 			h.expect(204, "POST", "/jobs/j/ack", map[string]int64{"stdout": offset})
@@ -256,10 +253,9 @@ func TestOutputIsExactAcrossReconnects(t *testing.T) {
 func TestAbsentReaderNeverBlocksTheCommand(t *testing.T) {
 	a := startAgent(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	response := a.connect(t).send(ctx, "PUT", "/jobs/j",
+	a.connect(t).send(ctx, "PUT", "/jobs/j",
 		map[string]any{"command": "head -c 30000000 /dev/zero; echo end >&2", "max_output_bytes": 20000000})
 	cancel()
-	_ = response.Body.Close()
 	h := a.connect(t)
 	eventually(t, "the job ends", func() bool { return h.status("j").State == jobs.Exited })
 	if status := h.status("j"); status.StdoutBytes != 20000000 || status.StderrBytes != 4 || !status.Truncated {
@@ -282,7 +278,6 @@ func TestLargeStdin(t *testing.T) {
 
 func TestManyJobsAtOnce(t *testing.T) {
 	h := startAgent(t).connect(t)
-	h.expect(200, "GET", "/healthz", nil) // opens the only connection of the client, before the parallel requests
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Add(1)
@@ -305,7 +300,7 @@ func TestManyJobsAtOnce(t *testing.T) {
 func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 	agent := startAgent(t)
 	h := agent.connect(t)
-	h.send(t.Context(), "PUT", "/jobs/doomed", map[string]any{"command": "exec sleep 1000"}).Body.Close()
+	h.send(t.Context(), "PUT", "/jobs/doomed", map[string]any{"command": "exec sleep 1000"})
 	procs := filepath.Join(agent.cgroups, "job-doomed", "cgroup.procs")
 	pid := func() int {
 		content, _ := os.ReadFile(procs)

@@ -23,7 +23,7 @@ func TestProcessesOfReleasedJobsGoOnAndTheirOutputIsDropped(t *testing.T) {
 	// life.
 	command := fmt.Sprintf("trap 'exit 1' PIPE; while :; do head -c 9000000 /dev/zero; head -c 9000000 /dev/zero >&2; echo x >> %s; done", alive)
 	response := h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": command, "timeout_sec": 2, "max_output_bytes": 1 << 40})
-	if _, _, _, err := readFrame(response.Body); err != nil {
+	if _, err := response.output(); err != nil {
 		t.Fatal(err)
 	}
 	a.registry.LetGo()
@@ -78,12 +78,12 @@ func TestAStreamEndsWhenItsJobIsLetGo(t *testing.T) {
 	a := startAgent(t)
 	h := a.connect(t)
 	response := h.send(t.Context(), "PUT", "/jobs/j", map[string]any{"command": "echo on; exec sleep 1000"})
-	if _, _, _, err := readFrame(response.Body); err != nil {
+	if _, err := response.output(); err != nil {
 		t.Fatal(err)
 	}
 	a.registry.LetGo()
-	if kind, _, _, err := readFrame(response.Body); err == nil {
-		t.Errorf("a frame of kind %d", kind)
+	if frame, err := response.next(); err != errBroken {
+		t.Errorf("a frame of kind %d, %v", frame.kind, err)
 	}
 }
 
@@ -94,9 +94,8 @@ func TestAFrozenDiskBlocksNobody(t *testing.T) {
 	h := a.connect(t)
 	for i := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		response := h.send(ctx, "PUT", fmt.Sprint("/jobs/j", i), map[string]any{"command": "head -c 5000000 /dev/zero; exec cat /dev/zero"})
+		h.send(ctx, "PUT", fmt.Sprint("/jobs/j", i), map[string]any{"command": "head -c 5000000 /dev/zero; exec cat /dev/zero"})
 		cancel()
-		_ = response.Body.Close()
 		eventually(t, "output is on the disk", func() bool { return h.status(fmt.Sprint("j", i)).StdoutBytes > 5_000_000 })
 	}
 	h.expect(204, "POST", "/freeze", map[string]any{"timeout_ms": 60000})

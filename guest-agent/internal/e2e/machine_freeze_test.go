@@ -29,17 +29,16 @@ func TestMachineStandsStillWhileItIsFrozen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	response := h.send(ctx, "PUT", "/jobs/writer", map[string]any{"argv": []string{"perl", "-e", writer}})
-	defer response.Body.Close()
 	longest := func() time.Duration {
 		h.sh(fmt.Sprint("ask", time.Now().UnixNano()), "touch /dev/shm/ask; while test -e /dev/shm/ask; do sleep 0.01; done")
-		_, _, payload, err := readFrame(response.Body)
+		frame, err := response.output()
 		if err != nil {
 			t.Fatal(err)
 		}
-		micros, _, _ := strings.Cut(string(payload), " ")
+		micros, _, _ := strings.Cut(string(frame.payload), " ")
 		count, err := strconv.Atoi(micros)
 		if err != nil {
-			t.Fatalf("%q", payload)
+			t.Fatalf("%q", frame.payload)
 		}
 		return time.Duration(count) * time.Microsecond
 	}
@@ -69,8 +68,7 @@ func TestMachineThatIsFrozenServesAndThawsByItself(t *testing.T) {
 	h.expect(200, "PUT", "/identity", identityOf(machineA))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	chatty := h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": "cat /dev/zero"})
-	_ = chatty.Body.Close() // nobody reads the output, so it goes to the disk
+	h.send(ctx, "PUT", "/jobs/chatty", map[string]any{"command": "cat /dev/zero"}) // nobody reads the output, so it goes to the disk
 	spilled := func() bool {
 		return h.sh(fmt.Sprint("spilled", time.Now().UnixNano()), "ls -l /proc/1/fd | grep spill").status.StdoutBytes > 0
 	}

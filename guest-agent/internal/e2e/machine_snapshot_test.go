@@ -88,7 +88,7 @@ func TestMachineFromAMemorySnapshotGetsANewIdentity(t *testing.T) {
 	job := map[string]any{"command": "trap 'echo broken > /dev/shm/broken' PIPE; i=0; while :; do i=$((i+1)); echo $i > /dev/shm/alive; head -c 300000 /dev/zero; done", "timeout_sec": 15}
 	chatty := h.send(ctx, "PUT", "/jobs/chatty", job)
 	for range 20 {
-		if _, _, _, err := readFrame(chatty.Body); err != nil {
+		if _, err := chatty.output(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -206,20 +206,19 @@ func measureBulk(t *testing.T, h *host, acknowledge bool) {
 	id := fmt.Sprint("bulk-", acknowledge)
 	begin := time.Now()
 	response := h.send(context.Background(), "PUT", "/jobs/"+id, map[string]any{"command": fmt.Sprint("head -c ", size, " /dev/zero")})
-	defer response.Body.Close()
 	var offset, acknowledged int64
 	for {
-		kind, at, payload, err := readFrame(response.Body)
+		frame, err := response.next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kind == 3 {
+		if frame.kind == kindEnd {
 			break
 		}
-		if at != offset {
-			t.Fatalf("frame at %d, want %d", at, offset)
+		if frame.offset != offset {
+			t.Fatalf("frame at %d, want %d", frame.offset, offset)
 		}
-		offset += int64(len(payload))
+		offset += int64(len(frame.payload))
 		if acknowledge && offset-acknowledged >= 256<<10 {
 			acknowledged = offset
 			h.expect(204, "POST", "/jobs/"+id+"/ack", map[string]int64{"stdout": offset})
@@ -238,10 +237,9 @@ func measureMemory(t *testing.T, h *host) {
 	t.Helper()
 	for i := range 16 {
 		ctx, cancel := context.WithCancel(context.Background())
-		response := h.send(ctx, "PUT", fmt.Sprint("/jobs/endless", i),
+		h.send(ctx, "PUT", fmt.Sprint("/jobs/endless", i),
 			map[string]any{"command": "cat /dev/zero & cat /dev/zero >&2", "timeout_sec": 8, "max_output_bytes": 64 << 20})
 		cancel()
-		_ = response.Body.Close()
 	}
 	eventually(t, "the endless jobs end", func() bool {
 		return strings.Count(h.expect(200, "GET", "/jobs", nil), `"timed_out"`) == 16

@@ -1,0 +1,198 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"sandbar/guest-agent/internal/console"
+)
+
+// ErrOver is the error of a frame that belongs to a call that is over, because the host has canceled it, the session
+// has ended, or the handler has ended it.
+var ErrOver = errors.New("the call is over")
+
+// Call is one request of the host and the way to answer it. Only the goroutine of its handler may use it. A handler
+// either calls Answer, or Begin, Output and Flush as often as it needs, and End.
+type Call struct {
+	Method string
+	Path   string
+	Query  string // without the question mark
+	Body   []byte // nil after Begin
+
+	session *session
+	id      uint32
+	context context.Context // ends when the host cancels the call or the session ends
+	cancel  func()
+	isOver  bool // the last frame was sent
+
+	ready *batch // frames that were not sent yet; nil: none
+
+	mu      sync.Mutex
+	credit  int64 // bytes of output, with their offsets, that may be sent
+	granted chan struct{}
+}
+
+// batchSize is how many bytes of frames a call collects before it sends them.
+const batchSize = 64 << 10
+
+// batch holds the frames that a call has collected: less than batchSize bytes, then at most one frame more.
+type batch struct {
+	length int
+	bytes  [batchSize + headerSize + offsetSize + MaxOutput]byte
+}
+
+// batches is a pool, so that a stream that waits for output needs no memory for it.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// Source is where Output takes bytes from. ReadAt returns 0 and no error if there are none at the offset yet.
+type Source interface {
+	ReadAt(p []byte, offset int64) (int, error)
+}
+
+// Stream says which of the two output streams of a job a frame carries.
+type Stream byte
+
+// The two output streams of a job.
+const (
+	Stdout Stream = kindStdout
+	Stderr Stream = kindStderr
+)
+
+// serve runs the handler, and ends the call if the handler did not.
+func (c *Call) serve(handle Handler) {
+	defer func() {
+		if failure := recover(); failure != nil { // else the machine would end with its agent
+			console.Log("panic: ", fmt.Sprint(failure), "\n", string(debug.Stack()))
+		}
+		c.finish(kindBroken, nil, nil)
+	}()
+	handle(c)
+}
+
+// Context returns a context that ends when the host cancels the call or the session ends.
+func (c *Call) Context() context.Context { return c.context }
+
+// Answer ends the call with a status and a body of at most MaxAnswer bytes.
+func (c *Call) Answer(status int, body []byte) {
+	c.finish(kindAnswer, statusBytes(status), body)
+}
+
+// Begin tells the host that the output stream begins, and sends that at once.
+func (c *Call) Begin(status int) error {
+	c.Body = nil // a stream may last for days, and nobody needs the body any more
+	return c.session.write(appendFrame(nil, kindBegin, c.id, statusBytes(status), nil))
+}
+
+// Output reads bytes of the source from the offset on and adds one frame with them to the frames that Flush sends. It
+// returns the number of bytes: at most MaxOutput, and 0 if there are none or the host has granted no credit for them.
+// Once many frames are ready, Output sends them itself.
+func (c *Call) Output(stream Stream, source Source, offset int64) (int, error) {
+	if c.context.Err() != nil {
+		return 0, ErrOver
+	}
+	credit := c.Credit()
+	if credit == 0 {
+		return 0, nil
+	}
+	if c.ready == nil {
+		c.ready = batches.Get().(*batch)
+		c.ready.length = 0
+	}
+	frame := c.ready.bytes[c.ready.length:]
+	n, err := source.ReadAt(frame[headerSize+offsetSize:][:credit], offset)
+	if n == 0 || err != nil {
+		return 0, err
+	}
+	binary.BigEndian.PutUint32(frame, uint32(offsetSize+n))
+	frame[4] = byte(stream)
+	binary.BigEndian.PutUint32(frame[5:], c.id)
+	binary.BigEndian.PutUint64(frame[headerSize:], uint64(offset))
+	c.ready.length += headerSize + offsetSize + n
+	c.spend(offsetSize + n)
+	if c.ready.length >= batchSize {
+		return n, c.Flush()
+	}
+	return n, nil
+}
+
+// Flush sends all frames that are ready, with a single write.
+func (c *Call) Flush() error {
+	if c.ready == nil {
+		return nil
+	}
+	defer c.drop()
+	if c.context.Err() != nil {
+		return ErrOver
+	}
+	return c.session.write(c.ready.bytes[:c.ready.length])
+}
+
+// End sends all frames that are ready and ends the stream with a status in JSON, of at most MaxEnd bytes.
+func (c *Call) End(status []byte) {
+	c.finish(kindEnd, nil, status)
+}
+
+// finish sends the last frame of the call, and before it the frames that are ready. A call that the host has canceled
+// ends as broken. Nobody needs the error of the write: it fails only when the session has ended.
+func (c *Call) finish(kind byte, first, body []byte) {
+	if c.isOver {
+		return
+	}
+	c.isOver = true
+	defer c.drop()
+	wasCanceled := c.context.Err() != nil
+	c.session.close(c)
+	if wasCanceled {
+		kind, first, body = kindBroken, nil, nil
+		c.drop()
+	}
+	var frames []byte
+	if c.ready != nil {
+		frames = c.ready.bytes[:c.ready.length]
+	}
+	_ = c.session.write(appendFrame(frames, kind, c.id, first, body))
+}
+
+// drop forgets the frames that are ready.
+func (c *Call) drop() {
+	if c.ready != nil {
+		batches.Put(c.ready)
+		c.ready = nil
+	}
+}
+
+// Credit returns how many bytes of output the next frame may carry: at most MaxOutput.
+func (c *Call) Credit() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(max(0, min(c.credit-offsetSize, MaxOutput)))
+}
+
+// Granted returns a channel that receives a value after the host has granted credit. Read Credit after you have waited
+// for it: the value may be older than the last look.
+func (c *Call) Granted() <-chan struct{} { return c.granted }
+
+func (c *Call) spend(bytes int) {
+	c.mu.Lock()
+	c.credit -= int64(bytes)
+	c.mu.Unlock()
+}
+
+// grant adds credit. The sum stays far below the limit of its type: the host can add 4 GiB with each frame.
+func (c *Call) grant(bytes uint32) {
+	c.mu.Lock()
+	c.credit += int64(bytes)
+	c.mu.Unlock()
+	select {
+	case c.granted <- struct{}{}:
+	default:
+	}
+}
+
+func statusBytes(status int) []byte {
+	return binary.BigEndian.AppendUint16(nil, uint16(status))
+}

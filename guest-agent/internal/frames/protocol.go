@@ -1,0 +1,132 @@
+// Package frames serves the host's requests on a session: a stream of length-prefixed frames, many calls at once. The
+// README of the guest agent describes the protocol ("Wire protocol"); this file holds its numbers.
+package frames
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+)
+
+// The kinds of frames. Those below 64 come from the host.
+const (
+	kindRequest = 1
+	kindCredit  = 2
+	kindCancel  = 3
+
+	kindAnswer = 64
+	kindBegin  = 65
+	kindStdout = 66
+	kindStderr = 67
+	kindEnd    = 68
+	kindBroken = 69
+)
+
+// The limits of the protocol, in bytes.
+const (
+	headerSize = 4 + 1 + 4 // length, kind, id
+	offsetSize = 8
+	statusSize = 2
+	creditSize = 4
+
+	maxHead = 512
+
+	// MaxBody is the size of the largest body of a request. The largest request starts a job with its standard input in
+	// base64.
+	MaxBody = 2 << 20
+	// MaxAnswer is the size of the largest body of an answer.
+	MaxAnswer = 1 << 20
+	// MaxOutput is how many bytes of output a frame holds at most.
+	MaxOutput = 64 << 10
+	// MaxEnd is the size of the largest body of an end frame.
+	MaxEnd = 4 << 10
+
+	// startCredit is how many bytes of output, with their offsets, a call may send before the host grants more.
+	startCredit = 256 << 10
+)
+
+// maxCalls is how many calls may be open at once in a session.
+const maxCalls = 250
+
+var errFrame = errors.New("the host sent a frame that breaks the protocol")
+
+// header is the first part of every frame.
+type header struct {
+	length int // of the payload, in bytes
+	kind   byte
+	id     uint32
+}
+
+// readHeader reads the header of the host's next frame. It returns errFrame if no frame from the host may have it.
+func readHeader(stream io.Reader, space *[headerSize]byte) (header, error) {
+	if _, err := io.ReadFull(stream, space[:]); err != nil {
+		return header{}, err
+	}
+	length := binary.BigEndian.Uint32(space[:])
+	h := header{kind: space[4], id: binary.BigEndian.Uint32(space[5:])}
+	if h.id == 0 || !fits(h.kind, length) {
+		return header{}, errFrame
+	}
+	h.length = int(length)
+	return h, nil
+}
+
+// fits reports whether a frame of the host of this kind may have a payload of this length.
+func fits(kind byte, length uint32) bool {
+	switch kind {
+	case kindRequest:
+		return length >= 2 && length <= 2+maxHead+MaxBody
+	case kindCredit:
+		return length == creditSize
+	case kindCancel:
+		return length == 0
+	}
+	return false
+}
+
+// appendFrame appends a whole frame to b. The payload is first followed by body.
+func appendFrame(b []byte, kind byte, id uint32, first, body []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(first)+len(body)))
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint32(b, id)
+	return append(append(b, first...), body...)
+}
+
+// parseRequest splits the payload of a request frame into the fields of the call.
+func (c *Call) parseRequest(payload []byte) error {
+	size := int(binary.BigEndian.Uint16(payload))
+	payload = payload[2:]
+	if size > maxHead || size > len(payload) || len(payload)-size > MaxBody {
+		return errFrame
+	}
+	if size < len(payload) {
+		c.Body = payload[size:]
+	}
+	method, address, found := strings.Cut(string(payload[:size]), " ")
+	if !found || !isMethod(method) || !isAddress(address) {
+		return errFrame
+	}
+	c.Method = method
+	c.Path, c.Query, _ = strings.Cut(address, "?")
+	return nil
+}
+
+func isMethod(text string) bool {
+	for i := range len(text) {
+		if text[i] < 'A' || text[i] > 'Z' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// isAddress reports whether text is a path in visible ASCII characters, which may have a query.
+func isAddress(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return strings.HasPrefix(text, "/")
+}

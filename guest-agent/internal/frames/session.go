@@ -1,0 +1,140 @@
+package frames
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"sync"
+)
+
+// Listener returns the sessions that the host starts. At most one of them is alive.
+type Listener interface {
+	Accept() (io.ReadWriteCloser, error)
+}
+
+// Handler handles one call. If it returns before it has ended the call, the host hears that the call is broken.
+type Handler func(*Call)
+
+// Serve serves all sessions of the listener until the listener fails, and returns that error. It sets no time limits,
+// because the host may pause the machine at any point and resume it a week later. refuse answers a call that is one too
+// many; it must not wait.
+func Serve(listener Listener, handle, refuse Handler) error {
+	for {
+		stream, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go serve(stream, handle, refuse)
+	}
+}
+
+// session is the state of one session. A goroutine reads its frames, and each call has a goroutine of its own.
+type session struct {
+	stream  io.ReadWriteCloser
+	writing sync.Mutex // held during a write, so that no frame is cut by another
+	context context.Context
+	last    uint32 // id of the last request. Only the reader uses it
+
+	mu    sync.Mutex
+	calls map[uint32]*Call // the open calls
+}
+
+// serve reads frames until the session ends or the host breaks the protocol. It cancels the calls that are open then.
+func serve(stream io.ReadWriteCloser, handle, refuse Handler) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer stream.Close()
+	s := &session{stream: stream, context: ctx, calls: make(map[uint32]*Call)}
+	var space [headerSize]byte
+	for {
+		h, err := readHeader(stream, &space)
+		if err != nil {
+			return
+		}
+		switch h.kind {
+		case kindRequest:
+			err = s.request(h, handle, refuse)
+		case kindCredit:
+			err = s.credit(h)
+		case kindCancel:
+			err = s.cancel(h)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// request starts the call of a request frame. A call that is one too many is refused by the reader itself: the answer
+// may have to wait for the host, and then no further request is read.
+func (s *session) request(h header, handle, refuse Handler) error {
+	if h.id <= s.last {
+		return errFrame
+	}
+	s.last = h.id
+	payload := make([]byte, h.length)
+	if _, err := io.ReadFull(s.stream, payload); err != nil {
+		return err
+	}
+	call := &Call{session: s, id: h.id, credit: startCredit, granted: make(chan struct{}, 1)}
+	if err := call.parseRequest(payload); err != nil {
+		return err
+	}
+	call.context, call.cancel = context.WithCancel(s.context)
+	s.mu.Lock()
+	tooMany := len(s.calls) >= maxCalls
+	s.calls[h.id] = call
+	s.mu.Unlock()
+	if tooMany {
+		call.serve(refuse)
+		return nil
+	}
+	go call.serve(handle)
+	return nil
+}
+
+// find returns the open call with this id, or nil if the call is over. It returns an error if there was no such call.
+func (s *session) find(id uint32) (*Call, error) {
+	if id > s.last {
+		return nil, errFrame
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[id], nil
+}
+
+func (s *session) credit(h header) error {
+	var payload [creditSize]byte
+	if _, err := io.ReadFull(s.stream, payload[:]); err != nil {
+		return err
+	}
+	call, err := s.find(h.id)
+	if call != nil {
+		call.grant(binary.BigEndian.Uint32(payload[:]))
+	}
+	return err
+}
+
+func (s *session) cancel(h header) error {
+	call, err := s.find(h.id)
+	if call != nil {
+		call.cancel()
+	}
+	return err
+}
+
+// close removes an ended call, so that the host may start another one as soon as it has the last frame.
+func (s *session) close(c *Call) {
+	s.mu.Lock()
+	delete(s.calls, c.id)
+	s.mu.Unlock()
+	c.cancel()
+}
+
+// write sends whole frames.
+func (s *session) write(frames []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := s.stream.Write(frames)
+	return err
+}
