@@ -1,0 +1,116 @@
+package frames
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+)
+
+// printed is a source of output that is complete.
+type printed string
+
+func (p printed) ReadAt(space []byte, offset int64) (int, error) { return copy(space, p[offset:]), nil }
+
+func outputOf(offset uint64, bytes string) string {
+	return string(binary.BigEndian.AppendUint64(nil, offset)) + bytes
+}
+
+// writes counts how many writes the guest makes.
+type writes struct {
+	*bytes.Buffer
+	count int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.count++
+	return w.Buffer.Write(b)
+}
+
+func (w *writes) Close() error { return nil }
+
+func TestTheOutputOfAShortJobAndItsEndAreOneWrite(t *testing.T) {
+	stream := &writes{Buffer: bytes.NewBuffer(requestOf(1, "PUT /jobs/a", ""))}
+	done := make(chan int)
+	go serve(stream, func(c *Call) {
+		_ = c.Begin(201)
+		begun := stream.count
+		_, _ = c.Output(Stdout, printed("out"), 0)
+		_, _ = c.Output(Stderr, printed("err"), 0)
+		c.End([]byte("{}"))
+		done <- stream.count - begun
+	}, refuse)
+	if count := <-done; count != 1 {
+		t.Errorf("%d writes", count)
+	}
+}
+
+func TestAStreamIsSentInOrder(t *testing.T) {
+	h := open(t, func(c *Call) {
+		_ = c.Begin(201)
+		_, _ = c.Output(Stdout, printed("abc"), 1)
+		_, _ = c.Output(Stderr, printed("err"), 0)
+		_, _ = c.Output(Stderr, printed("err"), 3) // nothing there yet: no frame
+		c.End([]byte("{}"))
+	})
+	h.send(requestOf(3, "PUT /jobs/a", ""))
+	h.expect(kindBegin, 3, status(201))
+	h.expect(kindStdout, 3, outputOf(1, "bc"))
+	h.expect(kindStderr, 3, outputOf(0, "err"))
+	h.expect(kindEnd, 3, "{}")
+}
+
+func TestOutputWaitsForCredit(t *testing.T) {
+	content := printed(strings.Repeat("0123456789abcdef", 64<<10)) // 1 MiB
+	blocked := make(chan struct{})
+	h := open(t, func(c *Call) {
+		_ = c.Begin(200)
+		for offset := int64(0); offset < int64(len(content)); {
+			n, err := c.Output(Stdout, content, offset)
+			if err != nil {
+				return
+			}
+			if offset += int64(n); n > 0 {
+				continue
+			}
+			if c.Flush() != nil {
+				return
+			}
+			blocked <- struct{}{}
+			for c.Credit() == 0 {
+				<-c.Granted()
+			}
+		}
+		c.End(nil)
+	})
+	h.send(requestOf(1, "GET /", ""))
+	h.expect(kindBegin, 1, status(200))
+	next := uint64(0)
+	receive := func(credit int) {
+		t.Helper()
+		for credit > offsetSize && next < uint64(len(content)) {
+			kind, _, payload := h.receive()
+			size := len(payload) - offsetSize
+			if credit -= len(payload); kind != kindStdout || size < 1 || size > MaxOutput || credit < 0 {
+				t.Fatalf("a frame of kind %d with %d bytes, %d bytes of credit left", kind, size, credit)
+			}
+			if payload != outputOf(next, string(content[next:next+uint64(size)])) {
+				t.Fatalf("other bytes at %d", next)
+			}
+			next += uint64(size)
+		}
+	}
+	grant := func(bytes uint32) {
+		h.send(frameOf(kindCredit, 1, string(binary.BigEndian.AppendUint32(nil, bytes))))
+	}
+	receive(startCredit)
+	for _, bytes := range []uint32{offsetSize + 1, 64 << 10, 100_000} {
+		<-blocked
+		grant(bytes)
+		receive(int(bytes))
+	}
+	<-blocked
+	grant(1<<32 - 1)
+	receive(1 << 32)
+	h.expect(kindEnd, 1, "")
+}
