@@ -1,9 +1,10 @@
 package frames
 
 import (
-	"bytes"
 	"encoding/binary"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -18,29 +19,32 @@ func outputOf(offset uint64, bytes string) string {
 
 // writes counts how many writes the guest makes.
 type writes struct {
-	*bytes.Buffer
-	count int
+	net.Conn
+	count atomic.Int32
 }
 
 func (w *writes) Write(b []byte) (int, error) {
-	w.count++
-	return w.Buffer.Write(b)
+	w.count.Add(1)
+	return w.Conn.Write(b)
 }
 
-func (w *writes) Close() error { return nil }
-
 func TestTheOutputOfAShortJobAndItsEndAreOneWrite(t *testing.T) {
-	stream := &writes{Buffer: bytes.NewBuffer(requestOf(1, "PUT /jobs/a", ""))}
-	done := make(chan int)
-	go serve(stream, func(c *Call) {
+	guest, conn := net.Pipe()
+	counted := &writes{Conn: guest}
+	_ = Serve(&oneSession{counted}, func(c *Call) {
 		_ = c.Begin(201)
-		begun := stream.count
 		_, _ = c.Output(Stdout, printed("out"), 0)
 		_, _ = c.Output(Stderr, printed("err"), 0)
 		c.End([]byte("{}"))
-		done <- stream.count - begun
 	}, refuse)
-	if count := <-done; count != 1 {
+	t.Cleanup(func() { _ = conn.Close() })
+	h := &host{t, conn}
+	h.send(requestOf(1, "PUT /jobs/a", ""))
+	h.expect(kindBegin, 1, status(201))
+	h.expect(kindStdout, 1, outputOf(0, "out"))
+	h.expect(kindStderr, 1, outputOf(0, "err"))
+	h.expect(kindEnd, 1, "{}")
+	if count := counted.count.Load(); count != 2 {
 		t.Errorf("%d writes", count)
 	}
 }

@@ -115,6 +115,7 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 		"credit that is too short":      header(3, kindCredit, 1),
 		"credit that is too long":       header(5, kindCredit, 1),
 		"a cancel with a payload":       header(1, kindCancel, 1),
+		"credit for the id 0":           frameOf(kindCredit, 0, "\x00\x01\x00\x00"),
 		"credit before its request":     frameOf(kindCredit, 2, "\x00\x01\x00\x00"),
 		"a cancel before its request":   frameOf(kindCancel, 2, ""),
 		"a head longer than the frame":  frameOf(kindRequest, 2, "\x00\x06GET /"),
@@ -153,12 +154,12 @@ func TestCreditAndCancelOfACallThatIsOverAreIgnored(t *testing.T) {
 }
 
 func TestACallThatTheHostCancelsIsBroken(t *testing.T) {
-	canceled := make(chan struct{})
+	canceled := make(chan struct{}, 2)
 	h := open(t, func(c *Call) {
 		<-c.Context().Done()
 		c.Answer(200, []byte("late")) // must not be sent any more
 		c.End(nil)
-		close(canceled)
+		canceled <- struct{}{}
 	})
 	h.send(requestOf(1, "POST /", ""), frameOf(kindCancel, 1, ""))
 	h.expect(kindBroken, 1, "")
