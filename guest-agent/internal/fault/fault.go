@@ -1,4 +1,4 @@
-// Package fault defines the errors that the agent reports to the host. They have a code and a sentence, but no HTTP
+// Package fault defines the errors that the agent reports to the host. They have a code and a sentence, but no
 // status: only package api maps codes to statuses.
 package fault
 
