@@ -159,6 +159,9 @@ func TestMachine(t *testing.T) {
 	measure(t, "GET /healthz", 200, func(int) { h.expect(200, "GET", "/healthz", nil) })
 	measure(t, "job true (argv)", 50, func(i int) { h.run(fmt.Sprint("t", i), map[string]any{"argv": []string{"true"}}) })
 	measure(t, "job echo (sh)", 50, func(i int) { h.sh(fmt.Sprint("e", i), "echo hello") })
+	measure(t, "job echo (sh), until it has begun", 50, func(i int) {
+		h.send(t.Context(), "PUT", fmt.Sprint("/jobs/b", i), map[string]any{"command": "echo hello"})
+	})
 	for _, acknowledge := range []bool{false, true} {
 		measureBulk(t, h, acknowledge)
 	}
