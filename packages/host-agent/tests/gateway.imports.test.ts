@@ -6,9 +6,20 @@ import { describe, it } from 'node:test';
 
 const SOURCES = join(import.meta.dirname, '../src');
 /** PARSERS parse bytes from guests. GATEWAY_ONLY is the program of the gateway. */
-const PARSERS = ['channel.ts', 'frames.ts', 'flood-watch.ts', 'guest-client.ts', 'guest-job.ts'].map(
-  (file) => `guest/${file}`,
-);
+const PARSERS = [
+  'channel.ts',
+  'flood-watch.ts',
+  'frame-calls.ts',
+  'frame-codec.ts',
+  'frame-stream.ts',
+  'frame-transport.ts',
+  'frames.ts',
+  'growing-buffer.ts',
+  'guest-client.ts',
+  'guest-job.ts',
+  'http2-transport.ts',
+  'unread-output.ts',
+].map((file) => `guest/${file}`);
 const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
 
 /** NAME_PARSERS parse DNS messages from machines. RELAY_ONLY is the program of the name relay. */

@@ -30,11 +30,26 @@ describe('guest channel', () => {
     assert.equal(echo.subarray(0, 32).toString('hex'), token);
     const stale = Buffer.concat([Buffer.from('old bytes'), echo.subarray(0, 36), Buffer.from('more')]);
     for (const byte of Buffer.concat([stale, echo, Buffer.from('new session')])) guest.write(Buffer.from([byte]));
-    await opened;
+    assert.equal(await opened, 'http2');
     guest.end();
     const rest: Buffer[] = [];
     for await (const chunk of host) rest.push(chunk as Buffer);
     assert.equal(Buffer.concat(rest).toString(), 'new session');
+  });
+
+  it('an agent that inverts the epoch in its echo speaks frames, however the bytes are split', async () => {
+    const { host, guest } = await connectPair();
+    const opened = openSession(host, token, AbortSignal.timeout(5000));
+    const [hello] = (await once(guest, 'data')) as [Buffer];
+    const echo = hello.subarray(GREETING.length);
+    const inverted = Buffer.concat([echo.subarray(0, 32), Buffer.from(echo.subarray(32).map((byte) => byte ^ 0xff))]);
+    const stale = Buffer.concat([Buffer.from('old bytes'), inverted.subarray(0, 36), Buffer.from('more')]);
+    for (const byte of Buffer.concat([stale, inverted, Buffer.from('frames')])) guest.write(Buffer.from([byte]));
+    assert.equal(await opened, 'frames');
+    guest.end();
+    const rest: Buffer[] = [];
+    for await (const chunk of host) rest.push(chunk as Buffer);
+    assert.equal(Buffer.concat(rest).toString(), 'frames');
   });
 
   it('a guest agent of version 0.1.0, which takes the greeting for its token, gets a session too', async () => {
@@ -47,7 +62,7 @@ describe('guest channel', () => {
     const [again] = (await once(guest, 'data')) as [Buffer];
     assert.deepEqual([again.length, again.subarray(0, -8)], [GREETING.length + 8, GREETING]);
     guest.end(Buffer.concat([again, Buffer.from('new session')]));
-    await opened;
+    assert.equal(await opened, 'http2');
     const rest: Buffer[] = [];
     for await (const chunk of host) rest.push(chunk as Buffer);
     assert.equal(Buffer.concat(rest).toString(), 'new session');

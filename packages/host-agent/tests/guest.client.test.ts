@@ -1,5 +1,5 @@
-// Tests the HTTP/2 client against a guest that violates the protocol: whatever the guest sends or leaves out, every
-// call ends.
+// Tests the client of an older guest agent, which speaks HTTP/2, against a guest that violates the protocol: whatever the
+// guest sends or leaves out, every call ends.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
@@ -14,6 +14,7 @@ import { after, before, describe, it } from 'node:test';
 import type { ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestClient } from '../src/guest/guest-client.ts';
 import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
+import { Http2Transport } from '../src/guest/http2-transport.ts';
 
 describe('guest client', () => {
   const path = `/tmp/sandbar-guest-client-${process.pid}.sock`;
@@ -35,7 +36,7 @@ describe('guest client', () => {
   const open = async (requestTimeoutMs?: number, flushTimeoutMs?: number) => {
     const socket = connect(path);
     await once(socket, 'connect');
-    const client = new GuestClient(socket, requestTimeoutMs, flushTimeoutMs);
+    const client = new GuestClient(new Http2Transport(socket), requestTimeoutMs, flushTimeoutMs);
     clients.push(client);
     return client;
   };

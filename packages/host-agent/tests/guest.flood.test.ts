@@ -12,6 +12,7 @@ import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { GuestClient } from '../src/guest/guest-client.ts';
 import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
+import { Http2Transport } from '../src/guest/http2-transport.ts';
 import { WorkBudget } from '../src/guest/work-budget.ts';
 import { Job } from '../src/jobs/job.ts';
 
@@ -37,7 +38,7 @@ describe('a guest that floods its host with output', { timeout: 30_000 }, () => 
     const socket = connect(socketPath);
     await once(socket, 'connect');
     socket.write(`${name}|reading\n`);
-    return new GuestClient(socket, undefined, undefined, budget);
+    return new GuestClient(new Http2Transport(socket, budget));
   }
 
   for (const name of ['the same output twice', 'output frames without a byte']) {
@@ -75,7 +76,7 @@ describe('a guest that floods its host with output', { timeout: 30_000 }, () => 
     await new Promise<void>((resolve) => server?.listen(path, resolve));
     const socket = connect(path);
     await once(socket, 'connect');
-    const guest = new GuestClient(socket, undefined, undefined, budget);
+    const guest = new GuestClient(new Http2Transport(socket, budget));
     let bytes = 0;
     const reading = (async () => {
       for await (const frame of await guest.startJob('j', SPEC, LIMIT_BYTES))

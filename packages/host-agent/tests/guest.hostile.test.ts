@@ -9,6 +9,7 @@ import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { GuestClient } from '../src/guest/guest-client.ts';
+import { Http2Transport } from '../src/guest/http2-transport.ts';
 import { ATTACKS } from './support/hostile-guest.ts';
 
 const REQUEST_TIMEOUT_MS = 150;
@@ -29,7 +30,7 @@ describe('hostile guest', { concurrency: false }, () => {
     await new Promise<void>((resolve) => honest.listen(honestPath, resolve));
     const socket = connect(honestPath);
     await once(socket, 'connect');
-    neighbour = new GuestClient(socket);
+    neighbour = new GuestClient(new Http2Transport(socket));
   });
   after(() => {
     neighbour.close();
@@ -42,7 +43,7 @@ describe('hostile guest', { concurrency: false }, () => {
     const socket = connect(hostilePath);
     await once(socket, 'connect');
     socket.write(`${name}|${mode}\n`);
-    return new GuestClient(socket, REQUEST_TIMEOUT_MS);
+    return new GuestClient(new Http2Transport(socket), REQUEST_TIMEOUT_MS);
   }
 
   const calls: Record<string, (guest: GuestClient) => Promise<unknown>> = {

@@ -4,8 +4,10 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { openSession } from '../guest/channel.ts';
+import { FrameTransport } from '../guest/frame-transport.ts';
 import type { Guest } from '../guest/guest.ts';
 import { GuestClient } from '../guest/guest-client.ts';
+import { Http2Transport } from '../guest/http2-transport.ts';
 import { NotListening } from './sessions.ts';
 
 /**
@@ -13,8 +15,9 @@ import { NotListening } from './sessions.ts';
  */
 export async function openGuest(path: string, token: string, signal: AbortSignal): Promise<Guest> {
   const socket = await connectTo(path);
-  await openSession(socket, token, signal);
-  const guest = new GuestClient(socket);
+  const protocol = await openSession(socket, token, signal);
+  if (protocol === 'frames') return new GuestClient(new FrameTransport(socket));
+  const guest = new GuestClient(new Http2Transport(socket));
   // If bytes arrived together with the echo, Node reads them in the next turn of the event loop, and fails when the
   // session was closed before. So the caller gets the session only after that turn.
   await setImmediate();

@@ -1,0 +1,100 @@
+// The calls that are open in a session with a guest agent. Checks for each frame that the guest may send it now. So
+// every accepted frame ends a call of the host, or begins its output once, or carries output within its credit. A guest
+// cannot send anything else, so it cannot keep the host busy with frames that mean nothing.
+import type { OutputStream } from '@sandbar/contract/exec.ts';
+import { type Frame, KIND, STATUS_BYTES } from './frame-codec.ts';
+import type { StreamCall } from './frame-stream.ts';
+import { GuestProtocolError } from './guest-protocol-error.ts';
+import type { Answer } from './guest-transport.ts';
+
+const ANSWER_STATUSES: readonly number[] = [200, 201, 202, 204, 400, 404, 409, 500];
+const BEGIN_STATUSES: readonly number[] = [200, 201];
+const NO_CONTENT = 204;
+const MAX_ID = 2 ** 32 - 1;
+const OUTPUT = new Map<number, OutputStream>([
+  [KIND.stdout, 'stdout'],
+  [KIND.stderr, 'stderr'],
+]);
+
+/** A call, which waits for its answer. */
+export type OpenCall = {
+  /** The output of the job, when the call asks for it. */
+  stream?: StreamCall;
+  /** Runs until the call is answered or its stream has begun. */
+  timer?: NodeJS.Timeout;
+  onAnswer: (answer: Answer) => void;
+  onBegin?: () => void;
+  /** Called when the call or its stream ends without an answer. */
+  onFailure: (error: Error) => void;
+};
+
+export class FrameCalls {
+  readonly #calls = new Map<number, OpenCall>();
+  #lastId = 0;
+
+  /** The id of the next call. Throws when the session has no more ids. */
+  get nextId(): number {
+    if (this.#lastId === MAX_ID) throw new Error('the session with the guest has made its last call');
+    return this.#lastId + 1;
+  }
+
+  /** Adds a call, and returns its id. */
+  open(call: OpenCall): number {
+    this.#lastId = this.nextId;
+    this.#calls.set(this.#lastId, call);
+    return this.#lastId;
+  }
+
+  /** Whether the guest has not ended this call yet. A call that the host cancelled is still open. */
+  isOpen(id: number): boolean {
+    return this.#calls.has(id);
+  }
+
+  /** Handles a frame. Throws {@link GuestProtocolError} when the guest may not send it now. */
+  take({ kind, id, payload }: Frame): void {
+    const call = this.#calls.get(id);
+    if (!call) throw new GuestProtocolError(`the guest sent a frame of kind ${kind} for call ${id}, which is not open`);
+    const output = OUTPUT.get(kind);
+    if (output) {
+      streamOf(call, kind).push(output, payload);
+      return;
+    }
+    if (kind === KIND.begin) {
+      streamOf(call, kind).begin(statusOf(payload, BEGIN_STATUSES));
+      clearTimeout(call.timer);
+      call.onBegin?.();
+      return;
+    }
+    if (kind === KIND.answer) {
+      const answer = { status: statusOf(payload, ANSWER_STATUSES), text: payload.toString('utf8', STATUS_BYTES) };
+      if (answer.status === NO_CONTENT && answer.text !== '')
+        throw new GuestProtocolError('the guest sent an answer of status 204 with a body');
+      call.stream?.refuse(answer.status);
+      call.onAnswer(answer);
+    } else if (kind === KIND.end) streamOf(call, kind).end(payload);
+    else call.onFailure(new Error('the guest broke off its answer'));
+    clearTimeout(call.timer);
+    this.#calls.delete(id);
+  }
+
+  /** Ends all calls: the call `culprit` with `error`, all others with an error that says only why the session ended. */
+  failAll(error: Error, culprit?: number): void {
+    const others = new Error(`the session with the guest broke off: ${error.message}`);
+    for (const [id, call] of this.#calls) {
+      clearTimeout(call.timer);
+      call.onFailure(id === culprit ? error : others);
+    }
+    this.#calls.clear();
+  }
+}
+
+function streamOf({ stream }: OpenCall, kind: number): StreamCall {
+  if (!stream) throw new GuestProtocolError(`the guest sent a frame of kind ${kind} for a call without output`);
+  return stream;
+}
+
+function statusOf(payload: Buffer, allowed: readonly number[]): number {
+  const status = payload.readUInt16BE(0);
+  if (!allowed.includes(status)) throw new GuestProtocolError(`the guest answered with the status ${status}`);
+  return status;
+}
