@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { fuzzArchives } from '../packages/host-agent/tests/support/fuzz-archives.ts';
 import { fuzzFrames } from '../packages/host-agent/tests/support/fuzz-frames.ts';
+import { fuzzHttp2Frames } from '../packages/host-agent/tests/support/fuzz-http2-frames.ts';
 import { fuzzManifests } from '../packages/host-agent/tests/support/fuzz-manifests.ts';
 import { fuzzNames } from '../packages/host-agent/tests/support/fuzz-names.ts';
 import { Finding, type Fuzzer, forSeconds } from '../packages/host-agent/tests/support/fuzzing.ts';
@@ -15,6 +16,7 @@ const FUZZERS: Readonly<Record<string, Fuzzer>> = {
   manifests: fuzzManifests,
   names: fuzzNames,
   frames: fuzzFrames,
+  'http2-frames': fuzzHttp2Frames,
 };
 
 const USAGE = `bench/fuzz.ts [OPTIONS]

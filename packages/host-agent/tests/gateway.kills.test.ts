@@ -1,5 +1,5 @@
 // Tests that sessions and jobs survive kills of the guest gateway. The gateway runs without a jail, and as root also in
-// its jail.
+// its jail. The guest speaks frames, and in one case HTTP/2 like an older agent.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -19,8 +19,14 @@ const LIMIT_BYTES = 64 * 1024 * 1024;
 const KILLS = 5;
 const LINES_PER_KILL = 20_000;
 
-for (const isRoot of process.getuid?.() === 0 ? [true, false] : [false]) {
-  describe(`gateway that is killed, ${isRoot ? 'in its jail' : 'without a jail'}`, () => {
+const RUNS = [
+  { isRoot: true, protocol: 'frames' },
+  { isRoot: false, protocol: 'frames' },
+  { isRoot: false, protocol: 'http2' },
+] as const;
+
+for (const { isRoot, protocol } of RUNS.filter((run) => !run.isRoot || process.getuid?.() === 0)) {
+  describe(`gateway that is killed, ${isRoot ? 'in its jail' : 'without a jail'}, with a guest of ${protocol}`, () => {
     const home = mkdtempSync(join(tmpdir(), 'sandbar-gateway-'));
     const otherHome = mkdtempSync(join(tmpdir(), 'sandbar-gateway-'));
     const ends: unknown[] = [];
@@ -28,7 +34,7 @@ for (const isRoot of process.getuid?.() === 0 ? [true, false] : [false]) {
     let other: Gateway;
     let guest: ScriptedGuest;
     before(async () => {
-      guest = await ScriptedGuest.listen(join(home, 'guest.sock'));
+      guest = await ScriptedGuest.listen(join(home, 'guest.sock'), protocol);
       [gateway, other] = await Promise.all([startGateway(home, ends, isRoot), startGateway(otherHome, [], isRoot)]);
     });
     after(async () => {
@@ -41,7 +47,7 @@ for (const isRoot of process.getuid?.() === 0 ? [true, false] : [false]) {
 
     it('its sessions close, calls end with an error, and a new session opens in the next gateway', async () => {
       const session = await connect(gateway);
-      guest.answer = (_, __, path) => path === '/freeze';
+      guest.answer = (_, path) => path === '/freeze';
       const frozen = assert.rejects(session.freeze(1000), /the guest gateway is gone/);
       const otherPid = gatewayPid(other);
       process.kill(gatewayPid(gateway), 'SIGKILL');

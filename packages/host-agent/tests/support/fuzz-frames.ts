@@ -1,25 +1,38 @@
-// Fuzzes the parser of a guest's frames against a second, simpler reader. However a stream is cut into chunks, both
-// must find the same output and the same end in it, or both must refuse it. Streams are made of likely frames, so that
-// many are accepted, and then some bytes are changed.
+// Fuzzes the reader of a session in frames against a second, simpler reader. However the bytes of a guest are cut into
+// chunks, both must find the same answers and the same output in them, or both must refuse them. Sessions are made of
+// likely frames, so that many are accepted, and then some bytes are changed.
 import assert from 'node:assert/strict';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
-import { FrameParser } from '../../src/guest/frames.ts';
+import { FrameCalls } from '../../src/guest/frame-calls.ts';
+import { FrameReader, KIND } from '../../src/guest/frame-codec.ts';
+import { StreamCall } from '../../src/guest/frame-stream.ts';
 import type { GuestJob, StreamOffsets } from '../../src/guest/guest.ts';
 import { parseGuestJob } from '../../src/guest/guest-job.ts';
 import { GuestProtocolError } from '../../src/guest/guest-protocol-error.ts';
+import { answerOf, beginOf, frameOf, outputOf } from './frame-guest.ts';
+import { cut, madeUpEnd, mutated } from './fuzz-http2-frames.ts';
 import { Finding, type FuzzOptions, Random, shrink } from './fuzzing.ts';
 
-const HEADER_BYTES = 16;
-const MAX_OUTPUT_PAYLOAD = 1024 * 1024;
-const MAX_END_PAYLOAD = 4096;
+const HEADER_BYTES = 9;
+const CREDIT = 262_144;
 const OFFSETS = [0, 0, 0, 7, 2 ** 32 - 2, 2 ** 40] as const;
+const SOURCES = ['stdout', 'stderr'] as const;
+/** The calls of each session, with the ids from 1 on. The reader of the dropped stream has gone. */
+const CALLS = ['question', 'stream', 'dropped stream', 'question', 'stream'] as const;
+const IDS = [1, 2, 2, 2, 3, 4, 5, 5] as const;
 
-/** What a reader finds in a whole stream. Output of a refused stream does not count. */
-type Outcome =
-  | { kind: 'refused' }
-  | { kind: 'unfinished' | 'ended'; stdout: string; stderr: string; job: GuestJob | undefined };
+/** What a reader finds for one call. */
+type CallOutcome = {
+  answer?: string;
+  hasBegun?: boolean;
+  isBroken?: boolean;
+  stdout: string;
+  stderr: string;
+  job?: GuestJob;
+};
+type Outcome = 'refused' | CallOutcome[];
 
-/** Runs until `until` returns true. Throws `Finding`. `accepted` is the number of streams that were not refused. */
+/** Runs until `until` returns true. Throws `Finding`. `accepted` is the number of sessions that were not refused. */
 export async function fuzzFrames({ seed, until }: FuzzOptions): Promise<{ cases: number; accepted: number }> {
   const result = { cases: 0, accepted: 0 };
   while (!until()) {
@@ -27,163 +40,184 @@ export async function fuzzFrames({ seed, until }: FuzzOptions): Promise<{ cases:
       const caseNumber = result.cases++;
       const random = new Random(seed, caseNumber);
       const from = { stdout: random.pick(OFFSETS), stderr: random.pick(OFFSETS) };
-      const input = madeUpStream(random, from);
+      const input = madeUpSession(random, from);
       const cutSeed = random.below(2 ** 31);
-      const check = (stream: Buffer) => difference(stream, from, cutSeed);
-      const what = check(input);
+      const check = (bytes: Buffer) => difference(bytes, from, cutSeed);
+      const what = await check(input);
       if (what !== undefined) {
-        const smallest = await shrink(input, 1, async (smaller) => check(smaller) !== undefined);
-        throw new Finding(check(smallest) ?? what, { seed, caseNumber, input: smallest });
+        const smallest = await shrink(input, 1, async (smaller) => (await check(smaller)) !== undefined);
+        throw new Finding((await check(smallest)) ?? what, { seed, caseNumber, input: smallest });
       }
-      if (read(input, from).kind !== 'refused') result.accepted++;
+      if (expected(input, from) !== 'refused') result.accepted++;
     }
   }
   return result;
 }
 
-/** Returns how the parser differs from the second reader on this stream, or undefined. */
-function difference(stream: Buffer, from: StreamOffsets, cutSeed: number): string | undefined {
-  const expected = read(stream, from);
+/** Returns how the reader differs from the second reader on these bytes, or undefined. */
+async function difference(bytes: Buffer, from: StreamOffsets, cutSeed: number): Promise<string | undefined> {
+  const outcome = expected(bytes, from);
   const random = new Random(cutSeed, 0);
   try {
-    for (const chunks of [[stream], cut(stream, random), cut(stream, random)])
-      assert.deepEqual(parse(chunks, from), expected);
+    for (const chunks of [[bytes], cut(bytes, random), cut(bytes, random)])
+      assert.deepEqual(await read(chunks, from), outcome);
   } catch (error) {
     return error instanceof Error ? error.message : String(error);
   }
   return undefined;
 }
 
-/**
- * Returns what the parser finds. Throws if the parser breaks one of its guarantees or throws anything but a refusal.
- */
-function parse(chunks: readonly Buffer[], from: StreamOffsets): Outcome {
-  const parser = new FrameParser(from);
-  const next = { ...from };
-  const output: Record<OutputStream, Buffer[]> = { stdout: [], stderr: [] };
-  let job: GuestJob | undefined;
+/** Returns what the reader finds. Throws if it breaks one of its guarantees or throws anything but a refusal. */
+async function read(chunks: readonly Buffer[], from: StreamOffsets): Promise<Outcome> {
+  const [reader, calls] = [new FrameReader(), new FrameCalls()];
+  let unread = 0;
+  const streams = new Map<CallOutcome, StreamCall>();
+  const outcomes = CALLS.map((kind) => {
+    const outcome: CallOutcome = { stdout: '', stderr: '' };
+    const stream = new StreamCall(from, {
+      grant: () => {},
+      drop: () => {},
+      onUnread: (bytes) => {
+        unread += bytes;
+      },
+    });
+    if (kind === 'dropped stream') stream.drop();
+    if (kind !== 'question') streams.set(outcome, stream);
+    calls.open({
+      ...(kind === 'question' ? {} : { stream }),
+      onAnswer: ({ status, text }) => {
+        outcome.answer = `${status} ${text}`;
+      },
+      onBegin: () => {
+        outcome.hasBegun = true;
+      },
+      onFailure: () => {
+        outcome.isBroken = true;
+      },
+    });
+    return outcome;
+  });
   try {
-    for (const chunk of chunks) {
-      if (job) break;
-      for (const frame of parser.push(chunk)) {
-        assert.equal(job, undefined, 'the end is the last item');
-        if (frame.type === 'end') job = frame.job;
-        else {
-          assert.ok(frame.bytes.length > 0, 'output has a byte');
-          assert.equal(frame.offset, next[frame.stream], 'output neither repeats nor leaves a gap');
-          next[frame.stream] += frame.bytes.length;
-          output[frame.stream].push(frame.bytes);
-        }
+    for (const chunk of chunks) for (const frame of reader.push(chunk)) calls.take(frame);
+  } catch (error) {
+    if (error instanceof GuestProtocolError) return 'refused';
+    throw error;
+  }
+  for (const [outcome, stream] of streams) await readStream(stream, from, outcome);
+  assert.equal(unread, 0, 'nothing counts as unread when all is read');
+  return outcomes;
+}
+
+/** Adds to `outcome` what the reader of a stream gets. */
+async function readStream(stream: StreamCall, from: StreamOffsets, outcome: CallOutcome): Promise<void> {
+  const stop = new Error('all that arrived is read');
+  stream.fail(stop);
+  const next = { ...from };
+  try {
+    for await (const frame of stream) {
+      assert.equal(outcome.job, undefined, 'the end is the last item');
+      if (frame.type === 'end') outcome.job = frame.job;
+      else {
+        assert.ok(frame.bytes.length > 0, 'output has a byte');
+        assert.equal(frame.offset, next[frame.stream], 'output neither repeats nor leaves a gap');
+        next[frame.stream] += frame.bytes.length;
+        outcome[frame.stream] += frame.bytes.toString('hex');
       }
     }
   } catch (error) {
-    if (error instanceof GuestProtocolError) return { kind: 'refused' };
-    throw error;
+    if (error !== stop) throw error;
   }
-  const { stdout, stderr } = output;
-  return { kind: job ? 'ended' : 'unfinished', stdout: hex(stdout), stderr: hex(stderr), job };
 }
 
-/** The second reader: it has the whole stream, and reads one frame after the other. */
-function read(stream: Buffer, from: StreamOffsets): Outcome {
-  const next = { ...from };
-  const output: Record<OutputStream, Buffer[]> = { stdout: [], stderr: [] };
-  let job: GuestJob | undefined;
-  for (let at = 0; stream.length - at >= HEADER_BYTES && !job; ) {
-    const head = stream.readUInt32BE(at);
-    const length = stream.readUInt32BE(at + 4);
-    const offset = stream.readBigUInt64BE(at + 8);
-    at += HEADER_BYTES;
-    const payload = stream.subarray(at, at + length);
-    at += length;
-    if (head === 0x03000000) {
-      if (length > MAX_END_PAYLOAD) return { kind: 'refused' };
-      if (payload.length < length) break;
+/** The second reader: it has all bytes, and reads one frame after the other. */
+function expected(bytes: Buffer, from: StreamOffsets): Outcome {
+  const calls = CALLS.map((kind) => ({
+    kind,
+    isOpen: true,
+    credit: CREDIT,
+    next: { ...from } as StreamOffsets,
+    outcome: { stdout: '', stderr: '' } as CallOutcome,
+  }));
+  for (let at = 0; bytes.length - at >= HEADER_BYTES; ) {
+    const [length, kind, id] = [bytes.readUInt32BE(at), bytes[at + 4], bytes.readUInt32BE(at + 5)];
+    const isOutput = kind === 66 || kind === 67;
+    const isAllowed =
+      (kind === 64 && length >= 2 && length <= 2 + 2 ** 20) ||
+      (kind === 65 && length === 2) ||
+      (isOutput && length > 8 && length <= 8 + 65_536) ||
+      (kind === 68 && length > 0 && length <= 4096) ||
+      (kind === 69 && length === 0);
+    if (!isAllowed) return 'refused';
+    const payload = bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length);
+    if (payload.length < length) break;
+    at += HEADER_BYTES + length;
+    const call = calls[id - 1];
+    if (!call?.isOpen) return 'refused';
+    const { outcome } = call;
+    if (kind === 69) {
+      outcome.isBroken = true;
+      call.isOpen = false;
+    } else if (kind === 64) {
+      const [status, text] = [payload.readUInt16BE(0), payload.toString('utf8', 2)];
+      if (![200, 201, 202, 204, 400, 404, 409, 500].includes(status) || (status === 204 && length > 2))
+        return 'refused';
+      if (call.kind !== 'question' && (outcome.hasBegun || status < 300)) return 'refused';
+      outcome.answer = `${status} ${text}`;
+      call.isOpen = false;
+    } else if (call.kind === 'question') return 'refused';
+    else if (kind === 65) {
+      if (outcome.hasBegun || ![200, 201].includes(payload.readUInt16BE(0))) return 'refused';
+      outcome.hasBegun = true;
+    } else if (!outcome.hasBegun) return 'refused';
+    else if (isOutput) {
+      const stream = kind === 66 ? 'stdout' : 'stderr';
+      call.credit -= length;
+      if (payload.readBigUInt64BE(0) !== BigInt(call.next[stream]) || call.credit < 0) return 'refused';
+      call.next[stream] += length - 8;
+      if (call.kind === 'stream') outcome[stream] += payload.toString('hex', 8);
+    } else {
       try {
-        job = parseGuestJob(JSON.parse(payload.toString()));
+        outcome.job = parseGuestJob(JSON.parse(payload.toString()));
       } catch {
-        return { kind: 'refused' };
+        return 'refused';
       }
-      continue;
+      call.isOpen = false;
     }
-    const name = head === 0x01000000 ? 'stdout' : head === 0x02000000 ? 'stderr' : undefined;
-    if (!name || length === 0 || length > MAX_OUTPUT_PAYLOAD || offset !== BigInt(next[name]))
-      return { kind: 'refused' };
-    next[name] += payload.length;
-    output[name].push(payload);
   }
-  const { stdout, stderr } = output;
-  return { kind: job ? 'ended' : 'unfinished', stdout: hex(stdout), stderr: hex(stderr), job };
+  return calls.map(({ outcome }) => outcome);
 }
 
-function madeUpStream(random: Random, from: StreamOffsets): Buffer {
-  const next = { ...from };
+function madeUpSession(random: Random, from: StreamOffsets): Buffer {
+  const next = CALLS.map(() => ({ ...from }) as Record<OutputStream, number>);
+  const begun = new Set<number>();
   const parts: Buffer[] = [];
-  for (let count = random.below(12); count > 0; count--) {
-    const stream = random.pick(['stdout', 'stderr'] as const);
-    const payload = Buffer.alloc(random.chance(0.03) ? 0 : 1 + random.below(random.chance(0.1) ? 3000 : 40), count);
-    const offset = random.chance(0.04) ? random.pick([0, next[stream] - 1, next[stream] + 1]) : next[stream];
-    parts.push(frame(stream === 'stdout' ? 1 : 2, payload.length, BigInt(Math.max(0, offset))), payload);
-    next[stream] += payload.length;
-  }
-  if (random.chance(0.7)) {
-    const payload = Buffer.from(madeUpEnd(random));
-    parts.push(frame(3, payload.length, 0n), payload);
-    if (random.chance(0.2)) parts.push(Buffer.alloc(random.below(40), 1));
+  const isLarge = random.chance(0.005);
+  for (let count = random.below(14); count > 0; count--) {
+    const id = isLarge ? 2 : random.chance(0.01) ? random.pick([0, 6, 2 ** 32 - 1]) : random.pick(IDS);
+    const offsets = next[id - 1];
+    const isQuestion = CALLS[id - 1] === 'question';
+    if (isQuestion || !offsets || random.chance(0.02)) parts.push(madeUpAnswer(id, isQuestion, random));
+    else if (!begun.has(id) && !random.chance(0.02)) {
+      if (random.chance(0.2)) parts.push(madeUpAnswer(id, false, random));
+      else parts.push(beginOf(id, random.pick([200, 201, 201])));
+      begun.add(id);
+    } else if (random.chance(0.1)) {
+      parts.push(random.chance(0.3) ? frameOf(KIND.broken, id) : frameOf(KIND.end, id, madeUpEnd(random)));
+    } else {
+      const stream = isLarge ? 'stdout' : random.pick(SOURCES);
+      const size = isLarge ? 65_536 - random.below(3) : random.below(random.chance(0.1) ? 3000 : 40);
+      const payload = Buffer.alloc(random.chance(0.01) ? 0 : 1 + Math.min(size, 65_535), count);
+      const offset = random.chance(0.02) ? random.pick([0, offsets[stream] - 1, offsets[stream] + 1]) : offsets[stream];
+      parts.push(outputOf(id, Math.max(0, offset), payload, stream === 'stdout' ? KIND.stdout : KIND.stderr));
+      offsets[stream] += payload.length;
+    }
   }
   return mutated(Buffer.concat(parts), random);
 }
 
-function madeUpEnd(random: Random): string {
-  const odd = () => random.pick([null, -1, 256, 1.5, 2 ** 53, 'x', [], {}, true] as const);
-  const job: Record<string, unknown> = {
-    id: random.pick(['j', '019a0000-0000-7000-8000-00000000000b', 'a b', '']),
-    status: random.pick(['exited', 'canceled', 'timed_out', 'running', 'lost']),
-    exit_code: random.chance(0.5) ? random.below(256) : null,
-    signal: random.chance(0.3) ? 'SIGTERM' : null,
-    stdout_bytes: random.below(100),
-    stderr_bytes: random.below(100),
-    truncated: random.chance(0.5),
-  };
-  if (random.chance(0.2)) job[random.pick(Object.keys(job) as [string, ...string[]])] = odd();
-  if (random.chance(0.05)) job.padding = 'x'.repeat(random.below(8000));
-  return JSON.stringify(job);
-}
-
-function frame(type: number, length: number, offset: bigint): Buffer {
-  const header = Buffer.alloc(HEADER_BYTES);
-  header.writeUInt8(type, 0);
-  header.writeUInt32BE(length, 4);
-  header.writeBigUInt64BE(offset, 8);
-  return header;
-}
-
-/** Changes, removes, repeats or adds bytes in some of the streams. */
-function mutated(stream: Buffer, random: Random): Buffer {
-  let result = stream;
-  for (let changes = random.chance(0.5) ? 0 : 1 + random.below(3); changes > 0 && result.length > 0; changes--) {
-    const at = random.below(result.length);
-    const to = Math.min(result.length, at + random.below(40));
-    const [before, piece, rest] = [result.subarray(0, at), result.subarray(at, to), result.subarray(to)];
-    const changed = Buffer.from(piece);
-    if (changed.length > 0) changed[random.below(changed.length)] = random.pick([0, 1, 2, 3, 0x7f, 0x80, 0xff]);
-    const middle = random.pick([[changed], [changed], [piece, piece], [], [Buffer.alloc(random.below(20))]]);
-    result = Buffer.concat([before, ...middle, rest]);
-  }
-  return result;
-}
-
-function cut(stream: Buffer, random: Random): Buffer[] {
-  const most = random.pick([1, 3, 17, 100, 5000]);
-  const chunks: Buffer[] = [];
-  for (let at = 0; at < stream.length; ) {
-    const length = 1 + random.below(most);
-    chunks.push(stream.subarray(at, at + length));
-    at += length;
-  }
-  return chunks;
-}
-
-function hex(pieces: readonly Buffer[]): string {
-  return Buffer.concat(pieces).toString('hex');
+function madeUpAnswer(id: number, isQuestion: boolean, random: Random): Buffer {
+  const status = random.pick(isQuestion ? [200, 201, 202, 404, 500] : [400, 404, 409, 500]);
+  if (random.chance(0.1)) return answerOf(id, 204, random.chance(0.2) ? '{}' : '');
+  const body = random.pick(['', '{}', '{"jobs":[]}', 'x'.repeat(random.below(300))]);
+  return answerOf(id, random.chance(0.03) ? random.below(1000) : status, body);
 }
