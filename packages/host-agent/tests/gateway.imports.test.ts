@@ -20,7 +20,13 @@ const PARSERS = [
   'http2-transport.ts',
   'unread-output.ts',
 ].map((file) => `guest/${file}`);
-const GATEWAY_ONLY = ['gateway/main.ts', 'gateway/open-guest.ts', 'gateway/sessions.ts', 'gateway/credit.ts'];
+const GATEWAY_ONLY = [
+  'gateway/main.ts',
+  'gateway/open-guest.ts',
+  'gateway/sessions.ts',
+  'gateway/credit.ts',
+  'gateway/turn-writer.ts',
+];
 
 /** NAME_PARSERS parse DNS messages from machines. RELAY_ONLY is the program of the name relay. */
 const NAME_PARSERS = ['network/dns/message.ts', 'network/dns/frames.ts'];

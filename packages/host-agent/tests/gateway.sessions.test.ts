@@ -4,13 +4,16 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { openGuest } from '../src/gateway/open-guest.ts';
 import { parseOutput } from '../src/gateway/output.ts';
 import { encodeJson, type Frame, FrameReader, KIND, OUTPUT_COST, STREAM_CREDIT } from '../src/gateway/protocol.ts';
 import { GatewaySessions, NotListening, type OpenGuest } from '../src/gateway/sessions.ts';
+import { turnWriter } from '../src/gateway/turn-writer.ts';
 import { GREETING } from '../src/guest/channel-token.ts';
 import type { Guest, JobFrame } from '../src/guest/guest.ts';
+import { answerOf, beginOf, endOf, outputOf, serveFrames } from './support/frame-guest.ts';
 import { createSocketFile } from './support/scripted-guest.ts';
 
 const SESSION = 1;
@@ -36,7 +39,61 @@ async function openWith(guest: Partial<Guest>) {
   return sessions;
 }
 
+/** What a guest echoes: token and epoch, which follow the greeting. `flipped`: the bits of the epoch that it inverts. */
+function echoOf(hello: Buffer, flipped: number): Buffer {
+  return Buffer.concat([hello.subarray(GREETING.length, -8), hello.subarray(-8).map((byte) => byte ^ flipped)]);
+}
+
 describe('sessions of the gateway', () => {
+  it('the output and the end of a job that arrive together leave in one write', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'sandbar-open-'));
+    const sockets: Socket[] = [];
+    const job = { id: 'j', status: 'exited', stdout_bytes: 6, stderr_bytes: 0, truncated: false };
+    const server = createServer((socket) => {
+      sockets.push(socket);
+      socket.on('error', () => {});
+      socket.once('data', (hello) => {
+        socket.write(echoOf(hello, 0xff));
+        serveFrames(socket, ({ id, ...call }) => {
+          assert.equal(call.path, '/jobs/j');
+          socket.write(Buffer.concat([beginOf(id), outputOf(id, 0, 'hello\n'), endOf(id, job)]));
+        });
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(join(dir, 'socket'), resolve));
+    const reader = new FrameReader();
+    const writes: number[][] = [];
+    const whenEnded = Promise.withResolvers<void>();
+    const onWrite = (bytes: Buffer) => {
+      writes.push([...reader.read(bytes)].map(({ kind }) => kind));
+      if (writes.at(-1)?.includes(KIND.end)) whenEnded.resolve();
+    };
+    const channel = new Writable({
+      write: (bytes, _, done) => {
+        onWrite(bytes);
+        done();
+      },
+      writev: (pieces, done) => {
+        onWrite(Buffer.concat(pieces.map(({ chunk }) => chunk)));
+        done();
+      },
+    });
+    const opened = Promise.withResolvers<void>();
+    const openHere: OpenGuest = (_, token, signal) =>
+      openGuest(join(dir, 'socket'), token, signal).finally(() => setImmediate(opened.resolve));
+    const sessions = new GatewaySessions(openHere, turnWriter(channel));
+    sessions.take({ kind: KIND.open, id: SESSION, payload: encodeJson({ token: 'ab'.repeat(32) }) });
+    await opened.promise;
+    writes.length = 0;
+    const call = { session: SESSION, method: 'startJob', args: ['j', { command: 'true', timeout_sec: 1 }, 100] };
+    sessions.take({ kind: KIND.call, id: CALL, payload: encodeJson(call) });
+    await whenEnded.promise;
+    assert.deepEqual(writes, [[KIND.result, KIND.output, KIND.end]]);
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    rmSync(dir, { recursive: true });
+  });
+
   it('output that the agent does not take stops the guest, and goes on with new credit (ISO-10)', async () => {
     const bytes = Buffer.alloc(100_000, 'x');
     let pulled = 0;
@@ -107,24 +164,26 @@ describe('sessions of the gateway', () => {
     rmSync(join(path, '..'), { recursive: true });
   });
 
-  it('a session that is closed at once does no harm, though bytes came with the echo', async () => {
-    const dir = mkdtempSync(join(tmpdir(), 'sandbar-open-'));
-    const settings = Buffer.from('000000040000000000', 'hex');
-    const sockets: Socket[] = [];
-    const server = createServer((socket) => {
-      sockets.push(socket);
-      socket.on('error', () => {});
-      // A guest echoes token and epoch, which follow the greeting.
-      socket.once('data', (hello) => socket.write(Buffer.concat([hello.subarray(GREETING.length), settings])));
+  for (const [protocol, first, flipped] of [
+    ['HTTP/2', Buffer.from('000000040000000000', 'hex'), 0],
+    ['frames', answerOf(1, 200), 0xff],
+  ] as const)
+    it(`a session of ${protocol} that is closed at once does no harm, though bytes came with the echo`, async () => {
+      const dir = mkdtempSync(join(tmpdir(), 'sandbar-open-'));
+      const sockets: Socket[] = [];
+      const server = createServer((socket) => {
+        sockets.push(socket);
+        socket.on('error', () => {});
+        socket.once('data', (hello) => socket.write(Buffer.concat([echoOf(hello, flipped), first])));
+      });
+      await new Promise<void>((resolve) => server.listen(join(dir, 'socket'), resolve));
+      for (let round = 0; round < 20; round++) {
+        const guest = await openGuest(join(dir, 'socket'), 'ab'.repeat(32), AbortSignal.timeout(5000));
+        guest.close();
+        await guest.closed;
+      }
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      rmSync(dir, { recursive: true });
     });
-    await new Promise<void>((resolve) => server.listen(join(dir, 'socket'), resolve));
-    for (let round = 0; round < 20; round++) {
-      const guest = await openGuest(join(dir, 'socket'), 'ab'.repeat(32), AbortSignal.timeout(5000));
-      guest.close();
-      await guest.closed;
-    }
-    for (const socket of sockets) socket.destroy();
-    server.close();
-    rmSync(dir, { recursive: true });
-  });
 });

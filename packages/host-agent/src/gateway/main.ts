@@ -5,23 +5,10 @@ import { Socket } from 'node:net';
 import { openGuest } from './open-guest.ts';
 import { CHANNEL_FD, encodeFrame, FrameReader, KIND } from './protocol.ts';
 import { GatewaySessions } from './sessions.ts';
+import { turnWriter } from './turn-writer.ts';
 
 const channel = new Socket({ fd: CHANNEL_FD, readable: true, writable: true });
-let isCorked = false;
-
-/** Sends a frame. Frames of one turn of the event loop share one system call. */
-function send(frame: Buffer): void {
-  if (!isCorked) {
-    isCorked = true;
-    channel.cork();
-    process.nextTick(() => {
-      isCorked = false;
-      channel.uncork();
-    });
-  }
-  channel.write(frame);
-}
-
+const send = turnWriter(channel);
 const sessions = new GatewaySessions(openGuest, send);
 const reader = new FrameReader();
 channel.on('data', (chunk: Buffer) => {
