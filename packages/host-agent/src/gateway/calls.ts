@@ -2,13 +2,13 @@
 import type { Guest } from '../guest/guest.ts';
 
 /**
- * The gateway has its own, shorter limits for the guest's answers (guest-client.ts): 20 s for the head and 20 s for the
- * body. These limits only end calls that a broken or hostile gateway does not answer.
+ * The gateway has its own, shorter limits for the guest's answers (guest-client.ts): 20 s; from an older guest agent,
+ * 20 s for the head and 20 s for the body. These limits only end calls that a broken or hostile gateway does not answer.
  */
 const REQUEST_MS = 50_000;
 /**
- * For calls that write the guest's dirty pages first; the gateway's own limits are 120 s for the head and 20 s for the
- * body.
+ * For calls that write the guest's dirty pages first; the gateway's own limits are 120 s for the head and, from an
+ * older guest agent, 20 s for the body.
  */
 const FLUSH_MS = 150_000;
 /** A warm-up makes six requests and runs a job of 10 s at most. */

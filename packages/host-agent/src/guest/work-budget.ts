@@ -1,7 +1,6 @@
 // Limits how much CPU time of the host the output of one guest takes. A guest may send its output in pieces as small as
 // it likes, and small pieces cost the host far more time per byte than large ones. When a guest has used up its budget,
-// the host stops reading from it for a while. HTTP/2 flow control then makes the guest wait, so a fast honest guest
-// loses no output.
+// the host stops reading from it for a while. The guest then has to wait, so a fast honest guest loses no output.
 import { setTimeout as delay } from 'node:timers/promises';
 
 /**
