@@ -93,6 +93,12 @@ func (s *server) putIdentity(c *frames.Call) {
 	})
 }
 
+// lease gives the machine randomness and its network settings before its identity. It takes the same request as PUT
+// /identity.
+func (s *server) lease(c *frames.Call) {
+	s.identify(c, s.Identity.Lease)
+}
+
 // warmUp warms up the code of PUT /identity. It takes the same request, applies it and undoes it at once.
 func (s *server) warmUp(c *frames.Call) {
 	s.identify(c, s.Identity.WarmUp)

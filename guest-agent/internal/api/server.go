@@ -66,6 +66,8 @@ func (s *server) handleMachine(c *frames.Call, what string) {
 		s.getHealth(c)
 	case "PUT identity":
 		s.putIdentity(c)
+	case "POST lease":
+		s.lease(c)
 	case "POST warm-up":
 		s.warmUp(c)
 	case "GET jobs":

@@ -85,6 +85,7 @@ type Identity struct {
 	loadModules func() error
 	mu          sync.Mutex // held while an identity is applied
 	link        *nic       // nil: not looked for yet
+	lease       *lease     // nil: none
 	current     machineID
 }
 
@@ -103,7 +104,8 @@ type step struct {
 }
 
 // Apply gives the machine the identity of the request. It adds the randomness first, so that no later step can use
-// random numbers that another clone uses too. The error names the step that failed.
+// random numbers that another clone uses too. A machine that got its randomness and exactly these network settings by a
+// lease keeps both. The error names the step that failed.
 func (i *Identity) Apply(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -111,14 +113,16 @@ func (i *Identity) Apply(request *Request) error {
 	if err != nil {
 		return err
 	}
-	err = perform([]step{
-		{"entropy", func() error { return mixEntropy(request.Entropy) }},
+	steps := []step{
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", func() error { return setHostname(request.Hostname) }},
-		{"network", func() error { return i.withLink(i.networkStep(request, network)) }},
 		{"resize", func() error { return growRoot(i.rootDevice, request.DiskBytes) }},
-	})
-	if err != nil {
+	}
+	if i.MachineID() != "" || !i.lease.covers(request) {
+		steps = append([]step{{"entropy", func() error { return mixEntropy(request.Entropy) }}}, steps...)
+		steps = append(steps, step{"network", func() error { return i.withLink(i.networkStep(request, network)) }})
+	}
+	if err := perform(steps); err != nil {
 		return err
 	}
 	for _, err := range writeFiles("", request) {
@@ -137,7 +141,7 @@ func (i *Identity) IsAnother(request *Request) bool {
 
 func (i *Identity) networkStep(request *Request, network *network) func(*nic) error {
 	switch {
-	case i.MachineID() == "":
+	case i.MachineID() == "" && i.lease == nil:
 		return network.begin
 	case i.IsAnother(request):
 		return func(link *nic) error { return network.replace(link, i.endConnections) }

@@ -30,6 +30,9 @@ func (i *Identity) WarmUp(request *Request) error {
 	if err != nil {
 		return err
 	}
+	if i.lease != nil {
+		i.lease = new(lease) // covers no request, because the warm-up takes the link down
+	}
 	err = perform([]step{
 		{"entropy", func() error { return mixEntropy(request.Entropy) }},
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},

@@ -27,6 +27,7 @@ import { RootJail } from './jail/root-jail.ts';
 import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
 import { Starter, shapeOf } from './machines/starter.ts';
 import { AddressCounter } from './network/address-counter.ts';
+import { AddressLeases } from './network/address-leases.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
 import { HostNameServers } from './network/dns/name-servers.ts';
 import type { HostNetwork } from './network/network.ts';
@@ -123,7 +124,8 @@ async function main(log: Log): Promise<void> {
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
-  const { starter, templates, pool } = makeStarter(config, vms, { snapshots, reserve }, log);
+  const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
+  const { starter, templates, pool } = makeStarter(config, vms, { snapshots, reserve, addresses }, log);
   const garbage = new Garbage({
     machinesDir: paths.machines,
     layers,
@@ -136,7 +138,7 @@ async function main(log: Log): Promise<void> {
     {
       vms,
       starter,
-      addresses: new AddressCounter(network.subnet, join(config.home, 'addresses.json')),
+      addresses,
       bootId,
       machinesDir: paths.machines,
       runMachinesDir: paths.runMachines,
@@ -154,8 +156,9 @@ async function main(log: Log): Promise<void> {
   );
   for (const vm of found.filter((one) => dirname(one.runDir) === paths.runTemplates)) await vms.discard(vm);
   templates?.open();
-  await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
   await machines.load(found);
+  // After the machines, because clones must not get addresses of machines.
+  await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
   dataVolumes.takeStraysBack();
   const stopHolding = holdGuests(vms, reserve, log);
   reserve.watch();
@@ -247,9 +250,9 @@ async function makeNetwork(
   });
 }
 
-type Stores = { snapshots: SnapshotStore; reserve: DiskReserve };
+type Stores = { snapshots: SnapshotStore; reserve: DiskReserve; addresses: AddressLeases };
 
-function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve }: Stores, log: Log) {
+function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve, addresses }: Stores, log: Log) {
   const paths = homePaths(config.home);
   const window = new PQueue({ concurrency: config.concurrentBoots });
   const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
@@ -270,6 +273,7 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve 
     templates,
     dir: paths.pool,
     runDir: paths.runPool,
+    addresses,
     limits: {
       size: config.templates ? config.poolSize : 0,
       total: Math.floor(config.poolMemoryMb / POOLED_CLONE_MB),

@@ -192,7 +192,7 @@ describe('starter', () => {
     });
   }
 
-  for (const point of ['launch', 'connectGuest', 'setIdentity', 'warmUp', 'pause'] as const) {
+  for (const point of ['launch', 'connectGuest', 'setIdentity', 'warmUp', 'lease', 'pause'] as const) {
     it(`when ${point} fails for every clone, machines still run, and nothing is retried endlessly`, async () => {
       const host = await warmHost(newHost({ size: 2, baseline: 2 }));
       host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
@@ -285,7 +285,7 @@ describe('starter', () => {
   it('the pool may lose any of its clones at any moment', async () => {
     const host = await warmHost(newHost({ size: 2, baseline: 2 }));
     host.pool?.keep(shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] }));
-    for (const point of ['launch', 'connectGuest', 'warmUp', 'pause'] as const) {
+    for (const point of ['launch', 'connectGuest', 'warmUp', 'lease', 'pause'] as const) {
       await filled(host);
       const clones = () =>
         [...host.hypervisor.running.values()].filter(({ runDir }) => runDir.startsWith(host.paths.runPool));

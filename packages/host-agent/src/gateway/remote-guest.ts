@@ -3,6 +3,7 @@ import type {
   Guest,
   GuestIdentity,
   GuestJob,
+  GuestLease,
   JobFrame,
   JobSpec,
   StreamOffsets,
@@ -35,6 +36,10 @@ export class RemoteGuest implements Guest {
 
   warmUp(program: WarmUpProgram): Promise<void> {
     return this.#ask('warmUp', program);
+  }
+
+  lease(lease: GuestLease): Promise<void> {
+    return this.#ask('lease', lease);
   }
 
   setIdentity(identity: GuestIdentity): Promise<void> {

@@ -6,6 +6,7 @@ import type {
   Guest,
   GuestIdentity,
   GuestJob,
+  GuestLease,
   JobFrame,
   JobSpec,
   StreamOffsets,
@@ -63,6 +64,10 @@ export class GuestClient implements Guest {
 
   async setIdentity(identity: GuestIdentity): Promise<void> {
     await this.#json('PUT', '/identity', identityBody(identity));
+  }
+
+  async lease(lease: GuestLease): Promise<void> {
+    await this.#json('POST', '/lease', identityBody({ ...WARM_UP_IDENTITY, ...lease }));
   }
 
   async warmUp(program: WarmUpProgram): Promise<void> {

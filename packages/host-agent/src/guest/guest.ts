@@ -27,6 +27,9 @@ export type GuestIdentity = {
   wasHeld?: boolean;
 };
 
+/** The part of an identity that a clone gets while it waits in the pool. */
+export type GuestLease = Pick<GuestIdentity, 'address' | 'gateway' | 'nameServers' | 'mac' | 'mtu'>;
+
 /** A job as the host sends it to the guest, without the generation, which only the host checks. */
 export type JobSpec = Omit<StartJob, 'generation'>;
 
@@ -92,6 +95,12 @@ export interface Guest {
    * after {@link setIdentity}.
    */
   warmUp(program: WarmUpProgram): Promise<void>;
+  /**
+   * Gives a guest without an identity new randomness, the time and these network settings. An identity with the same
+   * network settings is then applied faster. May be repeated with other settings. Rejects with `conflict` after
+   * {@link setIdentity}.
+   */
+  lease(lease: GuestLease): Promise<void>;
   /**
    * Gives the guest its identity; resolves when all of it is applied. A guest restored from a memory snapshot still has
    * the state of the machine that was saved. So its network connections end, its jobs are forgotten although their

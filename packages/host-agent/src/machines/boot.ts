@@ -6,6 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { BOOT_PATIENCE_MS } from '../config.ts';
 import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import type { CloneLease } from '../network/address-leases.ts';
 import { firstSession } from '../vms/first-session.ts';
 import type { VmHost, VmPlan } from '../vms/vm-host.ts';
 
@@ -15,7 +16,8 @@ import type { VmHost, VmPlan } from '../vms/vm-host.ts';
 const SILENCE_LIMITS_MS = [BOOT_PATIENCE_MS, 30_000] as const;
 
 export type BootLog = { warn(details: object, message: string): void };
-export type StartedMachine = { vm: Vm; guest: Guest };
+/** `lease`: the address that the machine got with its clone; undefined when it has the address of its specification. */
+export type StartedMachine = { vm: Vm; guest: Guest; lease?: CloneLease | undefined };
 
 export type BootRequest = {
   plan: VmPlan;

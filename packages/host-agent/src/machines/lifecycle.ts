@@ -15,9 +15,10 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm, VmExit } from '../hypervisor/driver.ts';
-import { macOfIp } from '../network/subnet.ts';
 import { CommandError } from '../run-command.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
+import { guestNetwork } from '../vms/guest-network.ts';
+import type { StartedMachine } from './boot.ts';
 import type { MachineDisk } from './machine-disk.ts';
 import type { MachineHost } from './machine-host.ts';
 import type { MachineJobs } from './machine-jobs.ts';
@@ -81,11 +82,17 @@ export class Lifecycle {
       disk.prepareStart();
       book.save({ status: 'starting', reason: null });
       this.#tell();
-      const vm = await this.#boot();
-      await volumes.plugAll(vm, held.findGuest, this.#destroying.signal);
-      await book.synced;
-      const { generation } = book.record;
-      book.save({ status: 'running', reason: null, hasDisk: true, resumes: null, bootGeneration: generation });
+      const { vm, lease } = await this.#boot();
+      try {
+        await volumes.plugAll(vm, held.findGuest, this.#destroying.signal);
+        await book.synced;
+        const { generation, spec } = book.record;
+        const running = { status: 'running', reason: null, hasDisk: true, resumes: null } as const;
+        const address = { spec: { ...spec, private_ip: lease?.address ?? spec.private_ip }, isAddressOpen: false };
+        book.save({ ...running, ...address, bootGeneration: generation });
+      } finally {
+        lease?.release();
+      }
     } catch (error) {
       const failure = startFailure(error);
       await this.tearDown();
@@ -159,11 +166,11 @@ export class Lifecycle {
     this.#tell();
   }
 
-  async #boot(): Promise<Vm> {
+  async #boot(): Promise<StartedMachine> {
     const { host, machineId, book, disk } = this.#options;
-    const { spec, image, resumes } = book.record;
+    const { spec, image, resumes, isAddressOpen } = book.record;
     const { network } = host.vms;
-    const { vm, guest } = await host.starter.start({
+    const started = await host.starter.start({
       spec,
       image,
       resumes,
@@ -173,16 +180,13 @@ export class Lifecycle {
       identity: {
         machineId,
         hostname: spec.hostname,
-        address: `${spec.private_ip}/${network.prefix}`,
-        gateway: network.gateway,
-        nameServers: network.nameServers,
-        mac: macOfIp(spec.private_ip),
-        mtu: network.mtu,
+        ...guestNetwork(network, spec.private_ip),
       },
+      isAddressOpen,
       abort: this.#destroying.signal,
     });
-    this.#hold(vm, guest);
-    return vm;
+    this.#hold(started.vm, started.guest);
+    return started;
   }
 
   #hold(vm: Vm, guest?: Guest): void {

@@ -31,5 +31,5 @@ export type MachineHost = {
   onJobEnd(report: JobReport): void;
 };
 
-/** The request for a new machine, with the address that it gets. */
-export type NewMachine = EnsureMachine & { spec: LeasedSpec };
+/** The request for a new machine, with the address that it gets, and whether it may get another one. */
+export type NewMachine = EnsureMachine & { spec: LeasedSpec; isAddressOpen: boolean };

@@ -65,6 +65,7 @@ export class Machine {
       generation: wanted.generation,
       desired: wanted.desired,
       spec: wanted.spec,
+      isAddressOpen: wanted.isAddressOpen,
       ...NEW_DISK,
       ...origin(),
       volumes: [],

@@ -16,13 +16,15 @@ export type MachineImage = { kernelPath: string; initramfsPath: string; rootfsPa
 
 export type HostMachineStatus = (typeof HOST_MACHINE_STATUSES)[number];
 
-/** A specification with the machine's address, which never changes. */
+/** A specification with the machine's address, which never changes once the machine has run. */
 export type LeasedSpec = MachineSpec & { private_ip: string };
 
 export type MachineRecord = {
   generation: number;
   desired: 'running' | 'stopped';
   spec: LeasedSpec;
+  /** Whether nobody was told the address yet, so that the machine may take the address of a clone instead. */
+  isAddressOpen: boolean;
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */
   layers: readonly string[];
@@ -62,9 +64,11 @@ export const NEW_DISK = {
 
 /** Returns the record in a machine's folder, or undefined when there is none. Throws when it cannot be read. */
 export function readMachineRecord(dir: string): MachineRecord | undefined {
-  const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes'>>(join(dir, RECORD));
+  const record = readRecord<Omit<MachineRecord, keyof typeof NEW_DISK | 'volumes' | 'isAddressOpen'>>(
+    join(dir, RECORD),
+  );
   // A record that an earlier version wrote lacks the newer fields, so add their defaults.
-  return record && { ...NEW_DISK, volumes: [], ...record };
+  return record && { ...NEW_DISK, volumes: [], isAddressOpen: false, ...record };
 }
 
 /** Returns the status of a machine that has a record but no running VM. Pure. */

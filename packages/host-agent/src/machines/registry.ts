@@ -14,7 +14,7 @@ import type {
   TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import type { Vm } from '../hypervisor/driver.ts';
-import type { AddressCounter } from '../network/address-counter.ts';
+import type { AddressLeases } from '../network/address-leases.ts';
 import { isMachineAddress } from '../network/addresses.ts';
 import { readRecord } from '../storage/record-file.ts';
 import { keepDiskWithoutRecord } from './keep-disk.ts';
@@ -26,12 +26,12 @@ import { type MachineImage, type MachineRecord, RECORD } from './record.ts';
 /** How many destroyed machines are remembered, so that a request that arrives late cannot create one of them again. */
 const REMEMBERED_DESTROYED = 10_000;
 
-export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressCounter };
+export type RegistryHost = Omit<MachineHost, 'onMachineChange' | 'onJobEnd'> & { addresses: AddressLeases };
 
 export class MachineRegistry {
   readonly events = new EventEmitter<{ event: [HostEvent] }>().setMaxListeners(0);
   readonly #host: MachineHost;
-  readonly #addresses: AddressCounter;
+  readonly #addresses: AddressLeases;
   readonly #findImage: (stack: string) => Promise<MachineImage>;
   readonly #machines = new Map<string, Machine>();
   readonly #creating = new Map<string, Promise<Machine>>();
@@ -43,6 +43,7 @@ export class MachineRegistry {
   constructor(host: RegistryHost, findImage: (stack: string) => Promise<MachineImage>) {
     this.#findImage = findImage;
     this.#addresses = host.addresses;
+    this.#addresses.exclude(() => [...this.#addressesInRecords(), ...host.vms.heldAddresses()]);
     this.#host = {
       ...host,
       onMachineChange: (machine) => this.events.emit('event', { type: 'machine', machine }),
@@ -159,7 +160,9 @@ export class MachineRegistry {
     const origin = () => (image ? { image, layers: [] } : originOf(this.#host, spec));
     const private_ip = this.#lease(id, spec);
     try {
-      const machine = await Machine.create(id, this.#host, { ...wanted, spec: { ...spec, private_ip } }, origin);
+      const isAddressOpen = spec.private_ip === undefined;
+      const leased = { ...wanted, spec: { ...spec, private_ip }, isAddressOpen };
+      const machine = await Machine.create(id, this.#host, leased, origin);
       this.#machines.set(id, machine);
       return machine;
     } finally {
@@ -175,11 +178,11 @@ export class MachineRegistry {
   #lease(id: string, spec: MachineSpec): string {
     const { subnet } = this.#addresses;
     const named = spec.private_ip;
-    const inRecords = this.#addressesInRecords();
-    if (named !== undefined && inRecords.has(named)) throw addressConflict(named);
+    if (named !== undefined && this.#addressesInRecords().has(named)) throw addressConflict(named);
     if (named !== undefined && !isMachineAddress(subnet, named))
       throw new ServiceError('conflict', `${named} is not an address for machines in the host's subnet ${subnet}`);
-    const address = named ?? this.#addresses.choose(new Set([...inRecords, ...this.#host.vms.heldAddresses()]));
+    if (named !== undefined && !this.#addresses.takeBack(named)) throw addressConflict(named);
+    const address = named ?? this.#addresses.choose();
     this.#leases.set(id, address);
     return address;
   }

@@ -13,6 +13,7 @@ import { type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
+import { guestNetwork } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { type BootLog, bootMachine, type StartedMachine, throwIfDestroyed } from './boot.ts';
 import type { LeasedSpec, MachineImage } from './record.ts';
@@ -31,6 +32,8 @@ export type StartRequest = {
   /** The id of the memory snapshot that the machine must resume. Null: the machine boots. */
   resumes: string | null;
   identity: GuestIdentity;
+  /** Whether the machine may get another address than that of `spec`. */
+  isAddressOpen: boolean;
   abort: AbortSignal;
 };
 
@@ -113,23 +116,33 @@ export class Starter {
     return bootMachine(vms, { plan, identity, growTo, patience, log, abort });
   }
 
-  /** Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's address and identity. */
-  async #name({ vm, guest, diskPath }: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
+  /**
+   * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The machine
+   * takes over the clone's address, which the network and the guest have already, unless it must have another one.
+   */
+  async #name(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;
+    const { vm, guest, diskPath } = ready;
     const unclaim = vms.claim(diskPath);
+    const lease = request.isAddressOpen && ready.lease.claim() ? ready.lease : undefined;
+    const identity = lease ? { ...request.identity, ...guestNetwork(vms.network, lease.address) } : request.identity;
     try {
       vm.moveTo(request.runDir);
-      await vms.assignAddress(vm.vmId, request.spec.private_ip);
+      if (!lease) {
+        await vms.assignAddress(vm.vmId, request.spec.private_ip);
+        ready.lease.release();
+      }
       vm.setBackground(false);
       if (request.spec.rootfs_size_gb > shape.diskGb) await vm.growDisk(request.spec.rootfs_size_gb * GIB);
       // Run both in parallel, to save a round trip. The guest can acknowledge only after QEMU has resumed it.
-      await Promise.all([vm.resume(), this.#acknowledge(guest, request)]);
+      await Promise.all([vm.resume(), this.#acknowledge(guest, { ...request, identity })]);
       // Move the disk here only after all steps succeeded, because the next start boots from any disk at this path,
       // even one of the wrong size.
       await rename(diskPath, request.diskPath);
-      return { vm, guest };
+      return { vm, guest, lease };
     } catch (error) {
       await vms.discard(vm).finally(() => rm(diskPath, { force: true }));
+      ready.lease.release();
       throw error;
     } finally {
       unclaim();

@@ -1,17 +1,19 @@
 // The pool of clones that are ready for new machines. Each clone was restored from a template, warmed up and paused, so
 // a create only has to claim it. The pool is a cache: losing clones costs time and nothing else.
 //
-//   template ──restore──▶ warm-up ───▶ paused, ready ──take──▶ used by a machine
-//                             │                │
-//                             └── any failure ─┴──▶ discarded
+//   template ──restore──▶ warm-up ──▶ address, randomness ──▶ paused, ready ──take──▶ used by a machine
+//                             │                │                    │
+//                             └────────── any failure ──────────────┴──▶ discarded
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Guest, WarmUpProgram } from '../guest/guest.ts';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
+import type { AddressLeases, CloneLease } from '../network/address-leases.ts';
 import type { Shape } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
+import { guestNetwork } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
 import { warmUp, warmUpProgram } from '../vms/warm-up.ts';
 import { MEMORY_OF_DEMAND_MS, type PoolLimits, planPool } from './plan.ts';
@@ -34,6 +36,7 @@ export type PoolOptions = {
   dir: string;
   /** Folder of the clones' run directories. */
   runDir: string;
+  addresses: AddressLeases;
   /** A `size` of 0 turns the pool off. */
   limits: PoolLimits;
   /** Clones of the default shape that are kept ready even without requests. */
@@ -48,8 +51,8 @@ export type PoolOptions = {
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
 };
 
-/** A paused VM with an open session to its guest agent. */
-export type ReadyClone = { vm: Vm; guest: Guest; diskPath: string };
+/** A paused VM with an open session to its guest agent, and with an address that network and guest have already. */
+export type ReadyClone = { vm: Vm; guest: Guest; diskPath: string; lease: CloneLease };
 
 type Line = { shape: Shape; createdAt: number[]; baseline: number };
 
@@ -157,7 +160,7 @@ export class Pool {
   #trim(key: string, clones: readonly ReadyClone[], target: number): void {
     if (clones.length <= target) return;
     this.#ready.set(key, clones.slice(0, target));
-    for (const { vm, diskPath } of clones.slice(target)) this.#track(this.#discard(vm, diskPath));
+    for (const clone of clones.slice(target)) this.#track(this.#discardReady(clone));
   }
 
   /** Discards clones of an earlier agent if nobody has requested their shape by the time of this review. */
@@ -194,9 +197,16 @@ export class Pool {
     const diskPath = this.#diskOf(name);
     const vm = await templates.clone(template, { diskPath, runDir: join(runDir, name) });
     try {
-      const guest = await this.#prepare(vm, warmUpProgram(template.shape.layerPaths));
+      vm.setBackground(true);
+      const guest = await this.#greet(
+        vm,
+        SESSION_PATIENCE_MS,
+        warmUpProgram(template.shape.layerPaths),
+        WARM_UP_ROUNDS,
+      );
+      const lease = await this.#makeReady(vm, guest);
       templates.judge(template, true);
-      return { vm, guest, diskPath };
+      return { vm, guest, diskPath, lease };
     } catch (error) {
       templates.judge(template, false);
       await this.#discard(vm, diskPath);
@@ -204,11 +214,19 @@ export class Pool {
     }
   }
 
-  async #prepare(vm: Vm, program: WarmUpProgram): Promise<Guest> {
-    vm.setBackground(true);
-    const guest = await this.#greet(vm, SESSION_PATIENCE_MS, program, WARM_UP_ROUNDS);
-    await vm.pause();
-    return guest;
+  /** Leases an address to a clone, gives it to network and guest, and pauses the clone. */
+  async #makeReady(vm: Vm, guest: Guest): Promise<CloneLease> {
+    const { vms, addresses } = this.#options;
+    const lease = addresses.leaseToClone();
+    try {
+      await vms.assignAddress(vm.vmId, lease.address);
+      await guest.lease(guestNetwork(vms.network, lease.address));
+      await vm.pause();
+      return lease;
+    } catch (error) {
+      lease.release();
+      throw error;
+    }
   }
 
   async #adoptOne(vm: Vm, keys: ReadonlySet<string>): Promise<void> {
@@ -221,8 +239,7 @@ export class Pool {
       // Tests that the guest still answers. A guest that was paused in the middle of an answer may not answer; its
       // clone is then discarded. The warm-up runs the guest agent's own program, which is safe on every disk.
       const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 'agent', 1);
-      await vm.pause();
-      this.#shelve(key, { vm, guest, diskPath });
+      this.#shelve(key, { vm, guest, diskPath, lease: await this.#makeReady(vm, guest) });
     } catch {
       await this.#discard(vm, diskPath);
     }
@@ -242,10 +259,14 @@ export class Pool {
       const left = this.#readyOf(key).filter((other) => other !== clone);
       if (left.length === this.#readyOf(key).length) return;
       this.#ready.set(key, left);
-      this.#track(this.#discard(clone.vm, clone.diskPath));
+      this.#track(this.#discardReady(clone));
     };
     void clone.vm.exited.then(drop);
     void clone.guest.closed.then(drop);
+  }
+
+  async #discardReady({ vm, diskPath, lease }: ReadyClone): Promise<void> {
+    await this.#discard(vm, diskPath).finally(() => lease.release());
   }
 
   async #discard(vm: Vm, diskPath: string): Promise<void> {

@@ -10,6 +10,7 @@ import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { AddressCounter } from '../../src/network/address-counter.ts';
+import { AddressLeases } from '../../src/network/address-leases.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
 import { Pool } from '../../src/pool/pool.ts';
 import { SnapshotStore } from '../../src/snapshots/snapshot-store.ts';
@@ -122,7 +123,8 @@ export class FakeHost {
     const vms = new VmHost(hypervisor, mortal(this.network, this.#life, isPart), log);
     this.vms = vms;
     const window = new PQueue({ concurrency: 2 });
-    this.#makeCaches(vms, window, log);
+    const addresses = new AddressLeases(new AddressCounter(this.network.subnet, join(this.dir, 'addresses.json')));
+    this.#makeCaches(vms, addresses, window, log);
     const { templates, pool } = this;
     this.garbage = new Garbage({
       machinesDir: this.paths.machines,
@@ -137,7 +139,7 @@ export class FakeHost {
       {
         vms,
         starter,
-        addresses: new AddressCounter(this.network.subnet, join(this.dir, 'addresses.json')),
+        addresses,
         bootId,
         machinesDir: join(this.dir, 'machines'),
         runMachinesDir: join(this.dir, 'run/machines'),
@@ -159,8 +161,8 @@ export class FakeHost {
     await vms.adopt(found, assignedAddresses(this.paths.machines, found));
     for (const vm of found) if (vm.runDir.startsWith(this.paths.runTemplates)) await vms.discard(vm);
     templates?.open();
-    await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
     await this.registry.load(found);
+    await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
     this.dataVolumes.takeStraysBack();
     return this.registry;
   }
@@ -186,7 +188,7 @@ export class FakeHost {
     };
   }
 
-  #makeCaches(vms: VmHost, window: PQueue, log: typeof silent): void {
+  #makeCaches(vms: VmHost, addresses: AddressLeases, window: PQueue, log: typeof silent): void {
     if (!this.cloning) return;
     const { size, total, baseline, memoryBytes, diskBytes, requestsForTemplate } = this.cloning;
     const { templates: dir, runTemplates, pool: poolDir, runPool } = this.paths;
@@ -208,6 +210,7 @@ export class FakeHost {
       templates,
       dir: poolDir,
       runDir: runPool,
+      addresses,
       limits: { size, total },
       baseline,
       window: this.cloning.window,

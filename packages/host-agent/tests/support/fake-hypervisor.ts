@@ -21,6 +21,7 @@ import type {
   Guest,
   GuestIdentity,
   GuestJob,
+  GuestLease,
   JobFrame,
   JobSpec,
   StreamOffsets,
@@ -44,6 +45,7 @@ export type FaultPoint =
   | 'launch'
   | 'connectGuest'
   | 'warmUp'
+  | 'lease'
   | 'setIdentity'
   | 'startJob'
   | 'listJobs'
@@ -221,6 +223,7 @@ export class FakeVm implements Vm {
   isInBackground = false;
   diskBytes: number | undefined;
   identity: GuestIdentity | undefined;
+  lease: GuestLease | undefined;
   session: FakeGuest | undefined;
   /** Number of sessions opened so far. */
   sessions = 0;
@@ -281,12 +284,13 @@ export class FakeVm implements Vm {
   }
 
   /**
-   * Records a violation when a machine's VM runs before its firewall rules exist, or when any other VM has an address.
+   * Records a violation when a machine's VM runs before its firewall rules exist, or when the VM of a template has an
+   * address. A clone in the pool gets one before it is ready.
    */
   checkAddress(step: string): void {
     const { addressOf } = this.#hypervisor;
-    const isMachines = basename(dirname(this.runDir)) === 'machines';
-    if (addressOf && (addressOf(this.vmId) !== undefined) !== isMachines)
+    const owner = basename(dirname(this.runDir));
+    if (addressOf && owner !== 'pool' && (addressOf(this.vmId) !== undefined) !== (owner === 'machines'))
       this.#hypervisor.violations.push(`${step} of a VM in ${this.runDir} with address ${addressOf(this.vmId)}`);
   }
 
@@ -499,6 +503,18 @@ export class FakeGuest implements Guest {
         this.#vm.checkAddress('warmUp');
         if (program === 'shell' && this.#vm.hasLayers)
           this.#hypervisor.violations.push("a program of a user's disk ran before the identity");
+      }),
+    );
+  }
+
+  lease(lease: GuestLease): Promise<void> {
+    return this.#whileOpen(
+      this.#vm.step('lease', () => {
+        this.#over.signal.throwIfAborted();
+        if (this.#vm.identity) throw new ServiceError('conflict', 'it has an identity');
+        if (this.#hypervisor.addressOf && !lease.address.startsWith(`${this.#hypervisor.addressOf(this.#vm.vmId)}/`))
+          this.#hypervisor.violations.push('a lease of another address than the network has');
+        this.#vm.lease = lease;
       }),
     );
   }

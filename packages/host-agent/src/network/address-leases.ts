@@ -1,0 +1,75 @@
+// Chooses the addresses of machines and of clones in the pool, so that no two have the same one. A clone's lease passes
+// through these states:
+//
+//   waiting ──claim──▶ claimed: a machine starts with the clone ──release──▶ the machine's record has the address now
+//      └──void: a machine asked for this address by name. The clone keeps nothing, and cannot be claimed with it.
+import type { AddressCounter } from './address-counter.ts';
+
+export class AddressLeases {
+  readonly subnet: string;
+  readonly #counter: AddressCounter;
+  readonly #leases = new Set<CloneLease>();
+  #addressesInUse: () => Iterable<string> = () => [];
+
+  constructor(counter: AddressCounter) {
+    this.subnet = counter.subnet;
+    this.#counter = counter;
+  }
+
+  /** From now on, `addresses` returns the addresses in use that are not leased here. Call it before the first lease. */
+  exclude(addresses: () => Iterable<string>): void {
+    this.#addressesInUse = addresses;
+  }
+
+  /** Returns a free address. Throws `fleet_capacity` when there is none, or when the disk is full. */
+  choose(): string {
+    const leased = [...this.#leases].map(({ address }) => address);
+    return this.#counter.choose(new Set([...this.#addressesInUse(), ...leased]));
+  }
+
+  /** Leases a free address to a clone. Throws the errors of {@link choose}. */
+  leaseToClone(): CloneLease {
+    const lease: CloneLease = new CloneLease(this.choose(), () => this.#leases.delete(lease));
+    this.#leases.add(lease);
+    return lease;
+  }
+
+  /**
+   * Makes an address free that a waiting clone has. Returns false when a machine is just starting with a clone of this
+   * address, so the address cannot be had.
+   */
+  takeBack(address: string): boolean {
+    for (const lease of this.#leases) if (lease.address === address && !lease.void()) return false;
+    return true;
+  }
+}
+
+export class CloneLease {
+  readonly address: string;
+  readonly #onEnd: () => void;
+  #state: 'waiting' | 'claimed' | 'over' = 'waiting';
+
+  constructor(address: string, onEnd: () => void) {
+    this.address = address;
+    this.#onEnd = onEnd;
+  }
+
+  /** Returns whether the clone may keep its address as a machine. */
+  claim(): boolean {
+    if (this.#state !== 'waiting') return false;
+    this.#state = 'claimed';
+    return true;
+  }
+
+  /** Ends the lease unless it was claimed. Returns whether it is over. */
+  void(): boolean {
+    if (this.#state === 'waiting') this.release();
+    return this.#state === 'over';
+  }
+
+  /** Ends the lease. Call it when the clone is gone, or when the record of its machine has the address. */
+  release(): void {
+    this.#state = 'over';
+    this.#onEnd();
+  }
+}
