@@ -189,6 +189,13 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
     });
   }
 
+  it('a clone can use all of its memory, also when it is the first that uses so much (ISO-6)', async () => {
+    const machine = await createClone({ ...SMALL, memory_mb: 768 });
+    const { code, stdout } = await sh(machine.id, `python3 -c 'memory = b"x" * (600 << 20); print(len(memory) >> 20)'`);
+    assert.deepEqual([code, stdout], [0, '600\n']);
+    await destroyMachine(machine.id);
+  });
+
   it('a clone keeps its files when it is stopped and started, and when the guest reboots itself', async () => {
     const clone = await createClone(SMALL);
     try {

@@ -217,6 +217,14 @@ describe('cgroups', () => {
   after(() => rmSync(root, { recursive: true }));
   const limits = { vcpus: 3, memoryMb: 1024, fileBytes: 1 };
 
+  it('a VM whose memory is a mapped file may also use the pages of that file (ISO-6)', () => {
+    const mapped = join(root, 'mapped');
+    mkdirSync(mapped);
+    writeFileSync(join(mapped, 'cgroup.controllers'), 'cpuset cpu io memory pids');
+    openCgroups(home, { root: mapped }).create('aaaaaaaaaaaa', { ...limits, mappedMb: 1024 });
+    assert.equal(readFileSync(join(mapped, name, 'aaaaaaaaaaaa/memory.max'), 'utf8'), String(2304 * 2 ** 20));
+  });
+
   it('version 2: a leaf for each VM, controllers handed down, no process in between (ISO-6)', () => {
     const v2 = join(root, 'v2');
     mkdirSync(v2);

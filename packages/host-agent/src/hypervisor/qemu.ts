@@ -133,6 +133,7 @@ export class QemuHypervisor implements Hypervisor {
     const { start } = spec;
     const host = { isolation: this.isolation, tscKhz: this.#tscKhz };
     const boot = start.kind === 'boot' ? start : undefined;
+    const mappedMb = start.kind === 'restore' ? spec.memoryMb : 0;
     return this.#options.jail.prepare({
       vmId: spec.vmId,
       runDir: spec.runDir,
@@ -141,7 +142,7 @@ export class QemuHypervisor implements Hypervisor {
       readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
       devices: this.isolation === 'kvm' ? ['/dev/kvm'] : [],
-      limits: { vcpus: spec.vcpus, memoryMb: spec.memoryMb, fileBytes: MAX_FILE_BYTES },
+      limits: { vcpus: spec.vcpus, memoryMb: spec.memoryMb, mappedMb, fileBytes: MAX_FILE_BYTES },
     });
   }
 

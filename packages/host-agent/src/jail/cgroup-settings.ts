@@ -59,7 +59,7 @@ export function vmSettings(
 ): Setting[] {
   if (controller === 'cpu') return cpuSettings(version, limits.vcpus);
   if (controller === 'pids') return [{ file: 'pids.max', value: String(maxTasks(limits.vcpus)) }];
-  if (controller === 'memory') return memorySettings(version, limits.memoryMb);
+  if (controller === 'memory') return memorySettings(version, limits.memoryMb + (limits.mappedMb ?? 0));
   return disk && device !== undefined ? diskSettings(version, device, disk) : [];
 }
 

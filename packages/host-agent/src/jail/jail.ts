@@ -29,6 +29,12 @@ export type VmLimits = {
   /** Memory of the guest in MiB. */
   memoryMb: number;
   /**
+   * Size in MiB of the memory file that the guest's memory is a copy-on-write mapping of. When the guest first uses a
+   * page that is a hole in the file, the kernel fills the hole too, and counts both the file's page and the guest's own
+   * page as memory of this VM.
+   */
+  mappedMb?: number;
+  /**
    * Largest size of any file the VM writes, in bytes. It also applies to a memfd or tmpfs file with the guest's memory.
    */
   fileBytes: number;
