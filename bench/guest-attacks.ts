@@ -46,6 +46,8 @@ async function main(args: readonly string[]): Promise<number> {
   }
 }
 
+const countConnections = (): number => Number(readFileSync(CONNECTIONS, 'utf8'));
+
 const baselineOf = ({ attack }: Result, results: readonly Result[]): Result | undefined =>
   results.find((other) => other.attack.name === attack.baseline);
 
@@ -87,9 +89,10 @@ async function runAttack(
   await attacker.prepare(attack);
   const watch = new ProcessWatch(paths);
   const [began, usedBefore] = [performance.now(), attacker.cpuSeconds()];
+  const connectionsBefore = countConnections();
   let mostConnections = 0;
   const counter = setInterval(() => {
-    mostConnections = Math.max(mostConnections, Number(readFileSync(CONNECTIONS, 'utf8')));
+    mostConnections = Math.max(mostConnections, countConnections() - connectionsBefore);
   }, 200);
   await attacker.begin(attack);
   const during = await victim.measure(chosen.during);

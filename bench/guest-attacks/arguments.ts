@@ -16,7 +16,7 @@ export type AttackArguments = {
 const USAGE = `bench/guest-attacks.ts [OPTIONS]
   --quick        one attack of each group, and short measurements
   --only TEXT    only attacks whose name contains TEXT
-  --seconds N    how long each attack is measured (8)`;
+  --seconds N    how long each attack is measured (6)`;
 
 /** Reads the options. Throws `Problem` with the usage text when the command line is wrong. */
 export function readAttackArguments(args: readonly string[]): AttackArguments {
@@ -24,7 +24,7 @@ export function readAttackArguments(args: readonly string[]): AttackArguments {
   try {
     const { values } = parseArgs({ args: [...args], options });
     const isQuick = values.quick ?? false;
-    const seconds = values.seconds ?? (isQuick ? '4' : '8');
+    const seconds = values.seconds ?? (isQuick ? '4' : '6');
     if (!/^[1-9]\d{0,3}$/.test(seconds)) throw new Error(`--seconds must be a whole number, not "${seconds}"`);
     const during = Number(seconds) * 1000;
     return { only: values.only ?? '', isQuick, during, before: isQuick ? 2000 : 3000, after: isQuick ? 1000 : 2000 };

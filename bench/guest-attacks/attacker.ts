@@ -6,6 +6,7 @@ import type { Attack } from './attacks.ts';
 
 /** The smallest disk of the image, so that a guest that fills it does not fill the host's. */
 const DISK_GB = 2;
+/** All machines together start ten jobs a second, half of what the service allows an account by default. */
 const BETWEEN_JOBS_MS = 100;
 
 export class Attacker {
@@ -59,7 +60,7 @@ export class Attacker {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       await this.#sandbar.execs.start(id, { command: 'true' }, { signal }).catch(() => undefined);
-      await delay(BETWEEN_JOBS_MS, undefined, { signal }).catch(() => undefined);
+      await delay(BETWEEN_JOBS_MS * this.#ids.length, undefined, { signal }).catch(() => undefined);
     }
   }
 }

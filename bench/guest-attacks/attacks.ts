@@ -28,6 +28,8 @@ const times = <T>(count: number, value: T): T[] => Array.from({ length: count },
 
 /** A machine runs at most 16 jobs at a time. */
 const JOBS_EACH = 15;
+/** The host gives the output of each machine a fifth of a core, so these machines together may ask for more than one. */
+const MANY = 6;
 /** The program in the guest waits a second, loads Python's modules and freezes the guest agent. */
 const TAKE_OVER_MS = 3000;
 
@@ -40,13 +42,13 @@ const busy = (machines: number, vcpus: number): Attack => ({
   isQuick: machines * vcpus <= 2,
 });
 
-type Port = { flood: string; what: string; isQuick?: boolean };
-const port = ({ flood, what, isQuick = false }: Port): Attack => ({
-  name: `port: ${what}`,
-  machines: 1,
+type Port = { flood: string; what: string; machines?: number; isQuick?: boolean };
+const port = ({ flood, what, machines = 1, isQuick = false }: Port): Attack => ({
+  name: machines === 1 ? `port: ${what}` : `port: ${what}, ${machines} machines`,
+  machines,
   vcpus: 1,
   jobs: [...times(3, shell('sleep 1000')), python('port.py', flood)],
-  baseline: 'busy: 1 x 1 vCPU',
+  baseline: `busy: ${machines} x 1 vCPU`,
   warmUpMs: TAKE_OVER_MS,
   startsJobs: true,
   isQuick,
@@ -86,6 +88,9 @@ export const ATTACKS: readonly Attack[] = [
     machines: 2,
     jobs: times(JOBS_EACH, { argv: ['python3', '-c', 'import os\nwhile True: os.write(1, b"x")'] }),
   }),
+  busy(MANY, 1),
+  port({ flood: 'tiny-frames', what: 'frames of one byte', machines: MANY }),
+  simple({ name: 'output: 90 jobs of lines', machines: MANY, jobs: times(JOBS_EACH, shell('yes')) }),
   busy(4, 2),
   {
     name: 'cpu: fork bombs',

@@ -13,9 +13,9 @@ export type Result = {
   usages: Usages;
   /** Processes that ended meanwhile. */
   ended: readonly ProcessName[];
-  /** Processor time of all QEMUs of the attacker, in cores. */
+  /** Processor time of all QEMUs of the attacker, in cores. NaN when one of them ended. */
   attackerCores: number;
-  /** Connections that the host tracks, the most at any time. */
+  /** Connections that the host tracked in addition, the most at any time. */
   mostConnections: number;
 };
 
@@ -24,7 +24,7 @@ const HOST_AGENT_MB = 250;
 const RECOVERY_MS = 5000;
 
 /** The bounds that the result misses, each as a short sentence. */
-export function missedBounds({ during, before, usages, recoveryMs, ended }: Result): string[] {
+export function missedBounds({ during, before, usages, recoveryMs, ended, attackerCores }: Result): string[] {
   const factor = median(during.exec) / median(before.exec);
   return [
     p99(during.get) < GET_BOUND_MS ? '' : `GET p99 ${p99(during.get).toFixed(0)} ms`,
@@ -33,6 +33,7 @@ export function missedBounds({ during, before, usages, recoveryMs, ended }: Resu
     usages['host agent'].mostMb < HOST_AGENT_MB ? '' : 'memory of the host agent',
     recoveryMs < RECOVERY_MS ? '' : `recovery after ${(recoveryMs / 1000).toFixed(1)} s`,
     during.errors.length === 0 ? '' : `${during.errors.length} requests failed: ${during.errors[0]}`,
+    Number.isNaN(attackerCores) ? 'a machine of the attacker was ended' : '',
     ended.length === 0 ? '' : `ended: ${ended.join(', ')}`,
   ].filter(Boolean);
 }
