@@ -9,6 +9,7 @@ import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { queryObjects } from 'node:v8';
 import { createHostClient, type HostClient, HostUnavailable } from '../src/hosts/client.ts';
 import { createTransport, readBytes, wasNeverSent } from '../src/hosts/transport.ts';
 import { toServiceError } from '../src/http/errors.ts';
@@ -131,6 +132,16 @@ describe('the transport', () => {
     abort.abort();
     await assert.rejects(waiting, { name: 'AbortError' });
     await assert.rejects(readBytes(half), { name: 'AbortError' });
+  });
+
+  it('keeps nothing of a request that is over, although its time-out is far away (RES-10)', async () => {
+    const { transport } = await listen('many', (_request, response) => response.end('done'));
+    const requests = 200;
+    const abort = new AbortController();
+    const before = Number(queryObjects(AbortSignal));
+    for (let at = 0; at < requests; at++) await readBytes(await transport.send({ ...GET, signal: abort.signal }));
+    const kept = Number(queryObjects(AbortSignal)) - before;
+    assert(kept < requests / 10, `${kept} signals are left of ${requests} requests`);
   });
 
   it('keeps no request waiting for another one, and ends all of them when it is closed', async () => {

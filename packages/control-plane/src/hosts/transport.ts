@@ -39,25 +39,54 @@ export function createTransport(socketPath: string): Transport {
   });
   return {
     send: async (call) => {
-      const timeout = call.timeoutMs === undefined ? undefined : AbortSignal.timeout(call.timeoutMs);
-      const signal = AbortSignal.any([call.signal, timeout].filter((given) => given !== undefined));
+      const deadline = startDeadline(call);
       try {
-        return await sendOnce(pool, call, signal);
+        const answer = await sendTwice(pool, call, deadline.signal);
+        answer.body.once('close', deadline.stop);
+        return answer;
       } catch (error) {
-        // The connection may have broken because the agent closed it while it was idle, just when this request was
-        // sent. So repeat the request.
-        if (!isBroken(error)) throw error;
-        return await sendOnce(pool, call, signal).catch((second: unknown) => {
-          // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on
-          // the first request before it died.
-          throw wasNeverSent(second) ? error : second;
-        });
+        deadline.stop();
+        throw error;
       }
     },
     close: () => {
       void pool.destroy();
     },
   };
+}
+
+async function sendTwice(pool: Pool, call: Call, signal: AbortSignal): Promise<Answer> {
+  try {
+    return await sendOnce(pool, call, signal);
+  } catch (error) {
+    // The connection may have broken because the agent closed it while it was idle, just when this request was sent. So
+    // repeat the request.
+    if (!isBroken(error)) throw error;
+    return await sendOnce(pool, call, signal).catch((second: unknown) => {
+      // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on the
+      // first request before it died.
+      throw wasNeverSent(second) ? error : second;
+    });
+  }
+}
+
+/**
+ * Returns a signal that is aborted at the call's time-out or by the call's own signal. `stop` frees the timer and the
+ * listener. `AbortSignal.timeout` has no such function: its timers would stay until the time-out, long after the
+ * answer, and thousands of reads of job output would fill the memory with them.
+ */
+function startDeadline({ timeoutMs, signal }: Call): { signal: AbortSignal; stop(): void } {
+  const controller = new AbortController();
+  const onAbort = () => controller.abort(signal?.reason);
+  if (signal?.aborted) onAbort();
+  else signal?.addEventListener('abort', onAbort, { once: true });
+  const onTimeout = () => controller.abort(new DOMException('The host took too long.', 'TimeoutError'));
+  const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs).unref();
+  const stop = () => {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', onAbort);
+  };
+  return { signal: controller.signal, stop };
 }
 
 async function sendOnce(pool: Pool, { method, path, query, body }: Call, signal: AbortSignal): Promise<Answer> {
