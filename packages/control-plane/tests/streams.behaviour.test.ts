@@ -99,6 +99,9 @@ describe('the event streams of an account', () => {
     assert.deepEqual([refused.status, refused.json.code], [429, 'rate_limited']);
     assert.match(refused.json.detail, /has 40 open event streams/);
     assert(refused.headers.get('retry-after'));
+    const nowhere = outputOf('019b0000-0000-7000-8000-00000000dead');
+    const early = await api('GET', nowhere, { headers: { accept: 'text/event-stream' } });
+    assert.equal(early.status, 429, 'refused before the job is looked up');
     assert.equal((await api('GET', outputOf(job))).status, 200, 'a page is not a stream');
     const asOther = (headers: object) => api('GET', outputOf(job), { key: bed.keys.other, headers: { ...headers } });
     assert.equal((await asOther({ accept: 'text/event-stream' })).status, 404, 'not 429');

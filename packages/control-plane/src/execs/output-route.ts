@@ -9,7 +9,7 @@ import { callerOf } from '../http/auth.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
 import { Places } from '../http/places.ts';
 import type { Caller } from '../http/route-config.ts';
-import { findOutput, readPageOfOutput, refuseExpiredOutput, writePage } from './output.ts';
+import { findOutput, readPageOfOutput, writePage } from './output.ts';
 import { OutputStreams } from './stream.ts';
 
 const EVENT_STREAM = 'text/event-stream';
@@ -17,6 +17,7 @@ const EVENT_STREAM = 'text/event-stream';
 export function addOutputRoute(untyped: FastifyInstance, app: App): void {
   const streams = new OutputStreams(app);
   const places = new Places(app.config.bounds.streamsPerAccount, 'event streams');
+  untyped.server.on('request', () => streams.noteRequest());
   untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
     url: '/v1/machines/:id/execs/:exec_id/output',
@@ -60,14 +61,19 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
       };
       const wantsEvents = request.method === 'GET' && request.headers.accept?.includes(EVENT_STREAM) === true;
       const start = wantsEvents ? (lastEventId(request) ?? offset) : offset;
-      const target = await findOutput(app, id, stream);
       if (wantsEvents) {
-        await refuseExpiredOutput(app, target, AbortSignal.any([abortOnDisconnect(reply), app.closing]));
-        reply.raw.once('close', places.take(caller.accountId));
+        // Take the place first: an account that has too many streams is refused before any work is done for it.
+        const leave = places.take(caller.accountId);
+        // If the client has disconnected already, `close` is never emitted.
+        if (reply.raw.closed) leave();
+        else reply.raw.once('close', leave);
+        const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
+        const target = await streams.open(id, stream, signal);
         return sendEvents(app, caller, reply, (sink, signal) =>
           streams.send(target, { offset: start, limit }, sink, signal),
         );
       }
+      const target = await findOutput(app, id, stream);
       const credential = app.credentials.watch(caller);
       const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing, credential.signal]);
       const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal)

@@ -7,17 +7,14 @@ import type { OutputPage, OutputQuery } from '../hosts/client.ts';
 import { expireOutputs } from './settle.ts';
 import { type FoundExec, findExec } from './store.ts';
 
+export type OutputId = { accountId: string; machineId: string; execId: string };
 export type OutputTarget = FoundExec & { stream: OutputStream };
 
 /**
  * Returns the job whose output is read. Throws `not_found`, also when the machine is destroyed, because its output is
  * deleted with it. Throws `output_expired`.
  */
-export async function findOutput(
-  app: App,
-  id: { accountId: string; machineId: string; execId: string },
-  stream: OutputStream,
-): Promise<OutputTarget> {
+export async function findOutput(app: App, id: OutputId, stream: OutputStream): Promise<OutputTarget> {
   const found = await findExec(app, id.accountId, id.machineId, id.execId);
   if (found.machineState === 'destroyed') {
     throw new ServiceError('not_found', 'The output went with its machine, which is destroyed.');

@@ -2,10 +2,18 @@
 // host's output file, never the job, and keeps at most one page in memory.
 import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import type { OutputPage } from '../hosts/client.ts';
-import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
+import {
+  findOutput,
+  type OutputId,
+  type OutputTarget,
+  readPageOfOutput,
+  refuseExpiredOutput,
+  writePage,
+} from './output.ts';
 import { type EncodedPage, SharedPages } from './shared-pages.ts';
 import { Turns } from './turns.ts';
 
@@ -23,21 +31,42 @@ const KEEP_BYTES = 8 * 1024 * 1024;
  * the same job. When a job keeps printing small pieces, many readers then get one larger event and not many small ones.
  */
 const PAUSE_MS = 0.25;
-/** How long streams may write in one turn of Node's event loop, in milliseconds. */
-const WRITE_SLICE_MS = 1;
+/**
+ * The time that all streams together get. Only their own code is timed: for each millisecond of it, Node spends about
+ * another one on the host's answers and on freeing memory.
+ */
+const TURNS = { sliceMs: 1, share: 1 / 8, savedMs: 5 };
+/** For how long after a request streams get only their share of the time, in milliseconds. */
+const OTHERS_MS = 100;
 
 export type StreamReading = { offset: number; limit: number };
 
 /** Sends the event streams of one replica. */
 export class OutputStreams {
   readonly #app: App;
-  readonly #writes = new Turns(WRITE_SLICE_MS);
-  /** Starts one read in each turn of the event loop, because handling its answer is expensive. */
-  readonly #reads = new Turns(0);
+  readonly #turns = new Turns(TURNS, () => performance.now() - this.#lastRequestAt < OTHERS_MS);
   readonly #pages = new SharedPages(KEEP_BYTES);
+  #lastRequestAt = Number.NEGATIVE_INFINITY;
 
   constructor(app: App) {
     this.#app = app;
+  }
+
+  /** Tells the streams that a request has begun. While requests keep coming, streams use less of the time. */
+  noteRequest(): void {
+    this.#lastRequestAt = performance.now();
+  }
+
+  /**
+   * Looks up the job of a stream that an account opens, when it is the account's turn. Throws the errors of
+   * `findOutput` and `refuseExpiredOutput`.
+   */
+  open(id: OutputId, stream: OutputStream, signal: AbortSignal): Promise<OutputTarget> {
+    return this.#turns.run(id.accountId, async () => {
+      const target = await findOutput(this.#app, id, stream);
+      await refuseExpiredOutput(this.#app, target, signal);
+      return target;
+    });
   }
 
   /**
@@ -61,7 +90,7 @@ export class OutputStreams {
           continue;
         }
         awayMs = 0;
-        await this.#writes.run(() => {
+        await this.#turns.run(target.exec.account_id, () => {
           signal.throwIfAborted();
           return write(sink, page.event, signal);
         });
@@ -85,13 +114,14 @@ export class OutputStreams {
     pauseMs: number,
     signal: AbortSignal,
   ): Promise<EncodedPage> {
+    const { id: execId, account_id: accountId } = target.exec;
     const query = { offset, limit, waitMs: this.#app.config.timing.streamHeartbeatMs };
     const load = async (gone: AbortSignal) => {
       if (pauseMs > 0) await sleep(pauseMs, gone);
-      const page = await this.#reads.run(() => readPageOfOutput(this.#app, target, query, gone));
-      return encode(target, offset, page);
+      const page = await this.#turns.run(accountId, () => readPageOfOutput(this.#app, target, query, gone));
+      return this.#turns.runNow(() => encode(target, offset, page));
     };
-    return this.#pages.read({ execId: target.exec.id, stream: target.stream, offset, limit }, load, signal);
+    return this.#pages.read({ execId, stream: target.stream, offset, limit }, load, signal);
   }
 }
 

@@ -1,39 +1,90 @@
-// Lets many streams write without delaying other requests. Node runs all callbacks that are ready before it polls for
+// Lets event streams work without delaying other requests. Node runs all callbacks that are ready before it polls for
 // new input, so if 300 streams wait for the same page, every other request would wait until all 300 have written it. So
-// the writes are queued here, and after each short slice of writes Node can handle other events.
+// the work of streams is queued here. It runs in short slices, and while there are other requests, streams get only a
+// share of the time. Accounts take turns, so an account with many streams does not slow down those of another account.
+
+export type TurnBounds = {
+  /** How long queued work runs in one turn of Node's event loop, in milliseconds. At least one piece of work runs. */
+  sliceMs: number;
+  /** The share of the time (0 to 1) that queued work gets while there are other requests. */
+  share: number;
+  /** How much of its share queued work can save up while it has little to do, in milliseconds of work. */
+  savedMs: number;
+};
+
+type Work = () => void;
 
 export class Turns {
-  readonly #sliceMs: number;
-  #waiting: (() => void)[] = [];
+  readonly #bounds: TurnBounds;
+  readonly #hasOthers: () => boolean;
+  /** The queue of each account that has work, in the order of their next turns. */
+  readonly #queues = new Map<string, Work[]>();
+  /** When the work that has run so far has used up its share, as a time of `performance.now()`. */
+  #paidUntil = 0;
+  #isScheduled = false;
 
-  /** `sliceMs`: how long queued work runs in one turn of Node's event loop, in milliseconds; 0: one item a turn. */
-  constructor(sliceMs: number) {
-    this.#sliceMs = sliceMs;
+  /** `hasOthers`: whether there are other requests now. Without any, queued work may use all of the time. */
+  constructor(bounds: TurnBounds, hasOthers: () => boolean) {
+    this.#bounds = bounds;
+    this.#hasOthers = hasOthers;
   }
 
-  /** Queues `work`, and resolves or rejects with its result when it has run. */
-  run<T>(work: () => T | Promise<T>): Promise<T> {
+  /** Queues `work` of an account, and resolves or rejects with its result when it has run. */
+  run<T>(accountId: string, work: () => T | Promise<T>): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    this.#waiting.push(() => {
+    const queued = () => {
       try {
         resolve(work());
       } catch (error) {
         reject(error);
       }
-    });
-    if (this.#waiting.length === 1) setImmediate(() => this.#runSlice());
+    };
+    const queue = this.#queues.get(accountId);
+    if (queue) queue.push(queued);
+    else this.#queues.set(accountId, [queued]);
+    if (!this.#isScheduled) this.#schedule();
     return promise;
+  }
+
+  /** Runs `work` at once, and counts its time like that of queued work. For work that frees memory. */
+  runNow<T>(work: () => T): T {
+    const began = performance.now();
+    const result = work();
+    this.#charge(began);
+    return result;
+  }
+
+  /** Counts the time since `began` as used up. */
+  #charge(began: number): void {
+    const { share, savedMs } = this.#bounds;
+    const tookMs = performance.now() - began;
+    this.#paidUntil = Math.max(this.#paidUntil, began - savedMs / share) + tookMs / share;
+  }
+
+  #schedule(): void {
+    this.#isScheduled = true;
+    const waitMs = this.#hasOthers() ? this.#paidUntil - performance.now() : 0;
+    if (waitMs > 0) setTimeout(() => this.#runSlice(), waitMs);
+    else setImmediate(() => this.#runSlice());
   }
 
   #runSlice(): void {
     const began = performance.now();
-    let done = 0;
-    for (const work of this.#waiting) {
-      work();
-      done++;
-      if (performance.now() - began >= this.#sliceMs) break;
-    }
-    this.#waiting = this.#waiting.slice(done);
-    if (this.#waiting.length > 0) setImmediate(() => this.#runSlice());
+    do this.#takeNext()?.();
+    while (this.#queues.size > 0 && performance.now() - began < this.#bounds.sliceMs);
+    this.#charge(began);
+    this.#isScheduled = false;
+    if (this.#queues.size > 0) this.#schedule();
+  }
+
+  /** Removes and returns the next work of the account whose turn it is. The account's next turn is after all others. */
+  #takeNext(): Work | undefined {
+    const [first] = this.#queues;
+    if (!first) return undefined;
+    const [accountId, queue] = first;
+    const work = queue.shift();
+    this.#queues.delete(accountId);
+    if (queue.length > 0) this.#queues.set(accountId, queue);
+    return work;
   }
 }
