@@ -22,6 +22,8 @@ const pg: typeof import('pg') = require('pg');
 
 const DATABASE = 'sandbar_bench_attacks';
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 300);
+const READS_PER_JOB = 6;
+const REST_MS = 250;
 /** An account may have 250 open streams, so this many accounts together can open 1,000. */
 const ATTACKERS = 4;
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
@@ -93,20 +95,44 @@ const residentMb = (pid: number, field: 'VmRSS' | 'VmHWM'): number =>
 
 type Figures = { get: number[]; exec: number[] };
 
-/** Measures what another account notices: the times of reads of its machine, and of jobs from start to end. */
-async function watch({ sandbar }: Client, machine: string): Promise<Figures> {
-  const get = await measure(ROUNDS, () => sandbar.machines.get(machine));
-  const exec = await measure(Math.ceil(ROUNDS / 6), async () => {
-    const { id } = await sandbar.execs.start(machine, { command: 'true' });
-    await sandbar.execs.wait(machine, id);
-  });
-  return { get, exec };
+/**
+ * Measures what another account notices: the times of reads of its machine, and of jobs from start to end, a job after
+ * every few reads. Goes on until `isEnough` returns true, which is asked after each job with the number of reads so far.
+ */
+async function watch(
+  { sandbar }: Client,
+  machine: string,
+  isEnough: (reads: number) => boolean | Promise<boolean> = (reads) => reads >= ROUNDS,
+): Promise<Figures> {
+  const figures: Figures = { get: [], exec: [] };
+  do {
+    figures.get.push(...(await measure(READS_PER_JOB, () => sandbar.machines.get(machine))));
+    const jobs = await measure(1, async () => {
+      const { id } = await sandbar.execs.start(machine, { command: 'true' });
+      await sandbar.execs.wait(machine, id);
+    });
+    figures.exec.push(...jobs);
+  } while (!(await isEnough(figures.get.length)));
+  return figures;
+}
+
+/** Returns true when event streams have not asked the host for a page for a moment, so their clients take no more. */
+function untilStreamsRest(host: ChildProcess): () => Promise<boolean> {
+  let before = -1;
+  let since = performance.now();
+  return async () => {
+    host.send({ report: true });
+    const [reads] = (await once(host, 'message')) as [number];
+    if (reads !== before) since = performance.now();
+    before = reads;
+    return performance.now() - since > REST_MS;
+  };
 }
 
 function show(what: string, { get, exec }: Figures, pid: number): void {
   const ms = (values: number[], share: number) => `${percentile(values, share).toFixed(1)} ms`;
   console.log(
-    `${what.padEnd(46)} GET median ${ms(get, 0.5)}, p99 ${ms(get, 0.99)}; exec median ${ms(exec, 0.5)}; ` +
+    `${what.padEnd(56)} GET median ${ms(get, 0.5)}, p99 ${ms(get, 0.99)}; exec median ${ms(exec, 0.5)}; ` +
       `control plane ${residentMb(pid, 'VmRSS').toFixed(0)} MB, most so far ${residentMb(pid, 'VmHWM').toFixed(0)} MB`,
   );
 }
@@ -149,12 +175,18 @@ try {
     show(`before: ${name}`, usual, pid);
     const attacker = forked('./attacks/attacker.ts');
     attacker.send({ port, ...plan } satisfies Attack);
-    await once(attacker, 'message');
+    const isOpen = once(attacker, 'message');
+    if (plan.requests.length > 0 && !plan.isRead) {
+      const began = performance.now();
+      const figures = await watch(neighbour, machine, untilStreamsRest(host));
+      show(`opening, ${((performance.now() - began) / 1000).toFixed(1)} s: ${name}`, figures, pid);
+    }
+    await isOpen;
     show(`during: ${name}`, await watch(neighbour, machine), pid);
     attacker.send('report');
     const [report] = (await once(attacker, 'message')) as [{ open: number; statuses: Record<string, number> }];
     console.log(
-      `${''.padEnd(46)} still open ${report.open} of ${plan.count}, answers ${JSON.stringify(report.statuses)}`,
+      `${''.padEnd(56)} still open ${report.open} of ${plan.count}, answers ${JSON.stringify(report.statuses)}`,
     );
     attacker.kill('SIGKILL');
     await once(attacker, 'exit');
@@ -163,7 +195,7 @@ try {
     while ((await measure(20, () => neighbour.sandbar.machines.get(machine))).some((ms) => ms > bound)) await delay(10);
     const { get, exec } = await watch(neighbour, machine);
     console.log(
-      `${''.padEnd(46)} GETs are as usual ${((performance.now() - ended) / 1000).toFixed(1)} s after its end`,
+      `${''.padEnd(56)} GETs are as usual ${((performance.now() - ended) / 1000).toFixed(1)} s after its end`,
     );
     show(`after:  ${name}`, { get, exec }, pid);
   };
