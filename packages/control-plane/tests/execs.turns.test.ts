@@ -40,9 +40,13 @@ describe('the turns of event streams', () => {
     }
   });
 
-  it('wait for nothing when there are no other requests', async () => {
-    let hasOthers = true;
+  it('wait for nothing when there are no other requests, and later make up for nothing', async () => {
+    // With this share, a millisecond of work would be followed by a wait of days.
+    let hasOthers = false;
     const turns = new Turns({ ...ONE_AT_A_TIME, share: 1e-9 }, () => hasOthers);
+    await turns.run('account', () => work(1));
+    await turns.run('account', () => work(1));
+    hasOthers = true;
     await turns.run('account', () => work(1));
     hasOthers = false;
     await turns.run('account', () => undefined);

@@ -54,8 +54,10 @@ export class Turns {
     return result;
   }
 
-  /** Counts the time since `began` as used up. */
+  /** Counts the time since `began` as used up, if there are other requests. */
   #charge(began: number): void {
+    // Without other requests nobody was delayed, so the streams need not make up for it later.
+    if (!this.#hasOthers()) return;
     const { share, savedMs } = this.#bounds;
     const tookMs = performance.now() - began;
     this.#paidUntil = Math.max(this.#paidUntil, began - savedMs / share) + tookMs / share;
