@@ -132,17 +132,24 @@ func TestMachine(t *testing.T) {
 		t.Logf("warm-up in %v", time.Since(begin))
 	}
 	const id = "0195a1b2-c3d4-7890-abcd-ef0123456789"
+	other := identityOf("leased")
+	other["address"] = "10.0.2.16/24"
+	h.expect(200, "POST", "/lease", other)
+	h.expect(200, "POST", "/warm-up", identityOf("warmed-up"))
+	h.expect(200, "POST", "/lease", identityOf("leased"))
 	for range 2 {
 		begin = time.Now()
 		h.expect(200, "PUT", "/identity", identityOf(id))
 		t.Logf("identity in %v", time.Since(begin))
 	}
 	h.expect(409, "POST", "/warm-up", identityOf("warmed-up"))
+	h.expect(409, "POST", "/lease", identityOf("leased"))
 	for name, c := range map[string][2]string{
 		"hostname":   {"hostname; cat /etc/hostname; grep -c m-0195 /etc/hosts", "m-0195\nm-0195\n1"},
 		"machine-id": {"cat /etc/machine-id", "0195a1b2c3d47890abcdef0123456789"},
 		"resolv":     {"cat /etc/resolv.conf", "nameserver 10.0.2.3"},
 		"network":    {"cat /sys/class/net/eth0/address /sys/class/net/eth0/mtu; awk '$2==\"00000000\"{print $3}' /proc/net/route", "52:54:00:00:00:07\n1400\n0202000A"},
+		"addresses":  {"ip -4 -o addr show eth0 | grep -o 'inet [0-9./]*'; cat /sys/class/net/eth0/operstate", "inet 10.0.2.15/24\nup"},
 		"size":       {"df -BG --output=size / | tail -1 | awk '{print ($1+0>=9)}'", "1"},
 		"root":       {"awk '$2==\"/\"{print $1,$3}' /proc/mounts", "/dev/vda ext4"},
 		"init":       {"ls /proc/1/root/ | grep -c root-fs; cat /proc/1/oom_score_adj /proc/self/oom_score_adj", "0\n0\n0"},
