@@ -201,8 +201,8 @@ describe('starter', () => {
       host.hypervisor.isFaulty = (one, isClone) => isClone && one === point && ++faults > 0;
       for (const number of [2, 3, 4, 5, 6, 7]) await create(host, number);
       checkMachines(host);
-      const waysThatWork =
-        point === 'warmUp' || point === 'pause' ? ['ready clone', 'clone now'] : ['ready clone', 'boot'];
+      const isOfPoolOnly = point === 'warmUp' || point === 'lease' || point === 'pause';
+      const waysThatWork = ['ready clone', isOfPoolOnly ? 'clone now' : 'boot'];
       for (const number of [2, 3, 4, 5, 6, 7])
         assert.ok(waysThatWork.includes(wayOf(host, number)), wayOf(host, number));
       for (let turn = 0; turn < 1000; turn++) await new Promise((resolve) => setImmediate(resolve));
