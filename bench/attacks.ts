@@ -13,6 +13,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
+import { MEMORY_SETTINGS } from '@sandbar/service/supervise/definitions.ts';
 import { callAdmin } from '../packages/control-plane/tests/support/admin.ts';
 import type { Attack } from './attacks/attacker.ts';
 import { measure, percentile } from './statistics.ts';
@@ -65,6 +66,7 @@ async function startControlPlane(port: number): Promise<ChildProcess> {
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     env: {
       PATH: process.env.PATH ?? '',
+      ...MEMORY_SETTINGS,
       SANDBAR_HOME: home,
       SANDBAR_LISTEN: `127.0.0.1:${port}`,
       SANDBAR_METRICS_LISTEN: `127.0.0.1:${await freePort()}`,

@@ -126,6 +126,7 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
           SANDBAR_LISTEN: formatAddress(config.listen),
           SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
           [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
+          ...MEMORY_SETTINGS,
           ...compileCache(`${run}/control-plane`),
         },
         stdio: ['ignore', log, log, 'ipc', 'pipe'],
@@ -135,6 +136,13 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
     },
   };
 }
+
+/**
+ * Settings of glibc's malloc for the control plane. Blocks from 16 KiB on, such as pages of job output, get a mapping of
+ * their own, so their memory returns to the system when they are freed. Otherwise it stays in fragments of the heap:
+ * after 1,000 event streams that nobody read, 328 MB stayed resident instead of 258 (bench/attacks.ts).
+ */
+export const MEMORY_SETTINGS = { MALLOC_MMAP_THRESHOLD_: '16384', MALLOC_ARENA_MAX: '2' };
 
 /** Writes the secrets to the descriptor that the control plane reads at its start. */
 function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
