@@ -98,6 +98,20 @@ describe('addresses of clones in the pool', () => {
     checkMachines(host);
   });
 
+  it('may be missing on a host, which does not count against the template', async () => {
+    const host = await newHost(1);
+    let faults = 0;
+    host.hypervisor.isFaulty = (point) => point === 'assign' && ++faults > 0;
+    await ensure(host, 2);
+    // A template is removed after three failures of its guests.
+    await until('five clones got no address', () => {
+      host.pool?.fill();
+      return faults >= 5 && waiting(host).length === 0;
+    });
+    assert.ok(host.templates?.has(keyOf(host)), 'the template is still there');
+    checkMachines(host);
+  });
+
   it('are leased anew after kill -9 of the agent, and never twice', async () => {
     const host = await newHost();
     for (let kill = 0; kill < 25; kill++) {

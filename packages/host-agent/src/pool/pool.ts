@@ -196,35 +196,21 @@ export class Pool {
     const { templates, runDir } = this.#options;
     const diskPath = this.#diskOf(name);
     const vm = await templates.clone(template, { diskPath, runDir: join(runDir, name) });
+    const program = warmUpProgram(template.shape.layerPaths);
+    let lease: CloneLease | undefined;
     try {
       vm.setBackground(true);
-      const guest = await this.#greet(
-        vm,
-        SESSION_PATIENCE_MS,
-        warmUpProgram(template.shape.layerPaths),
-        WARM_UP_ROUNDS,
-      );
-      const lease = await this.#makeReady(vm, guest);
+      lease = await this.#leaseTo(vm);
+      const made = this.#makeReady(vm, lease, { patienceMs: SESSION_PATIENCE_MS, program, rounds: WARM_UP_ROUNDS });
+      // Only the guest's faults count against the template. A host without a free address is not one of them.
+      const guest = await made.catch((error: unknown) => {
+        templates.judge(template, false);
+        throw error;
+      });
       templates.judge(template, true);
       return { vm, guest, diskPath, lease };
     } catch (error) {
-      templates.judge(template, false);
-      await this.#discard(vm, diskPath);
-      throw error;
-    }
-  }
-
-  /** Leases an address to a clone, gives it to network and guest, and pauses the clone. */
-  async #makeReady(vm: Vm, guest: Guest): Promise<CloneLease> {
-    const { vms, addresses } = this.#options;
-    const lease = addresses.leaseToClone();
-    try {
-      await vms.assignAddress(vm.vmId, lease.address);
-      await guest.lease(guestNetwork(vms.network, lease.address));
-      await vm.pause();
-      return lease;
-    } catch (error) {
-      lease.release();
+      await this.#discard(vm, diskPath).finally(() => lease?.release());
       throw error;
     }
   }
@@ -232,24 +218,54 @@ export class Pool {
   async #adoptOne(vm: Vm, keys: ReadonlySet<string>): Promise<void> {
     const diskPath = this.#diskOf(basename(vm.runDir));
     const key = vm.templateKey;
+    let lease: CloneLease | undefined;
     try {
       // A clone that was not paused had not finished its warm-up.
       if (key === undefined || !keys.has(key) || !(await vm.isPaused())) throw new Error('not ready');
+      // The earlier agent's lease is forgotten, because no record has it.
+      lease = await this.#leaseTo(vm);
       await vm.resume();
       // Tests that the guest still answers. A guest that was paused in the middle of an answer may not answer; its
       // clone is then discarded. The warm-up runs the guest agent's own program, which is safe on every disk.
-      const guest = await this.#greet(vm, ADOPTION_PATIENCE_MS, 'agent', 1);
-      this.#shelve(key, { vm, guest, diskPath, lease: await this.#makeReady(vm, guest) });
+      const once = { patienceMs: ADOPTION_PATIENCE_MS, program: 'agent', rounds: 1 } as const;
+      this.#shelve(key, { vm, guest: await this.#makeReady(vm, lease, once), diskPath, lease });
     } catch {
-      await this.#discard(vm, diskPath);
+      await this.#discard(vm, diskPath).finally(() => lease?.release());
     }
   }
 
-  /** Opens a session and runs the warm-up rounds, all within `patienceMs`. Throws when that fails. */
-  async #greet(vm: Vm, patienceMs: number, program: WarmUpProgram, rounds: number): Promise<Guest> {
+  /** Leases an address to a clone, and lets the clone's NIC use it. */
+  async #leaseTo(vm: Vm): Promise<CloneLease> {
+    const { vms, addresses } = this.#options;
+    const lease = addresses.leaseToClone();
+    try {
+      await vms.assignAddress(vm.vmId, lease.address);
+      return lease;
+    } catch (error) {
+      lease.release();
+      throw error;
+    }
+  }
+
+  /**
+   * Opens a session, runs the warm-up rounds, gives the guest its address and randomness, and pauses the clone. Throws
+   * when that fails, or when the guest takes longer than `patienceMs`.
+   */
+  async #makeReady(
+    vm: Vm,
+    lease: CloneLease,
+    { patienceMs, program, rounds }: { patienceMs: number; program: WarmUpProgram; rounds: number },
+  ): Promise<Guest> {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
     await warmUp(guest, program, rounds, giveUp);
+    const close = () => guest.close();
+    giveUp.addEventListener('abort', close);
+    giveUp.throwIfAborted();
+    await guest
+      .lease(guestNetwork(this.#options.vms.network, lease.address))
+      .finally(() => giveUp.removeEventListener('abort', close));
+    await vm.pause();
     return guest;
   }
 
