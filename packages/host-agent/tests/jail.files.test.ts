@@ -41,10 +41,9 @@ describe('files of a jailed VM', () => {
       for (let round = 0; round < 5; round++) {
         const before = lastLine();
         while (statSync(log).size <= cap || lastLine() <= before) await new Promise(setImmediate);
-        const grown = statSync(log).size;
         trimLog(log, cap);
-        assert.ok(statSync(log).size < grown, 'it was cut');
-        assert.match(readFileSync(log, 'utf8'), /^(\[the beginning was cut\]|line \d+ of many)\n/);
+        // The writer goes on meanwhile, and may write more than was cut. So look at the beginning and not at the size.
+        assert.match(readFileSync(log, 'utf8'), /^(\[the beginning was cut\]|line (?!1 )\d+ of many)\n/);
       }
     } finally {
       writer.kill('SIGKILL');
