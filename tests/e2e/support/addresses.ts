@@ -9,12 +9,13 @@ import { HOME, pidOf } from './service.ts';
 const FIRST = 4;
 
 /**
- * Restarts the host agent so that the next machine gets `address`, or the next free one when a machine has it. The
- * address is in the host's /16. The agent reads its counter only when it starts.
+ * Restarts the host agent so that it leases `address` next, or the next free one when a machine has it. The first to
+ * get it is a clone in the pool, if there is one, or else the next machine. The address is in the host's /16. The agent
+ * reads its counter only when it starts. `before`: how many addresses earlier the agent begins.
  */
-export async function takeAddressNext(address: string): Promise<void> {
+export async function takeAddressNext(address: string, before = 0): Promise<void> {
   const [, , third = 0, fourth = 0] = address.split('.').map(Number);
-  const next = third * 256 + fourth - FIRST;
+  const next = third * 256 + fourth - FIRST - before;
   // A stopped process cannot overwrite the file.
   process.kill(pidOf('host-agent'), 'SIGSTOP');
   writeFileSync(join(HOME, 'addresses.json'), JSON.stringify({ next }));
