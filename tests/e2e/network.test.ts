@@ -161,7 +161,7 @@ describe('network of machines', { skip: !IS_ROOT && 'without root machines have 
  * Returns undefined when no attempt succeeds.
  */
 async function createAt(address: string): Promise<Machine | undefined> {
-  for (let attempt = 0; attempt < 8; attempt++) {
+  for (let attempt = 0; attempt < 16; attempt++) {
     await takeAddressNext(address, attempt);
     const machine = await createMachine({ ...SMALL, memory_mb: 200 + attempt });
     if (machine.private_ip === address) return machine;
