@@ -126,6 +126,8 @@ describe('re-adoption', {
       const next = await createMachine(SMALL);
       machines.push(next);
       assert.notEqual(next.private_ip, sleepy.private_ip);
+      const pins = [...pinnedTaps().values()];
+      assert.ok(!pins.some((pin) => pin.endsWith(` ${sleepy.private_ip}`)), 'no clone in the pool has the address');
       const started = await expectStatus<Machine>(200, 'POST', `/v1/machines/${sleepy.id}/start`);
       assert.equal(started.private_ip, sleepy.private_ip);
       const { stdout } = await sh(sleepy.id, 'cat /root/kept; ip -4 -o address show eth0');

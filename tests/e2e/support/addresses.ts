@@ -1,7 +1,11 @@
-// Makes the next machine get an address that was used before. The host agent uses all other addresses of the subnet
-// before it gives out an address again, and a test cannot wait for that.
+// Makes the host agent give out an address that was used before. By itself it uses all other addresses of the subnet
+// first, and a test cannot wait for that.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { createHostClient } from '@sandbar/control-plane/hosts/client.ts';
 import { restart } from './host.ts';
 import { HOME, pidOf } from './service.ts';
 
@@ -10,14 +14,54 @@ const FIRST = 4;
 
 /**
  * Restarts the host agent so that it leases `address` next, or the next free one when a machine has it. The first to
- * get it is a clone in the pool, if there is one, or else the next machine. The address is in the host's /16. The agent
- * reads its counter only when it starts. `before`: how many addresses earlier the agent begins.
+ * get it is a clone in the pool, if one is made, or else the next machine. The address is in the host's /16. The agent
+ * reads its counter only when it starts.
  */
-export async function takeAddressNext(address: string, before = 0): Promise<void> {
+export async function takeAddressNext(address: string): Promise<void> {
   const [, , third = 0, fourth = 0] = address.split('.').map(Number);
-  const next = third * 256 + fourth - FIRST - before;
+  const next = third * 256 + fourth - FIRST;
   // A stopped process cannot overwrite the file.
   process.kill(pidOf('host-agent'), 'SIGSTOP');
   writeFileSync(join(HOME, 'addresses.json'), JSON.stringify({ next }));
   await restart(['host-agent'], 'SIGKILL');
+}
+
+export type HostMachine = {
+  id: string;
+  startJob(argv: string[]): Promise<string>;
+  /** Runs a command and resolves with its exit code. */
+  exitCodeOf(argv: string[]): Promise<number | null>;
+  destroy(): Promise<void>;
+};
+
+/**
+ * Creates a small machine with a free `address` of the host's subnet. Only the host API lets a caller name the address,
+ * so the control plane does not know the machine.
+ */
+export async function createAt(address: string): Promise<HostMachine> {
+  const host = createHostClient(homePaths(HOME).hostAgentSocket);
+  const id = randomUUID();
+  const generation = 1;
+  const spec = { vcpus: 1, memory_mb: 256, rootfs_size_gb: 2, stack: 'base', private_ip: address, hostname: 'named' };
+  const report = await host.ensureMachine(id, { generation, desired: 'running', spec }, 60_000);
+  assert.equal(report.private_ip, address);
+
+  const startJob = async (argv: string[]) => {
+    const { job_id } = await host.startJob(id, randomUUID(), { argv, timeout_sec: 60, generation });
+    return job_id;
+  };
+  return {
+    id,
+    startJob,
+    exitCodeOf: async (argv) => {
+      const jobId = await startJob(argv);
+      const job = await host.getJob(id, jobId, 30_000);
+      assert.equal(job?.status, 'exited');
+      return job.exit_code;
+    },
+    destroy: async () => {
+      await host.deleteMachine(id, generation);
+      host.close();
+    },
+  };
 }
