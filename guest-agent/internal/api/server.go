@@ -4,6 +4,7 @@ package api
 
 import (
 	"strings"
+	"sync"
 
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/frames"
@@ -29,11 +30,14 @@ type Machine struct {
 	StartGate *freeze.Gate // shut while the processes are frozen
 }
 
-type server struct{ Machine }
+type server struct {
+	Machine
+	completing sync.RWMutex // locked while an identity is applied and its files are written
+}
 
 // Serve answers the requests on all sessions of the listener, until the listener fails.
 func Serve(listener frames.Listener, machine Machine) error {
-	s := &server{machine}
+	s := &server{Machine: machine}
 	return frames.Serve(listener, s.handle, refuse)
 }
 
