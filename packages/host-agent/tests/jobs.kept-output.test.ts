@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, beforeEach, describe, it } from 'node:test';
 import type { Machine } from '../src/machines/machine.ts';
 import { FakeHost, SPEC, until } from './support/fake-host.ts';
-import type { FakeVm } from './support/fake-hypervisor.ts';
+import type { FakeVm } from './support/fake-vm.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000b';
 const LIMITS = { bytes: 1_000_000, jobs: 20 };

@@ -8,7 +8,8 @@ import type { Guest } from '../src/guest/guest.ts';
 import type { VmSpec } from '../src/hypervisor/driver.ts';
 import { GuestLink } from '../src/machines/guest-link.ts';
 import { until } from './support/fake-host.ts';
-import { FakeHypervisor, type FakeVm } from './support/fake-hypervisor.ts';
+import { FakeHypervisor } from './support/fake-hypervisor.ts';
+import type { FakeVm } from './support/fake-vm.ts';
 
 const SPEC: VmSpec = {
   vmId: '0123456789ab',

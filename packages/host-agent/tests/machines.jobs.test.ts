@@ -7,7 +7,7 @@ import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Machine } from '../src/machines/machine.ts';
 import { FakeHost, SPEC, until } from './support/fake-host.ts';
-import type { FakeVm } from './support/fake-hypervisor.ts';
+import type { FakeVm } from './support/fake-vm.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000b';
 const JOB = { command: 'x', timeout_sec: 10, generation: 1 };

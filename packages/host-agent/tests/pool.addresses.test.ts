@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { checkMachines, filled, idOf, keyOf, SMALL, vmOf, wayOf } from './support/clones.ts';
 import { FakeHost, until } from './support/fake-host.ts';
-import type { FakeVm } from './support/fake-hypervisor.ts';
+import type { FakeVm } from './support/fake-vm.ts';
 
 const { private_ip: _, ...UNPLACED } = SMALL;
 

@@ -7,7 +7,8 @@ import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import { FakeHost, SPEC, until } from './support/fake-host.ts';
-import type { FakeVm, FaultPoint } from './support/fake-hypervisor.ts';
+import type { FaultPoint } from './support/fake-hypervisor.ts';
+import type { FakeVm } from './support/fake-vm.ts';
 
 const ID = '019a0000-0000-7000-8000-00000000000a';
 const OTHER = '019a0000-0000-7000-8000-00000000000b';

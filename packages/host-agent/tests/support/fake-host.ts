@@ -21,8 +21,10 @@ import { diskFull } from '../../src/storage/overlay.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
 import { Templates } from '../../src/templates/templates.ts';
 import { VmHost } from '../../src/vms/vm-host.ts';
-import { FakeGuest, FakeHypervisor, FakeVm } from './fake-hypervisor.ts';
+import { FakeGuest } from './fake-guest.ts';
+import { FakeHypervisor } from './fake-hypervisor.ts';
 import { FakeNetwork } from './fake-network.ts';
+import { FakeVm } from './fake-vm.ts';
 import { Life, mortal } from './mortal.ts';
 
 export const SPEC = {
