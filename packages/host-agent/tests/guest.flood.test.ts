@@ -13,8 +13,8 @@ import { fileURLToPath } from 'node:url';
 import { GuestClient } from '../src/guest/guest-client.ts';
 import { GuestProtocolError } from '../src/guest/guest-protocol-error.ts';
 import { Http2Transport } from '../src/guest/http2-transport.ts';
-import { WorkBudget } from '../src/guest/work-budget.ts';
 import { Job } from '../src/jobs/job.ts';
+import { ManualBudget } from './support/manual-budget.ts';
 
 const LIMIT_BYTES = 1024 * 1024;
 const SPEC = { command: 'true', timeout_sec: 1 };
@@ -34,11 +34,11 @@ describe('a guest that floods its host with output', { timeout: 30_000 }, () => 
     rmSync(dir, { recursive: true });
   });
 
-  async function attack(name: string, budget?: WorkBudget): Promise<GuestClient> {
+  async function attack(name: string): Promise<GuestClient> {
     const socket = connect(socketPath);
     await once(socket, 'connect');
     socket.write(`${name}|reading\n`);
-    return new GuestClient(new Http2Transport(socket, budget));
+    return new GuestClient(new Http2Transport(socket));
   }
 
   for (const name of ['the same output twice', 'output frames without a byte']) {
@@ -58,44 +58,30 @@ describe('a guest that floods its host with output', { timeout: 30_000 }, () => 
   }
 
   it('output in frames of one byte is read within a budget, and read on when there is more of it (RES-6)', async () => {
-    let now = 0;
-    let wake: (() => void) | undefined;
-    const asleep: (() => void)[] = [];
-    const budget = new WorkBudget({
-      now: () => now,
-      wait: () => {
-        asleep.shift()?.();
-        return new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-      },
-    });
+    const manual = new ManualBudget();
     server = createServer().on('stream', (stream) => void sendBytewise(stream));
     server.on('sessionError', () => {});
     const path = join(dir, 'bytewise.sock');
     await new Promise<void>((resolve) => server?.listen(path, resolve));
     const socket = connect(path);
     await once(socket, 'connect');
-    const guest = new GuestClient(new Http2Transport(socket, budget));
+    const guest = new GuestClient(new Http2Transport(socket, manual.budget));
     let bytes = 0;
     const reading = (async () => {
       for await (const frame of await guest.startJob('j', SPEC, LIMIT_BYTES))
         if (frame.type === 'output') bytes += frame.bytes.length;
     })();
-    const isAsleep = () => new Promise<void>((resolve) => void asleep.push(resolve));
-    await isAsleep();
+    await manual.used();
     const first = bytes;
     assert.ok(first > 100_000 && first < 400_000, `${first} frames at once`);
     for (let second = 1; second <= 2; second++) {
-      const again = isAsleep();
-      now += 1000;
-      wake?.();
+      const again = manual.used();
+      manual.passSecond();
       await again;
       assert.ok(bytes > first + second * 100_000 && bytes < first + second * 400_000, `${bytes} frames`);
     }
     guest.close();
-    now += 1000;
-    wake?.();
+    manual.passSecond();
     await assert.rejects(reading);
   });
 

@@ -1,6 +1,5 @@
-// Fuzzes the reader of a session in frames against a second, simpler reader. However the bytes of a guest are cut into
-// chunks, both must find the same answers and the same output in them, or both must refuse them. Sessions are made of
-// likely frames, so that many are accepted, and then some bytes are changed.
+// Fuzzes the reader of a session in frames against a second, simpler reader. Sessions are made of likely frames, so that
+// many are accepted.
 import assert from 'node:assert/strict';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { FrameCalls } from '../../src/guest/frame-calls.ts';
@@ -10,12 +9,11 @@ import type { GuestJob, StreamOffsets } from '../../src/guest/guest.ts';
 import { parseGuestJob } from '../../src/guest/guest-job.ts';
 import { GuestProtocolError } from '../../src/guest/guest-protocol-error.ts';
 import { answerOf, beginOf, frameOf, outputOf } from './frame-guest.ts';
-import { cut, madeUpEnd, mutated } from './fuzz-http2-frames.ts';
-import { Finding, type FuzzOptions, Random, shrink } from './fuzzing.ts';
+import { fuzzReader, madeUpEnd, mutated } from './fuzz-reader.ts';
+import type { FuzzOptions, Random } from './fuzzing.ts';
 
 const HEADER_BYTES = 9;
 const CREDIT = 262_144;
-const OFFSETS = [0, 0, 0, 7, 2 ** 32 - 2, 2 ** 40] as const;
 const SOURCES = ['stdout', 'stderr'] as const;
 /** The calls of each session, with the ids from 1 on. The reader of the dropped stream has gone. */
 const CALLS = ['question', 'stream', 'dropped stream', 'question', 'stream'] as const;
@@ -33,39 +31,8 @@ type CallOutcome = {
 type Outcome = 'refused' | CallOutcome[];
 
 /** Runs until `until` returns true. Throws `Finding`. `accepted` is the number of sessions that were not refused. */
-export async function fuzzFrames({ seed, until }: FuzzOptions): Promise<{ cases: number; accepted: number }> {
-  const result = { cases: 0, accepted: 0 };
-  while (!until()) {
-    for (let round = 0; round < 100; round++) {
-      const caseNumber = result.cases++;
-      const random = new Random(seed, caseNumber);
-      const from = { stdout: random.pick(OFFSETS), stderr: random.pick(OFFSETS) };
-      const input = madeUpSession(random, from);
-      const cutSeed = random.below(2 ** 31);
-      const check = (bytes: Buffer) => difference(bytes, from, cutSeed);
-      const what = await check(input);
-      if (what !== undefined) {
-        const smallest = await shrink(input, 1, async (smaller) => (await check(smaller)) !== undefined);
-        throw new Finding((await check(smallest)) ?? what, { seed, caseNumber, input: smallest });
-      }
-      if (expected(input, from) !== 'refused') result.accepted++;
-    }
-  }
-  return result;
-}
-
-/** Returns how the reader differs from the second reader on these bytes, or undefined. */
-async function difference(bytes: Buffer, from: StreamOffsets, cutSeed: number): Promise<string | undefined> {
-  const outcome = expected(bytes, from);
-  const random = new Random(cutSeed, 0);
-  try {
-    for (const chunks of [[bytes], cut(bytes, random), cut(bytes, random)])
-      assert.deepEqual(await read(chunks, from), outcome);
-  } catch (error) {
-    return error instanceof Error ? error.message : String(error);
-  }
-  return undefined;
-}
+export const fuzzFrames = (options: FuzzOptions): Promise<{ cases: number; accepted: number }> =>
+  fuzzReader<Outcome>(options, { makeUp: madeUpSession, read, expected });
 
 /** Returns what the reader finds. Throws if it breaks one of its guarantees or throws anything but a refusal. */
 async function read(chunks: readonly Buffer[], from: StreamOffsets): Promise<Outcome> {
