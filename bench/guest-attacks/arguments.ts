@@ -5,7 +5,7 @@ import { messageOf, Problem } from '@sandbar/service/problem.ts';
 export type AttackArguments = {
   /** Runs only attacks whose name contains this text, and the baselines that they are compared with. */
   only: string;
-  /** How long the victim is measured before, during and after each attack, in ms. */
+  /** For how many milliseconds the victim's requests are measured before, during and after each attack. */
   before: number;
   during: number;
   after: number;

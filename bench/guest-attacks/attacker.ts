@@ -1,4 +1,5 @@
-// The attacker: an account whose machines attack. New machines for each attack, because some attacks destroy theirs.
+// The attacker: an account whose machines attack. Each attack gets new machines, because some attacks make theirs
+// unusable.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { cpuSeconds, qemuPids } from '../service/processes.ts';
@@ -6,7 +7,7 @@ import type { Attack } from './attacks.ts';
 
 /** The smallest disk of the image, so that a guest that fills it does not fill the host's. */
 const DISK_GB = 2;
-/** All machines together start ten jobs a second, half of what the service allows an account by default. */
+/** How often a job is started, in any of the machines: ten a second, half of what an account may start by default. */
 const BETWEEN_JOBS_MS = 100;
 
 export class Attacker {
@@ -55,7 +56,7 @@ export class Attacker {
     await Promise.all(this.#starting);
   }
 
-  /** Starts jobs that the hostile guest may answer as it likes. Refusals are expected. */
+  /** Keeps starting jobs in the machine `id`. The hostile guest answers them, so they may fail; failures are ignored. */
   async #keepStarting(id: string): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {

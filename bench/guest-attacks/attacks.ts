@@ -1,5 +1,6 @@
-// The attacks: what root in a guest does, and on how many machines. Each attack has a baseline, in which the same
-// machines only keep their processors busy. The difference is what the attack adds to the use of processor time.
+// The attacks: what root in a guest does, and on how many machines. Each attack has a baseline: the same number of
+// machines that only compute. The comparison shows what the attack costs others beyond the processor time that any busy
+// machine takes from them.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
@@ -17,7 +18,7 @@ export type Attack = {
   warmUpMs: number;
   /** Whether the attacker's account keeps starting jobs in the machine while it attacks. */
   startsJobs?: boolean;
-  /** Part of a quick run. */
+  /** Whether a quick run includes this attack. */
   isQuick?: boolean;
 };
 
@@ -28,7 +29,7 @@ const times = <T>(count: number, value: T): T[] => Array.from({ length: count },
 
 /** A machine runs at most 16 jobs at a time. */
 const JOBS_EACH = 15;
-/** The host gives the output of each machine a fifth of a core, so these machines together may ask for more than one. */
+/** The host spends at most a fifth of a core on the output of each machine, so six may need more than one core. */
 const MANY = 6;
 /** The program in the guest waits a second, loads Python's modules and freezes the guest agent. */
 const TAKE_OVER_MS = 3000;

@@ -8,14 +8,14 @@ export type Result = {
   before: Times;
   during: Times;
   after: Times;
-  /** From the end of the attack until requests are as usual, ms. */
+  /** How long after the end of the attack requests took their usual time again, in milliseconds. */
   recoveryMs: number;
   usages: Usages;
-  /** Processes that ended meanwhile. */
+  /** The processes of the service that ended during the attack or the recovery. */
   ended: readonly ProcessName[];
   /** Processor time of all QEMUs of the attacker, in cores. NaN when one of them ended. */
   attackerCores: number;
-  /** Connections that the host tracked in addition, the most at any time. */
+  /** The largest number of connections that the host tracked at once during the attack, minus those before it. */
   mostConnections: number;
 };
 

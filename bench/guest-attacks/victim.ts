@@ -10,7 +10,7 @@ export const GET_BOUND_MS = 50;
 export const EXEC_FACTOR = 2;
 
 const GETS_PER_EXEC = 5;
-/** So many rounds in a row must be as usual again before the service counts as recovered. */
+/** The service counts as recovered when this many rounds of requests in a row took their usual time. */
 const CALM_ROUNDS = 5;
 const GIVE_UP_MS = 60_000;
 

@@ -1,4 +1,5 @@
-# Takes the port of the guest agent from PID 1 and floods the host through it. The argument names the flood:
+# Floods the host through the port of the guest agent. As root, it copies the file descriptor of the port from the guest
+# agent, which is PID 1, and freezes the agent. The argument is the kind of flood:
 #   repeats      output that always begins at offset 0
 #   empty        output frames without a byte
 #   tiny-frames  correct output in frames of one byte

@@ -51,7 +51,7 @@ describe('hostile guest that speaks frames', { concurrency: false, timeout: 60_0
       it(`${name}, instead of the answer to ${what} (ISO-10)`, async () => {
         const before = process.memoryUsage().rss;
         const guest = await attack(name);
-        // While the reader takes all output, a guest may send more of it, so the host closes that session.
+        // One attack sends output for as long as the reader takes it. That job ends when the host closes the session.
         await assert.rejects(call(guest), (error: Error) => error.name !== 'AssertionError');
         const grown = process.memoryUsage().rss - before;
         guest.close();

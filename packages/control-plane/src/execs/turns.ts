@@ -19,7 +19,7 @@ export class Turns {
   readonly #hasOthers: () => boolean;
   /** The queue of each account that has work, in the order of their next turns. */
   readonly #queues = new Map<string, Work[]>();
-  /** When the work that has run so far has used up its share, as a time of `performance.now()`. */
+  /** Until this time (of `performance.now()`) no work runs beside other requests, because it has had its share. */
   #paidUntil = 0;
   #isScheduled = false;
 

@@ -45,7 +45,7 @@ export class FrameCalls {
     return this.#lastId;
   }
 
-  /** Whether the guest has not ended this call yet. A call that the host cancelled is still open. */
+  /** Whether the guest may still send frames for this call. This includes calls that the host has cancelled. */
   isOpen(id: number): boolean {
     return this.#calls.has(id);
   }

@@ -29,7 +29,7 @@ export class GrowingBuffer {
     this.#length = length;
   }
 
-  /** Returns the bytes and forgets them. */
+  /** Returns the bytes and empties this buffer. */
   take(): Buffer {
     const bytes = this.bytes;
     this.#buffer = NOTHING;

@@ -31,5 +31,5 @@ export type MachineHost = {
   onJobEnd(report: JobReport): void;
 };
 
-/** The request for a new machine, with the address that it gets, and whether it may get another one. */
+/** The request for a new machine, its address, and whether it may take the address of a clone instead. */
 export type NewMachine = EnsureMachine & { spec: LeasedSpec; isAddressOpen: boolean };

@@ -23,7 +23,7 @@ export type MachineRecord = {
   generation: number;
   desired: 'running' | 'stopped';
   spec: LeasedSpec;
-  /** Whether nobody was told the address yet, so that the machine may take the address of a clone instead. */
+  /** Whether no client was told the address of `spec` yet, so that the machine may take a clone's address instead. */
   isAddressOpen: boolean;
   image: MachineImage;
   /** Ids of the layers between the image and the disk, bottom to top. */

@@ -1,8 +1,13 @@
 // Chooses the addresses of machines and of clones in the pool, so that no two have the same one. A clone's lease passes
 // through these states:
 //
-//   waiting ──claim──▶ claimed: a machine starts with the clone ──release──▶ the machine's record has the address now
-//      └──void: a machine asked for this address by name. The clone keeps nothing, and cannot be claimed with it.
+//   waiting ──claim──▶ claimed ──release──▶ over
+//      └──────────────void──────────────────▲
+//
+// - waiting: the clone waits in the pool and has the address.
+// - claimed: a machine that starts with the clone takes over the address.
+// - over: the lease holds the address no more. After `release` the record of the machine holds it, or the clone is gone.
+//   After `void` the address is free for the machine that asked for it, and the clone cannot give it to another machine.
 import type { AddressCounter } from './address-counter.ts';
 
 export class AddressLeases {
@@ -16,7 +21,7 @@ export class AddressLeases {
     this.#counter = counter;
   }
 
-  /** From now on, `addresses` returns the addresses in use that are not leased here. Call it before the first lease. */
+  /** Excludes the addresses that `addresses` returns from all later choices. Call it before the first lease. */
   exclude(addresses: () => Iterable<string>): void {
     this.#addressesInUse = addresses;
   }

@@ -2,8 +2,8 @@
 // a create only has to claim it. The pool is a cache: losing clones costs time and nothing else.
 //
 //   template ──restore──▶ warm-up ──▶ address, randomness ──▶ paused, ready ──take──▶ used by a machine
-//                             │                │                    │
-//                             └────────── any failure ──────────────┴──▶ discarded
+//
+// When a step fails, the clone is discarded.
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Guest, WarmUpProgram } from '../guest/guest.ts';
@@ -249,7 +249,7 @@ export class Pool {
 
   /**
    * Opens a session, runs the warm-up rounds, gives the guest its address and randomness, and pauses the clone. Throws
-   * when that fails, or when the guest takes longer than `patienceMs`.
+   * when one of these steps fails, or when they take longer than `patienceMs` together.
    */
   async #makeReady(
     vm: Vm,

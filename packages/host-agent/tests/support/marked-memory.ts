@@ -11,7 +11,7 @@ export function writeMark(path: string): void {
   closeSync(fd);
 }
 
-/** Returns whether the descriptor refers to a marked file. It may be closed. */
+/** Returns whether the descriptor refers to a marked file. A closed descriptor does not. */
 export function isMarked(fd: number): boolean {
   const found = Buffer.alloc(MARK.length);
   try {
