@@ -20,7 +20,7 @@ const (
 	statusInternal   = 500
 )
 
-// statusOf returns the status of an error code. No other code maps errors to statuses.
+// statusOf returns the status that answers with this error code have. All error answers get their status here.
 func statusOf(code fault.Code) int {
 	switch code {
 	case fault.Validation:
@@ -51,7 +51,8 @@ type errorBody struct {
 	Detail string     `json:"detail"`
 }
 
-// maxDetail is how many bytes of an error's sentence are sent. It may quote a part of the request.
+// maxDetail is the size of the longest error text in an answer, in bytes. A longer text, for example one that quotes a
+// part of the request, is cut.
 const maxDetail = 64 << 10
 
 func answerError(c *frames.Call, err error) {

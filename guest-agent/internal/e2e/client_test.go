@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"sandbar/guest-agent/internal/channel"
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/jobs"
 )
 
@@ -171,24 +172,24 @@ func (h *host) sh(id, command string) *outcome {
 
 // read reads frames up to the end of the stream. It returns an error if the offsets have a gap or the end is missing.
 func (o *outcome) read(r *response, stdout, stderr int64) error {
-	next := map[byte]int64{kindStdout: stdout, kindStderr: stderr}
+	next := map[byte]int64{frames.KindStdout: stdout, frames.KindStderr: stderr}
 	for {
 		frame, err := r.next()
 		if err != nil {
 			return err
 		}
 		switch frame.kind {
-		case kindStdout, kindStderr:
+		case frames.KindStdout, frames.KindStderr:
 			if frame.offset != next[frame.kind] {
 				return fmt.Errorf("frame of kind %d at %d, want %d", frame.kind, frame.offset, next[frame.kind])
 			}
 			next[frame.kind] += int64(len(frame.payload))
-			if frame.kind == kindStdout {
+			if frame.kind == frames.KindStdout {
 				o.stdout = append(o.stdout, frame.payload...)
 			} else {
 				o.stderr = append(o.stderr, frame.payload...)
 			}
-		case kindEnd:
+		case frames.KindEnd:
 			o.status = new(jobs.Status)
 			return json.Unmarshal(frame.payload, o.status)
 		default:

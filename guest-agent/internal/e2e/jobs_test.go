@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"sandbar/guest-agent/internal/frames"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 )
@@ -222,12 +223,12 @@ func TestOutputIsExactAcrossReconnects(t *testing.T) {
 	response := h.send(ctx, "PUT", "/jobs/j", map[string]any{"command": command})
 	var offset int64
 	for round := 0; ; round++ {
-		for frames := 0; frames < 30; frames++ {
+		for range 30 {
 			frame, err := response.next()
-			if err != nil || frame.kind == kindStdout && frame.offset != offset {
+			if err != nil || frame.kind == frames.KindStdout && frame.offset != offset {
 				t.Fatalf("kind %d at %d, want %d, %v", frame.kind, frame.offset, offset, err)
 			}
-			if frame.kind == kindEnd {
+			if frame.kind == frames.KindEnd {
 				cancel()
 				if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 					t.Error("other bytes")

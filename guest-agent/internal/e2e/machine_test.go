@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandbar/guest-agent/internal/frames"
 )
 
 // machine is a real machine: a QEMU process with emulation.
@@ -220,7 +222,7 @@ func measureBulk(t *testing.T, h *host, acknowledge bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if frame.kind == kindEnd {
+		if frame.kind == frames.KindEnd {
 			break
 		}
 		if frame.offset != offset {

@@ -7,37 +7,23 @@ import (
 	"fmt"
 	"net"
 	"sync"
+
+	"sandbar/guest-agent/internal/frames"
 )
 
-// The kinds of frames that the host sends and receives.
-const (
-	kindRequest = 1
-	kindCredit  = 2
-	kindCancel  = 3
-	kindAnswer  = 64
-	kindBegin   = 65
-	kindStdout  = 66
-	kindStderr  = 67
-	kindEnd     = 68
-	kindBroken  = 69
-)
-
-// startCredit is how many bytes of output a call may receive before it grants more, and grantSize how many it grants.
-const (
-	startCredit = 256 << 10
-	grantSize   = 64 << 10
-)
+// grantSize is how many bytes of output a call receives before it grants as many again.
+const grantSize = 64 << 10
 
 var (
 	errBroken   = errors.New("the guest broke the call off")
 	errCanceled = errors.New("the call was canceled")
 )
 
-// session is the host's end of a session. It ends at the first frame that breaks the protocol.
+// session is the host's end of a session. The host ends it at the first frame that breaks the protocol.
 type session struct {
 	port *port
-	echo []byte // what to wait for; nil after it has arrived. Only feed uses it
-	seen []byte // received bytes that are no echo or whole frame yet. Only feed uses it
+	echo []byte // the echo to wait for; nil after it has arrived. Only feed uses it
+	seen []byte // received bytes that were not handled yet. Only feed uses it
 
 	mu    sync.Mutex
 	ended error
@@ -80,16 +66,16 @@ func (s *session) frame(kind byte, id uint32, payload []byte) error {
 	f := frame{kind: kind, payload: payload}
 	isLast := false
 	switch kind {
-	case kindAnswer, kindBegin:
+	case frames.KindAnswer, frames.KindBegin:
 		f.status, f.payload = int(binary.BigEndian.Uint16(payload)), payload[2:]
-		isLast = kind == kindAnswer
-	case kindStdout, kindStderr:
+		isLast = kind == frames.KindAnswer
+	case frames.KindStdout, frames.KindStderr:
 		f.offset, f.payload = int64(binary.BigEndian.Uint64(payload)), payload[8:]
 		r.credit -= len(payload)
 		if r.credit < 0 || len(f.payload) == 0 || len(f.payload) > 64<<10 {
 			return fmt.Errorf("%d bytes of output with %d bytes of credit left", len(f.payload), r.credit)
 		}
-	case kindEnd, kindBroken:
+	case frames.KindEnd, frames.KindBroken:
 		isLast = true
 	default:
 		return fmt.Errorf("a frame of kind %d", kind)
@@ -102,7 +88,7 @@ func (s *session) frame(kind byte, id uint32, payload []byte) error {
 	return nil
 }
 
-// end breaks off all calls.
+// end ends all calls with err.
 func (s *session) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +102,7 @@ func (s *session) end(err error) {
 func (s *session) request(head string, body []byte) (*response, error) {
 	payload := binary.BigEndian.AppendUint16(nil, uint16(len(head)))
 	payload = append(append(payload, head...), body...)
-	s.port.writing.Lock() // here already, so that ids are sent in their order
+	s.port.writing.Lock() // before an id is chosen, so that the ids are sent in their order
 	defer s.port.writing.Unlock()
 	s.mu.Lock()
 	if s.ended != nil {
@@ -124,11 +110,11 @@ func (s *session) request(head string, body []byte) (*response, error) {
 		return nil, s.ended
 	}
 	s.last++
-	r := &response{session: s, id: s.last, credit: startCredit}
+	r := &response{session: s, id: s.last, credit: frames.StartCredit}
 	r.arrived.L = &s.mu
 	s.calls[r.id] = r
 	s.mu.Unlock()
-	return r, s.write(kindRequest, r.id, payload)
+	return r, s.write(frames.KindRequest, r.id, payload)
 }
 
 // send sends a frame, unless the session has ended.
@@ -175,7 +161,7 @@ type response struct {
 	taken   int // bytes of output that were taken and not granted again
 }
 
-// next returns the next frame of the call. It grants credit for the output that it returns.
+// next waits for the next frame of the call and returns it. If the frame is output, the guest may send as much again.
 func (r *response) next() (frame, error) {
 	s := r.session
 	s.mu.Lock()
@@ -190,9 +176,9 @@ func (r *response) next() (frame, error) {
 	r.queue = r.queue[1:]
 	grant := 0
 	switch f.kind {
-	case kindBroken:
+	case frames.KindBroken:
 		r.failed = errBroken
-	case kindStdout, kindStderr:
+	case frames.KindStdout, frames.KindStderr:
 		if r.taken += 8 + len(f.payload); r.taken >= grantSize {
 			grant, r.taken = r.taken, 0
 			r.credit += grant
@@ -201,7 +187,7 @@ func (r *response) next() (frame, error) {
 	failed := r.failed
 	s.mu.Unlock()
 	if grant > 0 {
-		_ = s.send(kindCredit, r.id, binary.BigEndian.AppendUint32(nil, uint32(grant))) // fails if the session ended
+		_ = s.send(frames.KindCredit, r.id, binary.BigEndian.AppendUint32(nil, uint32(grant))) // fails if the session ended
 	}
 	return f, failed
 }
@@ -209,7 +195,7 @@ func (r *response) next() (frame, error) {
 // output returns the next frame of output.
 func (r *response) output() (frame, error) {
 	f, err := r.next()
-	if err == nil && f.kind != kindStdout && f.kind != kindStderr {
+	if err == nil && f.kind != frames.KindStdout && f.kind != frames.KindStderr {
 		err = fmt.Errorf("a frame of kind %d", f.kind)
 	}
 	return f, err
@@ -225,6 +211,6 @@ func (r *response) cancel() {
 	}
 	r.session.mu.Unlock()
 	if isOpen {
-		_ = r.session.send(kindCancel, r.id, nil) // fails if the session ended
+		_ = r.session.send(frames.KindCancel, r.id, nil) // fails if the session ended
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"sandbar/guest-agent/internal/console"
 )
 
-// ErrOver is the error of a frame that belongs to a call that is over, because the host has canceled it, the session
-// has ended, or the handler has ended it.
+// ErrOver means that the handler can send no more output, because the host has canceled the call or the session has
+// ended.
 var ErrOver = errors.New("the call is over")
 
 // Call is one request of the host and the way to answer it. Only the goroutine of its handler may use it. A handler
@@ -58,17 +58,17 @@ type Stream byte
 
 // The two output streams of a job.
 const (
-	Stdout Stream = kindStdout
-	Stderr Stream = kindStderr
+	Stdout Stream = KindStdout
+	Stderr Stream = KindStderr
 )
 
 // serve runs the handler, and ends the call if the handler did not.
 func (c *Call) serve(handle Handler) {
 	defer func() {
-		if failure := recover(); failure != nil { // else the machine would end with its agent
+		if failure := recover(); failure != nil { // without this, the agent would end, and the machine with it
 			console.Log("panic: ", fmt.Sprint(failure), "\n", string(debug.Stack()))
 		}
-		c.finish(kindBroken, nil, nil)
+		c.finish(KindBroken, nil, nil)
 	}()
 	handle(c)
 }
@@ -78,13 +78,13 @@ func (c *Call) Context() context.Context { return c.context }
 
 // Answer ends the call with a status and a body of at most MaxAnswer bytes.
 func (c *Call) Answer(status int, body []byte) {
-	c.finish(kindAnswer, statusBytes(status), body)
+	c.finish(KindAnswer, statusBytes(status), body)
 }
 
 // Begin tells the host that the output stream begins, and sends that at once.
 func (c *Call) Begin(status int) error {
 	c.Body = nil // a stream may last for days, and nobody needs the body any more
-	return c.session.write(appendFrame(nil, kindBegin, c.id, statusBytes(status), nil))
+	return c.session.write(appendFrame(nil, KindBegin, c.id, statusBytes(status), nil))
 }
 
 // Output reads bytes of the source from the offset on and adds one frame with them to the frames that Flush sends. It
@@ -133,7 +133,7 @@ func (c *Call) Flush() error {
 
 // End sends all frames that are ready and ends the stream with a status in JSON, of at most MaxEnd bytes.
 func (c *Call) End(status []byte) {
-	c.finish(kindEnd, nil, status)
+	c.finish(KindEnd, nil, status)
 }
 
 // finish sends the last frame of the call, and before it the frames that are ready. A call that the host has canceled
@@ -147,7 +147,7 @@ func (c *Call) finish(kind byte, first, body []byte) {
 	wasCanceled := c.context.Err() != nil
 	c.session.close(c)
 	if wasCanceled {
-		kind, first, body = kindBroken, nil, nil
+		kind, first, body = KindBroken, nil, nil
 		c.drop()
 	}
 	var frames []byte
@@ -157,7 +157,7 @@ func (c *Call) finish(kind byte, first, body []byte) {
 	_ = c.session.write(appendFrame(frames, kind, c.id, first, body))
 }
 
-// drop forgets the frames that are ready.
+// drop discards the frames that are ready.
 func (c *Call) drop() {
 	if c.ready != nil {
 		batches.Put(c.ready)
@@ -165,15 +165,16 @@ func (c *Call) drop() {
 	}
 }
 
-// Credit returns how many bytes of output the next frame may carry: at most MaxOutput.
+// Credit returns how many bytes of output the host currently accepts in one frame: at most MaxOutput, and 0 until it
+// grants more.
 func (c *Call) Credit() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int(max(0, min(c.credit-offsetSize, MaxOutput)))
 }
 
-// Granted returns a channel that receives a value after the host has granted credit. Read Credit after you have waited
-// for it: the value may be older than the last look.
+// Granted returns a channel that receives a value after the host has granted credit. The grant may be one that Credit
+// has counted before, so call Credit again after each value.
 func (c *Call) Granted() <-chan struct{} { return c.granted }
 
 func (c *Call) spend(bytes int) {

@@ -15,7 +15,7 @@ import (
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Add(requestOf(1, "GET /jobs", "x"), false)
-	f.Add(slices.Concat(requestOf(1, "PUT /o?stdout=1", ""), frameOf(kindCredit, 1, "\x00\x01\x00\x00"), frameOf(kindCancel, 1, "")), true)
+	f.Add(slices.Concat(requestOf(1, "PUT /o?stdout=1", ""), frameOf(KindCredit, 1, "\x00\x01\x00\x00"), frameOf(KindCancel, 1, "")), true)
 	f.Add(slices.Concat(requestOf(1, "GET /a", ""), requestOf(2, "GET /a", ""), requestOf(2, "GET /a", "")), true)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 1}, true)
 	content := printed(strings.Repeat("x", 600<<10))
@@ -53,19 +53,19 @@ func callsOf(received []byte) (calls []*call) {
 	for len(received) >= headerSize {
 		length, kind, id := binary.BigEndian.Uint32(received), received[4], binary.BigEndian.Uint32(received[5:])
 		received = received[headerSize:]
-		if id == 0 || !fits(kind, length) || int(length) > len(received) || (kind == kindRequest) != (id > last) {
+		if id == 0 || !fits(kind, length) || int(length) > len(received) || (kind == KindRequest) != (id > last) {
 			return calls
 		}
 		payload := received[:length]
 		received = received[length:]
 		switch kind {
-		case kindRequest:
+		case KindRequest:
 			if new(Call).parseRequest(payload) != nil {
 				return calls
 			}
 			last = id
-			calls = append(calls, &call{id: id, credit: startCredit})
-		case kindCredit:
+			calls = append(calls, &call{id: id, credit: StartCredit})
+		case KindCredit:
 			for _, call := range calls {
 				if call.id == id {
 					call.credit += int(binary.BigEndian.Uint32(payload))
@@ -120,7 +120,7 @@ type sentFrame struct {
 }
 
 func (f sentFrame) isLast() bool {
-	return f.kind == kindAnswer || f.kind == kindEnd || f.kind == kindBroken
+	return f.kind == KindAnswer || f.kind == KindEnd || f.kind == KindBroken
 }
 
 // split returns the frames of a stream. A cut frame gets the kind 0.
@@ -150,8 +150,8 @@ func (r *recorder) check(t *testing.T, calls []*call) {
 			t.Fatalf("a frame of kind %d of the call %d, which is not open", frame.kind, frame.id)
 		}
 		switch frame.kind {
-		case kindBegin:
-		case kindStdout:
+		case KindBegin:
+		case KindStdout:
 			call.credit -= len(frame.payload)
 			size := len(frame.payload) - offsetSize
 			if call.credit < 0 || size < 1 || size > MaxOutput || bytes.Count(frame.payload[offsetSize:], []byte("x")) != size {

@@ -40,10 +40,10 @@ func TestTheOutputOfAShortJobAndItsEndAreOneWrite(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close() })
 	h := &host{t, conn}
 	h.send(requestOf(1, "PUT /jobs/a", ""))
-	h.expect(kindBegin, 1, status(201))
-	h.expect(kindStdout, 1, outputOf(0, "out"))
-	h.expect(kindStderr, 1, outputOf(0, "err"))
-	h.expect(kindEnd, 1, "{}")
+	h.expect(KindBegin, 1, status(201))
+	h.expect(KindStdout, 1, outputOf(0, "out"))
+	h.expect(KindStderr, 1, outputOf(0, "err"))
+	h.expect(KindEnd, 1, "{}")
 	if count := counted.count.Load(); count != 2 {
 		t.Errorf("%d writes", count)
 	}
@@ -58,10 +58,10 @@ func TestAStreamIsSentInOrder(t *testing.T) {
 		c.End([]byte("{}"))
 	})
 	h.send(requestOf(3, "PUT /jobs/a", ""))
-	h.expect(kindBegin, 3, status(201))
-	h.expect(kindStdout, 3, outputOf(1, "bc"))
-	h.expect(kindStderr, 3, outputOf(0, "err"))
-	h.expect(kindEnd, 3, "{}")
+	h.expect(KindBegin, 3, status(201))
+	h.expect(KindStdout, 3, outputOf(1, "bc"))
+	h.expect(KindStderr, 3, outputOf(0, "err"))
+	h.expect(KindEnd, 3, "{}")
 }
 
 func TestOutputWaitsForCredit(t *testing.T) {
@@ -88,14 +88,14 @@ func TestOutputWaitsForCredit(t *testing.T) {
 		c.End(nil)
 	})
 	h.send(requestOf(1, "GET /", ""))
-	h.expect(kindBegin, 1, status(200))
+	h.expect(KindBegin, 1, status(200))
 	next := uint64(0)
 	receive := func(credit int) {
 		t.Helper()
 		for credit > offsetSize && next < uint64(len(content)) {
 			kind, _, payload := h.receive()
 			size := len(payload) - offsetSize
-			if credit -= len(payload); kind != kindStdout || size < 1 || size > MaxOutput || credit < 0 {
+			if credit -= len(payload); kind != KindStdout || size < 1 || size > MaxOutput || credit < 0 {
 				t.Fatalf("a frame of kind %d with %d bytes, %d bytes of credit left", kind, size, credit)
 			}
 			if payload != outputOf(next, string(content[next:next+uint64(size)])) {
@@ -105,9 +105,9 @@ func TestOutputWaitsForCredit(t *testing.T) {
 		}
 	}
 	grant := func(bytes uint32) {
-		h.send(frameOf(kindCredit, 1, string(binary.BigEndian.AppendUint32(nil, bytes))))
+		h.send(frameOf(KindCredit, 1, string(binary.BigEndian.AppendUint32(nil, bytes))))
 	}
-	receive(startCredit)
+	receive(StartCredit)
 	for _, bytes := range []uint32{offsetSize + 1, 64 << 10, 100_000} {
 		<-blocked
 		grant(bytes)
@@ -116,5 +116,5 @@ func TestOutputWaitsForCredit(t *testing.T) {
 	<-blocked
 	grant(1<<32 - 1)
 	receive(1 << 32)
-	h.expect(kindEnd, 1, "")
+	h.expect(KindEnd, 1, "")
 }

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// The kinds of frames. Those below 64 come from the host.
+// The kinds of frames. The host sends those below 64, and the guest the others.
 const (
-	kindRequest = 1
-	kindCredit  = 2
-	kindCancel  = 3
+	KindRequest = 1
+	KindCredit  = 2
+	KindCancel  = 3
 
-	kindAnswer = 64
-	kindBegin  = 65
-	kindStdout = 66
-	kindStderr = 67
-	kindEnd    = 68
-	kindBroken = 69
+	KindAnswer = 64
+	KindBegin  = 65
+	KindStdout = 66
+	KindStderr = 67
+	KindEnd    = 68
+	KindBroken = 69
 )
 
 // The limits of the protocol, in bytes.
@@ -42,8 +42,8 @@ const (
 	// MaxEnd is the size of the largest body of an end frame.
 	MaxEnd = 4 << 10
 
-	// startCredit is how many bytes of output, with their offsets, a call may send before the host grants more.
-	startCredit = 256 << 10
+	// StartCredit is how many bytes of output, with their offsets, a call may send before the host grants more.
+	StartCredit = 256 << 10
 )
 
 // maxCalls is how many calls may be open at once in a session.
@@ -58,7 +58,8 @@ type header struct {
 	id     uint32
 }
 
-// readHeader reads the header of the host's next frame. It returns errFrame if no frame from the host may have it.
+// readHeader reads the header of the host's next frame. It returns errFrame if the header breaks the protocol: its id is
+// zero, the host may not send its kind, or the length does not fit the kind.
 func readHeader(stream io.Reader, space *[headerSize]byte) (header, error) {
 	if _, err := io.ReadFull(stream, space[:]); err != nil {
 		return header{}, err
@@ -72,20 +73,20 @@ func readHeader(stream io.Reader, space *[headerSize]byte) (header, error) {
 	return h, nil
 }
 
-// fits reports whether a frame of the host of this kind may have a payload of this length.
+// fits reports whether the host may send a frame of this kind with a payload of this length.
 func fits(kind byte, length uint32) bool {
 	switch kind {
-	case kindRequest:
+	case KindRequest:
 		return length >= 2 && length <= 2+maxHead+MaxBody
-	case kindCredit:
+	case KindCredit:
 		return length == creditSize
-	case kindCancel:
+	case KindCancel:
 		return length == 0
 	}
 	return false
 }
 
-// appendFrame appends a whole frame to b. The payload is first followed by body.
+// appendFrame appends a whole frame to b. The frame's payload consists of first and then body.
 func appendFrame(b []byte, kind byte, id uint32, first, body []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(first)+len(body)))
 	b = append(b, kind)

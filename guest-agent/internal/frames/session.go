@@ -16,8 +16,8 @@ type Listener interface {
 type Handler func(*Call)
 
 // Serve serves all sessions of the listener until the listener fails, and returns that error. It sets no time limits,
-// because the host may pause the machine at any point and resume it a week later. refuse answers a call that is one too
-// many; it must not wait.
+// because the host may pause the machine at any point and resume it a week later. refuse answers each call beyond
+// maxCalls; it must not wait.
 func Serve(listener Listener, handle, refuse Handler) error {
 	for {
 		stream, err := listener.Accept()
@@ -52,11 +52,11 @@ func serve(stream io.ReadWriteCloser, handle, refuse Handler) {
 			return
 		}
 		switch h.kind {
-		case kindRequest:
+		case KindRequest:
 			err = s.request(h, handle, refuse)
-		case kindCredit:
+		case KindCredit:
 			err = s.credit(h)
-		case kindCancel:
+		case KindCancel:
 			err = s.cancel(h)
 		}
 		if err != nil {
@@ -65,8 +65,8 @@ func serve(stream io.ReadWriteCloser, handle, refuse Handler) {
 	}
 }
 
-// request starts the call of a request frame. A call that is one too many is refused by the reader itself: the answer
-// may have to wait for the host, and then no further request is read.
+// request starts the call of a request frame. The reader itself refuses a call beyond maxCalls: if the host
+// does not read the refusal, the reader waits and reads no further request.
 func (s *session) request(h header, handle, refuse Handler) error {
 	if h.id <= s.last {
 		return errFrame
@@ -76,7 +76,7 @@ func (s *session) request(h header, handle, refuse Handler) error {
 	if _, err := io.ReadFull(s.stream, payload); err != nil {
 		return err
 	}
-	call := &Call{session: s, id: h.id, credit: startCredit, granted: make(chan struct{}, 1)}
+	call := &Call{session: s, id: h.id, credit: StartCredit, granted: make(chan struct{}, 1)}
 	if err := call.parseRequest(payload); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func frameOf(kind byte, id uint32, payload string) []byte {
 }
 
 func requestOf(id uint32, head, body string) []byte {
-	return frameOf(kindRequest, id, string(binary.BigEndian.AppendUint16(nil, uint16(len(head))))+head+body)
+	return frameOf(KindRequest, id, string(binary.BigEndian.AppendUint16(nil, uint16(len(head))))+head+body)
 }
 
 func (h *host) send(frames ...[]byte) {
@@ -90,12 +90,12 @@ func status(code int) string { return string(statusBytes(code)) }
 func TestARequestIsAnswered(t *testing.T) {
 	h := open(t, echo)
 	h.send(requestOf(1, "PUT /jobs/a?stdout=1", "body"))
-	h.expect(kindAnswer, 1, status(200)+"PUT|/jobs/a|stdout=1|body")
+	h.expect(KindAnswer, 1, status(200)+"PUT|/jobs/a|stdout=1|body")
 	h.send(requestOf(7, "GET /", ""))
-	h.expect(kindAnswer, 7, status(200)+"GET|/||")
+	h.expect(KindAnswer, 7, status(200)+"GET|/||")
 	long := "GET /" + strings.Repeat("a", maxHead-5)
 	h.send(requestOf(8, long, strings.Repeat("b", MaxBody)))
-	h.expect(kindAnswer, 8, status(200)+"GET|"+long[4:]+"||"+strings.Repeat("b", MaxBody))
+	h.expect(KindAnswer, 8, status(200)+"GET|"+long[4:]+"||"+strings.Repeat("b", MaxBody))
 }
 
 // Each of these frames must end the session. The guest must decide at the header where it can, so that no byte of a
@@ -107,18 +107,18 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 	}
 	for name, frame := range map[string][]byte{
 		"a kind that nobody knows":      header(0, 4, 2),
-		"a kind of the guest":           header(2, kindAnswer, 2),
-		"the id 0":                      header(10, kindRequest, 0),
+		"a kind of the guest":           header(2, KindAnswer, 2),
+		"the id 0":                      header(10, KindRequest, 0),
 		"an id that was used":           requestOf(1, "GET /", ""),
-		"a request that is too long":    header(2+maxHead+MaxBody+1, kindRequest, 2),
-		"a request without a head":      header(1, kindRequest, 2),
-		"credit that is too short":      header(3, kindCredit, 1),
-		"credit that is too long":       header(5, kindCredit, 1),
-		"a cancel with a payload":       header(1, kindCancel, 1),
-		"credit for the id 0":           frameOf(kindCredit, 0, "\x00\x01\x00\x00"),
-		"credit before its request":     frameOf(kindCredit, 2, "\x00\x01\x00\x00"),
-		"a cancel before its request":   frameOf(kindCancel, 2, ""),
-		"a head longer than the frame":  frameOf(kindRequest, 2, "\x00\x06GET /"),
+		"a request that is too long":    header(2+maxHead+MaxBody+1, KindRequest, 2),
+		"a request without a head":      header(1, KindRequest, 2),
+		"credit that is too short":      header(3, KindCredit, 1),
+		"credit that is too long":       header(5, KindCredit, 1),
+		"a cancel with a payload":       header(1, KindCancel, 1),
+		"credit for the id 0":           frameOf(KindCredit, 0, "\x00\x01\x00\x00"),
+		"credit before its request":     frameOf(KindCredit, 2, "\x00\x01\x00\x00"),
+		"a cancel before its request":   frameOf(KindCancel, 2, ""),
+		"a head longer than the frame":  frameOf(KindRequest, 2, "\x00\x06GET /"),
 		"a head that is too long":       requestOf(2, "GET /"+strings.Repeat("a", maxHead-4), ""),
 		"a body that is too long":       requestOf(2, "GET /", strings.Repeat("a", MaxBody+1)),
 		"a head without a path":         requestOf(2, "GET", ""),
@@ -129,13 +129,13 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 		"a path with a line break":      requestOf(2, "GET /a\n", ""),
 		"a path that is not ASCII":      requestOf(2, "GET /\xc3\xa4", ""),
 		"a head that is empty":          requestOf(2, "", "GET /"),
-		"the length 0 of a request":     header(0, kindRequest, 2),
-		"the largest length of a frame": header(1<<32-1, kindRequest, 2),
+		"the length 0 of a request":     header(0, KindRequest, 2),
+		"the largest length of a frame": header(1<<32-1, KindRequest, 2),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, echo)
 			h.send(requestOf(1, "GET /", ""))
-			h.expect(kindAnswer, 1, status(200)+"GET|/||")
+			h.expect(KindAnswer, 1, status(200)+"GET|/||")
 			_, _ = h.Write(frame) // fails if the session ends before the end of the frame
 			h.expectEnd()
 		})
@@ -145,12 +145,12 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 func TestCreditAndCancelOfACallThatIsOverAreIgnored(t *testing.T) {
 	h := open(t, echo)
 	h.send(requestOf(5, "GET /", ""))
-	h.expect(kindAnswer, 5, status(200)+"GET|/||")
+	h.expect(KindAnswer, 5, status(200)+"GET|/||")
 	for _, id := range []uint32{1, 5} { // the host skipped the id 1
-		h.send(frameOf(kindCredit, id, "\x00\x01\x00\x00"), frameOf(kindCancel, id, ""))
+		h.send(frameOf(KindCredit, id, "\x00\x01\x00\x00"), frameOf(KindCancel, id, ""))
 	}
 	h.send(requestOf(6, "GET /", ""))
-	h.expect(kindAnswer, 6, status(200)+"GET|/||")
+	h.expect(KindAnswer, 6, status(200)+"GET|/||")
 }
 
 func TestACallThatTheHostCancelsIsBroken(t *testing.T) {
@@ -161,11 +161,11 @@ func TestACallThatTheHostCancelsIsBroken(t *testing.T) {
 		c.End(nil)
 		canceled <- struct{}{}
 	})
-	h.send(requestOf(1, "POST /", ""), frameOf(kindCancel, 1, ""))
-	h.expect(kindBroken, 1, "")
+	h.send(requestOf(1, "POST /", ""), frameOf(KindCancel, 1, ""))
+	h.expect(KindBroken, 1, "")
 	<-canceled
-	h.send(frameOf(kindCancel, 1, ""), requestOf(2, "GET /", ""), frameOf(kindCancel, 2, ""))
-	h.expect(kindBroken, 2, "")
+	h.send(frameOf(KindCancel, 1, ""), requestOf(2, "GET /", ""), frameOf(KindCancel, 2, ""))
+	h.expect(KindBroken, 2, "")
 }
 
 func TestACallThatItsHandlerGivesUpIsBroken(t *testing.T) {
@@ -180,7 +180,7 @@ func TestACallThatItsHandlerGivesUpIsBroken(t *testing.T) {
 		kind, id, _ := h.receive()
 		kinds[id] = kind
 	}
-	if kinds[1] != kindBroken || kinds[2] != kindBroken {
+	if kinds[1] != KindBroken || kinds[2] != KindBroken {
 		t.Error(kinds)
 	}
 }
@@ -195,16 +195,16 @@ func TestCallsAreHandledAtTheSameTimeUpToALimit(t *testing.T) {
 		h.send(requestOf(id+1, "GET /", ""))
 	}
 	h.send(requestOf(maxCalls+1, "GET /", ""))
-	h.expect(kindAnswer, maxCalls+1, status(500)+"too many")
+	h.expect(KindAnswer, maxCalls+1, status(500)+"too many")
 	release <- struct{}{}
 	kind, _, payload := h.receive()
-	if kind != kindAnswer || payload != status(204) {
+	if kind != KindAnswer || payload != status(204) {
 		t.Fatalf("%d %q", kind, payload)
 	}
 	h.send(requestOf(maxCalls+2, "GET /", "")) // there is room for one again
 	close(release)
 	for range maxCalls {
-		if kind, _, payload := h.receive(); kind != kindAnswer || payload != status(204) {
+		if kind, _, payload := h.receive(); kind != KindAnswer || payload != status(204) {
 			t.Fatalf("%d %q", kind, payload)
 		}
 	}
@@ -228,9 +228,9 @@ func TestTheEndOfASessionEndsItsCalls(t *testing.T) {
 		}
 	})
 	h.send(requestOf(1, "GET /waits", ""))
-	h.expect(kindBegin, 1, status(200))
+	h.expect(KindBegin, 1, status(200))
 	h.send(requestOf(2, "GET /writes", ""))
-	h.expect(kindBegin, 2, status(200))
+	h.expect(KindBegin, 2, status(200))
 	_ = h.Close()
 	for range 2 {
 		<-ended

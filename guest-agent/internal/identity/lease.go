@@ -17,7 +17,7 @@ type lease struct {
 	dns                   []string
 }
 
-// covers reports whether the machine already has the network settings of the request. There may be no lease.
+// covers reports whether the lease has set exactly the network settings of the request. It is false if l is nil.
 func (l *lease) covers(request *Request) bool {
 	return l != nil && l.address == request.Address && l.gateway == request.Gateway && l.mac == request.MAC &&
 		l.mtu == request.MTU && slices.Equal(l.dns, request.DNS)
