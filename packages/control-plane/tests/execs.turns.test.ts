@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Turns } from '../src/execs/turns.ts';
 
-const ONE_AT_A_TIME = { sliceMs: 0, share: 0.25, savedMs: 0 };
+const ONE_AT_A_TIME = { sliceMs: 0, share: 0.25, savedMs: 0, chargeMaxMs: Number.POSITIVE_INFINITY };
 /** Keeps the processor busy. */
 const work = (ms: number) => {
   const began = performance.now();
@@ -49,6 +49,13 @@ describe('the turns of event streams', () => {
     hasOthers = true;
     await turns.run('account', () => work(1));
     hasOthers = false;
+    await turns.run('account', () => undefined);
+  });
+
+  it('make up for no more than chargeMaxMs after a pause of the process', async () => {
+    // With this share, the pause would be followed by a wait of days.
+    const turns = new Turns({ ...ONE_AT_A_TIME, share: 1e-8, chargeMaxMs: 1e-8 }, () => true);
+    await turns.run('account', () => work(5));
     await turns.run('account', () => undefined);
   });
 

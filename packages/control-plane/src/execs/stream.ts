@@ -35,7 +35,7 @@ const PAUSE_MS = 0.25;
  * The time that all streams together get. Only their own code is timed: for each millisecond of it, Node spends about
  * another one on the host's answers and on freeing memory.
  */
-const TURNS = { sliceMs: 1, share: 1 / 8, savedMs: 5 };
+const TURNS = { sliceMs: 1, share: 1 / 8, savedMs: 5, chargeMaxMs: 5 };
 /** For how long after a request streams get only their share of the time, in milliseconds. */
 const OTHERS_MS = 100;
 

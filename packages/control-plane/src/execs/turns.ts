@@ -10,6 +10,11 @@ export type TurnBounds = {
   share: number;
   /** How much of its share queued work can save up while it has little to do, in milliseconds of work. */
   savedMs: number;
+  /**
+   * The most that is charged for one slice, in milliseconds. If a slice takes longer, the whole process was paused in it,
+   * for example by a garbage collection.
+   */
+  chargeMaxMs: number;
 };
 
 type Work = () => void;
@@ -58,8 +63,8 @@ export class Turns {
   #charge(began: number): void {
     // Without other requests nobody was delayed, so the streams need not make up for it later.
     if (!this.#hasOthers()) return;
-    const { share, savedMs } = this.#bounds;
-    const tookMs = performance.now() - began;
+    const { share, savedMs, chargeMaxMs } = this.#bounds;
+    const tookMs = Math.min(performance.now() - began, chargeMaxMs);
     this.#paidUntil = Math.max(this.#paidUntil, began - savedMs / share) + tookMs / share;
   }
 
