@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
-import { MEMORY_SETTINGS } from '@sandbar/service/supervise/definitions.ts';
+import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
 import { callAdmin } from '../packages/control-plane/tests/support/admin.ts';
 import type { Attack } from './attacks/attacker.ts';
 import { measure, percentile } from './statistics.ts';
@@ -62,7 +62,8 @@ function forked(file: string): ChildProcess {
 /** Starts the control plane as its supervisor does, but as the current user and without hiding files from it. */
 async function startControlPlane(port: number): Promise<ChildProcess> {
   const main = new URL('../packages/control-plane/src/main.ts', import.meta.url).pathname;
-  const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', main], {
+  const options = ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', SMALL_HEAP];
+  const child = spawn(process.execPath, [...options, main], {
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     env: {
       PATH: process.env.PATH ?? '',
