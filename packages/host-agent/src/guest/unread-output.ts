@@ -5,7 +5,6 @@ import { OFFSET_BYTES } from './frame-codec.ts';
 import { GrowingBuffer } from './growing-buffer.ts';
 import type { JobFrame } from './guest.ts';
 
-const STREAMS: readonly OutputStream[] = ['stdout', 'stderr'];
 /** Shorter pieces are copied, because they may keep a larger buffer in memory. */
 const LARGE_PIECE_BYTES = 4096;
 
@@ -14,6 +13,8 @@ type Run = { offset: number; pieces: Buffer[]; tail: GrowingBuffer; cost: number
 
 export class UnreadOutput {
   readonly #runs: Record<OutputStream, Run> = { stdout: newRun(), stderr: newRun() };
+  /** The stream that was taken last comes last, so that output that never ends does not hold up the other stream. */
+  #order: readonly OutputStream[] = ['stdout', 'stderr'];
 
   /** Adds bytes that begin where the last bytes of the same stream ended. */
   add(stream: OutputStream, offset: number, bytes: Buffer): void {
@@ -32,20 +33,21 @@ export class UnreadOutput {
    * there is none.
    */
   take(): { output: Output; cost: number } | undefined {
-    for (const stream of STREAMS) {
+    for (const stream of this.#order) {
       const run = this.#runs[stream];
       if (run.tail.length > 0) run.pieces.push(run.tail.take());
       const [first, ...rest] = run.pieces;
       if (!first) continue;
       const bytes = rest.length === 0 ? first : Buffer.concat([first, ...rest]);
       this.#runs[stream] = newRun();
+      this.#order = stream === 'stdout' ? ['stderr', 'stdout'] : ['stdout', 'stderr'];
       return { output: { type: 'output', stream, offset: run.offset, bytes }, cost: run.cost };
     }
     return undefined;
   }
 
   clear(): void {
-    for (const stream of STREAMS) this.#runs[stream] = newRun();
+    for (const stream of this.#order) this.#runs[stream] = newRun();
   }
 }
 
