@@ -5,7 +5,7 @@
 // BENCH_ONLY (runs only attacks whose name contains this text), BENCH_ROUNDS (requests measured, default 300).
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -16,6 +16,7 @@ import { Sandbar } from '@sandbar/sdk/client.ts';
 import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
 import { callAdmin } from '../packages/control-plane/tests/support/admin.ts';
 import type { Attack } from './attacks/attacker.ts';
+import { residentMb } from './service/processes.ts';
 import { measure, percentile } from './statistics.ts';
 
 const require = createRequire(new URL('../packages/control-plane/package.json', import.meta.url));
@@ -93,9 +94,6 @@ async function newAccount(port: number, name: string): Promise<Client> {
   return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };
 }
 
-const residentMb = (pid: number, field: 'VmRSS' | 'VmHWM'): number =>
-  Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
-
 type Figures = { get: number[]; exec: number[] };
 
 /**
@@ -136,7 +134,7 @@ function show(what: string, { get, exec }: Figures, pid: number): void {
   const ms = (values: number[], share: number) => `${percentile(values, share).toFixed(1)} ms`;
   console.log(
     `${what.padEnd(56)} GET median ${ms(get, 0.5)}, p99 ${ms(get, 0.99)}; exec median ${ms(exec, 0.5)}; ` +
-      `control plane ${residentMb(pid, 'VmRSS').toFixed(0)} MB, most so far ${residentMb(pid, 'VmHWM').toFixed(0)} MB`,
+      `control plane ${residentMb(pid)?.toFixed(0)} MB, most so far ${residentMb(pid, 'VmHWM')?.toFixed(0)} MB`,
   );
 }
 

@@ -1,7 +1,7 @@
 // Watches the processes of a service: their resident memory, their processor time, and whether one of them ended.
 import { readdirSync, readFileSync } from 'node:fs';
 import type { homePaths } from '@sandbar/contract/home.ts';
-import { cpuSeconds, readPid, startOf } from '../service/processes.ts';
+import { cpuSeconds, readIfThere, readPid, residentMb, startOf } from '../service/processes.ts';
 
 export const PROCESSES = ['control plane', 'host agent', 'gateway', 'name relay'] as const;
 export type ProcessName = (typeof PROCESSES)[number];
@@ -80,30 +80,12 @@ const identify = (pid: number): Identity => ({ pid, start: startOf(pid) });
 
 /** All processes below `pid`. */
 function descendants(pid: number): number[] {
-  const children = readFolder(`/proc/${pid}/task`).flatMap((task) =>
+  const tasks = readIfThere(() => readdirSync(`/proc/${pid}/task`)) ?? [];
+  const children = tasks.flatMap((task) =>
     readText(`/proc/${pid}/task/${task}/children`).split(' ').filter(Boolean).map(Number),
   );
   return children.flatMap((child) => [child, ...descendants(child)]);
 }
 
-function residentMb(pid: number): number | undefined {
-  const kilobytes = /^VmRSS:\s+(\d+)/m.exec(readText(`/proc/${pid}/status`))?.[1];
-  return kilobytes === undefined ? undefined : Number(kilobytes) / 1024;
-}
-
 /** The content of a file in /proc; empty when the process has ended. */
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
-}
-
-function readFolder(path: string): string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
-}
+const readText = (path: string): string => readIfThere(() => readFileSync(path, 'utf8')) ?? '';

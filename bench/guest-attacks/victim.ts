@@ -5,7 +5,7 @@ import { percentile } from '../statistics.ts';
 /** Times in ms. A request that failed counts as infinitely long. */
 export type Times = { get: number[]; exec: number[]; errors: string[] };
 
-/** Must hold during an attack and soon after it (`Must hold` of RES-1 to RES-10). */
+/** The bounds during an attack and soon after it. A job may take EXEC_FACTOR times its usual time. */
 export const GET_BOUND_MS = 50;
 export const EXEC_FACTOR = 2;
 

@@ -23,6 +23,16 @@ export function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 }
 
+/**
+ * Resident memory of the process in MB of 2^20 bytes: now (`VmRSS`), or the most so far (`VmHWM`). Undefined when the
+ * process has ended.
+ */
+export function residentMb(pid: number, field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number | undefined {
+  const status = readIfThere(() => readFileSync(`/proc/${pid}/status`, 'utf8')) ?? '';
+  const kilobytes = new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(status)?.[1];
+  return kilobytes === undefined ? undefined : Number(kilobytes) / 1024;
+}
+
 /** Anonymous memory of the process, which no file backs, in MB of 2^20 bytes. */
 export function anonymousMb(pid: number): number {
   const kilobytes = /^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
@@ -49,7 +59,8 @@ function statFields(pid: number): string[] | undefined {
   return stat?.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-function readIfThere<T>(read: () => T): T | undefined {
+/** Returns what `read` returns; undefined when the file or the process is not there. */
+export function readIfThere<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch (error) {
