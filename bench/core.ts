@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { defaultHome } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
+import { anonymousMb, cpuSeconds, readPid, residentMb } from './service/processes.ts';
 import { measure, percentile, summarize } from './statistics.ts';
 
 const CREATES = Number(process.env.BENCH_CREATES ?? 10);
@@ -16,8 +17,6 @@ const STARTS = Number(process.env.BENCH_STARTS ?? 5);
 const EXECS = 50;
 const OUTPUT_BYTES = 100_000_000;
 const IDLE_SECONDS = 10;
-/** Linux reports process times in ticks of 10 ms. */
-const TICKS_PER_SECOND = 100;
 
 const sandbar = new Sandbar();
 const home = defaultHome(process.env, process.getuid?.() === 0);
@@ -46,8 +45,10 @@ async function main(): Promise<void> {
     await runJob(machine, 'true');
     report('true as a job (POST to ended)', await measure(EXECS, () => runJob(machine, 'true')));
     await benchOutput(machine);
-    for (const name of ['control-plane', 'host-agent'])
-      console.log(`${name}, resident MB: ${residentMb(name).toFixed(0)}`);
+    for (const name of ['control-plane', 'host-agent']) {
+      const pid = readPid(join(home, 'run', `${name}.pid`));
+      console.log(`${name}, resident MB: ${pid && residentMb(pid)?.toFixed(0)}`);
+    }
   } finally {
     await Promise.all(machines.map(({ id }) => sandbar.machines.destroy(id).catch(() => {})));
   }
@@ -104,22 +105,10 @@ async function benchOutput(machine: Machine): Promise<void> {
 async function benchIdle(machine: Machine): Promise<void> {
   const pid = Number(readFileSync(join(home, 'run/machines', machine.id, 'qemu.pid'), 'utf8'));
   await delay(3000);
-  const before = cpuTicks(pid);
+  const before = cpuSeconds(pid);
   await delay(IDLE_SECONDS * 1000);
-  const share = (cpuTicks(pid) - before) / TICKS_PER_SECOND / IDLE_SECONDS;
-  const anonymous = Number(/^Anonymous:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1]) / 1024;
-  console.log(`idle machine: ${(share * 100).toFixed(2)} % of a core, ${anonymous.toFixed(0)} MB anonymous`);
-}
-
-function cpuTicks(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return Number(fields[11]) + Number(fields[12]);
-}
-
-function residentMb(name: string): number {
-  const pid = readFileSync(join(home, 'run', `${name}.pid`), 'utf8').split('\n')[0];
-  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+  const share = (cpuSeconds(pid) - before) / IDLE_SECONDS;
+  console.log(`idle machine: ${(share * 100).toFixed(2)} % of a core, ${anonymousMb(pid).toFixed(0)} MB anonymous`);
 }
 
 await main();
