@@ -65,6 +65,19 @@ describe('the vCPUs of a VM', () => {
     }
   });
 
+  it('are reported as held or let go only when QEMU has answered, however often that is asked (RES-1)', async () => {
+    const { qmp, vcpus } = begin();
+    await Promise.all([vcpus.hold(), vcpus.hold().then(() => assert.equal(qmp.state, 'paused'))]);
+    await Promise.all([vcpus.letGo(), vcpus.letGo().then(() => assert.equal(qmp.state, 'running'))]);
+    await vcpus.hold();
+    qmp.fails = 'cont';
+    const both = await Promise.allSettled([vcpus.letGo(), vcpus.letGo()]);
+    assert.deepEqual(
+      both.map(({ status }) => status),
+      ['rejected', 'rejected'],
+    );
+  });
+
   it('what QEMU resumes by itself stands still again while it is held (RES-1)', async () => {
     const { qmp, vcpus } = begin();
     await vcpus.hold();

@@ -14,6 +14,9 @@ export class Vcpus {
    */
   #isPaused = false;
   #isHeld = false;
+  /** The last `stop` of a hold, and the last step of letting go. A repeated call returns them while they are unanswered. */
+  #holding: Promise<void> = Promise.resolve();
+  #lettingGo: Promise<void> = Promise.resolve();
 
   constructor(qmp: QmpClient) {
     this.#qmp = qmp;
@@ -29,7 +32,7 @@ export class Vcpus {
 
   async pause(): Promise<void> {
     this.#isPaused = true;
-    await this.#qmp.execute('stop');
+    await this.#stop();
   }
 
   /** Lets the guest run, or go on as soon as it is not held any more. */
@@ -42,26 +45,28 @@ export class Vcpus {
    * Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. When QEMU does not answer, throws, and
    * the guest does not count as held, so a repetition tries again.
    */
-  async hold(): Promise<void> {
-    if (this.#isHeld) return;
+  hold(): Promise<void> {
+    if (this.#isHeld) return this.#holding;
     this.#isHeld = true;
-    await this.#qmp.execute('stop').catch((error: unknown) => {
+    this.#holding = this.#stop().catch((error: unknown) => {
       this.#isHeld = false;
       throw error;
     });
+    return this.#holding;
   }
 
   /**
    * Ends a {@link hold}. The guest goes on unless it is paused or has ended. When QEMU does not answer, throws, and the
    * guest stays held, so a repetition tries again.
    */
-  async letGo(): Promise<void> {
-    if (!this.#isHeld) return;
+  letGo(): Promise<void> {
+    if (!this.#isHeld) return this.#lettingGo;
     this.#isHeld = false;
-    await this.goOn().catch((error: unknown) => {
+    this.#lettingGo = this.goOn().catch((error: unknown) => {
       this.#isHeld = true;
       throw error;
     });
+    return this.#lettingGo;
   }
 
   /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. Throws if QEMU does not answer. */
@@ -74,6 +79,10 @@ export class Vcpus {
   /** QEMU's run state, or undefined when QEMU does not answer. */
   runState(): Promise<string | undefined> {
     return this.#askRunState().catch(() => undefined);
+  }
+
+  async #stop(): Promise<void> {
+    await this.#qmp.execute('stop');
   }
 
   async #askRunState(): Promise<string | undefined> {
