@@ -48,12 +48,17 @@ func runAsProgram() {
 	_, _ = os.Stdout.WriteString(version + "\n")
 }
 
-// run boots the machine and serves the host's requests. It returns only with an error. The machine is then unusable.
+// run boots the machine and serves the host's requests. A bare machine mounts its root disk later, with its identity. It returns only with an error. The machine is then unusable.
 func run() error {
 	loader := modprobe.New()
-	system, err := boot.Run(loader)
+	system, err := boot.Start(loader)
 	if err != nil {
 		return err
+	}
+	if !system.IsBare {
+		if err := system.MountRoot(); err != nil {
+			return err
+		}
 	}
 	gate := new(freeze.Gate)
 	registry, err := jobs.NewRegistry(jobs.Config{
@@ -80,7 +85,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	self := identity.New(system.RootDevice, system.LoadSpareModules)
+	self := identity.New(system)
 	// The channel accepts a new token before the first identity and while the processes are held for a memory snapshot,
 	// because no program of a user runs then.
 	host := channel.New(port, func() bool { return self.MachineID() == "" || startGate.IsShut() })

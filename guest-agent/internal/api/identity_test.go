@@ -10,7 +10,7 @@ import (
 )
 
 func TestAJobWaitsUntilTheIdentityIsComplete(t *testing.T) {
-	s := &server{Machine: Machine{Identity: identity.New("", nil)}}
+	s := &server{Machine: Machine{Identity: identity.New(nil)}}
 	s.completing.Lock()
 	started := make(chan error)
 	go func() {

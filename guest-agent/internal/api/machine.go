@@ -21,6 +21,8 @@ type healthBody struct {
 	BootID   string `json:"boot_id"`
 	UptimeMs int64  `json:"uptime_ms"`
 	Identity string `json:"identity"`
+	// AwaitsDisk says that the root disk is mounted with the identity, and that the machine has nothing of it yet.
+	AwaitsDisk bool `json:"awaits_disk"`
 }
 
 func (s *server) getHealth(c *frames.Call) {
@@ -29,6 +31,8 @@ func (s *server) getHealth(c *frames.Call) {
 		BootID:   s.bootID(),
 		UptimeMs: uptime().Milliseconds(),
 		Identity: s.Identity.MachineID(),
+
+		AwaitsDisk: s.Identity.AwaitsDisk(),
 	})
 }
 

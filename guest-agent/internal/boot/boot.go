@@ -1,9 +1,10 @@
-// Package boot sets up the machine after the kernel has started the agent: modules, root disk, mounts and loopback. It
+// Package boot sets up the machine after the kernel has started the agent: modules, mounts, loopback and root disk. It
 // runs no program of the image, because an image need not contain any.
 package boot
 
 import (
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -11,53 +12,75 @@ import (
 	"sandbar/guest-agent/internal/modprobe"
 )
 
-// System is the result of the boot that other parts of the agent need.
+// System is the machine that boots.
 type System struct {
-	RootDevice string
+	// IsBare says that the host asked for a machine whose root disk stays unmounted until its identity arrives.
+	IsBare bool
 
-	spareModules [][]byte
+	rootDevice    string
+	rootDriver    driver // set while the kernel has let go of the root disk
+	isRootMounted atomic.Bool
+	spareModules  [][]byte
 }
 
-// Run does the whole boot. After an error the machine is unusable. Before the disk is mounted it forbids the kernel to
-// run the disk's modprobe; the identity allows it again.
-func Run(loader *modprobe.Loader) (System, error) {
+// Start does everything that needs no root disk. After an error the machine is unusable. It forbids the kernel to run
+// the disk's modprobe; the identity allows it again. In a bare machine the kernel has nothing of the disk in memory
+// afterwards, so another disk may take its place.
+func Start(loader *modprobe.Loader) (*System, error) {
 	if err := attachAll(kernelMounts[:]); err != nil {
-		return System{}, err
+		return nil, err
 	}
 	if err := console.Attach(); err != nil {
 		console.Log("console: ", err.Error())
 	}
-	settings, err := readSettings()
+	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
-		return System{}, err
+		return nil, err
 	}
-	settings.spareModules = loadModules("/modules.list")
+	system := &System{rootDevice: rootDevice(string(line)), IsBare: isBare(string(line))}
+	system.spareModules = loadModules("/modules.list")
 	if err := loader.Forbid(); err != nil {
-		return System{}, err
-	}
-	if err := mountRoot(settings.RootDevice); err != nil {
-		return System{}, err
-	}
-	if err := switchRoot(); err != nil {
-		return System{}, err
+		return nil, err
 	}
 	if err := attachAll(systemMounts[:]); err != nil {
-		return System{}, err
+		return nil, err
 	}
 	linkDevices()
 	enableControllers("/sys/fs/cgroup")
 	if err := raiseLoopback(); err != nil {
 		console.Log("loopback: ", err.Error())
 	}
-	return settings, nil
+	if system.IsBare {
+		return system, system.letGoOfRoot()
+	}
+	return system, nil
 }
 
-func readSettings() (System, error) {
-	line, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return System{}, err
+// MountRoot mounts the root disk and makes it the root folder. It does nothing if that was done. After an error the
+// machine is unusable. Calls must not be concurrent.
+func (s *System) MountRoot() error {
+	if s.isRootMounted.Load() {
+		return nil
 	}
-	return System{RootDevice: rootDevice(string(line))}, nil
+	if err := s.rootDriver.bind(); err != nil {
+		return err
+	}
+	if err := mountRoot(s.rootDevice); err != nil {
+		return err
+	}
+	if err := switchRoot(); err != nil {
+		return err
+	}
+	s.isRootMounted.Store(true)
+	return attachAll(rootMounts[:])
+}
+
+// RootDevice returns the path of the block device of the root file system, or an empty string while it is not mounted.
+func (s *System) RootDevice() string {
+	if !s.isRootMounted.Load() {
+		return ""
+	}
+	return s.rootDevice
 }
 
 // raiseLoopback brings the interface lo up. The kernel then adds its addresses.

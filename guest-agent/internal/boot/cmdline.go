@@ -1,9 +1,12 @@
-// Reads the kernel command line, which names the root device. It holds no secret, because every process of the machine
+// Reads the kernel command line, which names the root device and says whether the machine is bare. It holds no secret, because every process of the machine
 // and of the host can read it.
 
 package boot
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // rootDevice returns the block device of the root file system, given the content of /proc/cmdline. As in the kernel,
 // the last value of a repeated setting wins.
@@ -15,4 +18,9 @@ func rootDevice(line string) string {
 		}
 	}
 	return device
+}
+
+// isBare reports whether the host wants a machine that does not mount its root disk before its identity.
+func isBare(line string) bool {
+	return slices.Contains(strings.Fields(line), "sandbar.bare")
 }

@@ -19,6 +19,19 @@ func TestRootDevice(t *testing.T) {
 	}
 }
 
+func TestIsBare(t *testing.T) {
+	for line, want := range map[string]bool{
+		"":                                 false,
+		"root=/dev/vda sandbar.bare quiet": true,
+		"sandbar.bare\n":                   true,
+		"sandbar.barely x=sandbar.bare":    false,
+	} {
+		if got := isBare(line); got != want {
+			t.Errorf("%q: %v", line, got)
+		}
+	}
+}
+
 func FuzzRootDevice(f *testing.F) {
 	f.Add("console=ttyS0 root=/dev/vda quiet")
 	f.Fuzz(func(t *testing.T, line string) {

@@ -24,12 +24,16 @@ var kernelMounts = [...]mount{
 	{"sysfs", "/sys", "sysfs", "", hardened, 0o555},
 }
 
-// systemMounts are what programs expect to find in a running system.
+// systemMounts are what programs expect to find in a running system. They are inside kernelMounts, with which they move.
 var systemMounts = [...]mount{
 	{"devpts", "/dev/pts", "devpts", "gid=5,mode=620,ptmxmode=666", unix.MS_NOSUID | unix.MS_NOEXEC, 0o755},
 	{"tmpfs", "/dev/shm", "tmpfs", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV, 0o1777},
-	{"tmpfs", "/run", "tmpfs", "mode=755", unix.MS_NOSUID | unix.MS_NODEV, 0o755},
 	{"cgroup2", "/sys/fs/cgroup", "cgroup2", "", hardened, 0o755},
+}
+
+// rootMounts are on folders of the root disk.
+var rootMounts = [...]mount{
+	{"tmpfs", "/run", "tmpfs", "mode=755", unix.MS_NOSUID | unix.MS_NODEV, 0o755},
 }
 
 // deviceLinks are the symbolic links under /dev: target, then path of the link.

@@ -20,7 +20,7 @@ var errNotInitramfs = errors.New("the first root is not an initramfs")
 // mountRoot waits for the block device and mounts it. noinit_itable skips the zeroing of new inode tables when the file
 // system grows, because the added space of a disk reads as zeros anyway.
 func mountRoot(device string) error {
-	if err := awaitDevice(device, 5*time.Second); err != nil {
+	if err := awaitDevice(device, devicePatience); err != nil {
 		return err
 	}
 	root := mount{device, newRoot, "ext4", "noinit_itable", unix.MS_NOATIME, 0o755}

@@ -321,7 +321,7 @@ func TestJobsOfAnEndingMachineDoNotEnd(t *testing.T) {
 }
 
 func TestAMachineWithoutIdentityRunsOnlyTheWarmUpJobs(t *testing.T) {
-	h := startAgentAs(t, identity.New("", nil)).connect(t)
+	h := startAgentAs(t, identity.Assumed("")).connect(t)
 	h.expect(409, "PUT", "/jobs/other", map[string]any{"command": "true"})
 	for _, id := range []string{"warm-up", "warm-up-shell"} {
 		if got := h.run(id, map[string]any{"command": "echo mine", "user": "nobody"}); got.String() != "exited 0 null|warm-up|" {

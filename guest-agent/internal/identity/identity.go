@@ -79,20 +79,30 @@ func validHostname(name string) bool {
 	return true
 }
 
-// Identity applies identities to the machine and remembers the last one.
-type Identity struct {
-	rootDevice  string
-	loadModules func() error
-	mu          sync.Mutex // held while an identity is applied
-	link        *nic       // nil: not looked for yet
-	lease       *lease     // nil: none
-	current     machineID
+// System is the machine that gets the identity.
+type System interface {
+	RootDevice() string // block device of the root file system; empty while that is not mounted
+	MountRoot() error   // does nothing if it is mounted
+	LoadSpareModules() error
 }
 
-// New returns an Identity to which no machine identity has been applied yet. rootDevice is the block device of the root
-// file system. loadModules loads the kernel modules that are needed to end connections.
-func New(rootDevice string, loadModules func() error) *Identity {
-	return &Identity{rootDevice: rootDevice, loadModules: loadModules}
+// Identity applies identities to the machine and remembers the last one.
+type Identity struct {
+	system  System
+	mu      sync.Mutex // held while an identity is applied
+	link    *nic       // nil: not looked for yet
+	lease   *lease     // nil: none
+	current machineID
+}
+
+// New returns an Identity to which no machine identity has been applied yet.
+func New(system System) *Identity {
+	return &Identity{system: system}
+}
+
+// AwaitsDisk reports whether the machine mounts its root disk only when its identity is applied.
+func (i *Identity) AwaitsDisk() bool {
+	return i.system.RootDevice() == ""
 }
 
 // MachineID returns the id of the machine, or an empty string before Apply has succeeded for the first time.
@@ -104,8 +114,9 @@ type step struct {
 }
 
 // Apply gives the machine the identity of the request, except its files: see WriteFiles. It adds the randomness first,
-// so that no later step can use random numbers that another clone uses too. A machine that got its randomness and
-// exactly these network settings by a lease keeps both. The error names the step that failed.
+// so that no later step can use random numbers that another clone uses too. Then it sets the clock, and a bare machine
+// mounts its root disk. A machine that got its randomness and exactly these network settings by a lease keeps both. The
+// error names the step that failed.
 func (i *Identity) Apply(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -116,7 +127,8 @@ func (i *Identity) Apply(request *Request) error {
 	steps := []step{
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", func() error { return setHostname(request.Hostname) }},
-		{"resize", func() error { return growRoot(i.rootDevice, request.DiskBytes) }},
+		{"root disk", i.system.MountRoot},
+		{"resize", func() error { return growRoot(i.system.RootDevice(), request.DiskBytes) }},
 	}
 	if i.MachineID() != "" || !i.lease.covers(request) {
 		steps = append([]step{{"entropy", func() error { return mixEntropy(request.Entropy) }}}, steps...)
@@ -162,7 +174,7 @@ func (i *Identity) endConnections(addresses []netip.Prefix) {
 	if !haveSockets(addresses) {
 		return
 	}
-	err := i.loadModules()
+	err := i.system.LoadSpareModules()
 	if err == nil {
 		err = endConnections(addresses)
 	}

@@ -38,13 +38,22 @@ func (i *Identity) WarmUp(request *Request) error {
 		{"clock", func() error { return setClock(time.UnixMilli(request.TimeUnixMs)) }},
 		{"hostname", keepHostname},
 		{"network", func() error { return i.withLink(network.warmUp) }},
-		{"resize", func() error { return growRoot(i.rootDevice, 0) }},
+		{"resize", i.warmUpResize},
 	})
 	if err != nil {
 		return err
 	}
 	warmUpFiles("", request)
 	return nil
+}
+
+// warmUpResize looks at the size of the root disk, if it is mounted.
+func (i *Identity) warmUpResize() error {
+	device := i.system.RootDevice()
+	if device == "" {
+		return nil
+	}
+	return growRoot(device, 0)
 }
 
 // keepHostname sets the host name to its current value, to warm up the system call.
