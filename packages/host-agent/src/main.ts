@@ -40,6 +40,7 @@ import { type DiskFacts, DiskReserve } from './storage/disk-reserve.ts';
 import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
+import { bareShapeOf } from './templates/shape.ts';
 import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
 import { holdGuests } from './vms/hold-guests.ts';
 import { VmHost } from './vms/vm-host.ts';
@@ -163,7 +164,11 @@ async function main(log: Log): Promise<void> {
   const stopHolding = holdGuests(vms, reserve, log);
   reserve.watch();
   const { vcpus, memory_mb, rootfs_size_gb } = MACHINE_DEFAULTS;
-  if (templates) pool.keep(shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] }));
+  if (templates) {
+    const shape = shapeOf({ spec: { vcpus, memory_mb, rootfs_size_gb }, image: base, layerPaths: [] });
+    pool.keep(shape);
+    templates.pin(bareShapeOf(shape));
+  }
   const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
   garbage.collect();
   const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);

@@ -145,6 +145,19 @@ describe('guest client', () => {
     assert.equal(await (await open()).setIdentity(identity), undefined);
   });
 
+  it('a guest counts as bare only if it says that it awaits its disk (CLN-1)', async () => {
+    let body = '{"version": "x", "awaits_disk": true}';
+    respond = (stream, headers) => {
+      assert.equal(`${headers[':method']} ${headers[':path']}`, 'GET /healthz');
+      stream.respond({ ':status': 200 });
+      stream.end(body);
+    };
+    const client = await open();
+    await client.checkBare();
+    for (body of ['{"version": "x"}', '{"awaits_disk": false}', '{"awaits_disk": "yes"}', 'null'])
+      await assert.rejects(client.checkBare(), { code: 'conflict' });
+  });
+
   it('a guest is asked whether its processes were held when they should be, and its refusal is a conflict (CLN-2)', async () => {
     const seen: unknown[] = [];
     respond = (stream) => {

@@ -22,10 +22,11 @@ const RESTORE = {
   memoryFd: 9,
   templateKey: 'k',
 } as const;
+const HOST = { isolation: 'emulated', tscKhz: 2_596_000 } as const;
 const valuesOf = (args: string[], flag: string) => args.filter((_, at) => args[at - 1] === flag);
 
 describe('QEMU command line', () => {
-  const args = qemuArgs(SPEC, { isolation: 'emulated', tscKhz: 2_596_000 });
+  const args = qemuArgs(SPEC, HOST);
 
   it('has these devices and no others', () => {
     assert.deepEqual(valuesOf(args, '-device'), [
@@ -96,6 +97,14 @@ describe('QEMU command line', () => {
       'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny',
     ]);
     assert.doesNotMatch(args.join(' '), /tcp:|host=0\.0\.0\.0|vnc|-gdb/);
+  });
+
+  it('only the guest of a bare template is told to wait for its disk', () => {
+    const bare = qemuArgs({ ...SPEC, start: { ...SPEC.start, isBare: true } as VmSpec['start'] }, HOST);
+    assert.deepEqual(
+      [bare, args].map((one) => (valuesOf(one, '-append')[0] ?? '').split(' ').includes('sandbar.bare')),
+      [true, false],
+    );
   });
 
   it("tells an emulated guest the counter's rate, but not a KVM guest", () => {

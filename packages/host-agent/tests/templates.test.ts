@@ -16,7 +16,7 @@ import {
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { shapeOf } from '../src/machines/starter.ts';
-import { templateDiskGb, templateKey } from '../src/templates/shape.ts';
+import { bareShapeOf, templateDiskGb, templateKey } from '../src/templates/shape.ts';
 import {
   checkMachines,
   create,
@@ -161,6 +161,18 @@ describe('templates', () => {
     const keys = [templateKey(shape, 'f'), templateKey(shape, 'g'), ...others.map((one) => templateKey(one, 'f'))];
     assert.equal(new Set(keys).size, 10);
     assert.equal(templateKey({ ...shape }, 'f'), keys[0]);
+    // Of a bare template only the kernel, the initramfs and the size in processors and memory matter.
+    const bareKeys = [shape, ...others].map((one) => templateKey(bareShapeOf(one), 'f'));
+    assert.equal(new Set([...bareKeys, ...keys]).size, keys.length + 5);
+    const isSame = others.map((one, index) => [one, bareKeys[index + 1] === bareKeys[0]] as const);
+    for (const [one, same] of isSame)
+      assert.equal(
+        same,
+        one.vcpus === shape.vcpus &&
+          one.memoryMb === shape.memoryMb &&
+          one.image.kernelPath === shape.image.kernelPath &&
+          one.image.initramfsPath === shape.image.initramfsPath,
+      );
   });
 
   it('disks have only two sizes, and are never larger than requested', () => {

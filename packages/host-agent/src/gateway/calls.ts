@@ -16,6 +16,7 @@ const WARM_UP_MS = 6 * REQUEST_MS;
 
 /** Milliseconds until a call counts as unanswered. */
 export const CALL_LIMITS_MS = {
+  checkBare: REQUEST_MS,
   warmUp: WARM_UP_MS,
   lease: REQUEST_MS,
   setIdentity: REQUEST_MS,

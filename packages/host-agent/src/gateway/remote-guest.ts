@@ -34,6 +34,10 @@ export class RemoteGuest implements Guest {
     return this.#line.closed;
   }
 
+  checkBare(): Promise<void> {
+    return this.#ask('checkBare');
+  }
+
   warmUp(program: WarmUpProgram): Promise<void> {
     return this.#ask('warmUp', program);
   }

@@ -62,6 +62,11 @@ export class GuestClient implements Guest {
     return this.#transport.closed;
   }
 
+  async checkBare(): Promise<void> {
+    const { awaits_disk } = Object(await this.#json('GET', '/healthz')) as { awaits_disk?: unknown };
+    if (awaits_disk !== true) throw new ServiceError('conflict', 'the guest agent has mounted its root disk already');
+  }
+
   async setIdentity(identity: GuestIdentity): Promise<void> {
     await this.#json('PUT', '/identity', identityBody(identity));
   }

@@ -90,6 +90,11 @@ export interface Guest {
   /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
+   * Throws `conflict` unless the guest mounts its root disk only with its identity, and has nothing of the disk in memory
+   * yet. Older guest agents cannot do that.
+   */
+  checkBare(): Promise<void>;
+  /**
    * Warms the guest up: runs the identity step and one job for practice, which leaves no trace. After that an emulating
    * QEMU has translated the code of both, so the first real identity step and job are fast. Rejects with `conflict`
    * after {@link setIdentity}.

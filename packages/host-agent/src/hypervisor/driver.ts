@@ -23,8 +23,17 @@ export type VmSpec = {
   start: ColdBoot | Restore;
 };
 
-/** Boots a kernel. With `memoryPath`, the guest's memory is that file and remains when the VM has ended. */
-export type ColdBoot = { kind: 'boot'; kernelPath: string; initramfsPath: string; memoryPath?: string };
+/**
+ * Boots a kernel. With `memoryPath`, the guest's memory is that file and remains when the VM has ended. With `isBare`,
+ * the guest mounts its root disk only with its identity, and keeps nothing of the disk in memory until then.
+ */
+export type ColdBoot = {
+  kind: 'boot';
+  kernelPath: string;
+  initramfsPath: string;
+  memoryPath?: string;
+  isBare?: boolean;
+};
 
 /** Continues a VM from its saved state. */
 export type Restore = {

@@ -294,7 +294,7 @@ function buildOf(qemuPath: string): unknown {
   return [qemuPath, size, mtimeMs];
 }
 
-const SOME_BOOT = { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory' } as const;
+const SOME_BOOT = { kind: 'boot', kernelPath: '', initramfsPath: '', memoryPath: '/memory', isBare: true } as const;
 const SOME_RESTORE = {
   kind: 'restore',
   statePath: '',

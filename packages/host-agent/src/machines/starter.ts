@@ -1,15 +1,18 @@
-// Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now, or by a
-// cold boot. When anything goes wrong with a clone, it is thrown away and the next way is tried.
+// Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now, with a
+// clone of a bare template on the machine's own disk, or by a cold boot. When anything goes wrong with a clone, it is
+// thrown away and the next way is tried.
 import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type PQueue from 'p-queue';
 import type { Guest, GuestIdentity } from '../guest/guest.ts';
+import type { Vm } from '../hypervisor/driver.ts';
 import type { Pool, ReadyClone } from '../pool/pool.ts';
 import { resumeMachine } from '../snapshots/resume.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import { ensureOverlay, isOutOfRoom, virtualBytesOf } from '../storage/overlay.ts';
-import { type Shape, templateDiskGb } from '../templates/shape.ts';
+import type { BarePlace } from '../templates/clone.ts';
+import { bareShapeOf, type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
@@ -67,7 +70,7 @@ export class Starter {
     if (resumes !== null) return window.add(() => this.#resume(resumes, request));
     const shape = shapeOf(request);
     const isFresh = !existsSync(request.diskPath);
-    // An existing disk was changed by an earlier boot, so the memory of no template fits it.
+    // An existing disk was changed by an earlier boot, so only the memory of a bare template fits it.
     if (templates && isFresh) {
       const ready = pool?.take(shape);
       const started =
@@ -76,10 +79,13 @@ export class Starter {
       if (started) return started;
     }
     throwIfDestroyed(request.abort);
-    const booted = await window.add(() => this.#boot(request));
+    const { isClone, ...started } = await window.add(() => this.#startOnDisk(request, shape));
     // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be reused.
-    if (isFresh || shape.layerPaths.length === 0) templates?.request(shape);
-    return booted;
+    // A machine that was started again as a clone needs no template of its shape.
+    if (isFresh || (shape.layerPaths.length === 0 && !isClone)) templates?.request(shape);
+    // The next machine of a new shape will be a clone of that shape's template, if the disk is the image's.
+    if (!isClone && (!isFresh || shape.layerPaths.length > 0)) templates?.request(bareShapeOf(shape));
+    return started;
   }
 
   async #resume(snapshotId: string, request: StartRequest): Promise<StartedMachine> {
@@ -97,23 +103,59 @@ export class Starter {
     }
   }
 
-  async #boot(request: StartRequest): Promise<StartedMachine> {
+  /** Starts the machine on its own disk, which is made if it is missing: with a bare clone, else by a cold boot. */
+  async #startOnDisk(request: StartRequest, shape: Shape): Promise<StartedMachine & { isClone: boolean }> {
     const { spec, image, layerPaths, diskPath, runDir, identity, abort } = request;
-    const { vms, patience, log } = this.#options;
+    const { vms, templates, patience, log } = this.#options;
     const base = { imagePath: image.rootfsPath, layerPaths };
     await ensureOverlay(diskPath, base, spec.rootfs_size_gb);
-    const plan = {
-      vcpus: spec.vcpus,
-      memoryMb: spec.memory_mb,
-      diskPath,
-      ...base,
-      runDir,
-      privateIp: spec.private_ip,
-      start: { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const,
-    };
+    const place = { diskPath, ...base, runDir, privateIp: spec.private_ip };
     const diskBytes = spec.rootfs_size_gb * GIB;
     const growTo = isSmaller(diskPath, diskBytes) ? diskBytes : undefined;
-    return bootMachine(vms, { plan, identity, growTo, patience, log, abort });
+    const clone = await templates?.use(templates.keyOf(bareShapeOf(shape)), (template) =>
+      this.#tryBareClone(templates, template, place, growTo, request),
+    );
+    if (clone) return { ...clone, isClone: true };
+    const start = { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const;
+    const plan = { ...place, vcpus: spec.vcpus, memoryMb: spec.memory_mb, start };
+    return { ...(await bootMachine(vms, { plan, identity, growTo, patience, log, abort })), isClone: false };
+  }
+
+  /**
+   * Starts a clone of a bare template on the machine's disk. Returns undefined when that failed; the clone is gone then,
+   * so the disk can be used again. Throws when the clone cannot be ended.
+   */
+  async #tryBareClone(
+    templates: Templates,
+    template: Template,
+    place: BarePlace,
+    growTo: number | undefined,
+    request: StartRequest,
+  ): Promise<StartedMachine | undefined> {
+    const { vms, patience, log } = this.#options;
+    const { abort, identity } = request;
+    let vm: Vm | undefined;
+    let failure: unknown;
+    try {
+      vm = await templates.cloneOnto(template, place);
+      if (growTo !== undefined) await vm.growDisk(growTo);
+      const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
+      const guest = await firstSession(vm, AbortSignal.any([abort, patienceIsOver])).catch((error: unknown) => {
+        if (!abort.aborted) templates.judge(template, false);
+        throw error;
+      });
+      // What follows depends on the machine's disk and says nothing about the template.
+      templates.judge(template, true);
+      await this.#acknowledge(guest, request);
+      return { vm, guest };
+    } catch (error) {
+      failure = error;
+    }
+    if (vm) await vms.discard(vm);
+    throwIfDestroyed(abort);
+    if (isOutOfRoom(failure)) throw failure;
+    log.warn({ machine_id: identity.machineId, err: failure }, 'a bare clone was of no use');
+    return undefined;
   }
 
   /**

@@ -196,7 +196,7 @@ export class Pool {
     const { templates, runDir } = this.#options;
     const diskPath = this.#diskOf(name);
     const vm = await templates.clone(template, { diskPath, runDir: join(runDir, name) });
-    const program = warmUpProgram(template.shape.layerPaths);
+    const program = warmUpProgram(template.shape);
     let lease: CloneLease | undefined;
     try {
       vm.setBackground(true);

@@ -1,10 +1,11 @@
 // Starts a clone: a VM that continues from a template's saved state with a disk of its own. The disk is a copy of the
-// template's (a few megabytes), so no machine depends on a template afterwards.
+// template's (a few megabytes), so no machine depends on a template afterwards. A clone of a bare template gets a disk
+// that a machine has already.
 import { constants } from 'node:fs';
 import { copyFile, rename, rm } from 'node:fs/promises';
 import type { Vm } from '../hypervisor/driver.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
-import type { VmHost } from '../vms/vm-host.ts';
+import type { VmHost, VmPlan } from '../vms/vm-host.ts';
 import type { Template } from './template-files.ts';
 
 export type ClonePlace = { diskPath: string; runDir: string; privateIp?: string };
@@ -25,4 +26,13 @@ export async function launchClone(vms: VmHost, template: Template, place: CloneP
     for (const path of [place.diskPath, `${place.diskPath}.partial`]) await rm(path, { force: true });
     throw isDiskFull(error) ? diskFull(error) : error;
   }
+}
+
+/** What a clone of a bare template adds to its template: its files, and the address of its machine. */
+export type BarePlace = Pick<VmPlan, 'diskPath' | 'imagePath' | 'layerPaths' | 'runDir' | 'privateIp'>;
+
+/** Starts a clone of a bare template on an existing disk. Throws the errors of {@link VmHost.launch}; the disk stays. */
+export function launchBareClone(vms: VmHost, template: Template, place: BarePlace): Promise<Vm> {
+  const { vcpus, memoryMb } = template.shape;
+  return vms.launch({ ...place, vcpus, memoryMb, start: template.restore });
 }

@@ -20,7 +20,7 @@ const BOOT_PATIENCE_MS = 30_000;
 /**
  * Makes a template for machines of this shape and loads it into memory. No folder in `templatesDir` may be called
  * `name`, and no other VM may use `runDir`. Rethrows the error of the step that failed, after deleting the unfinished
- * template.
+ * template; a `conflict` says that the guest agent of this image cannot be saved bare.
  */
 export async function makeTemplate(
   vms: VmHost,
@@ -44,13 +44,14 @@ export async function makeTemplate(
       diskPath: paths.disk,
       ...base,
       runDir: place.runDir,
-      start: { kind: 'boot', ...image, memoryPath: paths.memory },
+      start: { kind: 'boot', ...image, memoryPath: paths.memory, isBare: shape.isBare === true },
     });
     try {
       vm.setBackground(true);
       const signal = AbortSignal.any([place.abort, AbortSignal.timeout(BOOT_PATIENCE_MS * place.patience)]);
       const guest = await firstSession(vm, signal);
-      await warmUp(guest, warmUpProgram(layerPaths), WARM_UP_ROUNDS, signal);
+      if (shape.isBare) await guest.checkBare();
+      await warmUp(guest, warmUpProgram(shape), WARM_UP_ROUNDS, signal);
       guest.close();
       await guest.closed;
       // Open a new session, so that a clone's first session meets a guest agent that has no request in progress.

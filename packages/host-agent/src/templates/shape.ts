@@ -5,6 +5,8 @@ import type { MachineImage } from '../machines/record.ts';
 
 /** Increase this number when the content of a template's folder changes. */
 const FORMAT = 4;
+/** Size in GiB of the disk that a bare template is made with. No clone gets it. */
+const PLACEHOLDER_GB = 1;
 
 export type Shape = {
   image: MachineImage;
@@ -14,7 +16,17 @@ export type Shape = {
   memoryMb: number;
   /** Size of the template's disk in GiB. A machine's disk may be larger; it is then grown while the machine runs. */
   diskGb: number;
+  /**
+   * True for a bare template: it was saved before the guest mounted its root disk, so its clones can have any disk. The
+   * image matters only for its kernel and initramfs, and the size of the disk not at all.
+   */
+  isBare?: boolean;
 };
+
+/** Returns the shape of the bare template for machines of this shape. */
+export function bareShapeOf({ image, vcpus, memoryMb }: Shape): Shape {
+  return { image, layerPaths: [], vcpus, memoryMb, diskGb: PLACEHOLDER_GB, isBare: true };
+}
 
 /**
  * Returns the size of a template's disk in GiB: the default size, or the image's for smaller machines. Two sizes
@@ -30,17 +42,8 @@ export function templateDiskGb(rootfsSizeGb: number, imageGb: number): number {
  * file paths instead of hashes, because the files at these paths never change.
  */
 export function templateKey(shape: Shape, fingerprint: string): string {
-  const { image, layerPaths, vcpus, memoryMb, diskGb } = shape;
-  const inputs = [
-    FORMAT,
-    fingerprint,
-    image.kernelPath,
-    image.initramfsPath,
-    image.rootfsPath,
-    layerPaths,
-    vcpus,
-    memoryMb,
-    diskGb,
-  ];
+  const { image, layerPaths, vcpus, memoryMb, diskGb, isBare } = shape;
+  const disk = isBare ? ['bare'] : [image.rootfsPath, layerPaths, diskGb];
+  const inputs = [FORMAT, fingerprint, image.kernelPath, image.initramfsPath, vcpus, memoryMb, ...disk];
   return createHash('sha256').update(JSON.stringify(inputs)).digest('hex').slice(0, 24);
 }

@@ -4,12 +4,13 @@
 // without one, a machine boots cold.
 import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
 import { CommandError } from '../run-command.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { isOutOfRoom } from '../storage/overlay.ts';
 import type { VmHost } from '../vms/vm-host.ts';
-import { type ClonePlace, launchClone } from './clone.ts';
+import { type BarePlace, type ClonePlace, launchBareClone, launchClone } from './clone.ts';
 import { TemplateDemand } from './demand.ts';
 import { makeTemplate } from './make-template.ts';
 import { type Shape, templateKey } from './shape.ts';
@@ -63,6 +64,7 @@ export class Templates {
   readonly #options: TemplatesOptions;
   readonly #loaded = new Map<string, Loaded>();
   readonly #wanted = new Map<string, Shape>();
+  /** When templates could not be made, in ms; Infinity when another attempt would fail too. */
   readonly #failedAt = new Map<string, number>();
   /**
    * Templates that are being read from disk. This takes half a second, so a create waits for it instead of booting
@@ -174,6 +176,19 @@ export class Templates {
     }
   }
 
+  /**
+   * Starts a VM from a bare template on an existing disk; throws like {@link launchBareClone}. A failure counts like that
+   * of a guest, because a damaged disk says nothing about the template.
+   */
+  async cloneOnto(template: Template, place: BarePlace): Promise<Vm> {
+    try {
+      return await launchBareClone(this.#options.vms, template, place);
+    } catch (error) {
+      if (!isOutOfRoom(error) && !(error instanceof CommandError)) this.judge(template, false);
+      throw error;
+    }
+  }
+
   /** Reports whether a clone's guest answered. After three failures in a row the template is removed. */
   judge(template: Template, didWork: boolean): void {
     const loaded = this.#loaded.get(template.key);
@@ -218,7 +233,8 @@ export class Templates {
       log.info({ template: key, vcpus: shape.vcpus, memory_mb: shape.memoryMb }, 'template made');
     } catch (err) {
       if (this.#isClosed) return;
-      this.#failedAt.set(key, performance.now());
+      const isForGood = err instanceof ServiceError && err.code === 'conflict';
+      this.#failedAt.set(key, isForGood ? Infinity : performance.now());
       log.warn({ template: key, err }, 'a template could not be made; machines of its shape boot cold');
     }
   }

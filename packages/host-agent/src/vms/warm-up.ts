@@ -1,14 +1,15 @@
 // Warms up a new guest: it goes through the identity step and a job, and undoes both at once. A guest may hang in a
 // warm-up, so there is a way to give up.
 import type { Guest, WarmUpProgram } from '../guest/guest.ts';
+import type { Shape } from '../templates/shape.ts';
 
 /**
- * Returns the program that a guest on these layers may run before it has an identity. A disk with layers is from a
- * snapshot or a volume of a user, who may have replaced any program on it, so only the agent's own program runs there.
- * Without layers the disk is the unchanged image.
+ * Returns the program that a guest of this shape may run before it has an identity. A disk with layers is from a snapshot
+ * or a volume of a user, who may have replaced any program on it, so only the agent's own program runs there. Without
+ * layers the disk is the unchanged image. A bare guest has no disk yet.
  */
-export function warmUpProgram(layerPaths: readonly string[]): WarmUpProgram {
-  return layerPaths.length === 0 ? 'shell' : 'agent';
+export function warmUpProgram({ layerPaths, isBare }: Shape): WarmUpProgram {
+  return layerPaths.length === 0 && !isBare ? 'shell' : 'agent';
 }
 
 /** Runs `times` warm-up rounds. Rejects when a round fails. When `giveUp` aborts, closes the session and rejects. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { shapeOf } from '../../src/machines/starter.ts';
+import { bareShapeOf } from '../../src/templates/shape.ts';
 import { type FakeHost, SPEC, until } from './fake-host.ts';
 
 export const SMALL = { ...SPEC, memory_mb: 8 };
@@ -36,6 +37,12 @@ export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'r
 export function keyOf(host: FakeHost, more: Partial<typeof SPEC> = {}): string {
   const shape = shapeOf({ spec: specOf(0, more), image: imageOf(host), layerPaths: [] });
   return host.templates?.keyOf(shape) ?? assert.fail('no templates');
+}
+
+/** Returns the key of the bare template for the machines of {@link create}. */
+export function bareKeyOf(host: FakeHost): string {
+  const shape = shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] });
+  return host.templates?.keyOf(bareShapeOf(shape)) ?? assert.fail('no templates');
 }
 
 export function imageOf(host: FakeHost) {

@@ -61,6 +61,14 @@ export class FakeGuest implements Guest {
     this.closed = new Promise((resolve) => this.#over.signal.addEventListener('abort', () => resolve()));
   }
 
+  checkBare(): Promise<void> {
+    return this.#whileOpen(
+      this.#vm.step('checkBare', () => {
+        if (!this.#vm.isBare) throw new ServiceError('conflict', 'the disk is mounted');
+      }),
+    );
+  }
+
   warmUp(program: WarmUpProgram): Promise<void> {
     return this.#whileOpen(
       this.#vm.step('warmUp', () => {

@@ -9,6 +9,7 @@ import { never } from './mortal.ts';
 export type FaultPoint =
   | 'launch'
   | 'connectGuest'
+  | 'checkBare'
   | 'warmUp'
   | 'lease'
   | 'setIdentity'
@@ -65,6 +66,8 @@ export class FakeHypervisor implements Hypervisor {
   addressOf: ((vmId: string) => string | undefined) | undefined;
   /** If true, a VM from a memory snapshot still holds its processes when it gets its new identity, as it should. */
   staysHeld = true;
+  /** If false, the guest agent is an old one that cannot wait for its disk. */
+  canBeBare = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
   reserveUid(): undefined {
@@ -81,6 +84,8 @@ export class FakeHypervisor implements Hypervisor {
       if (spec.start.kind === 'boot' && spec.start.memoryPath) writeMark(spec.start.memoryPath);
       this.launched.push(spec);
       const vm = new FakeVm(this, spec, FIRST_PID + this.launched.length);
+      if ([...this.running.values()].some((other) => other.diskFile !== undefined && other.diskFile === vm.diskFile))
+        this.violations.push(`two VMs have the disk ${spec.diskPath}`);
       this.running.set(vm.name, vm);
       vm.checkAddress('launch');
       return vm;

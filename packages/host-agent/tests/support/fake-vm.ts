@@ -1,7 +1,7 @@
 // A VM of the fake hypervisor. It remembers what was done to it, and records a violation when a step comes too early.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { existsSync, openSync, renameSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
+import { existsSync, fstatSync, openSync, renameSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import type { Guest, GuestIdentity, GuestLease, VolumeMount } from '../../src/guest/guest.ts';
 import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
@@ -16,6 +16,8 @@ export class FakeVm implements Vm {
   readonly exited: Promise<VmExit>;
   /** Whether the VM's disk is based on layers, as for a machine from a snapshot. */
   readonly hasLayers: boolean;
+  /** Whether the guest was told to wait for its disk, and can do that. */
+  readonly isBare: boolean;
   readonly jobs = new Map<string, FakeJob>();
   /** The plugged disks, by slot. */
   readonly plugged = new Map<number, PluggedFile>();
@@ -56,6 +58,7 @@ export class FakeVm implements Vm {
     this.vmId = vmId;
     this.runDir = runDir;
     this.hasLayers = layerPaths.length > 0;
+    this.isBare = start.kind === 'boot' && start.isBare === true && hypervisor.canBeBare;
     this.#diskFd = existsSync(diskPath) ? openSync(diskPath, 'a') : undefined;
     this.templateKey = start.kind === 'restore' ? start.templateKey : undefined;
     this.areProcessesHeld = this.isResumed && hypervisor.staysHeld;
@@ -86,6 +89,13 @@ export class FakeVm implements Vm {
     connecting.catch(() => {});
     const aborted = signal && once(signal, 'abort').then(() => Promise.reject(signal.reason));
     return aborted ? Promise.race([connecting, aborted]) : connecting;
+  }
+
+  /** Identifies the file of the root disk, also after it was renamed. Undefined without a disk. */
+  get diskFile(): string | undefined {
+    if (this.#diskFd === undefined) return undefined;
+    const { dev, ino } = fstatSync(this.#diskFd);
+    return `${dev}:${ino}`;
   }
 
   step<T>(point: FaultPoint, effect: () => T | Promise<T>): Promise<T> {
