@@ -6,8 +6,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
-import type { Machine } from '@sandbar/contract/machine.ts';
-import { createClone, createClones } from './support/clones.ts';
+import { MACHINE_DEFAULTS, type Machine } from '@sandbar/contract/machine.ts';
+import { createClone, createClones, hasBareTemplate } from './support/clones.ts';
 import { IS_ROOT, isClone, run } from './support/host.ts';
 import {
   call,
@@ -202,12 +202,7 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
       await sh(clone.id, 'echo stop > /root/kept');
       await expectStatus(200, 'POST', `/v1/machines/${clone.id}/stop`);
       await expectStatus(200, 'POST', `/v1/machines/${clone.id}/start`);
-      const again = await sh(
-        clone.id,
-        'cat /root/kept /proc/sys/kernel/random/boot_id; echo reboot > /root/kept; sync',
-      );
-      assert.match(again.stdout, /^stop\n/);
-      assert.equal(isClone(clone.id), false, 'a used disk does not match the memory of a template, so it boots cold');
+      assert.equal((await sh(clone.id, 'cat /root/kept')).stdout, 'stop\n');
     } finally {
       await destroyMachine(clone.id);
     }
@@ -229,6 +224,48 @@ describe('shapes of clones', { skip: !IS_ROOT }, () => {
       assert.equal((await sh(rebooted.id, 'cat /etc/machine-id')).stdout.trim(), rebooted.id.replaceAll('-', ''));
     } finally {
       await destroyMachine(rebooted.id);
+    }
+  });
+
+  it('a machine on a disk that was used before is a clone too: started again, made from a snapshot, made from a kept disk (CLN-1, CLN-2, CLN-3)', async () => {
+    // The service makes the bare template of the default size when it starts.
+    const size = { memory_mb: MACHINE_DEFAULTS.memory_mb, rootfs_size_gb: 2 };
+    await until('the bare template', () => hasBareTemplate(), 120_000);
+    const first = await createMachine(size);
+    const machines = [first];
+    const seen: Map<string, string>[] = [];
+    const check = async ({ id }: Machine, name: string) => {
+      assert.ok(isClone(id), `${name} boots cold`);
+      const facts = await factsOf(id);
+      assert.equal(facts.get('machine-id'), id.replaceAll('-', ''), name);
+      assert.equal(facts.get('hostname'), `m-${id.slice(-12)}`, name);
+      seen.push(facts);
+      const { stdout } = await sh(id, 'cat /root/kept; echo $(($(cat /sys/class/block/vda/size) / 2097152))');
+      assert.equal(stdout, `kept\n${name === 'from a kept disk' ? 3 : 2}\n`, name);
+    };
+    try {
+      seen.push(await factsOf(first.id));
+      await sh(first.id, 'echo kept > /root/kept');
+      const snapshot = await expectStatus<{ id: string }>(201, 'POST', `/v1/machines/${first.id}/snapshots`, {});
+      await expectStatus(200, 'POST', `/v1/machines/${first.id}/stop`);
+      await expectStatus(200, 'POST', `/v1/machines/${first.id}/start`);
+      await check(first, 'started again');
+      machines.push(await expectStatus(201, 'POST', '/v1/machines', { ...size, snapshot_id: snapshot.id }));
+      await check(machines.at(-1) ?? first, 'from a snapshot');
+      const volumeId = (
+        await expectStatus<Machine>(
+          200,
+          'DELETE',
+          `/v1/machines/${first.id}?preserve_storage=true&delete_snapshots=true`,
+        )
+      ).root_volume_id;
+      const body = { ...size, rootfs_size_gb: 3, root_volume_id: volumeId };
+      machines.push(await expectStatus(201, 'POST', '/v1/machines', body));
+      await check(machines.at(-1) ?? first, 'from a kept disk');
+      for (const fact of ['boot-id', 'urandom', 'getrandom'])
+        assert.equal(new Set(seen.map((facts) => facts.get(fact))).size, 4, fact);
+    } finally {
+      for (const { id } of machines) await destroyMachine(id);
     }
   });
 

@@ -44,7 +44,7 @@ func TestABareMachineMountsWhateverDiskItHasWhenItGetsItsIdentity(t *testing.T) 
 		}
 		h.expect(204, "DELETE", "/jobs/warm-up", nil)
 	}
-	newHost(t, placeholder.port, testToken)
+	newHost(t, placeholder.port, testToken).expect(200, "GET", "/healthz", nil) // a template has an idle session
 	saved := placeholder.save(t)
 	for _, size := range []string{"6G", "12G"} {
 		saved.disk = diskWith(t, size, "/who", "the disk of "+size)
@@ -78,7 +78,7 @@ func TestABareMachineMountsWhateverDiskItHasWhenItGetsItsIdentity(t *testing.T) 
 func TestABareMachineWithADiskThatCannotBeMountedRefusesTheIdentity(t *testing.T) {
 	t.Setenv("SANDBAR_TEST_APPEND", "sandbar.bare")
 	placeholder := bootMachine(t)
-	newHost(t, placeholder.port, testToken)
+	newHost(t, placeholder.port, testToken).expect(200, "GET", "/healthz", nil) // a template has an idle session
 	saved := placeholder.save(t)
 	saved.disk = filepath.Join(t.TempDir(), "empty")
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", saved.disk, "2G").CombinedOutput(); err != nil {

@@ -36,19 +36,30 @@ export async function createClones(count: number, atOnce: number, wanted: Machin
   return machines;
 }
 
+/** Whether there is the bare template for machines of the default processors and memory. */
+export function hasBareTemplate(): boolean {
+  const { vcpus, memory_mb } = MACHINE_DEFAULTS;
+  return templateShapes().some((shape) => shape.isBare && shape.vcpus === vcpus && shape.memoryMb === memory_mb);
+}
+
 function hasTemplate({ vcpus, memory_mb, rootfs_size_gb }: Machine): boolean {
   const isLarge = rootfs_size_gb >= MACHINE_DEFAULTS.rootfs_size_gb;
+  return templateShapes().some(
+    (shape) =>
+      !shape.isBare &&
+      shape.vcpus === vcpus &&
+      shape.memoryMb === memory_mb &&
+      shape.diskGb >= MACHINE_DEFAULTS.rootfs_size_gb === isLarge,
+  );
+}
+
+/** The shapes of the templates on disk. */
+function templateShapes(): Shape[] {
   const dir = join(HOME, 'templates');
   return readdirSync(dir)
     .map((key) => join(dir, key, 'manifest.json'))
     .filter((file) => existsSync(file))
-    .map((file) => (JSON.parse(readFileSync(file, 'utf8')) as { shape: Shape }).shape)
-    .some(
-      (shape) =>
-        shape.vcpus === vcpus &&
-        shape.memoryMb === memory_mb &&
-        shape.diskGb >= MACHINE_DEFAULTS.rootfs_size_gb === isLarge,
-    );
+    .map((file) => (JSON.parse(readFileSync(file, 'utf8')) as { shape: Shape }).shape);
 }
 
-type Shape = { vcpus: number; memoryMb: number; diskGb: number };
+type Shape = { vcpus: number; memoryMb: number; diskGb: number; isBare?: boolean };
