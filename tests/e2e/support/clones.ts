@@ -1,23 +1,27 @@
-// Creates machines that are certainly clones. The first two machines of a size boot cold, and the service makes the
+// Creates machines that are certainly clones of a template of their shape, with its disk. The first two machines of a size boot cold, and the service makes the
 // template of that size only afterwards, so a clone may need a third create.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MACHINE_DEFAULTS, type Machine, type MachineCreate } from '@sandbar/contract/machine.ts';
-import { isClone } from './host.ts';
+import { vmOf } from './host.ts';
 import { createMachine, destroyMachine, HOME, until } from './service.ts';
 
 /** How long a first boot and the making of a template may take, under emulation and in parallel with other tests. */
 const TEMPLATE_TIMEOUT_MS = 120_000;
 const TRIES = 4;
+const TEMPLATES = join(HOME, 'templates');
+
+type Shape = { layerPaths: string[]; vcpus: number; memoryMb: number; diskGb: number; isBare?: boolean };
 
 /**
- * Creates a machine that is a clone. Without a template for its size, waits until there is one and tries again. Throws
+ * Creates a machine that is a clone of its shape's template. Without a template for its size, waits until there is one and tries again. Throws
  * when four creates all booted cold.
  */
 export async function createClone(wanted: MachineCreate): Promise<Machine> {
   for (let tried = 1; ; tried++) {
     const machine = await createMachine(wanted);
-    if (isClone(machine.id)) return machine;
+    const template = templateOf(machine.id);
+    if (template && !template.isBare) return machine;
     await destroyMachine(machine.id);
     if (tried === TRIES) throw new Error(`a machine of ${JSON.stringify(wanted)} is not cloned`);
     if (tried === 1) continue;
@@ -53,13 +57,19 @@ function hasTemplate({ vcpus, memory_mb, rootfs_size_gb }: Machine): boolean {
   );
 }
 
-/** The shapes of the templates on disk. */
-function templateShapes(): Shape[] {
-  const dir = join(HOME, 'templates');
-  return readdirSync(dir)
-    .map((key) => join(dir, key, 'manifest.json'))
-    .filter((file) => existsSync(file))
-    .map((file) => (JSON.parse(readFileSync(file, 'utf8')) as { shape: Shape }).shape);
+/** The shape of the template that the machine's VM was cloned from; undefined after a cold boot. */
+export function templateOf(machineId: string): Shape | undefined {
+  const { templateKey } = vmOf(machineId);
+  return templateKey === null ? undefined : shapeOf(templateKey);
 }
 
-type Shape = { vcpus: number; memoryMb: number; diskGb: number; isBare?: boolean };
+/** The shapes of the templates on disk. */
+function templateShapes(): Shape[] {
+  return readdirSync(TEMPLATES).flatMap((key) => shapeOf(key) ?? []);
+}
+
+/** The shape in a template's manifest; undefined when there is no such template. */
+function shapeOf(key: string): Shape | undefined {
+  const file = join(TEMPLATES, key, 'manifest.json');
+  return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { shape: Shape }).shape : undefined;
+}
