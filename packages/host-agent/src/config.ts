@@ -24,6 +24,15 @@ const RESERVE_MB = 1024;
 
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
+export type KvmChoices = {
+  /** `host`, or the name of a processor model of QEMU, which then decides what guests see of the processor. */
+  cpuModel: string;
+  /** `auto`: disk requests use io_uring where the host has it. `threads`: never. */
+  diskIo: 'auto' | 'threads';
+  /** Whether the host's kernel moves the packets of machines (vhost-net) instead of QEMU. */
+  vhostNet: boolean;
+};
+
 export type HostAgentConfig = {
   home: string;
   cacheDir: string;
@@ -33,6 +42,10 @@ export type HostAgentConfig = {
   serviceGid: number | undefined;
   accelerator: AcceleratorChoice;
   qemuPath: string;
+  /** What an operator may choose about KVM; emulation ignores it. */
+  kvm: KvmChoices;
+  /** Whether the kernel may use huge pages for VMs. Undefined: with KVM only. */
+  hugePages: boolean | undefined;
   /** CIDR range for machines. Undefined: the agent chooses a range at its first start and keeps it. */
   subnet: string | undefined;
   /** Name servers for machines. Undefined: the host's. */
@@ -96,6 +109,12 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     serviceGid: env.SANDBAR_SERVICE_GID ? integer(env, 'SANDBAR_SERVICE_GID', 0, 0) : undefined,
     accelerator: choice(env, 'SANDBAR_ACCELERATOR', ['auto', 'kvm', 'tcg'] as const, 'auto'),
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
+    kvm: {
+      cpuModel: cpuModel(env.SANDBAR_CPU_MODEL || 'host'),
+      diskIo: choice(env, 'SANDBAR_DISK_IO', ['auto', 'threads'] as const, 'auto'),
+      vhostNet: integer(env, 'SANDBAR_VHOST_NET', 0, 0) > 0,
+    },
+    hugePages: env.SANDBAR_HUGE_PAGES ? integer(env, 'SANDBAR_HUGE_PAGES', 0, 0) > 0 : undefined,
     subnet: env.SANDBAR_SUBNET || undefined,
     nameServers: env.SANDBAR_NAME_SERVERS ? addresses(env.SANDBAR_NAME_SERVERS) : undefined,
     networkAllow: parseRanges(env.SANDBAR_NETWORK_ALLOW ?? ''),
@@ -131,6 +150,15 @@ function integer(env: NodeJS.ProcessEnv, name: string, fallback: number, minimum
   const value = Number(text);
   if (Number.isInteger(value) && value >= minimum) return value;
   throw new ServiceError('validation_error', `${name} must be an integer of at least ${minimum}, not "${text}"`);
+}
+
+/** The name becomes a part of an argument of QEMU, so it must not contain a comma. */
+function cpuModel(name: string): string {
+  if (/^[A-Za-z0-9_.-]+$/.test(name)) return name;
+  throw new ServiceError(
+    'validation_error',
+    `SANDBAR_CPU_MODEL must be "host" or a name that "qemu-system-x86_64 -cpu help" lists, not "${name}"`,
+  );
 }
 
 function addresses(text: string): string[] {

@@ -14,10 +14,12 @@ import { Gateway } from './gateway/gateway.ts';
 import { loadHostState } from './host-state.ts';
 import { buildServer } from './http/server.ts';
 import { chooseAccelerator } from './hypervisor/accelerator.ts';
+import { ACCELERATORS } from './hypervisor/accelerators.ts';
+import { kvmAbilities } from './hypervisor/host-abilities.ts';
+import { allowHugePages } from './hypervisor/huge-pages.ts';
 import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { trimLogs } from './hypervisor/qemu-log.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
-import { disableHugePages } from './hypervisor/sealed-memory.ts';
 import { findMachineImage } from './images/machine-image.ts';
 import { watchImages } from './images/watch.ts';
 import type { HostLimits } from './jail/cgroup-settings.ts';
@@ -64,7 +66,8 @@ const MIB = 1024 * 1024;
 async function main(log: Log): Promise<void> {
   const config = readConfig(process.env, process.getuid?.() ?? -1);
   closeInheritedDescriptors();
-  disableHugePages();
+  // The processes that start before the accelerator is known run no guests and need no huge pages.
+  allowHugePages(false);
   const paths = homePaths(config.home);
   mkdirSync(paths.run, { recursive: true });
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -107,9 +110,15 @@ async function main(log: Log): Promise<void> {
   for (const lack of jail.lacks) log.warn({ lack }, 'isolation is not complete on this host');
   for (const dir of [paths.runVms, paths.runTemplates]) mkdirSync(dir, { recursive: true, mode: 0o700 });
   const { isolation } = accelerator;
+  const kvmHost = { jail, qemuPath: machineQemuPath, runDir: join(paths.run, 'kvm-trial'), hasTaps: config.isRoot };
+  const abilities = isolation === 'kvm' ? await kvmAbilities(config.kvm, kvmHost) : {};
+  const hasHugePages = config.hugePages ?? ACCELERATORS[isolation].hasHugePages;
+  allowHugePages(hasHugePages);
+  log.info({ qemu: machineQemuPath, ...abilities, hasHugePages }, 'machines run with these settings');
   const hypervisor = new QemuHypervisor({
     qemuPath: machineQemuPath,
     isolation,
+    abilities,
     jail,
     guests,
     runDir: paths.run,

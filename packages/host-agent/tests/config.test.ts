@@ -24,4 +24,19 @@ describe('configuration of the host agent', () => {
     assert.deepEqual([rate, requests], [undefined, undefined]);
     for (const name of Object.keys(env)) assert.throws(() => readConfig({ [name]: '-1' }, 0), new RegExp(name));
   });
+
+  it('KVM uses the processor of the host and the disk threads that it has; other choices are checked', () => {
+    const { kvm, hugePages } = readConfig({}, 0);
+    assert.deepEqual([kvm, hugePages], [{ cpuModel: 'host', diskIo: 'auto', vhostNet: false }, undefined]);
+    const chosen = {
+      SANDBAR_CPU_MODEL: 'EPYC-v1',
+      SANDBAR_DISK_IO: 'threads',
+      SANDBAR_VHOST_NET: '1',
+      SANDBAR_HUGE_PAGES: '0',
+    };
+    const { kvm: other, hugePages: none } = readConfig(chosen, 0);
+    assert.deepEqual([other, none], [{ cpuModel: 'EPYC-v1', diskIo: 'threads', vhostNet: true }, false]);
+    assert.throws(() => readConfig({ SANDBAR_CPU_MODEL: 'host,svm=on' }, 0), /SANDBAR_CPU_MODEL/);
+    assert.throws(() => readConfig({ SANDBAR_DISK_IO: 'fast' }, 0), /SANDBAR_DISK_IO/);
+  });
 });

@@ -1,8 +1,7 @@
 // Builds the command line of a VM's QEMU, as a pure function. The device list is an allow-list, and every disk format
-// is explicit so that QEMU never guesses one. Three machine options look superfluous but are needed: an emulated guest
-// hangs without the PIT or the PIC (pit=on, pic=on), and the boot takes 2 s longer without the RTC (rtc=on).
-import type { Isolation } from '@sandbar/contract/machine.ts';
+// is explicit so that QEMU never guesses one. accelerators.ts has what differs between KVM and emulation.
 import { GREETING } from '../guest/channel-token.ts';
+import { ACCELERATORS, type AcceleratorSettings, type QemuHost } from './accelerators.ts';
 import type { VmSpec } from './driver.ts';
 
 /**
@@ -37,41 +36,33 @@ const layerNode = (index: number) => `layer${index}`;
 export const fileNode = (node: string) => `${node}-file`;
 
 /**
- * All features that QEMU can emulate, but for `rep movsb` being announced as fast (ERMS). With ERMS the guest's kernel
- * copies and clears memory with it, and QEMU runs it a byte at a time.
- */
-const EMULATED_CPU = 'max,erms=off';
-
-export type QemuHost = {
-  isolation: Isolation;
-  /**
-   * Rate of the host's time stamp counter in kHz. An emulated guest is told this rate, because measuring it itself
-   * hangs 3 % of boots.
-   */
-  tscKhz: number;
-};
-
-/**
  * Numbers of the file descriptors that QEMU inherits: saved device state and memory file (only a restored VM has them),
- * and the tap (only a VM with a tap).
+ * the tap (only a VM with a tap), and /dev/vhost-net (only a VM whose packets the host's kernel moves).
  */
-export const QEMU_FDS = { state: 3, memory: 4, tap: 5 } as const;
+export const QEMU_FDS = { state: 3, memory: 4, tap: 5, vhost: 6 } as const;
+
+/** QEMU's own filter of system calls. */
+export const SANDBOX = 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny';
+
+/** The thread for requests of the root disk. Volumes, which are plugged while the VM runs, use QEMU's main thread. */
+const DISK_THREAD = 'disk';
 
 /**
  * Returns the arguments for `qemu-system-x86_64`. They contain no secret, because every account of the host can read
  * the command lines of processes.
  */
 export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
-  const emulated = host.isolation === 'emulated';
+  const settings = ACCELERATORS[host.isolation];
+  const hasFastDisk = settings.hasFastDisk(host);
   const memory = memoryBackend(spec);
   return [
     ['-name', `sandbar-${spec.vmId}`],
     ['-nodefaults'],
     ['-no-user-config'],
     ['-display', 'none'],
-    ['-machine', machine(spec, memory !== undefined)],
-    ['-accel', emulated ? 'tcg,thread=multi,tb-size=64' : 'kvm'],
-    ['-cpu', emulated ? EMULATED_CPU : 'host'],
+    ['-machine', machine(spec, settings, memory !== undefined)],
+    ['-accel', settings.accel],
+    ['-cpu', settings.cpu(host)],
     ['-smp', String(spec.vcpus)],
     ['-m', `${spec.memoryMb}M`],
     ...(memory ? [['-object', memory]] : []),
@@ -83,10 +74,14 @@ export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
     ['-device', 'virtio-serial-device,max_ports=2'],
     ['-chardev', `socket,id=guest,path=${RUN_FILES.guest},server=on,wait=off`],
     ['-device', `virtserialport,chardev=guest,name=${GUEST_PORT}`],
-    ...diskNodes(spec).map((node) => ['-blockdev', JSON.stringify(node)]),
-    ['-device', `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}`],
+    ...diskNodes(spec, hasFastDisk).map((node) => ['-blockdev', JSON.stringify(node)]),
+    ...(hasFastDisk ? [['-object', `iothread,id=${DISK_THREAD}`]] : []),
+    [
+      '-device',
+      `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}${hasFastDisk ? `,iothread=${DISK_THREAD}` : ''}`,
+    ],
     ['-device', 'virtio-scsi-device,id=scsi0'],
-    ['-netdev', netdev(spec)],
+    ['-netdev', netdev(spec, settings.hasVhostNet(host))],
     // A restored clone has nothing to announce on the network. With guest_announce on, a restore without announcements
     // leaves QEMU 7.2 without an announcement timer. At the next reset of the NIC, with which every reboot begins, QEMU
     // deletes the missing timer and crashes.
@@ -96,7 +91,7 @@ export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
     // QEMU stays paused after the guest powers off or reboots, so an agent that was not running at that moment still
     // learns about it.
     ['-action', 'reboot=shutdown,shutdown=pause'],
-    ['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
+    ['-sandbox', SANDBOX],
   ].flat();
 }
 
@@ -104,11 +99,12 @@ export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
  * Returns the disk and every file below it, each as a node of its own. The arguments name each backing node. QEMU must
  * not read it from the qcow2 header, because a compromised guest may have changed the header.
  */
-function diskNodes({ diskPath, imagePath, layerPaths }: VmSpec): object[] {
+function diskNodes({ diskPath, imagePath, layerPaths }: VmSpec, hasIoUring: boolean): object[] {
   const file = (node: string, filename: string, more: object = {}) => ({
     driver: 'file',
     'node-name': fileNode(node),
     filename,
+    ...(hasIoUring ? { aio: 'io_uring' } : {}),
     ...more,
   });
   const readOnly = { 'read-only': true };
@@ -130,9 +126,9 @@ function diskNodes({ diskPath, imagePath, layerPaths }: VmSpec): object[] {
   ];
 }
 
-function machine({ start }: VmSpec, hasMemoryBackend: boolean): string {
+function machine({ start }: VmSpec, { chips }: AcceleratorSettings, hasMemoryBackend: boolean): string {
   return [
-    'microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off',
+    `microvm,acpi=on,${chips},isa-serial=on,ioapic2=off`,
     ...(hasMemoryBackend ? ['memory-backend=ram'] : []),
     // A device state lacks the description at the end of a migration stream, so QEMU must not expect one.
     ...(start.kind === 'restore' ? ['suppress-vmdesc=on'] : []),
@@ -178,31 +174,18 @@ function kernelCommandLine(host: QemuHost, isBare: boolean): string {
     // Skips an 85 ms self-test of the jitter entropy source. The guest does not need that source: it gets random bytes
     // from the host through virtio-rng and with its identity.
     'initcall_blacklist=jent_mod_init',
-    ...(host.isolation === 'emulated' ? [emulatedOnly(host)] : []),
+    ACCELERATORS[host.isolation].kernel(host),
     // For the guest agent (guest-agent/internal/boot/bare.go).
-    ...(isBare ? ['sandbar.bare'] : []),
+    isBare ? 'sandbar.bare' : '',
     // Not a secret. Only guest agents of version 0.1.0 need it (guest/channel.ts).
     `sandbar.channel=${GREETING.toString('hex')}`,
-  ].join(' ');
+  ]
+    .filter((words) => words !== '')
+    .join(' ');
 }
 
-/**
- * Kernel parameters for emulated guests:
- * - tsc_early_khz: a guest that measures the counter's rate itself hangs in 3 % of boots.
- * - tsc=reliable: if the guest considers the counter unstable, its timers get coarse and an idle machine uses 3 % of a
- *   core instead of 0.3 %.
- * - highres=off: high-resolution timers are reprogrammed so often that an exec takes a third longer (CPU time of a warm
- *   `sh -c`: 16.7 ms instead of 12.8 ms; an idle machine uses 0.5 % of a core either way). Without them, sleeps are as
- *   coarse as the timer tick of 4 ms.
- * - norandmaps: QEMU caches translated code by virtual address. With address randomisation it would translate a program
- *   anew at each start: an exec of /bin/true would take 24 ms instead of 4 ms, and 2.3 MB of QEMU's memory.
- * - init_on_alloc: Debian's kernel clears each page and object that it allocates. Emulated, that is slow.
- */
-function emulatedOnly(host: QemuHost): string {
-  return `tsc_early_khz=${host.tscKhz} tsc=reliable highres=off norandmaps init_on_alloc=0`;
-}
-
-function netdev({ nic }: VmSpec): string {
-  if (nic.kind === 'tap') return `tap,id=net0,fd=${QEMU_FDS.tap}`;
+function netdev({ nic }: VmSpec, hasVhostNet: boolean): string {
+  const vhost = hasVhostNet ? `,vhost=on,vhostfd=${QEMU_FDS.vhost}` : '';
+  if (nic.kind === 'tap') return `tap,id=net0,fd=${QEMU_FDS.tap}${vhost}`;
   return `user,id=net0,ipv6=off,net=${nic.subnet},host=${nic.gateway},dns=${nic.nameServer}`;
 }

@@ -9,7 +9,9 @@ import type { GuestConnector } from '../guest/guest.ts';
 import type { Jail, JailCommand } from '../jail/jail.ts';
 import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
+import { ACCELERATORS, type QemuHost } from './accelerators.ts';
 import type { Hypervisor, HypervisorInventory, Vm, VmSpec } from './driver.ts';
+import { type KvmAbilities, VHOST_DEVICE } from './host-abilities.ts';
 import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { describeProcessor } from './processor.ts';
 import { QEMU_FDS, qemuArgs, RUN_FILES } from './qemu-args.ts';
@@ -32,6 +34,8 @@ const MAX_FILE_BYTES = 1100 * 1024 ** 3;
 export type QemuOptions = {
   qemuPath: string;
   isolation: Isolation;
+  /** What VMs use of a KVM host. */
+  abilities?: KvmAbilities;
   jail: Jail;
   guests: GuestConnector;
   /** The folder that contains all run directories. */
@@ -48,21 +52,22 @@ export class QemuHypervisor implements Hypervisor {
   readonly resumeFingerprint: string;
   readonly #options: QemuOptions;
   readonly #records: VmRecords;
-  readonly #tscKhz = readTscKhz();
+  readonly #host: QemuHost;
 
   constructor(options: QemuOptions) {
     this.#options = options;
     this.isolation = options.isolation;
+    this.#host = { isolation: options.isolation, tscKhz: readTscKhz(), ...options.abilities };
     this.#records = new VmRecords(options.recordsDir);
     const host = [
       buildOf(options.qemuPath),
       options.isolation,
-      this.#tscKhz,
+      this.#host.tscKhz,
       // An emulated guest sees QEMU's own processor model, so the host's processor does not matter.
       ...(options.isolation === 'kvm' ? [describeProcessor()] : []),
     ];
-    this.fingerprint = JSON.stringify([...host, argumentsOf(this, SOME_BOOT)]);
-    this.resumeFingerprint = JSON.stringify([...host, argumentsOf(this, SOME_RESTORE)]);
+    this.fingerprint = JSON.stringify([...host, argumentsOf(this.#host, SOME_BOOT)]);
+    this.resumeFingerprint = JSON.stringify([...host, argumentsOf(this.#host, SOME_RESTORE)]);
   }
 
   reserveUid(vmId: string): number | undefined {
@@ -78,7 +83,7 @@ export class QemuHypervisor implements Hypervisor {
       const { uid = null, ...command } = await this.#prepare(spec);
       const record = { vmId, uid, runDir, channelToken, templateKey, process: null };
       this.#records.write(record);
-      qemu = await spawnQemu(this.#options.qemuPath, command, spec);
+      qemu = await spawnQemu(this.#options.qemuPath, command, spec, this.#host);
       const qmp = await openMonitor(runDir, qemu);
       const process = this.#processOf(vmId, qemu);
       writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
@@ -131,14 +136,13 @@ export class QemuHypervisor implements Hypervisor {
 
   #prepare(spec: VmSpec): Promise<JailCommand> {
     const { start } = spec;
-    const host = { isolation: this.isolation, tscKhz: this.#tscKhz };
     const boot = start.kind === 'boot' ? start : undefined;
     const mappedMb = start.kind === 'restore' ? spec.memoryMb : 0;
     return this.#options.jail.prepare({
       vmId: spec.vmId,
       runDir: spec.runDir,
       program: this.#options.qemuPath,
-      args: qemuArgs(spec, host),
+      args: qemuArgs(spec, this.#host),
       readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
       devices: this.isolation === 'kvm' ? ['/dev/kvm'] : [],
@@ -210,6 +214,7 @@ async function spawnQemu(
   qemuPath: string,
   { command, args }: Omit<JailCommand, 'uid'>,
   { runDir, start, nic }: VmSpec,
+  host: QemuHost,
 ) {
   const opened: number[] = [];
   const open = (fd: number) => {
@@ -225,6 +230,9 @@ async function spawnQemu(
       stdio[QEMU_FDS.memory] = start.memoryFd;
     }
     if (nic.kind === 'tap') stdio[QEMU_FDS.tap] = open(await openTap(nic.tapName));
+    // QEMU gets the open device, because the jail does not show it.
+    if (nic.kind === 'tap' && ACCELERATORS[host.isolation].hasVhostNet(host))
+      stdio[QEMU_FDS.vhost] = open(openSync(VHOST_DEVICE, 'r+'));
     child = spawn(command, args, { cwd: '/', detached: true, stdio, env: {} });
   } finally {
     for (const fd of opened) closeSync(fd);
@@ -303,7 +311,7 @@ const SOME_RESTORE = {
 } as const;
 
 /** Our arguments for QEMU, with placeholders for everything that belongs to one machine. */
-function argumentsOf({ isolation }: Hypervisor, start: VmSpec['start']): string[] {
+function argumentsOf(host: QemuHost, start: VmSpec['start']): string[] {
   const spec: VmSpec = {
     vmId: '',
     vcpus: 1,
@@ -315,5 +323,5 @@ function argumentsOf({ isolation }: Hypervisor, start: VmSpec['start']): string[
     nic: { kind: 'tap', mac: '', tapName: '' },
     start,
   };
-  return qemuArgs(spec, { isolation, tscKhz: 0 });
+  return qemuArgs(spec, { ...host, tscKhz: 0 });
 }

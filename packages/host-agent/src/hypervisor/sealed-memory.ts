@@ -5,20 +5,16 @@
 import { closeSync, fchmodSync, ftruncateSync } from 'node:fs';
 import koffi from 'koffi';
 
-/** Constants from linux/memfd.h, linux/fcntl.h and linux/prctl.h, which Node does not export. */
+/** Constants from linux/memfd.h and linux/fcntl.h, which Node does not export. */
 const MFD_CLOEXEC = 1;
 const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
 const F_GET_SEALS = 1034;
 const SEALS = { shrink: 2, grow: 4, write: 8 } as const;
-const PR_SET_THP_DISABLE = 41;
 
 const libc = koffi.load('libc.so.6');
 const memfdCreate = libc.func('int memfd_create(const char *name, unsigned int flags)');
 const fcntl = libc.func('int fcntl(int fd, int command, int argument)');
-const prctl = libc.func(
-  'int prctl(int option, unsigned long two, unsigned long three, unsigned long four, unsigned long five)',
-);
 
 /**
  * A memory file that is still being filled. `sealed` resolves when nobody can write to the file any more. It rejects
@@ -69,13 +65,4 @@ export function isSealed(fd: number): boolean {
   const seals: number = fcntl(fd, F_GET_SEALS, 0);
   const wanted = SEALS.shrink | SEALS.grow | SEALS.write;
   return seals >= 0 && (seals & wanted) === wanted;
-}
-
-/**
- * Turns transparent huge pages off for this process and its children. QEMU requests huge pages (2 MiB each) for the
- * code that it translates, which costs a small machine 5 MB that it never uses (measured: 29 MB instead of 24 MB).
- * Throws when the kernel refuses.
- */
-export function disableHugePages(): void {
-  if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) !== 0) throw new Error('huge pages cannot be turned off (prctl)');
 }
