@@ -169,12 +169,13 @@ describe('hostile QEMU', () => {
     assert.deepEqual(readdirSync(path), ['aaaaaaaaaaaa.json']);
   });
 
-  it('a processor is identified by its model, flags and microcode, not by its current clock rate', () => {
-    const first = 'model name\t: A\nmicrocode\t: 0x1\ncpu MHz\t\t: 1.5\nflags\t\t: fpu vme\nvmx flags\t: x\n';
+  it('a processor is identified by its model, flags and flaws, not by its microcode or its current clock rate', () => {
+    const first =
+      'model name\t: A\nmicrocode\t: 0x1\ncpu MHz\t\t: 1.5\nflags\t\t: fpu vme\nvmx flags\t: x\nbugs\t\t: mds\n';
     assert.deepEqual(describeProcessor(`${first}\n${first.replace('A', 'B')}`), [
       'model name\t: A',
-      'microcode\t: 0x1',
       'flags\t\t: fpu vme',
+      'bugs\t\t: mds',
     ]);
     assert.ok(describeProcessor(readFileSync('/proc/cpuinfo', 'utf8')).length >= 2);
   });

@@ -231,7 +231,7 @@ describe('memory snapshots', () => {
 
   it('a machine that never resumed from it can be restored to its disk', async () => {
     const host = await withSnapshot();
-    host.hypervisor.resumeFingerprint = 'an update';
+    host.hypervisor.qemu = '10.0';
     await assert.rejects(ensure(host, 2, 1, { snapshot_id: SNAPSHOT }), { code: 'conflict' });
     await host.registry.ensure(idOf(2), {
       generation: 2,
@@ -299,9 +299,9 @@ describe('memory snapshots', () => {
     [
       'was taken by another QEMU',
       (host: FakeHost) => {
-        host.hypervisor.resumeFingerprint = 'an update';
+        host.hypervisor.qemu = '10.0';
       },
-      /another version of QEMU.*restore/,
+      /it needs QEMU 7\.2, and this host has QEMU 10\.0; a restore/,
     ],
     [
       'has memory that was changed',
@@ -331,6 +331,18 @@ describe('memory snapshots', () => {
       assert.ok(!host.hypervisor.running.has(idOf(2)));
     });
   }
+
+  it('one of a machine that an update of QEMU found running needs the old QEMU, not the new one (CLN-5)', async () => {
+    const host = await withSnapshot();
+    host.hypervisor.qemu = '10.0';
+    await take(host, 1, OTHER);
+    const message = /it needs QEMU 7\.2, and this host has QEMU 10\.0/;
+    await assert.rejects(ensure(host, 2, 1, { snapshot_id: OTHER }), { code: 'conflict', message });
+    host.hypervisor.qemu = '7.2';
+    await ensure(host, 2, 2, { snapshot_id: OTHER });
+    assert.equal(startOf(host, 2), 'restore');
+    checkMachines(host);
+  });
 
   it('a machine with another size than the original is refused', async () => {
     const host = await withSnapshot();

@@ -51,7 +51,8 @@ export const ACCELERATORS: Record<Isolation, AcceleratorSettings> = {
   kvm: {
     accel: 'kvm',
     cpu: kvmCpu,
-    chips: 'pit=on,pic=on,rtc=on',
+    // The guest has the clock of KVM and takes its interrupts from the APIC. Without the RTC it boots 2 s later.
+    chips: 'pit=off,pic=off,rtc=on',
     kernel: () => '',
     hasFastDisk: ({ hasIoUring = false }) => hasIoUring,
     hasVhostNet: ({ usesVhostNet = false }) => usesVhostNet,

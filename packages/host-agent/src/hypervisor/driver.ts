@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { ProcessInfo } from './process.ts';
+import type { ResumeNeeds } from './resume-needs.ts';
 
 /** Everything needed to start a VM. Paths are absolute. */
 export type VmSpec = {
@@ -156,6 +157,8 @@ export interface Vm {
    * error the caller removes the files.
    */
   saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory>;
+  /** What the saved memory of this VM needs. Its QEMU may be older than the one that the host has now. */
+  resumeNeeds(): Promise<ResumeNeeds>;
   /** Renames the run directory, for example when a machine claims a pooled clone. */
   moveTo(runDir: string): void;
   /** Gives the VM a low priority for CPU and disk on the host, or the normal one. */
@@ -181,8 +184,8 @@ export interface Hypervisor {
   readonly isolation: Isolation;
   /** Identifies what a template depends on besides its image: QEMU's build, the processor, our arguments for QEMU. */
   readonly fingerprint: string;
-  /** Identifies what saved memory depends on: only the same QEMU build on the same kind of processor can resume it. */
-  readonly resumeFingerprint: string;
+  /** What this host has now for the resume of saved memory. */
+  resumeNeeds(): Promise<ResumeNeeds>;
   /**
    * Reserves the uid under which the VM will run; only this uid may open the VM's tap. Undefined when VMs run as the
    * agent's own account. The uid is freed when the VM ends or its launch fails.

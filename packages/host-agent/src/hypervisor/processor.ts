@@ -1,10 +1,11 @@
 // Describes the host's processor. A guest under KVM uses the processor's features directly, so its saved state may not
-// run on another processor.
+// run on another processor. The version of the microcode is left out: what an update changes for guests shows in the
+// flags and in the flaws.
 import { readFileSync } from 'node:fs';
 
-const FACTS = /^(?:model name|flags|microcode)\s*:.*$/gm;
+const FACTS = /^(?:model name|flags|bugs)\s*:.*$/gm;
 
-/** Returns model, flags and microcode of the first processor, as lines of /proc/cpuinfo. */
+/** Returns model, flags and known flaws of the first processor, as lines of /proc/cpuinfo. */
 export function describeProcessor(cpuinfo = readFileSync('/proc/cpuinfo', 'utf8')): string[] {
   return cpuinfo.split('\n\n')[0]?.match(FACTS) ?? [];
 }

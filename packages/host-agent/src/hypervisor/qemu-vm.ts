@@ -12,6 +12,7 @@ import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.t
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
+import { argumentsOfProcess, describeNeeds, type ResumeNeeds, seriesOfAnswer } from './resume-needs.ts';
 import { RootNodes } from './root-nodes.ts';
 import { saveMemory } from './save-memory.ts';
 import { Vcpus } from './vcpus.ts';
@@ -149,6 +150,11 @@ export class QemuVm implements Vm {
   async saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
     const vm = { process: this.#process, runDir: this.runDir, isClone: this.templateKey !== undefined };
     return saveMemory(this.#qmp, vm, place, whileStopped);
+  }
+
+  async resumeNeeds(): Promise<ResumeNeeds> {
+    const { pid, executable } = this.#process;
+    return describeNeeds(seriesOfAnswer(await this.#qmp.execute('query-version')), executable, argumentsOfProcess(pid));
   }
 
   moveTo(runDir: string): void {

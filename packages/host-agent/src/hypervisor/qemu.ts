@@ -16,8 +16,10 @@ import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo 
 import { describeProcessor } from './processor.ts';
 import { QEMU_FDS, qemuArgs, RUN_FILES } from './qemu-args.ts';
 import { lastLogLine, openLog } from './qemu-log.ts';
+import { checkQemu } from './qemu-version.ts';
 import { QemuVm, type VmOwner } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
+import { describeNeeds, type ResumeNeeds, seriesOf } from './resume-needs.ts';
 import { openTap } from './tap.ts';
 import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
@@ -49,7 +51,6 @@ export type QemuOptions = {
 export class QemuHypervisor implements Hypervisor {
   readonly isolation: Isolation;
   readonly fingerprint: string;
-  readonly resumeFingerprint: string;
   readonly #options: QemuOptions;
   readonly #records: VmRecords;
   readonly #host: QemuHost;
@@ -59,15 +60,20 @@ export class QemuHypervisor implements Hypervisor {
     this.isolation = options.isolation;
     this.#host = { isolation: options.isolation, tscKhz: readTscKhz(), ...options.abilities };
     this.#records = new VmRecords(options.recordsDir);
-    const host = [
+    this.fingerprint = JSON.stringify([
       buildOf(options.qemuPath),
       options.isolation,
       this.#host.tscKhz,
       // An emulated guest sees QEMU's own processor model, so the host's processor does not matter.
       ...(options.isolation === 'kvm' ? [describeProcessor()] : []),
-    ];
-    this.fingerprint = JSON.stringify([...host, argumentsOf(this.#host, SOME_BOOT)]);
-    this.resumeFingerprint = JSON.stringify([...host, argumentsOf(this.#host, SOME_RESTORE)]);
+      argumentsOf(this.#host, SOME_BOOT),
+    ]);
+  }
+
+  async resumeNeeds(): Promise<ResumeNeeds> {
+    const { qemuPath } = this.#options;
+    // Ask each time: an update may have replaced the program since the agent started.
+    return describeNeeds(seriesOf(await checkQemu(qemuPath)), qemuPath, argumentsOf(this.#host, SOME_RESTORE));
   }
 
   reserveUid(vmId: string): number | undefined {

@@ -6,6 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import { type ResumeNeeds, whatIsMissing } from '../hypervisor/resume-needs.ts';
 import type { LeasedSpec } from '../machines/record.ts';
 import { isOutOfRoom, makeOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
@@ -40,7 +41,7 @@ export type ResumeHost = { vms: VmHost; snapshots: SnapshotStore };
 export async function resumeMachine(host: ResumeHost, wanted: Resumption): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshots, vms } = host;
   const { snapshotId, spec } = wanted;
-  const { snapshot, memory } = resumableSnapshot(snapshots, snapshotId, spec, vms.hypervisor.resumeFingerprint);
+  const { snapshot, memory } = resumableSnapshot(snapshots, snapshotId, spec, await vms.hypervisor.resumeNeeds());
   try {
     return await snapshots.useMemory(snapshotId, memory, (loaded) => restore(host, wanted, snapshot, memory, loaded));
   } catch (error) {
@@ -58,7 +59,7 @@ export function resumableSnapshot(
   snapshots: SnapshotStore,
   id: string,
   { vcpus, memory_mb }: MachineSpec,
-  fingerprint: string,
+  host: ResumeNeeds,
 ): { snapshot: SnapshotRecord; memory: MemoryRecord } {
   const snapshot = snapshots.find(id);
   if (!snapshot?.memory)
@@ -68,10 +69,12 @@ export function resumableSnapshot(
       'conflict',
       `a machine from memory snapshot ${id} has ${snapshot.vcpus} vCPUs and ${snapshot.memory_mb} MB of memory, as the one that it was taken of`,
     );
-  if (snapshot.memory.fingerprint !== fingerprint)
+  const { needs } = snapshot.memory;
+  const missing = needs ? whatIsMissing(needs, host) : 'it was taken by an older version of Sandbar';
+  if (missing !== undefined)
     throw new ServiceError(
       'conflict',
-      `memory snapshot ${id} was taken with another version of QEMU or on another processor than this host has now, so nothing can go on from it; a restore of its machine still uses its disk`,
+      `memory snapshot ${id} cannot go on here: ${missing}; a restore of its machine still uses its disk`,
     );
   return { snapshot, memory: snapshot.memory };
 }

@@ -1,5 +1,6 @@
 // The record of a snapshot on disk. It has everything needed to make a machine from it, without the original machine.
 import type { SnapshotKind } from '@sandbar/contract/snapshot.ts';
+import type { ResumeNeeds } from '../hypervisor/resume-needs.ts';
 import type { MachineImage } from '../machines/record.ts';
 import type { MemoryChecks } from './memory-files.ts';
 
@@ -22,7 +23,7 @@ export type SnapshotRecord = {
 
 /** What a memory snapshot needs to be restored, besides its files. */
 export type MemoryRecord = {
-  /** The hypervisor's `resumeFingerprint` when the snapshot was taken. */
-  fingerprint: string;
+  /** Version 0.1.0 recorded a fingerprint instead, which only the same build of QEMU could match. */
+  needs?: ResumeNeeds;
   checks: MemoryChecks;
 };

@@ -81,19 +81,19 @@ async function takeDisk(host: SnapshotHost, { disk, running }: SnapshotSubject):
  * machine.
  */
 async function takeMemory(
-  { snapshots, vms, log }: SnapshotHost,
+  { snapshots, log }: SnapshotHost,
   snapshotId: string,
   { record, disk }: SnapshotSubject,
   running: RunningMachine,
 ): Promise<{ record: MemoryRecord; storedBytes: number }> {
   const place = memoryPlace(snapshots.prepare(snapshotId), record().spec.memory_mb * MIB);
   try {
+    const needs = await running.vm.resumeNeeds();
     const saved = await freezeWithMemory(disk, running, place, log);
     await saved.complete();
     const checks = await checksOf(place);
-    const { resumeFingerprint } = vms.hypervisor;
     return {
-      record: { fingerprint: resumeFingerprint, checks },
+      record: { needs, checks },
       storedBytes: storedMemoryBytes(place),
     };
   } catch (error) {

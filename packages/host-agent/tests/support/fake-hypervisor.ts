@@ -2,6 +2,7 @@
 // behaviour with real VMs.
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from '../../src/hypervisor/driver.ts';
+import type { ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
 import { FakeVm } from './fake-vm.ts';
 import { isMarked, writeMark } from './marked-memory.ts';
 import { never } from './mortal.ts';
@@ -46,7 +47,8 @@ const FIRST_PID = 100_000_000;
 export class FakeHypervisor implements Hypervisor {
   readonly isolation = 'emulated';
   fingerprint = 'fake';
-  resumeFingerprint = 'fake';
+  /** The version of QEMU that this host has now. VMs keep the version that they were launched with. */
+  qemu = '7.2';
   /** Running VMs by the name of their run directory: the machine's id, or the pool's name for a clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
@@ -69,6 +71,10 @@ export class FakeHypervisor implements Hypervisor {
   /** If false, the guest agent is an old one that cannot wait for its disk. */
   canBeBare = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
+
+  async resumeNeeds(): Promise<ResumeNeeds> {
+    return needsOf(this.qemu);
+  }
 
   reserveUid(): undefined {
     return undefined;
@@ -153,4 +159,9 @@ export class FakeHypervisor implements Hypervisor {
     if (!isMarked(memoryFd)) this.violations.push('a VM was restored from memory that is no template');
     if (!readFileSync(statePath, 'utf8').startsWith('devices of')) throw new Error('the state cannot be loaded');
   }
+}
+
+/** What a VM of this version of QEMU needs of the host that resumes it. */
+export function needsOf(qemu: string): ResumeNeeds {
+  return { qemu, program: 'qemu-fake', hardware: ['-machine fake'], tscKhz: 1_000_000, processor: [] };
 }

@@ -5,8 +5,9 @@ import { existsSync, fstatSync, openSync, renameSync, truncateSync, writeFileSyn
 import { basename, dirname } from 'node:path';
 import type { Guest, GuestIdentity, GuestLease, VolumeMount } from '../../src/guest/guest.ts';
 import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import type { ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
 import { FakeGuest, type FakeJob } from './fake-guest.ts';
-import type { FakeHypervisor, FaultPoint } from './fake-hypervisor.ts';
+import { type FakeHypervisor, type FaultPoint, needsOf } from './fake-hypervisor.ts';
 import { writeMark } from './marked-memory.ts';
 
 export class FakeVm implements Vm {
@@ -47,6 +48,7 @@ export class FakeVm implements Vm {
   /** Ends the disk copy that is running. `isFlat` says whether the copy is complete. */
   endFlatten: ((isFlat: boolean) => void) | undefined;
   readonly #hypervisor: FakeHypervisor;
+  readonly #qemu: string;
   #exit!: (exit: VmExit) => void;
   /** The open disk file. It stays open as in QEMU, so it refers to the same file after a rename. */
   #diskFd: number | undefined;
@@ -54,6 +56,7 @@ export class FakeVm implements Vm {
 
   constructor(hypervisor: FakeHypervisor, { vmId, runDir, start, diskPath, layerPaths }: VmSpec, pid = 0) {
     this.#hypervisor = hypervisor;
+    this.#qemu = hypervisor.qemu;
     this.pid = pid;
     this.vmId = vmId;
     this.runDir = runDir;
@@ -65,6 +68,10 @@ export class FakeVm implements Vm {
     this.exited = new Promise((resolve) => {
       this.#exit = resolve;
     });
+  }
+
+  async resumeNeeds(): Promise<ResumeNeeds> {
+    return needsOf(this.#qemu);
   }
 
   /** Whether the VM was restored from a memory snapshot. */
