@@ -27,8 +27,11 @@ export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 export type KvmChoices = {
   /** `host`, or the name of a processor model of QEMU, which then decides what guests see of the processor. */
   cpuModel: string;
-  /** `auto`: disk requests use io_uring where the host has it. `threads`: never. */
-  diskIo: 'auto' | 'threads';
+  /**
+   * `auto`: the root disk has a thread of its own, and uses io_uring where QEMU has it. `plain`: neither, as with
+   * emulation.
+   */
+  diskIo: 'auto' | 'plain';
   /** Whether the host's kernel moves the packets of machines (vhost-net) instead of QEMU. */
   vhostNet: boolean;
 };
@@ -111,7 +114,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
     kvm: {
       cpuModel: cpuModel(env.SANDBAR_CPU_MODEL || 'host'),
-      diskIo: choice(env, 'SANDBAR_DISK_IO', ['auto', 'threads'] as const, 'auto'),
+      diskIo: choice(env, 'SANDBAR_DISK_IO', ['auto', 'plain'] as const, 'auto'),
       vhostNet: integer(env, 'SANDBAR_VHOST_NET', 0, 0) > 0,
     },
     hugePages: env.SANDBAR_HUGE_PAGES ? integer(env, 'SANDBAR_HUGE_PAGES', 0, 0) > 0 : undefined,

@@ -30,12 +30,12 @@ describe('configuration of the host agent', () => {
     assert.deepEqual([kvm, hugePages], [{ cpuModel: 'host', diskIo: 'auto', vhostNet: false }, undefined]);
     const chosen = {
       SANDBAR_CPU_MODEL: 'EPYC-v1',
-      SANDBAR_DISK_IO: 'threads',
+      SANDBAR_DISK_IO: 'plain',
       SANDBAR_VHOST_NET: '1',
       SANDBAR_HUGE_PAGES: '0',
     };
     const { kvm: other, hugePages: none } = readConfig(chosen, 0);
-    assert.deepEqual([other, none], [{ cpuModel: 'EPYC-v1', diskIo: 'threads', vhostNet: true }, false]);
+    assert.deepEqual([other, none], [{ cpuModel: 'EPYC-v1', diskIo: 'plain', vhostNet: true }, false]);
     assert.throws(() => readConfig({ SANDBAR_CPU_MODEL: 'host,svm=on' }, 0), /SANDBAR_CPU_MODEL/);
     assert.throws(() => readConfig({ SANDBAR_DISK_IO: 'fast' }, 0), /SANDBAR_DISK_IO/);
   });

@@ -41,9 +41,14 @@ describe('abilities of a KVM host', { skip: process.getuid?.() !== 0 }, () => {
     assert.equal(await opensWithIoUring(trial), false);
   });
 
-  it('an operator can refuse io_uring', async () => {
-    const { hasIoUring } = await kvmAbilities({ ...chosen, diskIo: 'threads' }, host());
-    assert.equal(hasIoUring, false);
+  it('the root disk has a thread of its own also where QEMU has no io_uring', async () => {
+    const { usesDiskThread } = await kvmAbilities(chosen, host());
+    assert.equal(usesDiskThread, true);
+  });
+
+  it('an operator can refuse io_uring and the thread', async () => {
+    const { usesDiskThread, usesIoUring } = await kvmAbilities({ ...chosen, diskIo: 'plain' }, host());
+    assert.deepEqual([usesDiskThread, usesIoUring], [false, false]);
   });
 
   it('vhost-net that was asked for and is not there is an error, not a silent change', async () => {

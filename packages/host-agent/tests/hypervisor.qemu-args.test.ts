@@ -122,7 +122,7 @@ describe('QEMU command line', () => {
 
 describe('QEMU command line with KVM', () => {
   const kvm = (changes: Partial<QemuHost> = {}) => qemuArgs(SPEC, { isolation: 'kvm', tscKhz: 1, ...changes });
-  const everything = { hasIoUring: true, usesVhostNet: true, cpuModel: 'EPYC-v1' };
+  const everything = { usesIoUring: true, usesDiskThread: true, usesVhostNet: true, cpuModel: 'EPYC-v1' };
 
   it('a guest gets neither virtualisation nor performance counters of its own (ISO-1)', () => {
     assert.deepEqual(valuesOf(kvm(), '-accel'), ['kvm']);
@@ -134,8 +134,8 @@ describe('QEMU command line with KVM', () => {
     assert.match(valuesOf(kvm(), '-machine')[0] ?? '', /^microvm,acpi=on,pit=off,pic=on,rtc=on,/);
   });
 
-  it('io_uring reads and writes every file of the root disk, in a thread of its own', () => {
-    const fast = qemuArgs({ ...SPEC, layerPaths: ['/a'] }, { isolation: 'kvm', tscKhz: 1, hasIoUring: true });
+  it('io_uring reads and writes every file of the root disk, and its requests have a thread of their own', () => {
+    const fast = qemuArgs({ ...SPEC, layerPaths: ['/a'] }, { isolation: 'kvm', tscKhz: 1, ...everything });
     const files = valuesOf(fast, '-blockdev')
       .map((json) => JSON.parse(json))
       .filter(({ driver }) => driver === 'file');

@@ -70,7 +70,7 @@ describe('what a memory snapshot needs (CLN-5)', () => {
     assert.match(missing({ hardware: hardware({ usesVhostNet: true }) }) ?? '', /other virtual hardware/);
     const withVhost = { ...NEEDS, hardware: hardware({ usesVhostNet: true }) };
     assert.match(missing({}, withVhost) ?? '', /then: -netdev vhost/);
-    assert.equal(missing({ hardware: hardware({ hasIoUring: true }) }), undefined);
+    assert.equal(missing({ hardware: hardware({ usesIoUring: true, usesDiskThread: true }) }), undefined);
     const restore = { kind: 'restore', statePath: '/s', memoryFd: 9, templateKey: 'k' } as const;
     const other = { ...SPEC, start: restore, nic: { ...SPEC.nic, mac: '02:5b:0a:00:00:05' } };
     assert.equal(missing({ hardware: hardware({}, other) }), undefined);

@@ -12,8 +12,10 @@ export type QemuHost = {
   tscKhz: number;
   /** Processor of KVM guests: `host`, or the name of one of QEMU's models. `host` by default. */
   cpuModel?: string | undefined;
-  /** Whether QEMU in its jail can use io_uring. */
-  hasIoUring?: boolean;
+  /** Whether requests of the root disk have a thread of their own. */
+  usesDiskThread?: boolean;
+  /** Whether requests of the root disk use io_uring. QEMU in its jail must be able to. */
+  usesIoUring?: boolean;
   /** Whether the kernel of the host moves the packets of KVM guests (vhost-net). */
   usesVhostNet?: boolean;
 };
@@ -25,8 +27,8 @@ export type AcceleratorSettings = {
   chips: string;
   /** Kernel parameters of the guest. */
   kernel: (host: QemuHost) => string;
-  /** Whether disk requests use io_uring, and a thread of their own for the root disk. */
-  hasFastDisk: (host: QemuHost) => boolean;
+  hasDiskThread: (host: QemuHost) => boolean;
+  hasIoUring: (host: QemuHost) => boolean;
   hasVhostNet: (host: QemuHost) => boolean;
   /** Whether the host's kernel may use huge pages for QEMU and the guest's memory. */
   hasHugePages: boolean;
@@ -41,8 +43,9 @@ export const ACCELERATORS: Record<Isolation, AcceleratorSettings> = {
     // An emulated guest hangs without the PIT or the PIC, and boots 2 s later without the RTC.
     chips: 'pit=on,pic=on,rtc=on',
     kernel: emulatedKernel,
-    // QEMU has no threads for disks without KVM.
-    hasFastDisk: () => false,
+    // QEMU can give a disk a thread of its own only with KVM.
+    hasDiskThread: () => false,
+    hasIoUring: () => false,
     hasVhostNet: () => false,
     // QEMU requests huge pages for the code that it translates, which costs a small machine 5 MB that it never uses
     // (measured: 29 MB instead of 24 MB).
@@ -55,7 +58,8 @@ export const ACCELERATORS: Record<Isolation, AcceleratorSettings> = {
     // without the RTC, and no sooner without the PIC.
     chips: 'pit=off,pic=on,rtc=on',
     kernel: () => '',
-    hasFastDisk: ({ hasIoUring = false }) => hasIoUring,
+    hasDiskThread: ({ usesDiskThread = false }) => usesDiskThread,
+    hasIoUring: ({ usesIoUring = false }) => usesIoUring,
     hasVhostNet: ({ usesVhostNet = false }) => usesVhostNet,
     hasHugePages: true,
   },

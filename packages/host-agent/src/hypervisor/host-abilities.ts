@@ -12,7 +12,7 @@ export const VHOST_DEVICE = '/dev/vhost-net';
 const TRIAL_ID = '000000000000';
 const QUIT = '{"execute":"qmp_capabilities"}{"execute":"quit"}';
 
-export type KvmAbilities = Pick<QemuHost, 'cpuModel' | 'hasIoUring' | 'usesVhostNet'>;
+export type KvmAbilities = Pick<QemuHost, 'cpuModel' | 'usesDiskThread' | 'usesIoUring' | 'usesVhostNet'>;
 type KvmHost = { jail: Jail; qemuPath: string; runDir: string; hasTaps: boolean };
 
 /**
@@ -26,12 +26,16 @@ export async function kvmAbilities(choices: KvmChoices, host: KvmHost): Promise<
     );
   return {
     cpuModel: choices.cpuModel,
-    hasIoUring: choices.diskIo === 'auto' && (await opensWithIoUring(host)),
+    usesDiskThread: choices.diskIo === 'auto',
+    usesIoUring: choices.diskIo === 'auto' && (await opensWithIoUring(host)),
     usesVhostNet: choices.vhostNet,
   };
 }
 
-/** Whether a QEMU in the jail opens a file for io_uring. The file is QEMU's own program, which every jail shows. */
+/**
+ * Whether a QEMU in the jail opens a file for io_uring. Debian's `-microvm` build of QEMU cannot. The file is QEMU's own
+ * program, which every jail shows.
+ */
 export async function opensWithIoUring({ jail, qemuPath, runDir }: Omit<KvmHost, 'hasTaps'>): Promise<boolean> {
   const disk = { driver: 'file', 'node-name': 'trial', filename: qemuPath, 'read-only': true, aio: 'io_uring' };
   const args = [

@@ -53,7 +53,7 @@ const DISK_THREAD = 'disk';
  */
 export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
   const settings = ACCELERATORS[host.isolation];
-  const hasFastDisk = settings.hasFastDisk(host);
+  const hasDiskThread = settings.hasDiskThread(host);
   const memory = memoryBackend(spec);
   return [
     ['-name', `sandbar-${spec.vmId}`],
@@ -74,11 +74,11 @@ export function qemuArgs(spec: VmSpec, host: QemuHost): string[] {
     ['-device', 'virtio-serial-device,max_ports=2'],
     ['-chardev', `socket,id=guest,path=${RUN_FILES.guest},server=on,wait=off`],
     ['-device', `virtserialport,chardev=guest,name=${GUEST_PORT}`],
-    ...diskNodes(spec, hasFastDisk).map((node) => ['-blockdev', JSON.stringify(node)]),
-    ...(hasFastDisk ? [['-object', `iothread,id=${DISK_THREAD}`]] : []),
+    ...diskNodes(spec, settings.hasIoUring(host)).map((node) => ['-blockdev', JSON.stringify(node)]),
+    ...(hasDiskThread ? [['-object', `iothread,id=${DISK_THREAD}`]] : []),
     [
       '-device',
-      `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}${hasFastDisk ? `,iothread=${DISK_THREAD}` : ''}`,
+      `virtio-blk-device,drive=${ROOT_NODE},id=${ROOT_DEVICE}${hasDiskThread ? `,iothread=${DISK_THREAD}` : ''}`,
     ],
     ['-device', 'virtio-scsi-device,id=scsi0'],
     ['-netdev', netdev(spec, settings.hasVhostNet(host))],
