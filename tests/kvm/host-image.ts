@@ -11,12 +11,14 @@ import { ensureRootfs } from '@sandbar/host-agent/images/rootfs.ts';
 const RECIPES = path.join(import.meta.dirname, '..', '..', 'images');
 const INIT_SOURCES = path.join(import.meta.dirname, 'init');
 
-/** The packages that `npm start` would install with apt, and the libraries that Node needs. */
+/** The packages that `npm start` and `npm test` would install with apt, and the libraries that Node needs. */
 const PACKAGES = [
   'bubblewrap',
+  'busybox-static',
   'conntrack',
   'cpio',
   'debian-archive-keyring',
+  'docker-registry',
   'libatomic1',
   'libstdc++6',
   'mmdebstrap',
@@ -25,7 +27,10 @@ const PACKAGES = [
   'passwd',
   'qemu-system-x86',
   'qemu-utils',
+  'skopeo',
   'tini',
+  'uidmap',
+  'umoci',
   'util-linux',
   'zstd',
 ];

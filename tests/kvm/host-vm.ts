@@ -20,19 +20,24 @@ const PROCESSOR = 'max,-pku';
 const SILENCE_MS = 900_000;
 
 /**
- * Boots the host, passes each line of its console to `onLine`, and resolves when it has powered off. Kills it and
- * rejects when `abort` fires or the console is silent for too long.
+ * Boots the host with one more kernel parameter, passes each line of its console to `onLine`, and resolves when it has
+ * powered off. Kills it and rejects when `abort` fires or the console is silent for too long.
  */
 export async function runHost(
   image: HostImage,
   dataDisk: string,
+  parameter: string,
   onLine: (line: string) => void,
   abort: AbortSignal,
 ): Promise<void> {
   // setpriv makes the kernel kill QEMU when this process ends, even when it ends by SIGKILL.
-  const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...hostArgs(image, dataDisk)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const child = spawn(
+    'setpriv',
+    ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...hostArgs(image, dataDisk, parameter)],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
   let isSilent = false;
   const silence = setTimeout(() => {
     isSilent = true;
@@ -56,12 +61,12 @@ export async function runHost(
   }
 }
 
-function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: string): string[] {
+function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: string, parameter: string): string[] {
   return [
     ['-name', 'sandbar-kvm-test', '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
     ['-machine', 'microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off'],
     ['-accel', 'tcg,thread=multi,tb-size=512', '-cpu', PROCESSOR, '-smp', String(CPUS), '-m', `${MEMORY_MB}M`],
-    ['-kernel', kernelPath, '-initrd', initramfsPath, '-append', kernelCommandLine()],
+    ['-kernel', kernelPath, '-initrd', initramfsPath, '-append', `${kernelCommandLine()} ${parameter}`],
     ['-serial', 'stdio'],
     // snapshot=on keeps the writes of the host in temporary files, so that the next boot finds the disks unchanged.
     ['-drive', `file=${diskPath},format=raw,if=none,id=root,snapshot=on`, '-device', 'virtio-blk-device,drive=root'],

@@ -1,6 +1,6 @@
 // `npm run test:kvm` tests the service on KVM on a computer without KVM. It boots a Debian VM ("the host") whose
-// emulated processor supports virtualisation, and runs the test in it (inside/main.ts). The test is slow. It leaves
-// only the image of the host in the cache.
+// emulated processor supports virtualisation, and runs the parts of the test in it (parts.ts, inside/main.ts). Arguments
+// choose parts by name. The test is slow. It leaves only the image of the host in the cache.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,21 +11,26 @@ import { onStopSignals } from '@sandbar/service/stop-signals.ts';
 import { makeDataDisk } from './data-disk.ts';
 import { ensureHostImage, type HostImage } from './host-image.ts';
 import { runHost } from './host-vm.ts';
-import { verdictOf } from './inside/verdict.ts';
+import { type Outcome, outcomeOf } from './inside/verdict.ts';
+import { chooseParts, partsParameter } from './parts.ts';
 
 /**
  * Matches a crash of the host's kernel that QEMU causes. QEMU 7.2's emulated SVM delivers an interrupt right after a
  * guest exits, before the host's registers are restored. It happened in three of five boots with a clone pool. It is no
- * fault of the service, so the test boots the host again.
+ * fault of the service, so the test boots the host again, for the part that ran and the ones after it.
  */
 const PANIC = /Kernel panic - not syncing: (?!Attempted to kill init)/;
-const CRASHED = `the host's own kernel crashed`;
+/** How often the host may crash in one part before the part is given up. */
 const ATTEMPTS = 5;
+
+const NEVER_SHOWN =
+  'Not shown by any part: the time that anything takes, KVM on a real processor, and KVM on an Intel processor.';
 
 async function main(stop: AbortSignal): Promise<void> {
   const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
   const config = readConfig(process.env, process.getuid?.() ?? -1);
   const { checkout, cacheDir } = config;
+  const parts = chooseParts(checkout, process.argv.slice(2));
   progress.say('Setting up');
   const { goPath } = await setUp(config, progress);
   const image = await progress.step('image of a host', (say) => ensureHostImage(cacheDir, goPath, say));
@@ -37,32 +42,71 @@ async function main(stop: AbortSignal): Promise<void> {
     );
     stop.throwIfAborted();
     const began = performance.now();
-    const run = () => runTest(image, disk, stop, progress);
-    let verdict = await run();
-    for (let crashes = 1; verdict === CRASHED && crashes < ATTEMPTS; crashes++) {
-      progress.say(`\nThe host's own kernel crashed (${crashes} of ${ATTEMPTS}); booting it again.`);
-      verdict = await run();
-    }
-    if (verdict !== 'passed') throw new Error(verdict);
+    const boot = (left: readonly string[]) => runParts({ image, disk, parts: left, stop, progress });
+    const outcomes = await runAll(parts, boot, (text) => progress.say(text));
+    progress.say(describe(outcomes));
+    const failed = outcomes.filter(({ failure }) => failure !== undefined);
+    if (failed.length > 0) throw new Error(`${failed.length} of ${parts.length} parts did not pass`);
     progress.say(`\nPassed on KVM in ${formatDuration(performance.now() - began)}.`);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-/** Boots the host once and shows its console. Returns `passed`, the reason of a failure, or `CRASHED`. */
-async function runTest(image: HostImage, disk: string, stop: AbortSignal, progress: Progress): Promise<string> {
+type Boot = { outcomes: Outcome[]; hasPanicked: boolean };
+
+/** Boots the host as often as needed until every part has an outcome. */
+async function runAll(
+  parts: readonly string[],
+  boot: (left: readonly string[]) => Promise<Boot>,
+  say: (text: string) => void,
+): Promise<Outcome[]> {
+  const all: Outcome[] = [];
+  let left = [...parts];
+  let crashes = 0;
+  while (left[0] !== undefined) {
+    const { outcomes, hasPanicked } = await boot(left);
+    all.push(...outcomes);
+    left = left.slice(outcomes.length);
+    const [part] = left;
+    const isCut = part !== undefined && outcomes.at(-1)?.failure === undefined;
+    crashes = isCut && outcomes.length === 0 ? crashes + 1 : Number(isCut);
+    if (!isCut) continue;
+    const what = hasPanicked ? "the host's own kernel crashed" : 'the host went off before the part had ended';
+    say(`\n${part}: ${what} (${crashes} of ${ATTEMPTS})`);
+    if (hasPanicked && crashes < ATTEMPTS) continue;
+    all.push({ part, failure: `not shown: ${what}`, summary: '', skipped: [] });
+    left = left.slice(1);
+    crashes = 0;
+  }
+  return all;
+}
+
+type Run = { image: HostImage; disk: string; parts: readonly string[]; stop: AbortSignal; progress: Progress };
+
+/** Boots the host once, shows its console, and returns the outcomes of the parts that ended. */
+async function runParts({ image, disk, parts, stop, progress }: Run): Promise<Boot> {
   progress.say('Booting the host; what follows is its console');
   const began = performance.now();
-  let verdict: string | undefined;
+  const outcomes: Outcome[] = [];
   let hasPanicked = false;
   const onLine = (line: string) => {
     progress.say(`${formatElapsed(began)} | ${line}`);
-    verdict ??= verdictOf(line);
+    const outcome = outcomeOf(line);
+    if (outcome) outcomes.push(outcome);
     hasPanicked ||= PANIC.test(line);
   };
-  await runHost(image, disk, onLine, stop);
-  return verdict ?? (hasPanicked ? CRASHED : 'the host went off before the test had ended');
+  await runHost(image, disk, partsParameter(parts), onLine, stop);
+  return { outcomes, hasPanicked };
+}
+
+/** One line for each part, and one for each test that the part left out. */
+function describe(outcomes: readonly Outcome[]): string {
+  const lines = outcomes.flatMap(({ part, failure, summary, skipped }) => [
+    `${failure === undefined ? '✓' : '✖'} ${part}: ${[summary, failure].filter(Boolean).join('; ')}`,
+    ...skipped.map((test) => `    not shown: ${test}`),
+  ]);
+  return ['\nOn KVM in an emulated host:', ...lines, NEVER_SHOWN].join('\n');
 }
 
 function formatElapsed(began: number): string {

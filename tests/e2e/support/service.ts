@@ -10,6 +10,12 @@ export const BASE_URL = required('SANDBAR_BASE_URL');
 export const API_KEY = required('SANDBAR_API_KEY');
 export const HOME = required('SANDBAR_HOME');
 
+/**
+ * Factor on the time limits of the tests, for hosts that are much slower than usual, such as the host of `npm run
+ * test:kvm`.
+ */
+export const PATIENCE = Number(process.env.SANDBAR_TEST_PATIENCE || 1);
+
 function required(name: string): string {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set: run these tests through npm test`);
@@ -65,13 +71,13 @@ export function startExec(machineId: string, job: ExecCreate): Promise<Exec> {
   return expectStatus(201, 'POST', `/v1/machines/${machineId}/execs`, job);
 }
 
-/** Resolves with the job when it has ended. Throws when it still runs after `timeoutMs`. */
+/** Resolves with the job when it has ended. Throws when it still runs after `timeoutMs` times {@link PATIENCE}. */
 export async function waitForExec(machineId: string, execId: string, timeoutMs = 120_000): Promise<Exec> {
-  const deadline = Date.now() + timeoutMs;
+  const deadline = Date.now() + timeoutMs * PATIENCE;
   for (;;) {
     const job = await expectStatus<Exec>(200, 'GET', `/v1/machines/${machineId}/execs/${execId}?wait_ms=10000`);
     if (job.status !== 'running') return job;
-    if (Date.now() > deadline) throw new Error(`job ${execId} still runs after ${timeoutMs} ms`);
+    if (Date.now() > deadline) throw new Error(`job ${execId} still runs after ${timeoutMs * PATIENCE} ms`);
   }
 }
 
@@ -129,12 +135,16 @@ export function residentMb(pid: number): number {
   return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
 }
 
-/** Waits until `isTrue` returns or resolves to true. A call that throws counts as false. Throws after `timeoutMs`. */
+/**
+ * Waits until `isTrue` returns or resolves to true. A call that throws counts as false. Throws after `timeoutMs` times
+ * {@link PATIENCE}.
+ */
 export async function until(what: string, isTrue: () => boolean | Promise<boolean>, timeoutMs = 30_000): Promise<void> {
-  const deadline = Date.now() + timeoutMs;
+  const limitMs = timeoutMs * PATIENCE;
+  const deadline = Date.now() + limitMs;
   for (;;) {
     if (await (async () => isTrue())().catch(() => false)) return;
-    if (Date.now() > deadline) throw new Error(`not in ${timeoutMs} ms: ${what}`);
+    if (Date.now() > deadline) throw new Error(`not in ${limitMs} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

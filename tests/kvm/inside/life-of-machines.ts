@@ -8,12 +8,23 @@ import { Sandbar } from '@sandbar/sdk/client.ts';
 import { readCredentials } from '@sandbar/service/credentials.ts';
 import { clonesReady } from './clone-pool.ts';
 import { disksAndSnapshots } from './disks-and-snapshots.ts';
-import { outputOf, step } from './steps.ts';
+import { outputOf, step, stepsDone } from './steps.ts';
 
 const SHAPE = { memory_mb: 256, rootfs_size_gb: 2 };
 
-/** Runs all steps against the service of a data directory. Throws at the first failure. */
-export async function lifeOfMachines(home: string): Promise<void> {
+/** A service, and what its QEMU processes show in /proc. */
+type Expected = { env: NodeJS.ProcessEnv; executable: RegExp; uses: readonly string[] };
+
+export const DEFAULTS: Expected = { env: {}, executable: /\/qemu-system-x86_64-microvm$/, uses: [] };
+export const WITH_MORE: Expected = {
+  env: { SANDBAR_QEMU: 'qemu-system-x86_64', SANDBAR_VHOST_NET: '1' },
+  executable: /\/qemu-system-x86_64$/,
+  uses: ['anon_inode:[io_uring]', '/dev/vhost-net'],
+};
+
+/** Runs all steps against the service of a data directory. Returns their number. Throws at the first failure. */
+export async function lifeOfMachines(home: string, expected: Expected): Promise<number> {
+  const stepsBefore = stepsDone();
   const credentials = readCredentials(`${home}/credentials.json`);
   if (credentials === undefined) throw new Error(`${home}/credentials.json is missing`);
   const sandbar = new Sandbar({ baseUrl: credentials.base_url, apiKey: credentials.api_key });
@@ -24,18 +35,22 @@ export async function lifeOfMachines(home: string): Promise<void> {
     const shown = await sandbar.machines.get(first.id);
     assert.equal(shown.state, 'running');
     assert.equal(shown.isolation, 'kvm');
-    const { executable, descriptors, uid, args } = processOf(home, first);
-    assert.match(executable, /\/qemu-system-x86_64-microvm$/);
+    const { executable, descriptors, uid, args, status } = processOf(home, first);
+    assert.match(executable, expected.executable);
     assert.ok(descriptors.includes('anon_inode:kvm-vm'), `a virtual machine of KVM among ${descriptors.join(' ')}`);
     assert.notEqual(uid, '0');
+    assert.match(status, /^THP_enabled:\s+1$/m, 'the kernel may use huge pages');
+    assert.ok(args.includes('host,vmx=off,svm=off,pmu=off'), args.join(' '));
+    assert.ok(args.includes('iothread,id=disk'), args.join(' '));
+    for (const use of expected.uses) assert.ok(descriptors.includes(use), `${use} among ${descriptors.join(' ')}`);
     assert.ok(args.includes('-kernel'), 'the first machine of its size boots cold');
   });
   await step('exec', async () => {
     const text = await run(
       first,
-      'echo hello; echo data > /root/kept; sync; dmesg | grep -o "Hypervisor detected: KVM"',
+      'echo hello; echo data > /root/kept; sync; dmesg | grep -o "Hypervisor detected: KVM"; grep -cwE "svm|vmx" /proc/cpuinfo || true',
     );
-    assert.equal(text, 'hello\nHypervisor detected: KVM\n');
+    assert.equal(text, 'hello\nHypervisor detected: KVM\n0\n', 'KVM is there, and the guest has none of its own');
   });
 
   await step('clones are ready', () => clonesReady(home));
@@ -43,7 +58,8 @@ export async function lifeOfMachines(home: string): Promise<void> {
   await step('it is a clone', async () => {
     const { args, descriptors } = processOf(home, second);
     assert.ok(args.includes('-incoming'), args.join(' '));
-    assert.ok(descriptors.includes('anon_inode:kvm-vm'), descriptors.join(' '));
+    for (const use of ['anon_inode:kvm-vm', ...expected.uses])
+      assert.ok(descriptors.includes(use), `${use} among ${descriptors.join(' ')}`);
   });
   await step('the two differ in machine id, boot id, host name and randomness', async () => {
     const identity =
@@ -64,16 +80,19 @@ export async function lifeOfMachines(home: string): Promise<void> {
     assert.equal((await sandbar.machines.get(id)).state, 'destroyed');
   }
   await step('no machine is left', async () => assert.deepEqual(await sandbar.machines.list(), []));
+  return stepsDone() - stepsBefore;
 }
 
-/** Reads from /proc the executable, open descriptors, uid and arguments of a running machine's QEMU. */
+/** Reads from /proc the executable, open descriptors, status and arguments of a running machine's QEMU. */
 function processOf(home: string, machine: Machine) {
   const pid = readFileSync(`${homePaths(home).runMachines}/${machine.id}/qemu.pid`, 'utf8').trim();
   const openOnes = readdirSync(`/proc/${pid}/fd`);
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   return {
     executable: readlinkSync(`/proc/${pid}/exe`),
     descriptors: openOnes.map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)),
-    uid: /^Uid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1],
+    uid: /^Uid:\s+(\d+)/m.exec(status)?.[1],
+    status,
     args: readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0'),
   };
 }

@@ -4,12 +4,8 @@ import { once } from 'node:events';
 import { existsSync, globSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { CHECKOUT, environment } from './slow-host.ts';
 
-const CHECKOUT = path.join(import.meta.dirname, '..', '..', '..');
-/** KVM on an emulated processor is slow: a cold boot takes 10 times as long as under plain emulation, or longer. */
-const BOOT_PATIENCE_MS = 180_000;
-/** The service itself runs about ten times slower than usual in the emulated host. */
-const START_PATIENCE_MS = 300_000;
 const SHOWN_LINES = '60';
 
 export type ServiceProcess = {
@@ -18,16 +14,10 @@ export type ServiceProcess = {
 };
 
 /** Starts the service. Resolves when it is ready and has passed its self-check. Throws when it ends before that. */
-export async function startService(home: string, cacheDir: string): Promise<ServiceProcess> {
+export async function startService(home: string, env: NodeJS.ProcessEnv): Promise<ServiceProcess> {
   const child = spawn(process.execPath, [path.join(CHECKOUT, 'scripts', 'start.mjs')], {
     cwd: CHECKOUT,
-    env: {
-      ...process.env,
-      SANDBAR_HOME: home,
-      SANDBAR_CACHE: cacheDir,
-      SANDBAR_START_PATIENCE_MS: String(START_PATIENCE_MS),
-      SANDBAR_BOOT_PATIENCE_MS: String(BOOT_PATIENCE_MS),
-    },
+    env: { ...environment(), ...env, SANDBAR_HOME: home },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const ended = once(child, 'close');

@@ -2,12 +2,18 @@
 import assert from 'node:assert/strict';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 
+let done = 0;
+
+/** The number of steps that succeeded so far. */
+export const stepsDone = () => done;
+
 /** Runs a step and prints how long it took. Adds the name of the step to its error. */
 export async function step<T>(name: string, work: () => Promise<T>): Promise<T> {
   const began = performance.now();
   const result = await work().catch((error: unknown) => {
     throw new Error(`${name}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
   });
+  done++;
   console.log(`ok ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)`);
   return result;
 }

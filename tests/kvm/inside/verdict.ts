@@ -1,14 +1,23 @@
-// The test inside the host reports its result to the process outside as a line on the console. The console may put
-// other text at the beginning of that line.
+// The lines on the console by which the test inside the host tells the process outside how each part of the test ended.
+// The console may put other text at the beginning of a line.
 const MARK = 'kvm-test: ';
 
-/** The line for a test that passed, or that failed with `failure` as its reason. */
-export function verdictLine(failure?: string): string {
-  return `${MARK}${failure === undefined ? 'passed' : `failed: ${failure.replaceAll(/\s+/g, ' ')}`}`;
+/** How one part ended. `skipped`: one line for each test that was skipped, with the reason. */
+export type Outcome = { part: string; failure?: string; summary: string; skipped: string[] };
+
+/** The line for the end of a part. */
+export function outcomeLine(outcome: Outcome): string {
+  return MARK + JSON.stringify(outcome);
 }
 
-/** Reads a line of the console: `passed`, `failed: REASON`, or undefined when the line is no verdict. */
-export function verdictOf(line: string): string | undefined {
+/** Reads a line of the console. Undefined when it is not the line of an outcome. */
+export function outcomeOf(line: string): Outcome | undefined {
   const at = line.indexOf(MARK);
-  return at < 0 ? undefined : line.slice(at + MARK.length);
+  if (at < 0) return undefined;
+  try {
+    return JSON.parse(line.slice(at + MARK.length)) as Outcome;
+  } catch {
+    // The kernel printed into this line. The part counts as not ended and is run again.
+    return undefined;
+  }
 }

@@ -1,0 +1,33 @@
+// The parts of the KVM test: two short walks through all kinds of machines, which also check that KVM is used and how,
+// the benchmark in small, and every file of the end-to-end tests. Each part has a service of its own.
+import { Problem } from '@sandbar/service/problem.ts';
+import { selectTestFiles } from '@sandbar/test-runner/test-files.ts';
+
+/** What a service with default settings uses, with Debian's `-microvm` build of QEMU. */
+export const LIFE = 'life';
+/** The complete QEMU with io_uring, and vhost-net. */
+export const LIFE_WITH_MORE = 'life-io_uring-vhost';
+/** Shows that the benchmark measures KVM. Its figures mean nothing in an emulated host. */
+export const BENCH = 'bench';
+/** The kernel parameter of the host that names the parts to run. The kernel ignores parameters with a dot. */
+const PARAMETER = 'kvmtest.parts=';
+
+/** Returns the parts whose names contain one of `filters`, or all parts. Throws Problem when there is none. */
+export function chooseParts(checkout: string, filters: readonly string[]): string[] {
+  const files = selectTestFiles(checkout, []).filter((file) => file.startsWith('tests/e2e/'));
+  const parts = [LIFE, LIFE_WITH_MORE, BENCH, ...files].filter(
+    (part) => filters.length === 0 || filters.some((name) => part.includes(name)),
+  );
+  if (parts.length === 0) throw new Problem(`No part of the KVM test matches ${filters.join(' ')}`);
+  return parts;
+}
+
+export function partsParameter(parts: readonly string[]): string {
+  return PARAMETER + parts.join(',');
+}
+
+/** Reads the parts from the kernel's command line. */
+export function readParts(commandLine: string): string[] {
+  const parameter = commandLine.split(/\s+/).find((word) => word.startsWith(PARAMETER));
+  return parameter?.slice(PARAMETER.length).split(',') ?? [];
+}
