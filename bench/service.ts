@@ -7,22 +7,22 @@ import path from 'node:path';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { formatDuration, lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
-import { type BenchArguments, readBenchArguments, USAGE } from './service/arguments.ts';
+import { type BenchArguments, readBenchArguments, resultsFile, USAGE } from './service/arguments.ts';
 import { BenchService } from './service/bench-service.ts';
 import type { Context } from './service/context.ts';
 import { verdictOf } from './service/figures.ts';
 import { gvisorVersion, NO_GVISOR } from './service/gvisor.ts';
 import { readHostInfo } from './service/host-info.ts';
-import { describeMachine, describeRun } from './service/machine-description.ts';
+import { describeAccelerator, describeMachine, describeRun } from './service/machine-description.ts';
 import { planSteps, usesRestore } from './service/plan.ts';
-import { QemuRestore } from './service/qemu-restore.ts';
+import { machineQemu, QemuRestore } from './service/qemu-restore.ts';
 import { References } from './service/references.ts';
 import { type Results, renderFigure, renderResults } from './service/report.ts';
 import { benchReferences } from './service/sections/references.ts';
 
 const { stop, hurry } = onStopSignals();
 const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
-const results: Results = { facts: [], figures: [], problems: [], notes: [] };
+const results: Results = { isolation: undefined, facts: [], figures: [], problems: [], notes: [] };
 
 function note(sentence: string): void {
   results.notes.push(sentence);
@@ -45,7 +45,7 @@ async function main(given: BenchArguments): Promise<number> {
       progress.say(`  ! left behind: ${leak}`);
     }
   }
-  return conclude(given.out);
+  return conclude(given);
 }
 
 async function measure(service: BenchService, { sections, sizes }: BenchArguments, gvisor: string | undefined) {
@@ -56,10 +56,11 @@ async function measure(service: BenchService, { sections, sizes }: BenchArgument
 
   const first = await service.in(steps[0]?.mode ?? 'pool');
   const { isolation, pool } = await readHostInfo(first.paths.hostAgentSocket);
-  results.facts.push(`Machines are ${isolation === 'kvm' ? 'on KVM' : 'emulated (TCG, no usable KVM)'}`);
+  results.isolation = isolation;
+  results.facts.push(describeAccelerator(isolation));
   if (first.mode === 'pool' && pool === undefined) note('This service has no pool: "pool warm" is not what it says.');
 
-  const prepareRestore = () => QemuRestore.prepare(cacheDir, isolation, qemuPath);
+  const prepareRestore = () => QemuRestore.prepare(cacheDir, isolation, machineQemu(isolation, env));
   const restore = usesRestore(sections)
     ? await progress.step('template for the bare restore', prepareRestore)
     : undefined;
@@ -99,7 +100,8 @@ function unlessStopped<T>(work: Promise<T>): Promise<T> {
   return Promise.race([work, promise]).finally(() => stop.removeEventListener('abort', onAbort));
 }
 
-function conclude(out: string | undefined): number {
+function conclude({ out: given, isWhole }: BenchArguments): number {
+  const out = given ?? (isWhole && results.isolation ? resultsFile(results.isolation) : undefined);
   const page = renderResults(results);
   if (out === undefined) console.log(`\n${page}`);
   else {

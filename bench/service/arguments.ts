@@ -1,6 +1,7 @@
 // Reads the command line of `npm run bench`: which sections run, and how many repetitions. A quick run only shows that
 // everything works; it has too few repetitions for reliable figures.
 import { parseArgs } from 'node:util';
+import type { Isolation } from '@sandbar/contract/machine.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 
 export const SECTIONS = [
@@ -73,6 +74,7 @@ export type BenchArguments = {
   sections: readonly SectionName[];
   sizes: Sizes;
   isWhole: boolean;
+  /** The file for the results. Undefined: {@link resultsFile} of a whole run, none of any other. */
   out: string | undefined;
 };
 
@@ -95,7 +97,13 @@ export const USAGE = `npm run bench -- [SECTION ...] [OPTIONS]
   ${Object.keys(OPTIONS)
     .map((name) => `--${name} N`)
     .join(' ')}
-  --out FILE      writes the results there. A whole run writes bench/RESULTS.md, any other only prints`;
+  --out FILE      writes the results there. A whole run writes bench/RESULTS.md, or bench/RESULTS-kvm.md where
+                  machines are on KVM; any other only prints`;
+
+/** Where a whole run writes its results. Figures on KVM and of emulation cannot be compared, so each has a file. */
+export function resultsFile(isolation: Isolation): string {
+  return isolation === 'kvm' ? 'bench/RESULTS-kvm.md' : 'bench/RESULTS.md';
+}
 
 /** Reads the command line. Throws `Problem` with the usage when it is wrong. */
 export function readBenchArguments(args: readonly string[]): BenchArguments {
@@ -110,7 +118,7 @@ export function readBenchArguments(args: readonly string[]): BenchArguments {
     sections: positionals.length === 0 ? SECTIONS : positionals.map(readSection),
     sizes: { ...(values.quick ? QUICK : FULL), ...Object.fromEntries(given) },
     isWhole,
-    out: out ?? (isWhole ? 'bench/RESULTS.md' : undefined),
+    out,
   };
 }
 

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { cpus, loadavg, release, totalmem } from 'node:os';
+import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { BenchArguments } from './arguments.ts';
 
 const UNKNOWN = 'unknown';
@@ -17,6 +18,16 @@ export function describeMachine(options: { gvisor: string | undefined; qemuPath:
       .join(' ')}`,
     `${firstLine(qemuPath, ['--version'])}; gVisor: ${gvisor ?? 'not installed'}; Node ${process.version}`,
   ];
+}
+
+/**
+ * How machines were isolated. The processor of a virtual machine has the flag `hypervisor`, and KVM in a virtual machine
+ * is slower than KVM on a real processor.
+ */
+export function describeAccelerator(isolation: Isolation): string {
+  if (isolation === 'emulated') return 'Machines are emulated (TCG, no usable KVM)';
+  const isVirtual = /^flags\s*:.*\bhypervisor\b/m.test(readFileSync('/proc/cpuinfo', 'utf8'));
+  return `Machines are on KVM, on ${isVirtual ? 'a host that is a virtual machine itself' : 'a real processor'}`;
 }
 
 /** The sections and sizes of the run, unless it is a whole run with the default sizes. */

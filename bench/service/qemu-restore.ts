@@ -9,6 +9,8 @@ import path from 'node:path';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import { openSession } from '@sandbar/host-agent/guest/channel.ts';
 import { newChannelToken } from '@sandbar/host-agent/guest/channel-token.ts';
+import { ACCELERATORS, type QemuHost } from '@sandbar/host-agent/hypervisor/accelerators.ts';
+import { findExecutable, preferMicrovmBuild } from '@sandbar/host-agent/hypervisor/qemu-version.ts';
 import { readTscKhz } from '@sandbar/host-agent/hypervisor/tsc.ts';
 import { loadImage } from '@sandbar/host-agent/images/store.ts';
 import { runCommand } from '@sandbar/host-agent/run-command.ts';
@@ -28,6 +30,13 @@ export type RestoreTimes = {
   answered: number;
 };
 
+/** The program that the host agent uses for machines. */
+export function machineQemu(isolation: Isolation, env: NodeJS.ProcessEnv): string {
+  const qemuPath = findExecutable(env.SANDBAR_QEMU || 'qemu-system-x86_64');
+  const mayPreferAnother = isolation === 'kvm' && process.getuid?.() === 0 && !env.SANDBAR_QEMU;
+  return mayPreferAnother ? preferMicrovmBuild(qemuPath) : qemuPath;
+}
+
 type Files = { memory: string; disk: string; state: string; cloneDisk: string; log: string };
 
 export class QemuRestore {
@@ -36,6 +45,7 @@ export class QemuRestore {
   readonly #isolation: Isolation;
   readonly #qemuPath: string;
   readonly #token = newChannelToken();
+  readonly #host: QemuHost;
 
   private constructor(folder: string, isolation: Isolation, qemuPath: string) {
     this.#folder = folder;
@@ -48,6 +58,7 @@ export class QemuRestore {
       log: file('qemu.log'),
     };
     this.#isolation = isolation;
+    this.#host = { isolation, tscKhz: readTscKhz() };
     this.#qemuPath = qemuPath;
   }
 
@@ -119,14 +130,14 @@ export class QemuRestore {
 
   /** The same arguments as those of the host agent, so that the guest is the same, but its network is not connected. */
   #args({ disk, share }: { disk: string; share: 'on' | 'off' }, more: readonly string[]): string[] {
-    const isEmulated = this.#isolation === 'emulated';
+    const settings = ACCELERATORS[this.#isolation];
     const memory = `memory-backend-file,id=memory,size=${MEMORY_MB}M,mem-path=${this.#files.memory},share=${share}`;
     return [
       ['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
       ['-object', memory],
-      ['-machine', 'microvm,acpi=on,pit=on,pic=on,rtc=on,isa-serial=on,ioapic2=off,memory-backend=memory'],
-      ['-accel', isEmulated ? 'tcg,thread=multi,tb-size=64' : 'kvm'],
-      ['-cpu', isEmulated ? 'max' : 'host'],
+      ['-machine', `microvm,acpi=on,${settings.chips},isa-serial=on,ioapic2=off,memory-backend=memory`],
+      ['-accel', settings.accel],
+      ['-cpu', settings.cpu(this.#host)],
       ['-smp', '1', '-m', `${MEMORY_MB}M`],
       ['-chardev', 'ringbuf,id=console,size=65536', '-serial', 'chardev:console'],
       ['-chardev', `socket,id=qmp,fd=${FD.qmp}`, '-mon', 'chardev=qmp,mode=control'],
@@ -148,7 +159,7 @@ export class QemuRestore {
       'console=ttyS0 quiet reboot=t panic=-1 root=/dev/vda',
       'cryptomgr.notests audit=0 8250.nr_uarts=1 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on',
       'initcall_blacklist=jent_mod_init',
-      ...(this.#isolation === 'emulated' ? [`tsc_early_khz=${readTscKhz()}`] : []),
+      ACCELERATORS[this.#isolation].kernel(this.#host),
     ].join(' ');
   }
 

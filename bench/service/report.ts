@@ -1,4 +1,5 @@
 // Renders the results page: the computer, the settings of the run, and a table of all figures.
+import type { Isolation } from '@sandbar/contract/machine.ts';
 import {
   type Bound,
   type Figure,
@@ -11,6 +12,8 @@ import {
 } from './figures.ts';
 
 export type Results = {
+  /** How machines were isolated. Undefined until the service has said so. */
+  isolation: Isolation | undefined;
   /** Lines that describe the computer and the run. */
   facts: string[];
   figures: Figure[];
@@ -20,21 +23,25 @@ export type Results = {
   notes: string[];
 };
 
-const HEAD = ['what', 'n', 'median', 'p95', 'max', '÷ gVisor', '÷ restore', 'bound', 'met'];
+const HEAD = ['n', 'median', 'p95', 'max', '÷ gVisor', '÷ restore', 'bound', 'met'];
+
+/** How a table names the accelerator of its figures. */
+const ACCELERATOR_NAMES: Record<Isolation, string> = { kvm: 'on KVM', emulated: 'emulated' };
 
 /** Returns the results page in Markdown. */
-export function renderResults({ facts, figures, problems, notes }: Results): string {
+export function renderResults({ isolation, facts, figures, problems, notes }: Results): string {
   const rows = figures.map(rowOf);
+  const where = isolation === undefined ? 'on an unknown accelerator' : ACCELERATOR_NAMES[isolation];
   const lines = [
-    '# Results of `npm run bench`',
+    `# Results of \`npm run bench\`, ${where}`,
     '',
     'Written by the run; [README.md](README.md) says what is measured and how. Times in milliseconds, memory in MB (2^20',
     'bytes), CPU in percent of one core. Values and ratios are rounded up; bounds are compared with the exact ones.',
     '',
     ...facts.map((fact) => `- ${fact}`),
     '',
-    row(HEAD),
-    row(HEAD.map((name) => (name === 'what' || name === 'bound' || name === 'met' ? '---' : '---:'))),
+    row([`what, ${where}`, ...HEAD]),
+    row(['---', ...HEAD.map((name) => (name === 'bound' || name === 'met' ? '---' : '---:'))]),
     ...rows.map(row),
     ...(problems.length === 0 ? [] : ['', '**Problems:**', '', ...problems.map((problem) => `- ${problem}`)]),
     ...(notes.length === 0 ? [] : ['', ...notes.map((note) => `- ${note}`)]),
