@@ -1,6 +1,7 @@
 // Reads the host agent's configuration from its environment and checks it, once at start.
 import { isIP } from 'node:net';
 import { availableParallelism, totalmem } from 'node:os';
+import { isAbsolute } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
@@ -45,6 +46,8 @@ export type HostAgentConfig = {
   serviceGid: number | undefined;
   accelerator: AcceleratorChoice;
   qemuPath: string;
+  /** Absolute paths of older QEMU programs, kept for memory snapshots that the present one cannot resume. */
+  oldQemuPaths: readonly string[];
   /** What an operator may choose about KVM; emulation ignores it. */
   kvm: KvmChoices;
   /** Whether the kernel may use huge pages for VMs. Undefined: with KVM only. */
@@ -112,6 +115,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     serviceGid: env.SANDBAR_SERVICE_GID ? integer(env, 'SANDBAR_SERVICE_GID', 0, 0) : undefined,
     accelerator: choice(env, 'SANDBAR_ACCELERATOR', ['auto', 'kvm', 'tcg'] as const, 'auto'),
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
+    oldQemuPaths: paths(env, 'SANDBAR_OLD_QEMU'),
     kvm: {
       cpuModel: cpuModel(env.SANDBAR_CPU_MODEL || 'host'),
       diskIo: choice(env, 'SANDBAR_DISK_IO', ['auto', 'plain'] as const, 'auto'),
@@ -162,6 +166,12 @@ function cpuModel(name: string): string {
     'validation_error',
     `SANDBAR_CPU_MODEL must be "host" or a name that "qemu-system-x86_64 -cpu help" lists, not "${name}"`,
   );
+}
+
+function paths(env: NodeJS.ProcessEnv, name: string): string[] {
+  const list = (env[name] ?? '').split(':').filter(Boolean);
+  if (list.every(isAbsolute)) return list;
+  throw new ServiceError('validation_error', `${name} must be absolute paths with colons between them`);
 }
 
 function addresses(text: string): string[] {

@@ -100,10 +100,12 @@ async function main(log: Log): Promise<void> {
   const mayPreferAnother = accelerator.isolation === 'kvm' && config.isRoot && !process.env.SANDBAR_QEMU;
   const machineQemuPath = mayPreferAnother ? preferMicrovmBuild(qemuPath) : qemuPath;
 
+  await Promise.all(config.oldQemuPaths.map((path) => checkQemu(findExecutable(path))));
+
   const jail = config.isRoot
     ? await RootJail.open({
         home: config.home,
-        programs: [machineQemuPath],
+        programs: [machineQemuPath, ...config.oldQemuPaths],
         cgroups: { limits: hostLimits(config) },
       })
     : new NoJail(config.home);
@@ -117,6 +119,7 @@ async function main(log: Log): Promise<void> {
   log.info({ qemu: machineQemuPath, ...abilities, hasHugePages }, 'machines run with these settings');
   const hypervisor = new QemuHypervisor({
     qemuPath: machineQemuPath,
+    oldQemuPaths: config.oldQemuPaths,
     isolation,
     abilities,
     jail,

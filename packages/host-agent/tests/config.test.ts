@@ -37,6 +37,8 @@ describe('configuration of the host agent', () => {
     const { kvm: other, hugePages: none } = readConfig(chosen, 0);
     assert.deepEqual([other, none], [{ cpuModel: 'EPYC-v1', diskIo: 'plain', vhostNet: true }, false]);
     assert.throws(() => readConfig({ SANDBAR_CPU_MODEL: 'host,svm=on' }, 0), /SANDBAR_CPU_MODEL/);
+    assert.deepEqual(readConfig({ SANDBAR_OLD_QEMU: '/opt/a:/opt/b' }, 0).oldQemuPaths, ['/opt/a', '/opt/b']);
+    assert.throws(() => readConfig({ SANDBAR_OLD_QEMU: 'qemu' }, 0), /SANDBAR_OLD_QEMU/);
     assert.throws(() => readConfig({ SANDBAR_DISK_IO: 'fast' }, 0), /SANDBAR_DISK_IO/);
   });
 });

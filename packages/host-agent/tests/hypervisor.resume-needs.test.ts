@@ -8,6 +8,7 @@ import type { VmSpec } from '../src/hypervisor/driver.ts';
 import { qemuArgs } from '../src/hypervisor/qemu-args.ts';
 import {
   argumentsOfProcess,
+  chooseQemu,
   describeNeeds,
   hardwareOf,
   type ResumeNeeds,
@@ -43,11 +44,22 @@ describe('what a memory snapshot needs (CLN-5)', () => {
 
   it('a maintenance release of QEMU does not end it, another series does', () => {
     assert.deepEqual([seriesOf('7.2.22'), seriesOf('7.2.23'), seriesOf('10.0.13')], ['7.2', '7.2', '10.0']);
-    assert.equal(missing({ qemu: '10.0' }), 'it needs QEMU 7.2, and this host has QEMU 10.0');
+    assert.equal(
+      missing({ qemu: '10.0' }),
+      'it needs QEMU 7.2, and this host has QEMU 10.0 (SANDBAR_OLD_QEMU can name another)',
+    );
     assert.match(
       missing({ program: 'qemu-system-x86_64' }) ?? '',
       /it needs qemu-system-x86_64-microvm, and this host/,
     );
+  });
+
+  it('the usual QEMU is used if it can resume it, else an older one that can', () => {
+    const choices = ['10.0', '7.2', '8.0'].map((qemu) => ({ qemuPath: `/q${qemu}`, has: { ...NEEDS, qemu } }));
+    assert.deepEqual(chooseQemu(NEEDS, choices), { qemuPath: '/q7.2' });
+    assert.deepEqual(chooseQemu({ ...NEEDS, qemu: '10.0' }, choices), { qemuPath: '/q10.0' });
+    const answer = chooseQemu({ ...NEEDS, qemu: '9.0' }, choices);
+    assert.match('missing' in answer ? answer.missing : '', /^it needs QEMU 9\.0, and this host has QEMU 10\.0/);
   });
 
   it('a processor with other features or flaws ends it, and they are named', () => {

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import type { Isolation } from '@sandbar/contract/machine.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { ProcessInfo } from './process.ts';
-import type { ResumeNeeds } from './resume-needs.ts';
+import type { ResumeChoice, ResumeNeeds } from './resume-needs.ts';
 
 /** Everything needed to start a VM. Paths are absolute. */
 export type VmSpec = {
@@ -50,6 +50,8 @@ export type Restore = {
   memoryReady?: Promise<unknown>;
   /** Aborts the launch while the state is being loaded. */
   abort?: AbortSignal;
+  /** The QEMU program to use, of {@link Hypervisor.resumeChoices}. Undefined: the usual one. */
+  qemuPath?: string;
   /** Names the template or memory snapshot that the memory comes from. Recorded so that a restarted agent knows it. */
   templateKey: string;
 };
@@ -184,8 +186,8 @@ export interface Hypervisor {
   readonly isolation: Isolation;
   /** Identifies what a template depends on besides its image: QEMU's build, the processor, our arguments for QEMU. */
   readonly fingerprint: string;
-  /** What this host has now for the resume of saved memory. */
-  resumeNeeds(): Promise<ResumeNeeds>;
+  /** What this host has now for the resume of saved memory: one entry for each QEMU program, the usual one first. */
+  resumeChoices(): Promise<ResumeChoice[]>;
   /**
    * Reserves the uid under which the VM will run; only this uid may open the VM's tap. Undefined when VMs run as the
    * agent's own account. The uid is freed when the VM ends or its launch fails.

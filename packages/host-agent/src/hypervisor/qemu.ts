@@ -1,6 +1,6 @@
 // Starts QEMU processes, and takes over the ones that an earlier agent started.
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, openSync, rmSync, statSync } from 'node:fs';
+import { closeSync, openSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Isolation } from '@sandbar/contract/machine.ts';
@@ -19,7 +19,7 @@ import { lastLogLine, openLog } from './qemu-log.ts';
 import { checkQemu } from './qemu-version.ts';
 import { QemuVm, type VmOwner } from './qemu-vm.ts';
 import { QmpClient } from './qmp.ts';
-import { describeNeeds, type ResumeNeeds, seriesOf } from './resume-needs.ts';
+import { describeNeeds, type ResumeChoice, seriesOf } from './resume-needs.ts';
 import { openTap } from './tap.ts';
 import { readTscKhz } from './tsc.ts';
 import { connectUnix, connectUnixWhenReady } from './unix-socket.ts';
@@ -35,6 +35,8 @@ const MAX_FILE_BYTES = 1100 * 1024 ** 3;
 
 export type QemuOptions = {
   qemuPath: string;
+  /** Older programs, which only resume memory snapshots. */
+  oldQemuPaths?: readonly string[];
   isolation: Isolation;
   /** What VMs use of a KVM host. */
   abilities?: KvmAbilities;
@@ -70,10 +72,15 @@ export class QemuHypervisor implements Hypervisor {
     ]);
   }
 
-  async resumeNeeds(): Promise<ResumeNeeds> {
-    const { qemuPath } = this.#options;
-    // Ask each time: an update may have replaced the program since the agent started.
-    return describeNeeds(seriesOf(await checkQemu(qemuPath)), qemuPath, argumentsOf(this.#host, SOME_RESTORE));
+  async resumeChoices(): Promise<ResumeChoice[]> {
+    const { qemuPath: usual, oldQemuPaths = [] } = this.#options;
+    const args = argumentsOf(this.#host, SOME_RESTORE);
+    // Ask each time: an update may have replaced a program since the agent started.
+    const describe = async (qemuPath: string) => {
+      const series = seriesOf(await checkQemu(qemuPath));
+      return { qemuPath, has: describeNeeds(series, realpathSync(qemuPath), args) };
+    };
+    return Promise.all([usual, ...oldQemuPaths].map(describe));
   }
 
   reserveUid(vmId: string): number | undefined {
@@ -89,7 +96,7 @@ export class QemuHypervisor implements Hypervisor {
       const { uid = null, ...command } = await this.#prepare(spec);
       const record = { vmId, uid, runDir, channelToken, templateKey, process: null };
       this.#records.write(record);
-      qemu = await spawnQemu(this.#options.qemuPath, command, spec, this.#host);
+      qemu = await spawnQemu(this.#programOf(spec), command, spec, this.#host);
       const qmp = await openMonitor(runDir, qemu);
       const process = this.#processOf(vmId, qemu);
       writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
@@ -147,13 +154,22 @@ export class QemuHypervisor implements Hypervisor {
     return this.#options.jail.prepare({
       vmId: spec.vmId,
       runDir: spec.runDir,
-      program: this.#options.qemuPath,
-      args: qemuArgs(spec, this.#host),
+      program: this.#programOf(spec),
+      args: qemuArgs(spec, this.#hostOf(spec)),
       readOnlyFiles: [spec.imagePath, ...spec.layerPaths, ...(boot ? [boot.kernelPath, boot.initramfsPath] : [])],
       writableFiles: [spec.diskPath, ...(boot?.memoryPath ? [boot.memoryPath] : [])],
       devices: this.isolation === 'kvm' ? ['/dev/kvm'] : [],
       limits: { vcpus: spec.vcpus, memoryMb: spec.memoryMb, mappedMb, fileBytes: MAX_FILE_BYTES },
     });
+  }
+
+  #programOf({ start }: VmSpec): string {
+    return (start.kind === 'restore' && start.qemuPath) || this.#options.qemuPath;
+  }
+
+  /** Only the usual program was tried with io_uring. */
+  #hostOf(spec: VmSpec): QemuHost {
+    return this.#programOf(spec) === this.#options.qemuPath ? this.#host : { ...this.#host, usesIoUring: false };
   }
 
   #processOf(vmId: string, qemu: SpawnedQemu): ProcessInfo {

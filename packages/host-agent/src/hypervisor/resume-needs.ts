@@ -19,6 +19,9 @@ export type ResumeNeeds = {
   processor: string[];
 };
 
+/** What a host has for the resume of saved memory with one of its QEMU programs. */
+export type ResumeChoice = { qemuPath: string; has: ResumeNeeds };
+
 /** Flags whose values describe what the guest sees. */
 const HARDWARE = ['-machine', '-accel', '-cpu', '-device'];
 /**
@@ -81,9 +84,24 @@ export function seriesOf(version: string): string {
   return version.split('.').slice(0, 2).join('.');
 }
 
+/**
+ * Returns the program that can resume the saved memory, or a clause that says what the host lacks. `choices`: at least
+ * one; the first is the usual one, which the clause is about.
+ */
+export function chooseQemu(
+  needs: ResumeNeeds,
+  choices: readonly ResumeChoice[],
+): { qemuPath: string } | { missing: string } {
+  const found = choices.find(({ has }) => whatIsMissing(needs, has) === undefined);
+  if (found) return { qemuPath: found.qemuPath };
+  const missing = choices[0] && whatIsMissing(needs, choices[0].has);
+  return { missing: missing ?? 'this host has no QEMU' };
+}
+
 /** Says what the host lacks to resume, as a clause. Undefined when it lacks nothing. */
 export function whatIsMissing(needs: ResumeNeeds, host: ResumeNeeds): string | undefined {
-  if (needs.qemu !== host.qemu) return `it needs QEMU ${needs.qemu}, and this host has QEMU ${host.qemu}`;
+  if (needs.qemu !== host.qemu)
+    return `it needs QEMU ${needs.qemu}, and this host has QEMU ${host.qemu} (SANDBAR_OLD_QEMU can name another)`;
   if (needs.program !== host.program) return `it needs ${needs.program}, and this host uses ${host.program}`;
   const other = needs.hardware.find((part, at) => part !== host.hardware[at]) ?? host.hardware[needs.hardware.length];
   if (other !== undefined) return `this host now gives machines other virtual hardware (then: ${other})`;

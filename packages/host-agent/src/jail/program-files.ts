@@ -50,14 +50,14 @@ async function librariesOf(program: string): Promise<string[]> {
 
 /**
  * Returns the firmware folders that each QEMU program prints, and the module folders of a QEMU that was not installed from
- * a distribution package.
+ * a distribution package, or was unpacked from one into another folder.
  */
 async function dataFoldersOf(programs: readonly string[]): Promise<string[]> {
   const folders: string[] = [];
   for (const program of programs.filter((path) => path.includes('qemu-system-'))) {
     const prefix = dirname(dirname(program));
     folders.push(...(await runCommand(program, ['-L', 'help'])).trim().split('\n'));
-    folders.push(...['lib', 'lib64'].map((lib) => `${prefix}/${lib}/qemu`));
+    folders.push(...['lib', 'lib64', 'lib/x86_64-linux-gnu'].map((lib) => `${prefix}/${lib}/qemu`));
   }
   return folders.filter((folder) => existsSync(folder)).map((folder) => realpathSync(folder));
 }

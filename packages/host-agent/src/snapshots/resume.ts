@@ -6,7 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
-import { type ResumeNeeds, whatIsMissing } from '../hypervisor/resume-needs.ts';
+import { chooseQemu, type ResumeChoice } from '../hypervisor/resume-needs.ts';
 import type { LeasedSpec } from '../machines/record.ts';
 import { isOutOfRoom, makeOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
@@ -31,6 +31,9 @@ export type Resumption = {
   identify: (guest: Guest) => Promise<void>;
 };
 
+/** A snapshot that this host can resume. `qemuPath`: the program that can. */
+type Resumable = { snapshot: SnapshotRecord; memory: MemoryRecord; qemuPath: string };
+
 export type ResumeHost = { vms: VmHost; snapshots: SnapshotStore };
 
 /**
@@ -41,9 +44,10 @@ export type ResumeHost = { vms: VmHost; snapshots: SnapshotStore };
 export async function resumeMachine(host: ResumeHost, wanted: Resumption): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshots, vms } = host;
   const { snapshotId, spec } = wanted;
-  const { snapshot, memory } = resumableSnapshot(snapshots, snapshotId, spec, await vms.hypervisor.resumeNeeds());
+  const choices = await vms.hypervisor.resumeChoices();
+  const found = resumableSnapshot(snapshots, snapshotId, spec, choices);
   try {
-    return await snapshots.useMemory(snapshotId, memory, (loaded) => restore(host, wanted, snapshot, memory, loaded));
+    return await snapshots.useMemory(snapshotId, found.memory, (loaded) => restore(host, wanted, found, loaded));
   } catch (error) {
     if (error instanceof ServiceError || isOutOfRoom(error)) throw error;
     const why = error instanceof Error ? error.message : String(error);
@@ -59,8 +63,8 @@ export function resumableSnapshot(
   snapshots: SnapshotStore,
   id: string,
   { vcpus, memory_mb }: MachineSpec,
-  host: ResumeNeeds,
-): { snapshot: SnapshotRecord; memory: MemoryRecord } {
+  choices: readonly ResumeChoice[],
+): Resumable {
   const snapshot = snapshots.find(id);
   if (!snapshot?.memory)
     throw new ServiceError('conflict', `memory snapshot ${id} is not on this host, or not whole any more`);
@@ -70,20 +74,19 @@ export function resumableSnapshot(
       `a machine from memory snapshot ${id} has ${snapshot.vcpus} vCPUs and ${snapshot.memory_mb} MB of memory, as the one that it was taken of`,
     );
   const { needs } = snapshot.memory;
-  const missing = needs ? whatIsMissing(needs, host) : 'it was taken by an older version of Sandbar';
-  if (missing !== undefined)
+  const answer = needs ? chooseQemu(needs, choices) : { missing: 'it was taken by an older version of Sandbar' };
+  if ('missing' in answer)
     throw new ServiceError(
       'conflict',
-      `memory snapshot ${id} cannot go on here: ${missing}; a restore of its machine still uses its disk`,
+      `memory snapshot ${id} cannot go on here: ${answer.missing}; a restore of its machine still uses its disk`,
     );
-  return { snapshot, memory: snapshot.memory };
+  return { snapshot, memory: snapshot.memory, qemuPath: answer.qemuPath };
 }
 
 async function restore(
   { vms, snapshots }: ResumeHost,
   wanted: Resumption,
-  snapshot: SnapshotRecord,
-  memory: MemoryRecord,
+  { snapshot, memory, qemuPath }: Resumable,
   { fd, ready }: LoadingMemory,
 ): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshotId, spec, layerPaths, runDir } = wanted;
@@ -106,6 +109,7 @@ async function restore(
         statePath: snapshots.memoryPlaceOf(snapshotId, memory).statePath,
         memoryFd: fd,
         memoryReady: ready,
+        qemuPath,
         templateKey: `snapshot-${snapshotId}`,
         abort: wanted.abort,
       },

@@ -2,7 +2,7 @@
 // behaviour with real VMs.
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from '../../src/hypervisor/driver.ts';
-import type { ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
+import type { ResumeChoice, ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
 import { FakeVm } from './fake-vm.ts';
 import { isMarked, writeMark } from './marked-memory.ts';
 import { never } from './mortal.ts';
@@ -49,6 +49,8 @@ export class FakeHypervisor implements Hypervisor {
   fingerprint = 'fake';
   /** The version of QEMU that this host has now. VMs keep the version that they were launched with. */
   qemu = '7.2';
+  /** Older versions that the host has kept. */
+  oldQemus: string[] = [];
   /** Running VMs by the name of their run directory: the machine's id, or the pool's name for a clone. */
   readonly running = new Map<string, FakeVm>();
   readonly launched: VmSpec[] = [];
@@ -72,8 +74,8 @@ export class FakeHypervisor implements Hypervisor {
   canBeBare = true;
   readonly #holds = new Map<FaultPoint, Promise<void>>();
 
-  async resumeNeeds(): Promise<ResumeNeeds> {
-    return needsOf(this.qemu);
+  async resumeChoices(): Promise<ResumeChoice[]> {
+    return [this.qemu, ...this.oldQemus].map((qemu) => ({ qemuPath: `/qemu-${qemu}`, has: needsOf(qemu) }));
   }
 
   reserveUid(): undefined {
