@@ -39,6 +39,9 @@ async function jobOnHost(machine: string): Promise<string> {
   await until(() => running() !== undefined, 'the host runs the job', WITHIN_MS);
   return running() ?? '';
 }
+/** Returns how often the host was asked for output of jobs of this machine. */
+const outputsAsked = (machine: string): number =>
+  host.calls.filter((call) => call.operation === 'output' && call.machineId === machine).length;
 /** Returns the start request that the host received for a job. */
 const toldOf = (machine: string, id: string) => host.machines.get(machine)?.jobs.get(id)?.wanted;
 
@@ -87,6 +90,28 @@ describe('a start of a job with wait_ms', () => {
     const { json } = await asking;
     assert.deepEqual([json.status, json.exit_code, json.output?.stdout.eof], ['exited', 3, true]);
     assert(json.finished_at);
+  });
+
+  it('reads the output while the end of the job is being recorded', async () => {
+    const machine = await create();
+    const asking = start({ command: 'sleep' }, '?wait_ms=60000', machine);
+    const job = await jobOnHost(machine);
+    host.append(machine, job, Buffer.from('out'));
+    await db.transaction().execute(async (tx) => {
+      // Nobody else can record the end of the job until this transaction is over.
+      await tx.selectFrom('execs').select('id').where('id', '=', job).forUpdate().execute();
+      host.endJob(machine, job);
+      await until(() => outputsAsked(machine) > 0, 'the output is read', WITHIN_MS);
+    });
+    const { json } = await asking;
+    assert.deepEqual([json.status, bytesOf(json.output?.stdout.data).toString()], ['exited', 'out']);
+  });
+
+  it('does not ask the host for the output of an ended job that has none', async () => {
+    const machine = await create();
+    const { json } = await start({ command: 'print hello' }, '?wait_ms=30000', machine);
+    assert.deepEqual([json.output?.stdout.eof, json.output?.stderr.eof], [true, true]);
+    assert.equal(outputsAsked(machine), 1);
   });
 
   it('answers the running job and its output so far when the time is over', async () => {

@@ -8,6 +8,7 @@ import {
   type ExecOutput,
   type ExecStarted,
   OUTPUT_STREAMS,
+  type OutputStream,
 } from '@sandbar/contract/exec.ts';
 import type { JobReport, StartJob } from '@sandbar/contract/host-api.ts';
 import { v7 as uuidv7 } from 'uuid';
@@ -52,15 +53,16 @@ export async function createExec(
   };
   const started = await startOnHost(app, machine, exec, job);
   const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
-  const settled = await settleJob(app.db, report);
+  // The output does not depend on the row, so read it while the end is being recorded.
+  const pageOf = (stream: OutputStream) =>
+    waitMs === undefined ? undefined : firstPage(app, machine, exec, report, stream, signal);
+  const [settled, ...pages] = await Promise.all([settleJob(app.db, report), ...OUTPUT_STREAMS.map(pageOf)]);
   // Another caller (the event listener or the reconciler) may have recorded the end already, so read the row again.
   const isOver = !settled && report.status !== 'running';
   const row = isOver ? (await findExec(app, accountId, machine.id, exec.id)).exec : (settled ?? exec);
   const record = toExec(row, { timeoutSec, report });
   if (waitMs === undefined) return record;
-  const [stdout, stderr] = await Promise.all(
-    OUTPUT_STREAMS.map((stream) => firstPage(app, machine, exec, stream, signal)),
-  );
+  const [stdout, stderr] = pages;
   // The job has ended and its output was dropped already, so there is no page to return.
   if (!stdout || !stderr) return { ...record, output_expired: true };
   return { ...record, output: { stdout, stderr } };
@@ -113,23 +115,27 @@ async function waitForEnd(
 
 /**
  * Returns the first page of stdout or stderr, or undefined when the output was dropped already. If the host does not
- * answer, returns an empty page at offset 0, from which the client can read on.
+ * answer, returns an empty page at offset 0, from which the client can read on. Does not ask the host for the output of
+ * an ended job that has none.
  */
 async function firstPage(
   app: App,
   machine: MachineRow,
   exec: ExecRow,
-  stream: (typeof OUTPUT_STREAMS)[number],
+  report: JobReport,
+  stream: OutputStream,
   signal: AbortSignal,
 ): Promise<ExecOutput | undefined> {
   const target = { exec, hostId: machine.host_id, machineState: machine.state, stream };
+  const empty = { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0 };
+  if (report.status !== 'running' && report[`${stream}_bytes`] === 0) return toPage(target, 0, { ...empty, eof: true });
   const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
   try {
     return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
   } catch (error) {
     if (isExpired(error)) return undefined;
     if (!isGone(error)) throw error;
-    return toPage(target, 0, { bytes: Buffer.alloc(0), nextOffset: 0, totalBytes: 0, eof: false });
+    return toPage(target, 0, { ...empty, eof: false });
   }
 }
 
