@@ -71,6 +71,8 @@ function hostArgs({ kernelPath, initramfsPath, diskPath }: HostImage, dataDisk: 
     // snapshot=on keeps the writes of the host in temporary files, so that the next boot finds the disks unchanged.
     ['-drive', `file=${diskPath},format=raw,if=none,id=root,snapshot=on`, '-device', 'virtio-blk-device,drive=root'],
     ['-drive', `file=${dataDisk},format=raw,if=none,id=data,snapshot=on`, '-device', 'virtio-blk-device,drive=data'],
+    // Some tests look up names on the internet.
+    ['-netdev', 'user,id=net0', '-device', 'virtio-net-device,netdev=net0'],
     ['-object', 'rng-random,id=rng0,filename=/dev/urandom', '-device', 'virtio-rng-device,rng=rng0'],
   ].flat();
 }

@@ -13,6 +13,12 @@ ln -s /proc/self/fd /dev/fd
 modprobe tun
 hostname kvm-test-host
 ip link set lo up
+# The addresses of QEMU's user networking.
+ip address add 10.0.2.15/24 dev eth0
+ip link set eth0 up
+ip route add default via 10.0.2.2
+rm -f /etc/resolv.conf
+echo 'nameserver 10.0.2.3' > /etc/resolv.conf
 # The set-up of the service checks that Go is installed. All images are built already, so Go never has to compile.
 mkdir -p /data/go/pkg/tool
 ln -s /data/go /usr/local/go
