@@ -174,9 +174,9 @@ describe('isolation of machines', { skip: !IS_ROOT && 'there is no jail without 
     const pid = qemuPidOf(machine.id);
     assert.equal(readFileSync(`/proc/${pid}/environ`, 'utf8'), '');
     const expected = [
-      /^\/dev\/(null|urandom|net\/tun|kvm)$/,
+      /^\/dev\/(null|urandom|net\/tun|kvm|vhost-net)$/,
       /^socket:/,
-      /^anon_inode:(\[eventfd\]|\[eventpoll\]|\[signalfd\]|\[timerfd\]|kvm-.*)$/,
+      /^anon_inode:(\[eventfd\]|\[io_uring\]|\[eventpoll\]|\[signalfd\]|\[timerfd\]|kvm-.*)$/,
       /^\/memfd:sandbar-template \(deleted\)$/,
       new RegExp(`^${runDirOf(machine.id)}/qemu.log$`),
       /\/rootfs\.img$/,
