@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { statSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import type { QemuHost } from '../src/hypervisor/accelerators.ts';
 import type { VmSpec } from '../src/hypervisor/driver.ts';
@@ -11,6 +12,7 @@ import {
   chooseQemu,
   describeNeeds,
   hardwareOf,
+  needsOfFingerprint,
   type ResumeNeeds,
   seriesOf,
   seriesOfAnswer,
@@ -60,6 +62,26 @@ describe('what a memory snapshot needs (CLN-5)', () => {
     assert.deepEqual(chooseQemu({ ...NEEDS, qemu: '10.0' }, choices), { qemuPath: '/q10.0' });
     const answer = chooseQemu({ ...NEEDS, qemu: '9.0' }, choices);
     assert.match('missing' in answer ? answer.missing : '', /^it needs QEMU 9\.0, and this host has QEMU 10\.0/);
+  });
+
+  it('a snapshot of an earlier version goes on with the QEMU with which it was taken, and with no other', () => {
+    const qemuPath = process.execPath;
+    const { size, mtimeMs } = statSync(qemuPath);
+    const args = qemuArgs(SPEC, { isolation: 'emulated', tscKhz: 0 });
+    const has = { ...NEEDS, hardware: hardwareOf(args), processor: [] };
+    const of = (build: unknown[], its = args) => JSON.stringify([build, 'emulated', 2_000_000, its]);
+    const read = (text: string) => needsOfFingerprint(text, { qemuPath, has });
+    const needs = read(of([qemuPath, size, mtimeMs]));
+    assert.equal(needs && whatIsMissing(needs, has), undefined);
+    assert.equal(needs?.qemu, '7.2');
+    for (const build of [
+      [qemuPath, size, 1],
+      [qemuPath, 1, mtimeMs],
+      ['/q', size, mtimeMs],
+    ])
+      assert.equal(read(of(build)), undefined);
+    const other = read(of([qemuPath, size, mtimeMs], qemuArgs(SPEC, KVM)));
+    assert.match((other && whatIsMissing(other, has)) ?? '', /other virtual hardware/);
   });
 
   it('a processor with other features or flaws ends it, and they are named', () => {

@@ -1,8 +1,9 @@
 // What saved memory needs of the host that resumes it. A VM is described when its memory is saved, and a host before it
 // resumes that memory. The description has only what the guest or the saved state depends on: an update of QEMU or of
 // the processor's microcode that changes neither does not end a memory snapshot.
-import { closeSync, openSync, readSync } from 'node:fs';
+import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { describeProcessor } from './processor.ts';
 import { readTscKhz } from './tsc.ts';
 
@@ -96,6 +97,18 @@ export function chooseQemu(
   if (found) return { qemuPath: found.qemuPath };
   const missing = choices[0] && whatIsMissing(needs, choices[0].has);
   return { missing: missing ?? 'this host has no QEMU' };
+}
+
+/**
+ * Reads the fingerprint that earlier versions recorded instead: the build of QEMU (path, size and time of its file), the
+ * accelerator, the counter's rate, with KVM the processor, and QEMU's arguments. Undefined when the host has another
+ * build now, because the fingerprint does not tell its version.
+ */
+export function needsOfFingerprint(fingerprint: string, { qemuPath, has }: ResumeChoice): ResumeNeeds | undefined {
+  const [build, , tscKhz, ...rest] = JSON.parse(fingerprint) as [unknown, unknown, number, ...string[][]];
+  const { size, mtimeMs } = statSync(qemuPath);
+  if (!isDeepStrictEqual(build, [qemuPath, size, mtimeMs])) return undefined;
+  return { ...has, hardware: hardwareOf(rest.at(-1) ?? []), tscKhz };
 }
 
 /** Says what the host lacks to resume, as a clause. Undefined when it lacks nothing. */

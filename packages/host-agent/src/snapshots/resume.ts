@@ -6,7 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
-import { chooseQemu, type ResumeChoice } from '../hypervisor/resume-needs.ts';
+import { chooseQemu, needsOfFingerprint, type ResumeChoice, type ResumeNeeds } from '../hypervisor/resume-needs.ts';
 import type { LeasedSpec } from '../machines/record.ts';
 import { isOutOfRoom, makeOverlay } from '../storage/overlay.ts';
 import { firstSession } from '../vms/first-session.ts';
@@ -73,14 +73,18 @@ export function resumableSnapshot(
       'conflict',
       `a machine from memory snapshot ${id} has ${snapshot.vcpus} vCPUs and ${snapshot.memory_mb} MB of memory, as the one that it was taken of`,
     );
-  const { needs } = snapshot.memory;
-  const answer = needs ? chooseQemu(needs, choices) : { missing: 'it was taken by an older version of Sandbar' };
+  const needs = needsOf(snapshot.memory, choices);
+  const answer = needs ? chooseQemu(needs, choices) : { missing: 'it needs the QEMU with which it was taken' };
   if ('missing' in answer)
     throw new ServiceError(
       'conflict',
       `memory snapshot ${id} cannot go on here: ${answer.missing}; a restore of its machine still uses its disk`,
     );
   return { snapshot, memory: snapshot.memory, qemuPath: answer.qemuPath };
+}
+
+function needsOf({ needs, fingerprint }: MemoryRecord, [usual]: readonly ResumeChoice[]): ResumeNeeds | undefined {
+  return needs ?? (fingerprint && usual ? needsOfFingerprint(fingerprint, usual) : undefined);
 }
 
 async function restore(

@@ -23,7 +23,8 @@ export type SnapshotRecord = {
 
 /** What a memory snapshot needs to be restored, besides its files. */
 export type MemoryRecord = {
-  /** Version 0.1.0 recorded a fingerprint instead, which only the same build of QEMU could match. */
   needs?: ResumeNeeds;
+  /** What earlier versions recorded instead of `needs`. */
+  fingerprint?: string;
   checks: MemoryChecks;
 };
