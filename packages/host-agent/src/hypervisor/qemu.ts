@@ -110,8 +110,9 @@ export class QemuHypervisor implements Hypervisor {
       }
       return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
-      qemu?.kill();
       const failure = launchFailure(error, qemu?.failure());
+      // Its disk may be given to another VM next.
+      await qemu?.kill();
       await this.#release(vmId);
       // Remove the run directory only now, when the VM's processes are gone. Before, they could replace a folder by a
       // symlink while the agent removes it.
@@ -260,6 +261,7 @@ async function spawnQemu(
     for (const fd of opened) closeSync(fd);
   }
   child.unref();
+  const gone = new Promise<void>((resolve) => child.once('exit', () => resolve()).once('error', () => resolve()));
   let failure: string | undefined;
   child.on('error', (error) => {
     failure = `${command} cannot be run (${error.message})`;
@@ -269,7 +271,11 @@ async function spawnQemu(
   });
   return {
     failure: () => failure,
-    kill: () => child.kill('SIGKILL'),
+    /** Resolves when the process is gone. */
+    kill: async () => {
+      child.kill('SIGKILL');
+      await gone;
+    },
     pid: () => {
       if (child.pid === undefined) throw new Error(`${command} cannot be run`);
       return child.pid;
