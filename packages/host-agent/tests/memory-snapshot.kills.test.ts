@@ -73,7 +73,15 @@ describe('memory snapshots', () => {
 
   it('whichever step was the last of an agent, a snapshot is whole or not there, its machine runs on, and all of it can be done again (CTL-2)', async () => {
     const all = await passes();
-    for (const point of ['saveMemory', 'completeMemory', 'switchDisk', 'holdProcesses', 'growDisk'] as const)
+    for (const point of [
+      'prepareMemory',
+      'catchUpMemory',
+      'saveMemory',
+      'completeMemory',
+      'switchDisk',
+      'holdProcesses',
+      'growDisk',
+    ] as const)
       assert.ok(
         all.some((one) => one.point === point),
         point,
@@ -141,6 +149,8 @@ describe('memory snapshots', () => {
       'thaw',
       'holdProcesses',
       'releaseProcesses',
+      'prepareMemory',
+      'catchUpMemory',
       'saveMemory',
       'switchDisk',
       'completeMemory',
@@ -172,7 +182,7 @@ describe('memory snapshots', () => {
     await host.start();
     await ensure(host, 1, 1);
     host.hypervisor.newFault = () => Object.assign(new Error('no space'), { code: 'ENOSPC' });
-    for (const step of ['saveMemory', 'completeMemory'] as const) {
+    for (const step of ['prepareMemory', 'saveMemory', 'completeMemory'] as const) {
       host.hypervisor.faults.push(step);
       await assert.rejects(take(host, 1), { code: 'fleet_capacity' });
       assert.deepEqual([host.snapshots.ids(), vmOf(host, 1).isHeld], [[], false]);

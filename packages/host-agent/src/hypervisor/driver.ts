@@ -39,7 +39,7 @@ export type ColdBoot = {
 /** Continues a VM from its saved state. */
 export type Restore = {
   kind: 'restore';
-  /** File with the device state, which `Vm.saveDevices` or `Vm.saveMemory` wrote. */
+  /** File with the device state, which `Vm.saveDevices` or a `MemorySave` wrote. */
   statePath: string;
   /** Descriptor of the memory file. VMs map it copy-on-write, so none of them can change it. */
   memoryFd: number;
@@ -67,16 +67,28 @@ export type Nic =
  */
 export type PluggedFile = { slot: number; serial: string; file: string };
 
-/** Where {@link Vm.saveMemory} creates its two files; absolute paths. `bytes`: size of the guest's memory. */
+/** Where {@link MemorySave} creates its two files; absolute paths. `bytes`: size of the guest's memory. */
 export type MemoryPlace = { memoryPath: string; statePath: string; bytes: number };
 
-/** A saved memory that still lacks the pages shared with the template. The caller must call `complete` or `abandon`. */
-export interface SavedMemory {
+/**
+ * The saving of a VM's memory. The caller must call `complete` or `abandon`, also after an error of another method, and
+ * removes the files if `complete` did not succeed.
+ */
+export interface MemorySave {
+  /** Prepares the pages that the guest has begun to use since. Call it right before {@link save}. */
+  catchUp(): Promise<void>;
   /**
-   * Copies the shared pages into the file and makes both files durable. Throws system errors, for example a full disk.
+   * Saves memory and devices as they are at one moment. The VM is paused meanwhile, and `whileStopped` runs during that
+   * pause. Resolves when the VM runs again. Throws what `whileStopped` throws, `conflict` when the VM cannot be saved,
+   * and system errors.
    */
-  complete(): Promise<void>;
-  /** Closes the files, which are incomplete. The caller removes them. */
+  save(whileStopped: () => Promise<void>): Promise<void>;
+  /**
+   * Writes both files and makes them durable. Returns a `SparseSum` of the memory. Throws system errors, for example a
+   * full disk.
+   */
+  complete(): Promise<string>;
+  /** Frees everything but the files. */
   abandon(): Promise<void>;
 }
 
@@ -153,12 +165,10 @@ export interface Vm {
    */
   pluggedDisks(): Promise<Map<number, string>>;
   /**
-   * Saves memory and devices as they are at one moment. The VM is paused while the pages that it shares with no other
-   * VM are copied; `whileStopped` runs at the end of that pause. Resolves when the VM runs again. Throws what
-   * `whileStopped` throws, `conflict` when the VM cannot be saved, and system errors such as a full disk. After an
-   * error the caller removes the files.
+   * Does everything for saving the memory that can be done while the VM runs, so that the pause is short. Throws
+   * `conflict` when the memory cannot be read, and system errors. After an error the caller removes the files.
    */
-  saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory>;
+  prepareMemory(place: MemoryPlace): Promise<MemorySave>;
   /** What the saved memory of this VM needs. Its QEMU may be older than the one that the host has now. */
   resumeNeeds(): Promise<ResumeNeeds>;
   /** Renames the run directory, for example when a machine claims a pooled clone. */

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Guest, GuestConnector } from '../guest/guest.ts';
 import { linkIntoRunDirectory } from '../jail/run-links.ts';
 import { readDeviceState } from './device-state.ts';
-import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit } from './driver.ts';
+import type { MemoryPlace, MemorySave, PluggedFile, Vm, VmExit } from './driver.ts';
 import { plugDisk, pluggedDisks, unplugDisk } from './plug-disk.ts';
 import { isAlive, killProcess, type ProcessInfo, waitForExit } from './process.ts';
 import { CONSOLE_BYTES, RUN_FILES } from './qemu-args.ts';
@@ -14,7 +14,7 @@ import { lastLogLine } from './qemu-log.ts';
 import type { QmpClient } from './qmp.ts';
 import { argumentsOfProcess, describeNeeds, type ResumeNeeds, seriesOfAnswer } from './resume-needs.ts';
 import { RootNodes } from './root-nodes.ts';
-import { saveMemory } from './save-memory.ts';
+import { prepareMemory } from './save-memory.ts';
 import { Vcpus } from './vcpus.ts';
 import type { VmRecord } from './vm-record.ts';
 
@@ -147,9 +147,9 @@ export class QemuVm implements Vm {
     await this.#root.stopFlatten();
   }
 
-  async saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
+  async prepareMemory(place: MemoryPlace): Promise<MemorySave> {
     const vm = { process: this.#process, runDir: this.runDir, isClone: this.templateKey !== undefined };
-    return saveMemory(this.#qmp, vm, place, whileStopped);
+    return prepareMemory(this.#qmp, vm, place);
   }
 
   async resumeNeeds(): Promise<ResumeNeeds> {

@@ -16,11 +16,17 @@ export type RunningMachine = { vm: Vm; guest: Guest };
 
 export type FreezeLog = { warn(details: object, message: string): void };
 
-/**
- * Makes QEMU write to the empty overlay that was prepared for the layer `layerId`. May also do other work that must
- * happen at the same moment, such as saving the memory.
- */
-type SwitchDisk = (layerId: string) => Promise<void>;
+/** The steps of a freeze. Other steps than {@link diskFreeze} also save the memory at the same moment. */
+export type FreezeSteps = {
+  /** Prepares the freeze while the guest runs. */
+  prepare: () => Promise<void>;
+  /** Freezes the guest's file systems. After an error the guest runs as before. */
+  begin: () => Promise<void>;
+  /** Makes QEMU write to the empty overlay that was staged for the layer `layerId`. */
+  switchDisk: (layerId: string) => Promise<void>;
+  /** Ends the freeze. Throws when the guest had not stayed frozen until now. */
+  end: () => Promise<void>;
+};
 
 /**
  * Freezes the disk of a running machine. Afterwards the layers in the machine's record contain the disk as of one
@@ -31,15 +37,24 @@ export async function freezeRunningDisk(
   disk: RootDisk,
   machine: RunningMachine,
   log: FreezeLog,
-  switchDisk: SwitchDisk = (layerId) => machine.vm.switchDisk(layerId),
+  steps: FreezeSteps = diskFreeze(machine),
 ): Promise<void> {
   const { vm } = machine;
   await settleRunningDisk(disk, vm);
   for (let tries = 1; tries <= TRIES; tries++) {
-    if (await freezeOnce(disk, machine, log, switchDisk)) return;
+    if (await freezeOnce(disk, machine, log, steps)) return;
     log.warn({ vm_id: vm.vmId }, 'a guest thawed before its disk was switched');
   }
   throw unavailable('the file systems of the machine could not be kept still; try again later');
+}
+
+function diskFreeze({ vm, guest }: RunningMachine): FreezeSteps {
+  return {
+    prepare: async () => {},
+    begin: () => freezeGuest(guest),
+    switchDisk: (layerId) => vm.switchDisk(layerId),
+    end: () => guest.thaw(),
+  };
 }
 
 /** Like {@link freezeRunningDisk}, for a machine that does not run. Does nothing when the machine has no disk yet. */
@@ -72,18 +87,19 @@ export async function settleRunningDisk(disk: RootDisk, vm: Vm): Promise<void> {
  */
 async function freezeOnce(
   disk: RootDisk,
-  { vm, guest }: RunningMachine,
+  { vm }: RunningMachine,
   log: FreezeLog,
-  switchDisk: SwitchDisk,
+  steps: FreezeSteps,
 ): Promise<boolean> {
   const layerId = randomUUID();
   disk.beginFreeze(layerId);
   try {
     await vm.stageDisk(disk.nextPath, layerId);
-    await freezeGuest(guest);
+    await steps.prepare();
+    await steps.begin();
     // Waits for QEMU's answer about the switch before deciding anything else, and thaws the guest in any case.
-    const switched = await switchDisk(layerId).catch((error: unknown) => failed(error));
-    const wasStill = await guest.thaw().then(
+    const switched = await steps.switchDisk(layerId).catch((error: unknown) => failed(error));
+    const wasStill = await steps.end().then(
       () => true,
       (err) => {
         log.warn({ vm_id: vm.vmId, err }, 'a guest did not confirm that it thawed');

@@ -6,7 +6,7 @@ import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { MemoryPlace } from '../hypervisor/driver.ts';
 import { beginSealedMemory } from '../hypervisor/sealed-memory.ts';
-import { forUsedBlocks, SparseSum, sumOfSparseFile, writeUsed } from '../storage/sparse-file.ts';
+import { forUsedBlocks, SparseSum, writeUsed } from '../storage/sparse-file.ts';
 
 const MEMORY = 'memory';
 const STATE = 'state';
@@ -36,10 +36,9 @@ export function memoryPlace(dir: string, bytes: number): MemoryPlace {
   return { memoryPath: join(dir, MEMORY), statePath: join(dir, STATE), bytes };
 }
 
-/** Computes the checksums of complete files, for later verification. */
-export async function checksOf({ memoryPath, statePath, bytes }: MemoryPlace): Promise<MemoryChecks> {
-  const [memory_sum, state_sha256] = await Promise.all([sumOfSparseFile(memoryPath, bytes), hashOf(statePath)]);
-  return { bytes, memory_sum, state_sha256 };
+/** Returns the checks of complete files, for later verification. `memorySum`: a `SparseSum` of the memory. */
+export async function checksOf({ statePath, bytes }: MemoryPlace, memorySum: string): Promise<MemoryChecks> {
+  return { bytes, memory_sum: memorySum, state_sha256: await hashOf(statePath) };
 }
 
 /** Returns the space that the files take on disk, in bytes. */

@@ -4,10 +4,17 @@
 // the machine has its own random numbers and name.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
-import type { MemoryPlace, SavedMemory } from '../hypervisor/driver.ts';
+import type { MemoryPlace, MemorySave, Vm } from '../hypervisor/driver.ts';
 import type { MachineRecord } from '../machines/record.ts';
 import type { RootDisk } from '../machines/root-disk.ts';
-import { type FreezeLog, freezeGuest, freezeRunningDisk, type RunningMachine } from './freeze-disk.ts';
+import { allSettled } from '../storage/sparse-file.ts';
+import {
+  type FreezeLog,
+  type FreezeSteps,
+  freezeGuest,
+  freezeRunningDisk,
+  type RunningMachine,
+} from './freeze-disk.ts';
 import { removeMemoryFiles } from './memory-files.ts';
 
 /**
@@ -41,28 +48,69 @@ export async function freezeWithMemory(
   machine: RunningMachine,
   place: MemoryPlace,
   log: FreezeLog,
-): Promise<SavedMemory> {
-  const { vm, guest } = machine;
-  let saved: SavedMemory | undefined;
-  const forget = async () => {
-    await saved?.abandon();
-    saved = undefined;
-    removeMemoryFiles(place);
-  };
+): Promise<MemorySave> {
+  const freeze = new MemoryFreeze(machine, place);
   try {
-    await flush(guest);
-    await whileHeld(guest, (heldAt) =>
-      freezeRunningDisk(disk, machine, log, async (layerId) => {
-        await forget();
-        if (performance.now() - heldAt > MAX_HELD_MS)
-          throw new Error('the guest took too long to freeze its file systems');
-        saved = await vm.saveMemory(place, () => vm.switchDisk(layerId));
-      }),
-    );
-    return saved ?? Promise.reject(new Error('the memory was not saved'));
+    await freezeRunningDisk(disk, machine, log, freeze);
+    return freeze.save;
   } catch (error) {
-    await forget();
+    await freeze.forget();
     throw error;
+  }
+}
+
+/** Saves the memory while the disk is frozen. Its processes are held from `begin` to `end`, so both do little. */
+class MemoryFreeze implements FreezeSteps {
+  readonly #vm: Vm;
+  readonly #guest: Guest;
+  readonly #place: MemoryPlace;
+  #save: MemorySave | undefined;
+  #heldAt = 0;
+
+  constructor({ vm, guest }: RunningMachine, place: MemoryPlace) {
+    this.#vm = vm;
+    this.#guest = guest;
+    this.#place = place;
+  }
+
+  get save(): MemorySave {
+    if (!this.#save) throw new Error('the memory was not saved');
+    return this.#save;
+  }
+
+  prepare = async (): Promise<void> => {
+    await this.forget();
+    this.#save = await this.#vm.prepareMemory(this.#place);
+    await flush(this.#guest);
+    await this.#save.catchUp();
+  };
+
+  begin = async (): Promise<void> => {
+    this.#heldAt = performance.now();
+    await hold(this.#guest);
+    try {
+      await freezeGuest(this.#guest);
+    } catch (error) {
+      await this.#guest.releaseProcesses().catch(() => {});
+      throw error;
+    }
+  };
+
+  switchDisk = async (layerId: string): Promise<void> => {
+    if (performance.now() - this.#heldAt > MAX_HELD_MS)
+      throw new Error('the guest took too long to freeze its file systems');
+    await this.save.save(() => this.#vm.switchDisk(layerId));
+  };
+
+  end = async (): Promise<void> => {
+    await allSettled([this.#guest.releaseProcesses(), this.#guest.thaw()]);
+  };
+
+  /** Removes the files, also those of an earlier try. */
+  async forget(): Promise<void> {
+    await this.#save?.abandon();
+    this.#save = undefined;
+    removeMemoryFiles(this.#place);
   }
 }
 
@@ -70,22 +118,6 @@ export async function freezeWithMemory(
 async function flush(guest: Guest): Promise<void> {
   await freezeGuest(guest, FLUSH_TIMEOUT_MS);
   await guest.thaw();
-}
-
-/**
- * Calls `work` while the guest's processes are held. Throws what `work` throws, and `conflict` when the processes did
- * not stay held until its end.
- */
-async function whileHeld(guest: Guest, work: (heldAt: number) => Promise<void>): Promise<void> {
-  const heldAt = performance.now();
-  await hold(guest);
-  try {
-    await work(heldAt);
-  } catch (error) {
-    await guest.releaseProcesses().catch(() => {});
-    throw error;
-  }
-  await guest.releaseProcesses();
 }
 
 /** Holds the guest's processes. If they are held already, because an agent died, it releases them first. */

@@ -90,8 +90,7 @@ async function takeMemory(
   try {
     const needs = await running.vm.resumeNeeds();
     const saved = await freezeWithMemory(disk, running, place, log);
-    await saved.complete();
-    const checks = await checksOf(place);
+    const checks = await checksOf(place, await saved.complete());
     return {
       record: { needs, checks },
       storedBytes: storedMemoryBytes(place),

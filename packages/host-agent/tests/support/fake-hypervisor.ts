@@ -25,6 +25,8 @@ export type FaultPoint =
   | 'holdProcesses'
   | 'releaseProcesses'
   | 'saveDevices'
+  | 'prepareMemory'
+  | 'catchUpMemory'
   | 'saveMemory'
   | 'completeMemory'
   | 'pause'

@@ -4,8 +4,9 @@ import { once } from 'node:events';
 import { existsSync, fstatSync, openSync, renameSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import type { Guest, GuestIdentity, GuestLease, VolumeMount } from '../../src/guest/guest.ts';
-import type { MemoryPlace, PluggedFile, SavedMemory, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
+import type { MemoryPlace, MemorySave, PluggedFile, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 import type { ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
+import { sumOfSparseFile } from '../../src/storage/sparse-file.ts';
 import { FakeGuest, type FakeJob } from './fake-guest.ts';
 import { type FakeHypervisor, type FaultPoint, needsOf } from './fake-hypervisor.ts';
 import { writeMark } from './marked-memory.ts';
@@ -201,20 +202,34 @@ export class FakeVm implements Vm {
     return this.#hypervisor.step('saveDevices', () => writeFileSync(path, `devices of ${this.vmId}`));
   }
 
-  /** Saves the memory. Like QEMU, the VM goes on when `whileStopped` fails. */
-  saveMemory(place: MemoryPlace, whileStopped: () => Promise<void>): Promise<SavedMemory> {
-    return this.step('saveMemory', async () => {
+  /** Like QEMU, the VM goes on when `whileStopped` fails. */
+  prepareMemory(place: MemoryPlace): Promise<MemorySave> {
+    return this.step('prepareMemory', () => {
       writeFileSync(place.memoryPath, '', { flag: 'wx' });
       truncateSync(place.memoryPath, place.bytes);
-      writeMark(place.memoryPath);
-      writeFileSync(place.statePath, `devices of ${this.vmId}`);
-      this.isHeld = true;
-      await whileStopped().finally(() => {
-        this.isHeld = false;
-      });
       this.savesUnderWay++;
-      const end = async () => void this.savesUnderWay--;
-      return { complete: () => this.step('completeMemory', () => {}).finally(end), abandon: end };
+      let isOpen = true;
+      const abandon = async () => {
+        if (isOpen) this.savesUnderWay--;
+        isOpen = false;
+      };
+      return {
+        catchUp: () => this.step('catchUpMemory', () => {}),
+        save: (whileStopped) =>
+          this.step('saveMemory', async () => {
+            this.isHeld = true;
+            await whileStopped().finally(() => {
+              this.isHeld = false;
+            });
+          }),
+        complete: () =>
+          this.step('completeMemory', () => {
+            writeMark(place.memoryPath);
+            writeFileSync(place.statePath, `devices of ${this.vmId}`);
+            return sumOfSparseFile(place.memoryPath, place.bytes);
+          }).finally(abandon),
+        abandon,
+      };
     });
   }
 
