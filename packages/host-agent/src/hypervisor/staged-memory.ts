@@ -7,8 +7,8 @@ import { allSettled, BLOCK_BYTES, PAGE_BYTES } from '../storage/sparse-file.ts';
 import type { GuestMemory } from './guest-memory.ts';
 import { Batch, type OwnBlock, ownBlocks, type Run } from './own-pages.ts';
 
-/** How many copies run at the same time. One waits while two cores copy. */
-const LANES = 3;
+/** How many threads copy pages that are known before the pause. Another one copies the pages that are found then. */
+const LANES = 2;
 
 export class StagedMemory {
   readonly #memory: GuestMemory;
@@ -20,6 +20,8 @@ export class StagedMemory {
   /** One byte per block: 1 if the block is copied here. */
   readonly #isAdmitted: Uint8Array;
   #pagesLeft: number;
+  /** Copies every page that `warmUp` copied. */
+  readonly #warm: Batch[] = [];
 
   /** `maxBytes`: about how much host memory may be used. Throws when the process cannot reserve the addresses. */
   constructor(memory: GuestMemory, maxBytes: number) {
@@ -31,27 +33,32 @@ export class StagedMemory {
     this.#pagesLeft = Math.floor(maxBytes / PAGE_BYTES);
   }
 
-  /**
-   * Copies the pages that became the VM's own since the last call. The VM may run. Returns how many bytes it copied.
-   */
+  /** Copies the pages that became the VM's own since the last call. The VM may run. Returns how many bytes it copied. */
   async warmUp(): Promise<number> {
     const before = this.#pagesLeft;
-    await this.#copy((block) => (this.#admits(block) ? this.#takeCold(block) : []));
+    for await (const batch of this.#coldBatches(() => {})) {
+      this.#warm.push(batch);
+      await batch.copy(this.#memory);
+    }
     return (before - this.#pagesLeft) * PAGE_BYTES;
   }
 
   /**
    * Copies all pages of the VM's own. The VM must be paused. Returns the copied blocks, and the blocks for which there
-   * was no room. Throws when QEMU ends or a page cannot be read.
+   * was no room. Throws when QEMU ends or a page cannot be read. No copy is running afterwards.
    */
   async copyAll(): Promise<{ staged: OwnBlock[]; left: OwnBlock[] }> {
     const staged: OwnBlock[] = [];
     const left: OwnBlock[] = [];
-    await this.#copy((block) => {
-      const isAdmitted = this.#admits(block);
-      (isAdmitted ? staged : left).push(block);
-      return isAdmitted ? block.runs : [];
-    });
+    const warm = this.#warm.values();
+    const copyWarm = async () => {
+      for (const batch of warm) await batch.copy(this.#memory);
+    };
+    const copyCold = async () => {
+      const cold = this.#coldBatches((block, isAdmitted) => (isAdmitted ? staged : left).push(block));
+      for await (const batch of cold) await batch.copy(this.#memory);
+    };
+    await allSettled([copyCold(), ...Array.from({ length: LANES }, copyWarm)]);
     return { staged, left };
   }
 
@@ -90,28 +97,13 @@ export class StagedMemory {
     return cold;
   }
 
-  /** Copies the pages that `choose` returns for each block. Resolves or rejects only when no copy runs any more. */
-  async #copy(choose: (block: OwnBlock) => Run[]): Promise<void> {
-    const batches = this.#batches(choose);
-    const lane = async () => {
-      try {
-        for (;;) {
-          const { value: batch } = await batches.next();
-          if (!batch) return;
-          await batch.copy(this.#memory);
-        }
-      } finally {
-        // Ends the generator, so that the other lanes stop after a failure.
-        await batches.return(undefined);
-      }
-    };
-    await allSettled(Array.from({ length: LANES }, lane));
-  }
-
-  async *#batches(choose: (block: OwnBlock) => Run[]): AsyncGenerator<Batch> {
+  /** Finds the pages that were not copied yet. Calls `onBlock` for every block with pages of the VM's own. */
+  async *#coldBatches(onBlock: (block: OwnBlock, isAdmitted: boolean) => void): AsyncGenerator<Batch> {
     let batch = new Batch();
     for await (const block of ownBlocks(this.#memory)) {
-      const runs = choose(block);
+      const isAdmitted = this.#admits(block);
+      onBlock(block, isAdmitted);
+      const runs = isAdmitted ? this.#takeCold(block) : [];
       if (batch.isFullFor(runs.length)) {
         yield batch;
         batch = new Batch();
