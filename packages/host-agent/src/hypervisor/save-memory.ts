@@ -15,7 +15,7 @@ import type { ProcessInfo } from './process.ts';
 import type { QmpClient } from './qmp.ts';
 import { StagedMemory } from './staged-memory.ts';
 
-/** Part of the memory available to this process that the copy of a VM's pages may use. */
+/** Part of the memory available to this process that the copy of a VM's pages may use by default. */
 const STAGING_SHARE = 0.25;
 /**
  * After the first copy, the pages that became the VM's own meanwhile are copied too, until a round copies less than
@@ -27,15 +27,20 @@ const MAX_ROUNDS = 3;
 /** A VM whose memory can be saved. `isClone`: the VM was itself restored from saved memory and shares pages with it. */
 export type SavedVm = { process: ProcessInfo; runDir: string; isClone: boolean };
 
-/** Implements {@link Vm.prepareMemory}. */
-export async function prepareMemory(qmp: QmpClient, vm: SavedVm, place: MemoryPlace): Promise<MemorySave> {
+/** Implements {@link Vm.prepareMemory}. `maxBytes`: about how much memory the copy of the VM's pages may use. */
+export async function prepareMemory(
+  qmp: QmpClient,
+  vm: SavedVm,
+  place: MemoryPlace,
+  maxBytes = process.availableMemory() * STAGING_SHARE,
+): Promise<MemorySave> {
   const memory = await findGuestMemory(qmp, vm.process, place.bytes, vm.isClone);
   let target: FileHandle | undefined;
   let stage: StagedMemory | undefined;
   try {
     target = await open(place.memoryPath, 'wx', 0o600);
     await target.truncate(place.bytes);
-    stage = new StagedMemory(memory, process.availableMemory() * STAGING_SHARE);
+    stage = new StagedMemory(memory, maxBytes);
     await stage.warmUp();
     return new QemuMemorySave(qmp, vm.runDir, place, { memory, target, stage });
   } catch (error) {
