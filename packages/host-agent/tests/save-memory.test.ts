@@ -189,7 +189,7 @@ describe('the memory of a running VM', () => {
       });
   });
 
-  it('the memory of another process that got the pid of an ended QEMU is never saved (CLN-5)', async () => {
+  it('the memory of another process that got the pid of an ended QEMU is never saved', async () => {
     await withVm(false, async ({ guest, prepare }) => {
       await guest.write(0, 'secret');
       const ended = { ...guest.process, startTicks: '1' };
