@@ -84,8 +84,9 @@ class QemuMemorySave implements MemorySave {
 
   async save(whileStopped: () => Promise<void>): Promise<void> {
     await stopped(this.#qmp, async () => {
-      this.#devices = await readDeviceState(this.#qmp, this.#runDir);
+      const devices = await readDeviceState(this.#qmp, this.#runDir);
       await allSettled([this.#copyOwn(), whileStopped()]);
+      this.#devices = devices;
     });
   }
 

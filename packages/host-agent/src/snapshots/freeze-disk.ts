@@ -102,7 +102,7 @@ async function freezeOnce(
     const wasStill = await steps.end().then(
       () => true,
       (err) => {
-        log.warn({ vm_id: vm.vmId, err }, 'a guest did not confirm that it thawed');
+        log.warn({ vm_id: vm.vmId, err }, 'a guest did not confirm that it goes on');
         return false;
       },
     );
