@@ -43,6 +43,7 @@ import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
 import { bareShapeOf } from './templates/shape.ts';
+import { Spares } from './templates/spares.ts';
 import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
 import { holdGuests } from './vms/hold-guests.ts';
 import { VmHost } from './vms/vm-host.ts';
@@ -59,6 +60,11 @@ const POOL_BASELINE = 2;
  * the new machine's create request and first commands (25 ms).
  */
 const FILL_AFTER_MS = 250;
+/**
+ * Delay between a create and the start of a QEMU that waits for the next one. Longer than the delay of the pool, because a
+ * new machine that did not come from the pool takes longer to run its first command (0.2 s).
+ */
+const SPARE_AFTER_MS = 1000;
 /** How often the agent looks for unused layers. It also does so after every operation that may leave unused layers. */
 const GARBAGE_MS = 5 * 60_000;
 const MIB = 1024 * 1024;
@@ -138,7 +144,7 @@ async function main(log: Log): Promise<void> {
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
-  const { starter, templates, pool } = makeStarter(config, vms, { snapshots, reserve, addresses }, log);
+  const { starter, templates, pool, spares } = makeStarter(config, vms, { snapshots, reserve, addresses }, log);
   const garbage = new Garbage({
     machinesDir: paths.machines,
     layers,
@@ -172,6 +178,7 @@ async function main(log: Log): Promise<void> {
   await machines.load(found);
   // After the machines, because clones must not get addresses of machines.
   await pool.adopt(found.filter((vm) => pool.isOfPool(vm)));
+  spares.open();
   dataVolumes.takeStraysBack();
   const stopHolding = holdGuests(vms, reserve, log);
   reserve.watch();
@@ -223,7 +230,7 @@ async function main(log: Log): Promise<void> {
     stopHolding();
     await reserve.close();
     await server.close();
-    await pool.close();
+    await Promise.all([pool.close(), spares.close()]);
     await templates?.close();
     await machines.close();
     await Promise.all([guests.close(), network.close()]);
@@ -283,7 +290,22 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve,
     patience,
     room: reserve,
     log,
-    onReady: () => pool.fill(),
+    onReady: (template) => {
+      pool.fill();
+      spares.stock(template);
+    },
+    onDropped: (template) => spares.drop(template),
+  });
+  const isBusy = () => window.size > 0 || reserve.isShort;
+  const spares: Spares = new Spares({
+    vms,
+    dir: paths.pool,
+    runDir: paths.runPool,
+    count: config.templates ? config.concurrentBoots : 0,
+    fillAfterMs: SPARE_AFTER_MS,
+    isBusy,
+    use: (key, work) => templates.useAhead(key, work),
+    log,
   });
   const pool: Pool = new Pool({
     vms,
@@ -299,12 +321,12 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve,
     window: config.concurrentBoots,
     patience,
     fillAfterMs: FILL_AFTER_MS,
-    isBusy: () => window.size > 0 || reserve.isShort,
+    isBusy,
     log,
   });
   const used = config.templates ? templates : undefined;
-  const starter = new Starter({ vms, templates: used, pool, snapshots, window, patience, log });
-  return { templates: used, pool, starter };
+  const starter = new Starter({ vms, templates: used, pool, spares, snapshots, window, patience, log });
+  return { templates: used, pool, spares, starter };
 }
 
 const log = createLog({ process: 'host-agent', level: process.env.SANDBAR_LOG_LEVEL ?? 'info' });

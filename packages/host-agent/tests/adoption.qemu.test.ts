@@ -172,6 +172,26 @@ describe('adoption of QEMU', { skip: process.getuid?.() !== 0 }, () => {
     assert.deepEqual([jail.listVmIds(), readdirSync(paths.runVms), readdirSync(paths.runMachines)], [[], [], []]);
   });
 
+  it('a VM that waits without its state runs on begin, although the host told it to stop and go on before (RES-1)', async () => {
+    const waiting = { ...template, restore: { ...template.restore, waits: true } as const };
+    const name = newVmId();
+    const place = { diskPath: join(home, 'pool', `${name}.qcow2`), runDir: join(paths.runPool, name) };
+    const vm = await launchClone(vms, waiting, place);
+    try {
+      await vm.hold();
+      await vm.letGo();
+      assert.equal(await vm.isPaused(), false, 'the next agent takes it for no clone of the pool');
+      vm.moveTo(join(paths.runMachines, name));
+      await vm.begin();
+      const guest = await firstSession(vm, AbortSignal.timeout(PATIENCE_MS));
+      await guest.warmUp('shell');
+    } finally {
+      await vms.discard(vm);
+    }
+    rmSync(place.diskPath);
+    assert.deepEqual([jail.listVmIds(), readdirSync(paths.runVms), readdirSync(paths.runMachines)], [[], [], []]);
+  });
+
   it("two clones run, work and write; the template's memory stays as it was, and no descriptor of theirs can change it (ISO-4)", async () => {
     const before = hashOf(template.restore.memoryFd);
     const one = await clone(join(paths.runMachines, MACHINE));

@@ -52,6 +52,8 @@ export type Restore = {
   abort?: AbortSignal;
   /** The QEMU program to use, of {@link Hypervisor.resumeChoices}. Undefined: the usual one. */
   qemuPath?: string;
+  /** The launch ends before the state is loaded. {@link Vm.begin} loads it later. */
+  waits?: true;
   /** Names the template or memory snapshot that the memory comes from. Recorded so that a restarted agent knows it. */
   templateKey: string;
 };
@@ -105,6 +107,11 @@ export interface Vm {
   /** Resolves once, when the VM ends by itself or because {@link end} was called. */
   readonly exited: Promise<VmExit>;
   /**
+   * Loads the state of a VM that was launched with `waits`. Resolves when the guest runs. Throws when the state cannot be
+   * loaded; the caller then ends the VM.
+   */
+  begin(): Promise<void>;
+  /**
    * Opens a session with the guest agent, which closes the session before. Rejects when `signal` aborts or the VM ends.
    */
   connectGuest(signal: AbortSignal): Promise<Guest>;
@@ -116,7 +123,7 @@ export interface Vm {
   isPaused(): Promise<boolean>;
   /**
    * Keeps the vCPUs stopped until {@link letGo}, even if {@link resume} is called meanwhile. Also stops a running
-   * {@link flattenDisk}, so that nothing of the VM writes to its disks.
+   * {@link flattenDisk}, so that nothing of the VM writes to its disks. Does nothing before {@link begin}.
    */
   hold(): Promise<void>;
   letGo(): Promise<void>;

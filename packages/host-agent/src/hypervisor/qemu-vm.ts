@@ -27,6 +27,8 @@ const MAX_REASON = 100;
 
 /** What the hypervisor does for a VM outside the QEMU process: record, CPU priority, clean-up, memory limit. */
 export type VmOwner = {
+  /** Loads the saved state of a VM that waits without it. Undefined: the VM has its state. */
+  load?: (() => Promise<void>) | undefined;
   moved(record: VmRecord): void;
   setBackground(isBackground: boolean): void;
   ended(): Promise<void>;
@@ -43,6 +45,8 @@ export class QemuVm implements Vm {
   readonly #owner: VmOwner;
   readonly #guests: GuestConnector;
   #record: VmRecord;
+  /** Undefined when the VM has its state. */
+  #load: (() => Promise<void>) | undefined;
   #console = '';
   #isAsking = false;
   #mustAskAgain = false;
@@ -56,6 +60,7 @@ export class QemuVm implements Vm {
     this.#vcpus = new Vcpus(qmp);
     this.#record = record;
     this.#owner = owner;
+    this.#load = owner.load;
     this.#guests = guests;
     this.exited = this.#watch();
   }
@@ -70,6 +75,11 @@ export class QemuVm implements Vm {
 
   get templateKey(): string | undefined {
     return this.#record.templateKey ?? undefined;
+  }
+
+  async begin(): Promise<void> {
+    await this.#load?.();
+    this.#load = undefined;
   }
 
   async connectGuest(signal: AbortSignal): Promise<Guest> {
@@ -90,7 +100,8 @@ export class QemuVm implements Vm {
   }
 
   async hold(): Promise<void> {
-    if (this.#vcpus.isHeld) return;
+    // QEMU would load the state of a VM that was told to stop before, but never run it.
+    if (this.#load || this.#vcpus.isHeld) return;
     // A flatten copies layers into the VM's disk even while the vCPUs are stopped, so it must stop too.
     await Promise.all([this.#vcpus.hold(), this.#root.stopFlatten()]);
   }

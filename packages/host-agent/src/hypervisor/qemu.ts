@@ -10,7 +10,7 @@ import type { Jail, JailCommand } from '../jail/jail.ts';
 import { writeRunFile } from '../jail/run-files.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { ACCELERATORS, type QemuHost } from './accelerators.ts';
-import type { Hypervisor, HypervisorInventory, Vm, VmSpec } from './driver.ts';
+import type { Hypervisor, HypervisorInventory, Restore, Vm, VmSpec } from './driver.ts';
 import { type KvmAbilities, VHOST_DEVICE } from './host-abilities.ts';
 import { findQemuBelow, isWorkingIn, killProcess, type ProcessInfo, processInfo } from './process.ts';
 import { describeProcessor } from './processor.ts';
@@ -102,12 +102,11 @@ export class QemuHypervisor implements Hypervisor {
       writeRunFile(runDir, RUN_FILES.pid, `${process.pid}\n`);
       const { pid, startTicks } = process;
       this.#records.write({ ...record, process: { pid, startTicks } });
-      if (spec.start.kind === 'restore') {
-        await spec.start.memoryReady;
-        const { abort } = spec.start;
-        const patience = AbortSignal.timeout(MONITOR_TIMEOUT_MS * (this.#options.patience ?? 1));
-        await restoreState(qmp, abort ? AbortSignal.any([patience, abort]) : patience);
-      }
+      const { start } = spec;
+      const load = start.kind === 'restore' ? () => this.#load(qmp, start) : undefined;
+      if (start.kind === 'restore' && start.waits)
+        return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp, load);
+      await load?.();
       return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
       const failure = launchFailure(error, qemu?.failure());
@@ -180,8 +179,15 @@ export class QemuHypervisor implements Hypervisor {
     return info;
   }
 
-  #vm(record: VmRecord, process: ProcessInfo, qmp: QmpClient): QemuVm {
+  async #load(qmp: QmpClient, { memoryReady, abort }: Restore): Promise<void> {
+    await memoryReady;
+    const patience = AbortSignal.timeout(MONITOR_TIMEOUT_MS * (this.#options.patience ?? 1));
+    await restoreState(qmp, abort ? AbortSignal.any([patience, abort]) : patience);
+  }
+
+  #vm(record: VmRecord, process: ProcessInfo, qmp: QmpClient, load?: () => Promise<void>): QemuVm {
     const owner: VmOwner = {
+      load,
       moved: (moved) => this.#records.write(moved),
       setBackground: (isBackground) => this.#options.jail.setBackground(record.vmId, isBackground),
       ended: () => this.#release(record.vmId),

@@ -13,6 +13,7 @@ import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import { ensureOverlay, isOutOfRoom, virtualBytesOf } from '../storage/overlay.ts';
 import type { BarePlace } from '../templates/clone.ts';
 import { bareShapeOf, type Shape, templateDiskGb } from '../templates/shape.ts';
+import type { Spares } from '../templates/spares.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
 import { firstSession } from '../vms/first-session.ts';
@@ -45,6 +46,7 @@ export type StarterOptions = {
   /** Undefined when templates are turned off: then every start is a cold boot. */
   templates: Templates | undefined;
   pool: Pool | undefined;
+  spares: Spares | undefined;
   snapshots: SnapshotStore;
   /** Limits how many boots and restores run at once. */
   window: PQueue;
@@ -216,7 +218,8 @@ export class Starter {
     const { vms, patience } = this.#options;
     const { runDir, spec } = request;
     const diskPath = `${request.diskPath}.clone`;
-    const vm = await templates.clone(template, { diskPath, runDir, privateIp: spec.private_ip });
+    const place = { diskPath, runDir, privateIp: spec.private_ip };
+    const vm = (await this.#options.spares?.take(template, place)) ?? (await templates.clone(template, place));
     try {
       if (spec.rootfs_size_gb > template.shape.diskGb) await vm.growDisk(spec.rootfs_size_gb * GIB);
       const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);

@@ -47,7 +47,9 @@ export type TemplatesOptions = {
   room: Pick<DiskRoom, 'refuseWhenShort'>;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
   /** Called when a template becomes usable. */
-  onReady: (key: string) => void;
+  onReady: (template: Template) => void;
+  /** Called when a template is no longer used for new machines. */
+  onDropped: (template: Template) => void;
 };
 
 type Loaded = {
@@ -126,6 +128,19 @@ export class Templates {
     try {
       touchTemplate(this.#options.dir, key, loaded.usedAt);
       return await work(loaded.template);
+    } finally {
+      loaded.users--;
+      this.#closeUnused(loaded);
+    }
+  }
+
+  /** Like {@link use}, for work that no request waits for. It does not count as demand. */
+  async useAhead(key: string, work: (template: Template) => Promise<void>): Promise<void> {
+    const loaded = this.#loaded.get(key);
+    if (!loaded) return;
+    loaded.users++;
+    try {
+      await work(loaded.template);
     } finally {
       loaded.users--;
       this.#closeUnused(loaded);
@@ -265,7 +280,7 @@ export class Templates {
     this.#loaded.set(key, { template, users: 0, isDropped: false, failedClones: 0, loadedAt, usedAt });
     touchTemplate(this.#options.dir, key, usedAt);
     this.#makeRoom();
-    if (this.has(key)) this.#options.onReady(key);
+    if (this.has(key)) this.#options.onReady(template);
   }
 
   /**
@@ -324,6 +339,7 @@ export class Templates {
     if (!loaded) return;
     this.#loaded.delete(key);
     loaded.isDropped = true;
+    this.#options.onDropped(loaded.template);
     this.#closeUnused(loaded);
   }
 

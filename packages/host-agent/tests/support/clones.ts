@@ -26,11 +26,15 @@ export function vmOf(host: FakeHost, number: number) {
   return host.hypervisor.running.get(idOf(number)) ?? assert.fail(`machine ${number} has no VM`);
 }
 
-/** Returns how the machine's VM was started: by a cold boot, as a clone made on demand, or as a clone from the pool. */
-export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'ready clone' {
+/**
+ * Returns how the machine's VM was started: by a cold boot, as a clone made on demand, in a QEMU that was started ahead,
+ * or as a clone from the pool.
+ */
+export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'spare' | 'ready clone' {
   const { vmId } = vmOf(host, number);
   const spec = host.hypervisor.launched.find((one) => one.vmId === vmId) ?? assert.fail('never launched');
   if (spec.start.kind === 'boot') return 'boot';
+  if (spec.start.waits) return 'spare';
   return spec.runDir.startsWith(host.paths.runPool) ? 'ready clone' : 'clone now';
 }
 

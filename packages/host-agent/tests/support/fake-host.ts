@@ -19,6 +19,8 @@ import { Garbage } from '../../src/storage/garbage.ts';
 import { LayerStore } from '../../src/storage/layers.ts';
 import { diskFull } from '../../src/storage/overlay.ts';
 import { VolumeStore } from '../../src/storage/volume-store.ts';
+import { Spares } from '../../src/templates/spares.ts';
+import type { Template } from '../../src/templates/template-files.ts';
 import { Templates } from '../../src/templates/templates.ts';
 import { VmHost } from '../../src/vms/vm-host.ts';
 import { FakeGuest } from './fake-guest.ts';
@@ -43,6 +45,8 @@ const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
 
 /** The settings of the pool and the templates. */
 export type Cloning = {
+  /** How many QEMUs are started ahead, without a state. */
+  spares: number;
   size: number;
   total: number;
   baseline: number;
@@ -52,6 +56,7 @@ export type Cloning = {
   requestsForTemplate: number;
 };
 export const CLONING: Cloning = {
+  spares: 0,
   size: 2,
   total: 4,
   baseline: 0,
@@ -81,6 +86,7 @@ export class FakeHost {
   };
   templates: Templates | undefined;
   pool: Pool | undefined;
+  spares: Spares | undefined;
   vms!: VmHost;
   #life = new Life();
   registry!: MachineRegistry;
@@ -127,7 +133,7 @@ export class FakeHost {
     const window = new PQueue({ concurrency: 2 });
     const addresses = new AddressLeases(new AddressCounter(this.network.subnet, join(this.dir, 'addresses.json')));
     this.#makeCaches(vms, addresses, window, log);
-    const { templates, pool } = this;
+    const { templates, pool, spares } = this;
     this.garbage = new Garbage({
       machinesDir: this.paths.machines,
       layers: this.layers,
@@ -136,7 +142,7 @@ export class FakeHost {
       dropTemplates: (isNeeded) => templates?.dropUnneeded(isNeeded) ?? [],
       log,
     });
-    const starter = new Starter({ vms, templates, pool, snapshots: this.snapshots, window, patience: 1, log });
+    const starter = new Starter({ vms, templates, pool, spares, snapshots: this.snapshots, window, patience: 1, log });
     this.registry = new MachineRegistry(
       {
         vms,
@@ -165,6 +171,7 @@ export class FakeHost {
     templates?.open();
     await this.registry.load(found);
     await pool?.adopt(found.filter((vm) => pool.isOfPool(vm)));
+    spares?.open();
     this.dataVolumes.takeStraysBack();
     return this.registry;
   }
@@ -172,6 +179,7 @@ export class FakeHost {
   /** Stops the agent in an orderly way. */
   async close(): Promise<void> {
     await this.pool?.close();
+    await this.spares?.close();
     await this.templates?.close();
     await this.registry.close();
   }
@@ -194,7 +202,20 @@ export class FakeHost {
     if (!this.cloning) return;
     const { size, total, baseline, memoryBytes, diskBytes, requestsForTemplate } = this.cloning;
     const { templates: dir, runTemplates, pool: poolDir, runPool } = this.paths;
-    const onReady = () => pool.fill();
+    const onReady = (template: Template) => {
+      pool.fill();
+      spares.stock(template);
+    };
+    const spares: Spares = new Spares({
+      vms,
+      dir: poolDir,
+      runDir: runPool,
+      count: this.cloning.spares,
+      fillAfterMs: 0,
+      isBusy: () => window.size > 0,
+      use: (key, work) => templates.useAhead(key, work),
+      log,
+    });
     const templates = new Templates({
       vms,
       dir,
@@ -206,6 +227,7 @@ export class FakeHost {
       room: this.room,
       log,
       onReady,
+      onDropped: (template) => spares.drop(template),
     });
     const pool = new Pool({
       vms,
@@ -221,7 +243,7 @@ export class FakeHost {
       isBusy: () => window.size > 0,
       log,
     });
-    Object.assign(this, { templates, pool });
+    Object.assign(this, { templates, pool, spares });
   }
 
   remove(): void {

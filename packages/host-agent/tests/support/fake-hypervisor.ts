@@ -9,6 +9,7 @@ import { never } from './mortal.ts';
 
 export type FaultPoint =
   | 'launch'
+  | 'begin'
   | 'connectGuest'
   | 'checkBare'
   | 'warmUp'
@@ -97,7 +98,7 @@ export class FakeHypervisor implements Hypervisor {
       if ([...this.running.values()].some((other) => other.diskFile !== undefined && other.diskFile === vm.diskFile))
         this.violations.push(`two VMs have the disk ${spec.diskPath}`);
       this.running.set(vm.name, vm);
-      vm.checkAddress('launch');
+      if (spec.start.kind === 'boot' || !spec.start.waits) vm.checkAddress('launch');
       return vm;
     };
     return this.step('launch', start, spec.start.kind === 'restore');

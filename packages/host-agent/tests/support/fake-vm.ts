@@ -106,6 +106,10 @@ export class FakeVm implements Vm {
     return `${dev}:${ino}`;
   }
 
+  begin(): Promise<void> {
+    return this.step('begin', () => this.checkAddress('begin'));
+  }
+
   step<T>(point: FaultPoint, effect: () => T | Promise<T>): Promise<T> {
     return this.#hypervisor.step(point, effect, this.templateKey !== undefined);
   }
