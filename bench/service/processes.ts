@@ -39,6 +39,16 @@ export function anonymousMb(pid: number): number {
   return Number(kilobytes) / 1024;
 }
 
+/** A clone that runs or has run uses several MB of the memory that it was cloned from. */
+const RUN_KB = 1024;
+
+/** Whether the guest of a clone has run. It has not in a QEMU that was started ahead, which lies beside the pool's clones. */
+export function hasRun(pid: number): boolean {
+  const smaps = readFileSync(`/proc/${pid}/smaps`, 'utf8');
+  const used = [...smaps.matchAll(/memfd:sandbar-template.*\nSize:.*\n(?:[^\n]*\n){0,3}?Rss:\s+(\d+)/g)];
+  return used.some(([, kilobytes]) => Number(kilobytes) > RUN_KB);
+}
+
 /**
  * When the process started, in ticks since the boot. Together with the process id it identifies a process uniquely,
  * because the kernel reuses ids. Undefined when the process has ended.

@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Mode, ModeService } from '../bench-service.ts';
 import type { Context } from '../context.ts';
 import { waitForFullPool } from '../host-info.ts';
-import { anonymousMb, cpuSeconds, qemuPids } from '../processes.ts';
+import { anonymousMb, cpuSeconds, hasRun, qemuPids } from '../processes.ts';
 import { runEcho } from './create.ts';
 
 /** How many machines are measured at the same time. Each one gives a value of its own. */
@@ -30,7 +30,7 @@ export async function benchIdle({ mode, sandbar, paths }: ModeService, context: 
   const pids = qemuPids(paths.runMachines);
   const machines = ids.flatMap((id) => pids.get(id) ?? []);
   if (machines.length < MACHINES) throw new Error(`the pid files of ${MACHINES} machines name ${machines.length}`);
-  const pooled = hasPool ? [...qemuPids(`${paths.run}/pool`).values()] : [];
+  const pooled = hasPool ? [...qemuPids(`${paths.run}/pool`).values()].filter(hasRun) : [];
   if (hasPool && pooled.length === 0) note('No pid file of a pooled clone was found: it was not measured.');
 
   const all = [...machines, ...pooled];
