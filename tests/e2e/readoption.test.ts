@@ -8,6 +8,7 @@ import type { Exec } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import { waitForDoctor } from '@sandbar/test-runner/doctor.ts';
 import { takeAddressNext } from './support/addresses.ts';
+import { createClones } from './support/clones.ts';
 import {
   auditHost,
   hostInfo,
@@ -47,7 +48,8 @@ describe('re-adoption', {
 }, () => {
   const machines: Machine[] = [];
   before(async () => {
-    machines.push(...(await Promise.all([1, 2, 3].map(() => createMachine(SMALL)))));
+    // The pool can get full only if the template of this size was finished before the agent is killed.
+    machines.push(...(await createClones(3, 2, SMALL)));
   });
   after(() => Promise.all(machines.map(({ id }) => destroyMachine(id))));
 
