@@ -48,7 +48,8 @@ func runAsProgram() {
 	_, _ = os.Stdout.WriteString(version + "\n")
 }
 
-// run boots the machine and serves the host's requests. A bare machine mounts its root disk later, with its identity. It returns only with an error. The machine is then unusable.
+// run boots the machine and serves the host's requests. A bare machine mounts its root disk later, with its identity.
+// run returns only after an error, which leaves the machine unusable.
 func run() error {
 	loader := modprobe.New()
 	system, err := boot.Start(loader)

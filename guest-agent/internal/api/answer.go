@@ -20,7 +20,7 @@ const (
 	statusInternal   = 500
 )
 
-// statusOf returns the status that answers with this error code have. All error answers get their status here.
+// statusOf returns the status of an answer with this error code. All error answers get their status here.
 func statusOf(code fault.Code) int {
 	switch code {
 	case fault.Validation:

@@ -21,7 +21,7 @@ type healthBody struct {
 	BootID   string `json:"boot_id"`
 	UptimeMs int64  `json:"uptime_ms"`
 	Identity string `json:"identity"`
-	// AwaitsDisk says that the root disk is mounted with the identity, and that the machine has nothing of it yet.
+	// AwaitsDisk says that the root disk is not mounted yet, because it is mounted when the identity arrives.
 	AwaitsDisk bool `json:"awaits_disk"`
 }
 
@@ -92,7 +92,8 @@ func (s *server) putIdentity(c *frames.Call) {
 	answer(c, statusOK, struct{}{})
 }
 
-// prepareIdentity ends what another identity must not find, and waits until the root file system can be written.
+// prepareIdentity ends everything that must not survive under the new identity, and waits until the root file system
+// can be written.
 func (s *server) prepareIdentity(c *frames.Call, request *identity.Request, isFirst, isAnother bool) error {
 	if request.WasHeld {
 		if err := s.Processes.Keep(); err != nil {
@@ -115,8 +116,8 @@ func (s *server) prepareIdentity(c *frames.Call, request *identity.Request, isFi
 	return s.Gate.Await(c.Context())
 }
 
-// completeIdentity does what the programs of users need of an identity. It only logs errors, because a machine should
-// start without these things too.
+// completeIdentity writes the identity's files and allows modprobe again, for the programs of users. It only logs
+// errors, because a machine should start without both, too.
 func (s *server) completeIdentity(request *identity.Request) {
 	s.Identity.WriteFiles(request)
 	if err := s.Modprobe.Allow(); err != nil {

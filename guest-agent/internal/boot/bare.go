@@ -1,7 +1,8 @@
-// A bare machine waits for its identity before it mounts the root disk. Until then the disk is a placeholder: the machine
-// is saved as a template, and each clone of the template has the disk of another machine in its place. So the kernel must
-// keep nothing of the placeholder, such as its size or its first sectors. The agent takes the disk away from its driver,
-// which removes the block device with all its cached pages. Later it gives the disk back, and the driver looks at it anew.
+// Detaches the root disk of a bare machine, which mounts its root disk only with its identity. The host boots a bare
+// machine with a placeholder disk and saves it as a template. Each clone of the template then has the disk of another
+// machine in the same place, so the kernel must keep nothing of the placeholder, such as its size or first sectors.
+// Therefore the agent unbinds the disk from its driver, which removes the block device with all its cached pages. Later
+// the agent binds the disk again, and the driver reads the properties of the disk that is there now.
 
 package boot
 
@@ -13,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// driver is the driver of a device that it does not serve at present. The zero value is none.
+// driver is a driver and the device that was unbound from it. The zero value means that nothing was unbound.
 type driver struct {
 	folder string // of the driver in sysfs
 	device string // name of the device on its bus
 }
 
-// letGoOfRoot takes the root disk away from its driver.
+// letGoOfRoot unbinds the root disk from its driver.
 func (s *System) letGoOfRoot() error {
 	if err := awaitDevice(s.rootDevice, devicePatience); err != nil {
 		return err
@@ -51,7 +52,7 @@ func driverOf(class, disk string) (driver, error) {
 	return driver{folder: folder, device: filepath.Base(device)}, nil
 }
 
-// bind gives the device back to its driver. The block device exists when bind returns.
+// bind gives the device back to the driver. The block device exists again when bind returns.
 func (d driver) bind() error {
 	if d.folder == "" {
 		return nil

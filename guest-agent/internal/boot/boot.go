@@ -23,9 +23,9 @@ type System struct {
 	spareModules  [][]byte
 }
 
-// Start does everything that needs no root disk. After an error the machine is unusable. It forbids the kernel to run
-// the disk's modprobe; the identity allows it again. In a bare machine the kernel has nothing of the disk in memory
-// afterwards, so another disk may take its place.
+// Start does everything that needs no root disk. After an error the machine is unusable. Start forbids the kernel to
+// run the disk's modprobe until the identity is applied. In a bare machine it also makes the kernel forget the disk, so
+// that another disk may take its place.
 func Start(loader *modprobe.Loader) (*System, error) {
 	if err := attachAll(kernelMounts[:]); err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func Start(loader *modprobe.Loader) (*System, error) {
 	return system, nil
 }
 
-// MountRoot mounts the root disk and makes it the root folder. It does nothing if that was done. After an error the
-// machine is unusable. Calls must not be concurrent.
+// MountRoot mounts the root disk and makes it the root folder. It does nothing if the disk is mounted already. After an
+// error the machine is unusable. Calls must not be concurrent.
 func (s *System) MountRoot() error {
 	if s.isRootMounted.Load() {
 		return nil

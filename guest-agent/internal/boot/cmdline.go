@@ -1,5 +1,5 @@
-// Reads the kernel command line, which names the root device and says whether the machine is bare. It holds no secret, because every process of the machine
-// and of the host can read it.
+// Reads the kernel command line, which names the root device and says whether the machine is bare. It holds no secret,
+// because every process of the machine and of the host can read it.
 
 package boot
 
@@ -20,7 +20,7 @@ func rootDevice(line string) string {
 	return device
 }
 
-// isBare reports whether the host wants a machine that does not mount its root disk before its identity.
+// isBare reports whether the machine shall mount its root disk only with its identity.
 func isBare(line string) bool {
 	return slices.Contains(strings.Fields(line), "sandbar.bare")
 }

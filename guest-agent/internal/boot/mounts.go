@@ -24,7 +24,7 @@ var kernelMounts = [...]mount{
 	{"sysfs", "/sys", "sysfs", "", hardened, 0o555},
 }
 
-// systemMounts are what programs expect to find in a running system. They are inside kernelMounts, with which they move.
+// systemMounts are what programs expect to find in a running system. They are inside kernelMounts and move with them.
 var systemMounts = [...]mount{
 	{"devpts", "/dev/pts", "devpts", "gid=5,mode=620,ptmxmode=666", unix.MS_NOSUID | unix.MS_NOEXEC, 0o755},
 	{"tmpfs", "/dev/shm", "tmpfs", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV, 0o1777},

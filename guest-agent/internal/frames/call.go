@@ -173,8 +173,8 @@ func (c *Call) Credit() int {
 	return int(max(0, min(c.credit-offsetSize, MaxOutput)))
 }
 
-// Granted returns a channel that receives a value after the host has granted credit. The grant may be one that Credit
-// has counted before, so call Credit again after each value.
+// Granted returns a channel that receives a value after the host has granted credit. Credit may have counted that grant
+// already, so call Credit again after each value.
 func (c *Call) Granted() <-chan struct{} { return c.granted }
 
 func (c *Call) spend(bytes int) {

@@ -58,8 +58,8 @@ type header struct {
 	id     uint32
 }
 
-// readHeader reads the header of the host's next frame. It returns errFrame if the header breaks the protocol: its id is
-// zero, the host may not send its kind, or the length does not fit the kind.
+// readHeader reads the header of the host's next frame. It returns errFrame if the header breaks the protocol: its id
+// is zero, the host may not send its kind, or the length does not fit the kind.
 func readHeader(stream io.Reader, space *[headerSize]byte) (header, error) {
 	if _, err := io.ReadFull(stream, space[:]); err != nil {
 		return header{}, err

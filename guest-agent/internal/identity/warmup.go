@@ -47,7 +47,7 @@ func (i *Identity) WarmUp(request *Request) error {
 	return nil
 }
 
-// warmUpResize looks at the size of the root disk, if it is mounted.
+// warmUpResize runs the resize step without growing the root disk. It does nothing if the disk is not mounted.
 func (i *Identity) warmUpResize() error {
 	device := i.system.RootDevice()
 	if device == "" {

@@ -26,10 +26,10 @@ const RESERVE_MB = 1024;
 export type AcceleratorChoice = 'auto' | 'kvm' | 'tcg';
 
 export type KvmChoices = {
-  /** `host`, or the name of a processor model of QEMU, which then decides what guests see of the processor. */
+  /** The processor that guests see: `host`, or the name of one of QEMU's models. */
   cpuModel: string;
   /**
-   * `auto`: the root disk has a thread of its own, and uses io_uring where QEMU has it. `plain`: neither, as with
+   * `auto`: QEMU serves the root disk in a separate thread, and with io_uring if it can. `plain`: neither, as with
    * emulation.
    */
   diskIo: 'auto' | 'plain';
@@ -46,9 +46,9 @@ export type HostAgentConfig = {
   serviceGid: number | undefined;
   accelerator: AcceleratorChoice;
   qemuPath: string;
-  /** Absolute paths of older QEMU programs, kept for memory snapshots that the present one cannot resume. */
+  /** Absolute paths of older QEMU programs, for memory snapshots that `qemuPath` cannot resume. */
   oldQemuPaths: readonly string[];
-  /** What an operator may choose about KVM; emulation ignores it. */
+  /** Settings for KVM, which emulation ignores. */
   kvm: KvmChoices;
   /** Whether the kernel may use huge pages for VMs. Undefined: with KVM only. */
   hugePages: boolean | undefined;

@@ -61,8 +61,8 @@ const POOL_BASELINE = 2;
  */
 const FILL_AFTER_MS = 250;
 /**
- * Delay between a create and the start of a QEMU that waits for the next one. Longer than the delay of the pool, because a
- * new machine that did not come from the pool takes longer to run its first command (0.2 s).
+ * Delay between a create and the start of a spare QEMU for the next create. It is longer than the pool's delay, because
+ * a new machine that did not come from the pool takes longer to run its first command (0.2 s).
  */
 const SPARE_AFTER_MS = 1000;
 /** How often the agent looks for unused layers. It also does so after every operation that may leave unused layers. */
@@ -72,7 +72,7 @@ const MIB = 1024 * 1024;
 async function main(log: Log): Promise<void> {
   const config = readConfig(process.env, process.getuid?.() ?? -1);
   closeInheritedDescriptors();
-  // The processes that start before the accelerator is known run no guests and need no huge pages.
+  // Forbid huge pages until the accelerator is known. The processes that start before run no guests and need none.
   allowHugePages(false);
   const paths = homePaths(config.home);
   mkdirSync(paths.run, { recursive: true });

@@ -1,5 +1,5 @@
-// Tests the client of an older guest agent, which speaks HTTP/2, against a guest that violates the protocol: whatever the
-// guest sends or leaves out, every call ends.
+// Tests the client of an older guest agent, which speaks HTTP/2, against a guest that violates the protocol: whatever
+// the guest sends or leaves out, every call ends.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {

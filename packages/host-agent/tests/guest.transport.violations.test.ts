@@ -1,5 +1,5 @@
-// Tests the session in frames with a guest that breaks the protocol, or sends more than the host wants to read: whatever
-// the guest sends or leaves out, every call ends, and the host keeps to its limits.
+// Tests the session in frames with a guest that breaks the protocol, or sends more than the host wants to read:
+// whatever the guest sends or leaves out, every call ends, and the host keeps to its limits.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, describe, it } from 'node:test';

@@ -13,7 +13,7 @@ describe('a failed launch', () => {
 
   it("has ended the VM's process when it is reported, so that another VM can have the same disk (CTL-2)", async () => {
     const [qemuPath, pidPath, statePath] = [join(dir, 'qemu'), join(dir, 'pid'), join(dir, 'state')];
-    // Opens the monitor and refuses every command except the first, as QEMU does with a state that it cannot load.
+    // Opens the monitor and refuses every command except the first, as QEMU does if it cannot load a state.
     writeFileSync(
       qemuPath,
       `#!${process.execPath}

@@ -22,7 +22,7 @@ const BYTES = 70 * BLOCK_BYTES;
 const PAGES_PER_BLOCK = BLOCK_BYTES / PAGE;
 const DEVICES = 'the devices';
 
-/** Maps the memory, prints its address, and writes pages: each line of its input is a page's number and its text. */
+/** A program that maps the memory, prints its address, and writes a page for each line of input: number and text. */
 const PROCESS = `
 import ctypes, mmap, sys
 fd = int(sys.argv[1])
@@ -76,7 +76,7 @@ describe('the memory of a running VM', () => {
   after(() => rmSync(dir, { recursive: true }));
   let count = 0;
 
-  /** Calls `work` with a guest and a VM around it. `onStop` runs when the monitor is told to stop the VM. */
+  /** Calls `work` with a guest and its VM. `onStop` runs when the fake monitor gets the command to stop the VM. */
   async function withVm(
     isClone: boolean,
     work: (vm: {

@@ -1,5 +1,5 @@
-// Tests that machines with a disk of their own start as clones of a bare template, and what happens when that fails. Uses
-// a fake hypervisor with the real templates and machines.
+// Tests that machines with a disk of their own start as clones of a bare template, and what happens when that fails.
+// Uses a fake hypervisor with the real templates and machines.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,13 +26,13 @@ describe('bare templates', () => {
   const hasBare = (host: FakeHost) => host.templates?.has(bareKeyOf(host)) === true;
   const diskOf = (host: FakeHost, number: number) => join(host.paths.machines, idOf(number), 'disk.qcow2');
 
-  /** Creates machine 2 from something that there is. */
+  /** Creates machine 2. `more` says from which snapshot or volume. */
   const createFrom = (host: FakeHost, more: object) =>
     host.registry.ensure(idOf(2), { generation: 1, desired: 'running', spec: { ...specOf(2), ...more } });
   const stop = (host: FakeHost, number: number, generation: number) =>
     host.registry.ensure(idOf(number), { generation, desired: 'stopped', spec: specOf(number) });
 
-  /** A host with a bare template and a stopped machine, number 1, whose disk has something. Its generation is 2. */
+  /** A host with a bare template, and with a stopped machine 1 of generation 2 whose guest has written to its disk. */
   async function hostWithStopped(host = newHost()): Promise<FakeHost> {
     await host.start();
     host.templates?.pin(bareShape(host));

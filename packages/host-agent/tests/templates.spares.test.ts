@@ -88,7 +88,7 @@ describe('QEMUs started ahead', () => {
     await Promise.all([2, 3, 4, 5].map((number) => create(host, number)));
     const ways = [2, 3, 4, 5].map((number) => wayOf(host, number));
     assert.ok(ways.every((way) => way === 'clone now' || way === 'spare'));
-    // More than two when a taken spare is replaced before the last create.
+    // There are more than two if a taken spare is replaced before the last create.
     assert.ok(ways.filter((way) => way === 'spare').length >= 2);
     checkMachines(host);
     await until('all spares wait', () => waitingOf(host).length === 2);

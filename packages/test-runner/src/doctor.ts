@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { Problem } from '@sandbar/service/problem.ts';
 
-/** How long the service may take to repair itself, even after a `kill -9`. SANDBAR_TEST_PATIENCE is a factor on it. */
+/** How long the service may take to repair itself, even after a `kill -9`. SANDBAR_TEST_PATIENCE multiplies it. */
 const WITHIN_MS = 30_000 * Number(process.env.SANDBAR_TEST_PATIENCE || 1);
 
 /**

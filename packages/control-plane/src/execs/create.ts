@@ -53,7 +53,7 @@ export async function createExec(
   };
   const started = await startOnHost(app, machine, exec, job);
   const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
-  // The output does not depend on the row, so read it while the end is being recorded.
+  // The output does not depend on the row, so read the output while the end of the job is being recorded.
   const pageOf = (stream: OutputStream) =>
     waitMs === undefined ? undefined : firstPage(app, machine, exec, report, stream, signal);
   const [settled, ...pages] = await Promise.all([settleJob(app.db, report), ...OUTPUT_STREAMS.map(pageOf)]);

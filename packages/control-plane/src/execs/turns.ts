@@ -11,8 +11,8 @@ export type TurnBounds = {
   /** How much of its share queued work can save up while it has little to do, in milliseconds of work. */
   savedMs: number;
   /**
-   * The most that is charged for one slice, in milliseconds. If a slice takes longer, the whole process was paused in it,
-   * for example by a garbage collection.
+   * The most that is charged for one slice, in milliseconds. If a slice takes longer, something else paused the
+   * process, for example a garbage collection.
    */
   chargeMaxMs: number;
 };
@@ -24,7 +24,7 @@ export class Turns {
   readonly #hasOthers: () => boolean;
   /** The queue of each account that has work, in the order of their next turns. */
   readonly #queues = new Map<string, Work[]>();
-  /** Until this time (of `performance.now()`) no work runs beside other requests, because it has had its share. */
+  /** Until this time (of `performance.now()`), queued work waits for other requests, because its share is used up. */
   #paidUntil = 0;
   #isScheduled = false;
 

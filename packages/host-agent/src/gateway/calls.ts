@@ -3,7 +3,8 @@ import type { Guest } from '../guest/guest.ts';
 
 /**
  * The gateway has its own, shorter limits for the guest's answers (guest-client.ts): 20 s; from an older guest agent,
- * 20 s for the head and 20 s for the body. These limits only end calls that a broken or hostile gateway does not answer.
+ * 20 s for the head and 20 s for the body. These limits only end calls that a broken or hostile gateway does not
+ * answer.
  */
 const REQUEST_MS = 50_000;
 /**

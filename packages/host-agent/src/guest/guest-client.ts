@@ -1,5 +1,5 @@
-// The calls to a guest agent as requests: methods, paths and JSON bodies (guest-agent/README.md). A transport carries them.
-// The guest may be hostile, so every answer is checked, and every request has a time limit.
+// The calls to a guest agent as requests: methods, paths and JSON bodies (guest-agent/README.md). A transport carries
+// them. The guest may be hostile, so every answer is checked, and every request has a time limit.
 import { randomBytes } from 'node:crypto';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type {

@@ -90,8 +90,8 @@ export interface Guest {
   /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
-   * Throws `conflict` unless the guest mounts its root disk only with its identity, and has nothing of the disk in memory
-   * yet. Older guest agents cannot do that.
+   * Throws `conflict` unless the guest still waits for its identity to mount its root disk. Older guest agents mount
+   * the disk at once.
    */
   checkBare(): Promise<void>;
   /**

@@ -13,7 +13,7 @@ type Run = { offset: number; pieces: Buffer[]; tail: GrowingBuffer; cost: number
 
 export class UnreadOutput {
   readonly #runs: Record<OutputStream, Run> = { stdout: newRun(), stderr: newRun() };
-  /** The stream that was taken last comes last, so that output that never ends does not hold up the other stream. */
+  /** The streams in the order in which `take` looks at them, so that an endless stream does not hold up the other. */
   #order: readonly OutputStream[] = ['stdout', 'stderr'];
 
   /** Adds bytes that begin where the last bytes of the same stream ended. */

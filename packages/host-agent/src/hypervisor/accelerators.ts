@@ -1,20 +1,20 @@
-// What differs between KVM and emulation in QEMU's arguments and in the guest's kernel parameters: one table. docs/kvm.md
-// says what each setting was seen to do, and where.
+// The table of all differences between KVM and emulation in QEMU's arguments and in the guest's kernel parameters.
+// docs/kvm.md says what effect of each setting was seen, and where.
 import type { Isolation } from '@sandbar/contract/machine.ts';
 
 /** What this host can do, and what its operator chose. */
 export type QemuHost = {
   isolation: Isolation;
   /**
-   * Rate of the host's time stamp counter in kHz. An emulated guest is told this rate, because measuring it itself
-   * hangs 3 % of boots.
+   * Rate of the host's time stamp counter in kHz. An emulated guest is told this rate, because 3 % of boots hang when
+   * the guest measures the rate itself.
    */
   tscKhz: number;
   /** Processor of KVM guests: `host`, or the name of one of QEMU's models. `host` by default. */
   cpuModel?: string | undefined;
-  /** Whether requests of the root disk have a thread of their own. */
+  /** Whether QEMU serves the root disk in a separate thread. */
   usesDiskThread?: boolean;
-  /** Whether requests of the root disk use io_uring. QEMU in its jail must be able to. */
+  /** Whether QEMU serves the root disk with io_uring. Some builds, kernels and jails do not allow that. */
   usesIoUring?: boolean;
   /** Whether the kernel of the host moves the packets of KVM guests (vhost-net). */
   usesVhostNet?: boolean;
@@ -23,7 +23,7 @@ export type QemuHost = {
 export type AcceleratorSettings = {
   accel: string;
   cpu: (host: QemuHost) => string;
-  /** Chips of a PC that the machine has, or not, as properties of `-machine`. */
+  /** Which chips of a PC the machine has, as properties of `-machine`. */
   chips: string;
   /** Kernel parameters of the guest. */
   kernel: (host: QemuHost) => string;
@@ -37,8 +37,8 @@ export type AcceleratorSettings = {
 export const ACCELERATORS: Record<Isolation, AcceleratorSettings> = {
   emulated: {
     accel: 'tcg,thread=multi,tb-size=64',
-    // All features that QEMU can emulate, but for `rep movsb` being announced as fast (ERMS). With ERMS the guest's
-    // kernel copies and clears memory with it, and QEMU runs it a byte at a time.
+    // All features that QEMU can emulate, except ERMS. ERMS announces `rep movsb` as fast, so the guest's kernel would
+    // copy and clear memory with this instruction, which QEMU runs one byte at a time.
     cpu: () => 'max,erms=off',
     // An emulated guest hangs without the PIT or the PIC, and boots 2 s later without the RTC.
     chips: 'pit=on,pic=on,rtc=on',
@@ -47,7 +47,7 @@ export const ACCELERATORS: Record<Isolation, AcceleratorSettings> = {
     hasDiskThread: () => false,
     hasIoUring: () => false,
     hasVhostNet: () => false,
-    // QEMU requests huge pages for the code that it translates, which costs a small machine 5 MB that it never uses
+    // QEMU requests huge pages for the code that it translates. A small machine would take 5 MB that it never uses
     // (measured: 29 MB instead of 24 MB).
     hasHugePages: false,
   },
@@ -78,9 +78,9 @@ function kvmCpu({ cpuModel = 'host' }: QemuHost): string {
  * - tsc_early_khz: a guest that measures the counter's rate itself hangs in 3 % of boots.
  * - tsc=reliable: if the guest considers the counter unstable, its timers get coarse and an idle machine uses 3 % of a
  *   core instead of 0.3 %.
- * - highres=off: high-resolution timers are reprogrammed so often that an exec takes a third longer (CPU time of a warm
- *   `sh -c`: 16.7 ms instead of 12.8 ms; an idle machine uses 0.5 % of a core either way). Without them, sleeps are as
- *   coarse as the timer tick of 4 ms.
+ * - highres=off: the guest reprograms high-resolution timers so often that an exec takes a third longer (CPU time of a
+ *   warm `sh -c`: 16.7 ms instead of 12.8 ms; an idle machine uses 0.5 % of a core either way). Without these timers, a
+ *   sleep is only as exact as the timer tick of 4 ms.
  * - norandmaps: QEMU caches translated code by virtual address. With address randomisation it would translate a program
  *   anew at each start: an exec of /bin/true would take 24 ms instead of 4 ms, and 2.3 MB of QEMU's memory.
  * - init_on_alloc: Debian's kernel clears each page and object that it allocates. Emulated, that is slow.

@@ -50,9 +50,9 @@ export type Restore = {
   memoryReady?: Promise<unknown>;
   /** Aborts the launch while the state is being loaded. */
   abort?: AbortSignal;
-  /** The QEMU program to use, of {@link Hypervisor.resumeChoices}. Undefined: the usual one. */
+  /** The QEMU program to use, one of {@link Hypervisor.resumeChoices}. Undefined: the usual program. */
   qemuPath?: string;
-  /** The launch ends before the state is loaded. {@link Vm.begin} loads it later. */
+  /** If true, the launch does not load the saved state. {@link Vm.begin} loads it later. */
   waits?: true;
   /** Names the template or memory snapshot that the memory comes from. Recorded so that a restarted agent knows it. */
   templateKey: string;
@@ -73,11 +73,11 @@ export type PluggedFile = { slot: number; serial: string; file: string };
 export type MemoryPlace = { memoryPath: string; statePath: string; bytes: number };
 
 /**
- * The saving of a VM's memory. The caller must call `complete` or `abandon`, also after an error of another method, and
- * removes the files if `complete` did not succeed.
+ * A save of a VM's memory that has been prepared. The caller must call `complete` or `abandon`, also after an error of
+ * another method, and removes the files unless `complete` succeeded.
  */
 export interface MemorySave {
-  /** Prepares the pages that the guest has begun to use since. Call it right before {@link save}. */
+  /** Prepares pages that the guest began to use after {@link Vm.prepareMemory}. Call it right before {@link save}. */
   catchUp(): Promise<void>;
   /**
    * Saves memory and devices as they are at one moment. The VM is paused meanwhile, and `whileStopped` runs during that
@@ -90,7 +90,7 @@ export interface MemorySave {
    * full disk.
    */
   complete(): Promise<string>;
-  /** Frees everything but the files. */
+  /** Gives up the save and frees its resources. The caller removes the files. */
   abandon(): Promise<void>;
 }
 
@@ -107,8 +107,8 @@ export interface Vm {
   /** Resolves once, when the VM ends by itself or because {@link end} was called. */
   readonly exited: Promise<VmExit>;
   /**
-   * Loads the state of a VM that was launched with `waits`. Resolves when the guest runs. Throws when the state cannot be
-   * loaded; the caller then ends the VM.
+   * Loads the state of a VM that was launched with `waits`. Resolves when the guest runs. Throws when the state cannot
+   * be loaded; the caller then ends the VM.
    */
   begin(): Promise<void>;
   /**
@@ -172,11 +172,11 @@ export interface Vm {
    */
   pluggedDisks(): Promise<Map<number, string>>;
   /**
-   * Does everything for saving the memory that can be done while the VM runs, so that the pause is short. Throws
-   * `conflict` when the memory cannot be read, and system errors. After an error the caller removes the files.
+   * Begins to save the memory. Does as much as possible while the VM still runs, so that the later pause is short.
+   * Throws `conflict` when the memory cannot be read, and system errors. After an error the caller removes the files.
    */
   prepareMemory(place: MemoryPlace): Promise<MemorySave>;
-  /** What the saved memory of this VM needs. Its QEMU may be older than the one that the host has now. */
+  /** What the saved memory of this VM will need of a host. The VM's QEMU may be older than the installed one. */
   resumeNeeds(): Promise<ResumeNeeds>;
   /** Renames the run directory, for example when a machine claims a pooled clone. */
   moveTo(runDir: string): void;
@@ -203,7 +203,7 @@ export interface Hypervisor {
   readonly isolation: Isolation;
   /** Identifies what a template depends on besides its image: QEMU's build, the processor, our arguments for QEMU. */
   readonly fingerprint: string;
-  /** What this host has now for the resume of saved memory: one entry for each QEMU program, the usual one first. */
+  /** The QEMU programs with which this host can resume saved memory at present, the usual program first. */
   resumeChoices(): Promise<ResumeChoice[]>;
   /**
    * Reserves the uid under which the VM will run; only this uid may open the VM's tap. Undefined when VMs run as the

@@ -1,5 +1,5 @@
-// Finds the guest memory of a running VM from outside its QEMU process. A clone shares most pages with the sealed memory
-// that it started from. Those pages cannot change, so they can be copied while the VM runs.
+// Finds the guest memory of a running VM from outside its QEMU process. A clone shares most pages with the sealed
+// memory that it started from. Those pages cannot change, so they can be copied while the VM runs.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';

@@ -1,5 +1,6 @@
-// Finds out what QEMU can use on this host. That a device or a system call exists proves nothing: the build of QEMU, the
-// kernel's settings or the jail may forbid it. So a QEMU in the jail tries it once, when the agent starts.
+// Finds out whether QEMU can use io_uring and vhost-net on this host. The existence of io_uring proves nothing, because
+// the build of QEMU, the kernel's settings or the jail may forbid it. So a QEMU in the jail tries it once, when the
+// agent starts.
 import { existsSync, rmSync } from 'node:fs';
 import type { KvmChoices } from '../config.ts';
 import type { Jail } from '../jail/jail.ts';
@@ -8,7 +9,7 @@ import type { QemuHost } from './accelerators.ts';
 import { SANDBOX } from './qemu-args.ts';
 
 export const VHOST_DEVICE = '/dev/vhost-net';
-/** No VM has this id. */
+/** The trial runs under an id that no VM has. */
 const TRIAL_ID = '000000000000';
 const QUIT = '{"execute":"qmp_capabilities"}{"execute":"quit"}';
 
@@ -16,8 +17,8 @@ export type KvmAbilities = Pick<QemuHost, 'cpuModel' | 'usesDiskThread' | 'usesI
 type KvmHost = { jail: Jail; qemuPath: string; runDir: string; hasTaps: boolean };
 
 /**
- * Returns what the VMs of a KVM host use. `runDir`: a run directory for the trial, which is removed again. Throws when
- * the operator wants vhost-net and the host does not have it.
+ * Returns which settings the VMs of a KVM host use. `runDir`: a run directory for the trial, which is removed again.
+ * Throws when the operator wants vhost-net and the host does not have it.
  */
 export async function kvmAbilities(choices: KvmChoices, host: KvmHost): Promise<KvmAbilities> {
   if (choices.vhostNet && !(host.hasTaps && existsSync(VHOST_DEVICE)))
@@ -33,8 +34,8 @@ export async function kvmAbilities(choices: KvmChoices, host: KvmHost): Promise<
 }
 
 /**
- * Whether a QEMU in the jail opens a file for io_uring. Debian's `-microvm` build of QEMU cannot. The file is QEMU's own
- * program, which every jail shows.
+ * Whether a QEMU in the jail can open a file with io_uring. Debian's `-microvm` build cannot. The trial opens QEMU's
+ * own program, because every jail shows that file.
  */
 export async function opensWithIoUring({ jail, qemuPath, runDir }: Omit<KvmHost, 'hasTaps'>): Promise<boolean> {
   const disk = { driver: 'file', 'node-name': 'trial', filename: qemuPath, 'read-only': true, aio: 'io_uring' };

@@ -9,7 +9,7 @@ const prctl = koffi
   .func('int prctl(int option, unsigned long two, unsigned long three, unsigned long four, unsigned long five)');
 
 /**
- * Turns transparent huge pages off, or leaves the decision to the host's kernel again. Applies to this process and to
+ * Forbids transparent huge pages, or lets the host's kernel decide about them again. Applies to this process and to
  * every process that it starts afterwards. Throws when the kernel refuses.
  */
 export function allowHugePages(isAllowed: boolean): void {

@@ -11,15 +11,15 @@ import { isAlive } from './process.ts';
 const MAP_WINDOW_BYTES = 64 * BLOCK_BYTES;
 const MAP_ENTRY_BYTES = 8;
 /**
- * Flags in the highest byte of a pagemap entry (Linux, admin-guide/mm/pagemap.rst): present or swapped, and part of a
- * file.
+ * Flags in the highest byte of a pagemap entry (Linux, admin-guide/mm/pagemap.rst): the page is present or swapped; the
+ * page belongs to a file.
  */
 const PRESENT_OR_SWAPPED = 0xc0;
 const OF_FILE = 0x20;
 const IOVEC_BYTES = 16;
 /** Most runs that one system call accepts (IOV_MAX of Linux). */
 const MAX_RUNS = 1024;
-/** One system call copies about 8 MiB, in 1 ms. Many calls, so that two cores share the work evenly. */
+/** One system call copies about 8 MiB, in 1 ms. Larger batches would not divide evenly between the threads. */
 const BATCH_BYTES = 8 * BLOCK_BYTES;
 
 const libc = koffi.load('libc.so.6');
@@ -87,12 +87,12 @@ export class Batch {
   #runs = 0;
   #bytes = 0;
 
-  /** Whether another block with so many runs might not fit. */
+  /** Whether the batch has no room for another block with `runs` runs. */
   isFullFor(runs: number): boolean {
     return this.#runs + runs > MAX_RUNS || this.#bytes >= BATCH_BYTES;
   }
 
-  /** Adds the pages of a block. `from` and `to`: addresses of the block, in QEMU and in this process. */
+  /** Adds pages of a block. `from`: address of the block in QEMU. `to`: address of its copy in this process. */
   add(runs: readonly Run[], from: number, to: bigint): void {
     for (const run of runs) {
       const at = this.#runs++ * IOVEC_BYTES;

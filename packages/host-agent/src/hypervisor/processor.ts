@@ -1,6 +1,6 @@
 // Describes the host's processor. A guest under KVM uses the processor's features directly, so its saved state may not
-// run on another processor. The version of the microcode is left out: what an update changes for guests shows in the
-// flags and in the flaws.
+// run on another processor. The description leaves out the version of the microcode, because a microcode update that
+// matters to guests changes the flags or the flaws.
 import { readFileSync } from 'node:fs';
 
 const FACTS = /^(?:model name|flags|bugs)\s*:.*$/gm;

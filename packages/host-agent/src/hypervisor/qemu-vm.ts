@@ -27,7 +27,7 @@ const MAX_REASON = 100;
 
 /** What the hypervisor does for a VM outside the QEMU process: record, CPU priority, clean-up, memory limit. */
 export type VmOwner = {
-  /** Loads the saved state of a VM that waits without it. Undefined: the VM has its state. */
+  /** Loads the saved state of a VM that was launched with `waits`. Undefined: the VM has its state already. */
   load?: (() => Promise<void>) | undefined;
   moved(record: VmRecord): void;
   setBackground(isBackground: boolean): void;
@@ -100,7 +100,7 @@ export class QemuVm implements Vm {
   }
 
   async hold(): Promise<void> {
-    // QEMU would load the state of a VM that was told to stop before, but never run it.
+    // A `stop` before the state is loaded would keep the VM from ever running. Its guest does not run yet anyway.
     if (this.#load || this.#vcpus.isHeld) return;
     // A flatten copies layers into the VM's disk even while the vCPUs are stopped, so it must stop too.
     await Promise.all([this.#vcpus.hold(), this.#root.stopFlatten()]);

@@ -38,7 +38,7 @@ export type QemuOptions = {
   /** Older programs, which only resume memory snapshots. */
   oldQemuPaths?: readonly string[];
   isolation: Isolation;
-  /** What VMs use of a KVM host. */
+  /** Settings of VMs on KVM. Emulation ignores them. */
   abilities?: KvmAbilities;
   jail: Jail;
   guests: GuestConnector;
@@ -110,7 +110,7 @@ export class QemuHypervisor implements Hypervisor {
       return this.#vm({ ...record, process: { pid, startTicks } }, process, qmp);
     } catch (error) {
       const failure = launchFailure(error, qemu?.failure());
-      // Its disk may be given to another VM next.
+      // Wait until QEMU is gone, because another VM may get its disk next.
       await qemu?.kill();
       await this.#release(vmId);
       // Remove the run directory only now, when the VM's processes are gone. Before, they could replace a folder by a
@@ -167,7 +167,7 @@ export class QemuHypervisor implements Hypervisor {
     return (start.kind === 'restore' && start.qemuPath) || this.#options.qemuPath;
   }
 
-  /** Only the usual program was tried with io_uring. */
+  /** An older program gets no io_uring, because only the usual program was tried with it. */
   #hostOf(spec: VmSpec): QemuHost {
     return this.#programOf(spec) === this.#options.qemuPath ? this.#host : { ...this.#host, usesIoUring: false };
   }
@@ -259,7 +259,7 @@ async function spawnQemu(
       stdio[QEMU_FDS.memory] = start.memoryFd;
     }
     if (nic.kind === 'tap') stdio[QEMU_FDS.tap] = open(await openTap(nic.tapName));
-    // QEMU gets the open device, because the jail does not show it.
+    // Open the device for QEMU, because QEMU cannot open it in the jail.
     if (nic.kind === 'tap' && ACCELERATORS[host.isolation].hasVhostNet(host))
       stdio[QEMU_FDS.vhost] = open(openSync(VHOST_DEVICE, 'r+'));
     child = spawn(command, args, { cwd: '/', detached: true, stdio, env: {} });

@@ -1,6 +1,7 @@
-// What saved memory needs of the host that resumes it. A VM is described when its memory is saved, and a host before it
-// resumes that memory. The description has only what the guest or the saved state depends on: an update of QEMU or of
-// the processor's microcode that changes neither does not end a memory snapshot.
+// Decides whether a host can resume saved memory. The agent describes the VM when it saves the memory, describes the
+// host before it resumes that memory, and compares both. A description has only what the guest or the saved state
+// depends on, so an update of QEMU or of the processor's microcode that changes none of it does not end a memory
+// snapshot.
 import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -10,7 +11,7 @@ import { readTscKhz } from './tsc.ts';
 export type ResumeNeeds = {
   /** Major and minor version, such as `7.2`. QEMU's maintenance releases keep the format of saved state. */
   qemu: string;
-  /** Name of the program, because Debian's `-microvm` build is configured otherwise. */
+  /** Name of the program, because Debian's `-microvm` build has another configuration. */
   program: string;
   /** QEMU's arguments for the machine, its processor and its devices, without values that the guest never sees. */
   hardware: string[];
@@ -20,10 +21,10 @@ export type ResumeNeeds = {
   processor: string[];
 };
 
-/** What a host has for the resume of saved memory with one of its QEMU programs. */
+/** One of the host's QEMU programs, and what saved memory finds on the host when this program resumes it. */
 export type ResumeChoice = { qemuPath: string; has: ResumeNeeds };
 
-/** Flags whose values describe what the guest sees. */
+/** QEMU's flags for everything that the guest sees. */
 const HARDWARE = ['-machine', '-accel', '-cpu', '-device'];
 /**
  * Parts of these values that no guest sees: the thread that serves a disk, the MAC address (which is in the saved
@@ -32,7 +33,7 @@ const HARDWARE = ['-machine', '-accel', '-cpu', '-device'];
 const UNSEEN = /,(?:iothread|mac|suppress-vmdesc|memory-backend|thread|tb-size)=[^,]*/g;
 /** Longest command line of QEMU that is read, in bytes. Ours have 3,000. */
 const MAX_COMMAND_LINE = 64 * 1024;
-/** Largest difference of the counter's rate: a clock that is wrong by so little is corrected by NTP. */
+/** Largest difference between the counters' rates, in millionths. NTP corrects a clock that is wrong by so little. */
 const MAX_TSC_PPM = 500;
 
 /** Keeps what the guest sees of QEMU's arguments, in the order of the arguments. */
@@ -67,7 +68,7 @@ export function seriesOfAnswer(answer: unknown): string {
   return `${major}.${minor}`;
 }
 
-/** Describes a VM or a host from QEMU's arguments. Only `-cpu host` depends on the processor. */
+/** Describes a VM or a host. With other processor models than `-cpu host`, the host's processor does not matter. */
 export function describeNeeds(qemu: string, program: string, args: readonly string[]): ResumeNeeds {
   const hardware = hardwareOf(args);
   const showsProcessor = hardware.some((part) => part.startsWith('-cpu host'));
@@ -86,8 +87,8 @@ export function seriesOf(version: string): string {
 }
 
 /**
- * Returns the program that can resume the saved memory, or a clause that says what the host lacks. `choices`: at least
- * one; the first is the usual one, which the clause is about.
+ * Returns the first program that can resume the saved memory. If none can, returns a clause that says what the host
+ * lacks with the usual program, which is the first of `choices`.
  */
 export function chooseQemu(
   needs: ResumeNeeds,
@@ -100,9 +101,10 @@ export function chooseQemu(
 }
 
 /**
- * Reads the fingerprint that earlier versions recorded instead: the build of QEMU (path, size and time of its file), the
- * accelerator, the counter's rate, with KVM the processor, and QEMU's arguments. Undefined when the host has another
- * build now, because the fingerprint does not tell its version.
+ * Reads the fingerprint that earlier versions of the agent recorded instead of {@link ResumeNeeds}: the build of QEMU
+ * (path, size and time of its file), the accelerator, the counter's rate, with KVM the processor, and QEMU's arguments.
+ * Returns undefined when the host has another build now, because the fingerprint does not tell the version of the old
+ * build.
  */
 export function needsOfFingerprint(fingerprint: string, { qemuPath, has }: ResumeChoice): ResumeNeeds | undefined {
   const [build, , tscKhz, ...rest] = JSON.parse(fingerprint) as [unknown, unknown, number, ...string[][]];
@@ -134,7 +136,7 @@ function difference(a: readonly string[], b: readonly string[]): string[] {
   return a.flatMap(factsOf).filter((fact) => !known.has(fact));
 }
 
-/** Splits a line of /proc/cpuinfo: the flags one by one, the flaws one by one and marked as such, anything else whole. */
+/** Splits a line of /proc/cpuinfo into single flags or flaws. Flaws get the prefix `bug:`. Other lines stay whole. */
 function factsOf(line: string): string[] {
   const [label = '', value = ''] = line.split(/\s*:\s*/);
   if (label === 'flags') return value.split(' ');

@@ -1,5 +1,5 @@
-// Saves the memory and devices of a running VM, which continues afterwards. The VM is paused only while its own pages are
-// copied within memory and the disk is switched. Everything else happens before or after the pause.
+// Saves the memory and devices of a running VM, which continues afterwards. The VM is paused only while its own pages
+// are copied within memory and the disk is switched. Everything else happens before or after the pause.
 //
 //   prepare (VM runs) ─▶ stop ─▶ devices ─▶ own pages + whileStopped (the disk) ─▶ cont ─▶ complete: write all to files
 import { type FileHandle, open, writeFile } from 'node:fs/promises';
@@ -18,8 +18,9 @@ import { StagedMemory } from './staged-memory.ts';
 /** Part of the memory available to this process that the copy of a VM's pages may use by default. */
 const STAGING_SHARE = 0.25;
 /**
- * After the first copy, the pages that became the VM's own meanwhile are copied too, until a round copies less than
- * this (each takes 0.5 ms more in the pause), or after this many rounds.
+ * Pages become the VM's own during the first copy. Further rounds copy them before the pause, because the first copy of
+ * a page takes longer than a repeated one (0.5 ms more for each megabyte). The rounds end when one copies less than
+ * FEW_BYTES, or after MAX_ROUNDS.
  */
 const FEW_BYTES = 4 * 1024 * 1024;
 const MAX_ROUNDS = 3;
@@ -113,7 +114,7 @@ class QemuMemorySave implements MemorySave {
     await Promise.all([this.#target.close(), this.#memory.base?.close()]);
   }
 
-  /** Copies the VM's own pages. Blocks that do not fit into the staged memory go to the file at once: 1 ms each. */
+  /** Copies the VM's own pages. Writes blocks without room in the staged memory to the file at once: 1 ms each. */
   async #copyOwn(): Promise<void> {
     const { staged, left } = await this.#stage.copyAll();
     for (const { offset } of [...staged, ...left]) this.#isOwn[offset / BLOCK_BYTES] = 1;
@@ -143,7 +144,7 @@ class QemuMemorySave implements MemorySave {
   }
 }
 
-/** Calls `work` for every block, several in parallel, each with a buffer of the size of a block that it may use. */
+/** Calls `work` for every block, for several in parallel. `scratch`: a buffer of one block that the call may use. */
 async function inLanes(
   blocks: readonly OwnBlock[],
   work: (block: OwnBlock, scratch: Buffer) => Promise<void>,

@@ -1,13 +1,13 @@
 // Copies a VM's own pages into memory of this process while the VM is paused, which takes 0.1 ms per megabyte. Writing
-// them to a file would take ten times as long, so that is done after the VM runs again. The memory for the copy must be
-// there before the pause, because the kernel needs longer to provide a page than to copy it. So `warmUp` copies the
-// pages once while the VM runs.
+// the pages to a file would take ten times as long, so the caller does that after the VM runs again. The kernel needs
+// longer to provide a page of memory than to copy it, so the memory for the copy must exist before the pause. That is
+// why `warmUp` copies the pages once while the VM runs.
 import koffi from 'koffi';
 import { allSettled, BLOCK_BYTES, PAGE_BYTES } from '../storage/sparse-file.ts';
 import type { GuestMemory } from './guest-memory.ts';
 import { Batch, type OwnBlock, ownBlocks, type Run } from './own-pages.ts';
 
-/** How many threads copy pages that are known before the pause. Another one copies the pages that are found then. */
+/** How many threads copy the pages that `warmUp` has found. One more thread copies pages found in the pause. */
 const LANES = 2;
 
 export class StagedMemory {
@@ -15,12 +15,12 @@ export class StagedMemory {
   /** As large as the guest's memory. Host memory is used only for the pages that were copied. */
   readonly #bytes: Buffer<ArrayBuffer>;
   readonly #address: bigint;
-  /** One byte per page: 1 if the page was copied, so that its host memory is there. */
+  /** One byte per page: 1 if the page was copied before, so that its copy has host memory. */
   readonly #isWarm: Uint8Array;
-  /** One byte per block: 1 if the block is copied here. */
+  /** One byte per block: 1 if there is room for the block, so that it is copied here. */
   readonly #isAdmitted: Uint8Array;
   #pagesLeft: number;
-  /** Copies every page that `warmUp` copied. */
+  /** Batches of all pages that `warmUp` has copied. The pause runs them again. */
   readonly #warm: Batch[] = [];
 
   /** `maxBytes`: about how much host memory may be used. Throws when the process cannot reserve the addresses. */
@@ -33,7 +33,7 @@ export class StagedMemory {
     this.#pagesLeft = Math.floor(maxBytes / PAGE_BYTES);
   }
 
-  /** Copies the pages that became the VM's own since the last call. The VM may run. Returns how many bytes it copied. */
+  /** Copies the pages that became the VM's own since the last call. The VM may run. Returns the number of bytes. */
   async warmUp(): Promise<number> {
     const before = this.#pagesLeft;
     for await (const batch of this.#coldBatches(() => {})) {

@@ -14,7 +14,7 @@ export class Vcpus {
    */
   #isPaused = false;
   #isHeld = false;
-  /** The last `stop` of a hold, and the last step of letting go. A repeated call returns them while they are unanswered. */
+  /** The work of the last {@link hold} and the last {@link letGo}, so that a repeated call waits for the same work. */
   #holding: Promise<void> = Promise.resolve();
   #lettingGo: Promise<void> = Promise.resolve();
 
@@ -42,8 +42,8 @@ export class Vcpus {
   }
 
   /**
-   * Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. When QEMU does not answer, throws, and
-   * the guest does not count as held, so a repetition tries again.
+   * Stops the guest until {@link letGo}, whatever else resumes it. May be repeated. Throws when QEMU does not answer.
+   * The guest then does not count as held, so a repetition tries again.
    */
   hold(): Promise<void> {
     if (this.#isHeld) return this.#holding;
@@ -69,7 +69,7 @@ export class Vcpus {
     return this.#lettingGo;
   }
 
-  /** Lets the guest go on after QEMU stopped it, unless it is held, paused or has ended. Throws if QEMU does not answer. */
+  /** Lets the guest go on after QEMU stopped it, unless it is held, is paused or has ended. Throws without answer. */
   async goOn(): Promise<void> {
     if (this.#isHeld || this.#isPaused || !CAN_GO_ON.includes(await this.#askRunState())) return;
     // A new hold may have begun while QEMU was asked for its run state.

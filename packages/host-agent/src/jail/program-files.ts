@@ -49,8 +49,8 @@ async function librariesOf(program: string): Promise<string[]> {
 }
 
 /**
- * Returns the firmware folders that each QEMU program prints, and the module folders of a QEMU that was not installed from
- * a distribution package, or was unpacked from one into another folder.
+ * Returns the firmware folders that each QEMU program prints, and the module folders of a QEMU that was not installed
+ * from a distribution package, or was unpacked from one into another folder.
  */
 async function dataFoldersOf(programs: readonly string[]): Promise<string[]> {
   const folders: string[] = [];

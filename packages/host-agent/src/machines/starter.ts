@@ -1,6 +1,6 @@
-// Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now, with a
-// clone of a bare template on the machine's own disk, or by a cold boot. When anything goes wrong with a clone, it is
-// thrown away and the next way is tried.
+// Starts the VM of a machine in the fastest way possible: with a clone from the pool, with a clone that is made now,
+// with a clone of a bare template on the machine's own disk, or by a cold boot. When anything goes wrong with a clone,
+// it is thrown away and the next way is tried.
 import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
 import type { MachineSpec } from '@sandbar/contract/host-api.ts';
@@ -82,10 +82,11 @@ export class Starter {
     }
     throwIfDestroyed(request.abort);
     const { isClone, ...started } = await window.add(() => this.#startOnDisk(request, shape));
-    // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be reused.
-    // A machine that was started again as a clone needs no template of its shape.
+    // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be
+    // reused. A machine that starts again as a bare clone needs no template of its shape.
     if (isFresh || (shape.layerPaths.length === 0 && !isClone)) templates?.request(shape);
-    // The next machine of a new shape will be a clone of that shape's template, if the disk is the image's.
+    // A machine that boots cold on a changed disk needs a bare template the next time. A new machine on an unchanged
+    // image does not: the template that was requested above serves the next one.
     if (!isClone && (!isFresh || shape.layerPaths.length > 0)) templates?.request(bareShapeOf(shape));
     return started;
   }
@@ -105,7 +106,7 @@ export class Starter {
     }
   }
 
-  /** Starts the machine on its own disk, which is made if it is missing: with a bare clone, else by a cold boot. */
+  /** Starts the machine on its own disk: as a clone of a bare template, else by a cold boot. Makes a missing disk. */
   async #startOnDisk(request: StartRequest, shape: Shape): Promise<StartedMachine & { isClone: boolean }> {
     const { spec, image, layerPaths, diskPath, runDir, identity, abort } = request;
     const { vms, templates, patience, log } = this.#options;
@@ -124,8 +125,8 @@ export class Starter {
   }
 
   /**
-   * Starts a clone of a bare template on the machine's disk. Returns undefined when that failed; the clone is gone then,
-   * so the disk can be used again. Throws when the clone cannot be ended.
+   * Starts a clone of a bare template on the machine's disk. If that fails, ends the clone, so that the disk can be
+   * used again, and returns undefined. Throws when the clone cannot be ended.
    */
   async #tryBareClone(
     templates: Templates,
@@ -146,7 +147,7 @@ export class Starter {
         if (!abort.aborted) templates.judge(template, false);
         throw error;
       });
-      // What follows depends on the machine's disk and says nothing about the template.
+      // A later failure may be due to the machine's disk, so it does not count against the template.
       templates.judge(template, true);
       await this.#acknowledge(guest, request);
       return { vm, guest };
@@ -161,8 +162,9 @@ export class Starter {
   }
 
   /**
-   * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The machine
-   * takes over the clone's address, which the network and the guest have already, unless it must have another one.
+   * Claims a clone of the pool: moves its files to the machine's folders and gives it the machine's identity. The
+   * machine takes over the clone's address, which the network and the guest have already, unless it must have another
+   * one.
    */
   async #name(ready: ReadyClone, shape: Shape, request: StartRequest): Promise<StartedMachine> {
     const { vms } = this.#options;

@@ -6,8 +6,8 @@
 //
 // - waiting: the clone waits in the pool and has the address.
 // - claimed: a machine that starts with the clone takes over the address.
-// - over: the lease holds the address no more. After `release` the record of the machine holds it, or the clone is gone.
-//   After `void` the address is free for the machine that asked for it, and the clone cannot give it to another machine.
+// - over: the lease no longer holds the address. After `release`, the machine's record holds it, or the clone is gone.
+//   After `void`, the machine that asked for the address gets it, and the clone cannot pass it on.
 import type { AddressCounter } from './address-counter.ts';
 
 export class AddressLeases {

@@ -16,7 +16,7 @@ export type RunningMachine = { vm: Vm; guest: Guest };
 
 export type FreezeLog = { warn(details: object, message: string): void };
 
-/** The steps of a freeze. Other steps than {@link diskFreeze} also save the memory at the same moment. */
+/** The steps of a freeze. {@link diskFreeze} freezes only the disk; take-memory.ts also saves the memory meanwhile. */
 export type FreezeSteps = {
   /** Prepares the freeze while the guest runs. */
   prepare: () => Promise<void>;
@@ -24,7 +24,7 @@ export type FreezeSteps = {
   begin: () => Promise<void>;
   /** Makes QEMU write to the empty overlay that was staged for the layer `layerId`. */
   switchDisk: (layerId: string) => Promise<void>;
-  /** Ends the freeze. Throws when the guest had not stayed frozen until now. */
+  /** Ends the freeze. Throws when the guest did not stay frozen until this call. */
   end: () => Promise<void>;
 };
 

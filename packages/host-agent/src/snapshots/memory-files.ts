@@ -36,7 +36,7 @@ export function memoryPlace(dir: string, bytes: number): MemoryPlace {
   return { memoryPath: join(dir, MEMORY), statePath: join(dir, STATE), bytes };
 }
 
-/** Returns the checks of complete files, for later verification. `memorySum`: a `SparseSum` of the memory. */
+/** Returns the checksums of complete files, for later verification. `memorySum`: the `SparseSum` of the memory. */
 export async function checksOf({ statePath, bytes }: MemoryPlace, memorySum: string): Promise<MemoryChecks> {
   return { bytes, memory_sum: memorySum, state_sha256: await hashOf(statePath) };
 }

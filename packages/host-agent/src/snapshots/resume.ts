@@ -31,15 +31,15 @@ export type Resumption = {
   identify: (guest: Guest) => Promise<void>;
 };
 
-/** A snapshot that this host can resume. `qemuPath`: the program that can. */
+/** A snapshot that this host can resume. `qemuPath`: the QEMU program that can resume it. */
 type Resumable = { snapshot: SnapshotRecord; memory: MemoryRecord; qemuPath: string };
 
 export type ResumeHost = { vms: VmHost; snapshots: SnapshotStore };
 
 /**
- * Resolves when the guest has acknowledged its identity. Throws `conflict` when the snapshot cannot be resumed on this host or
- * with this specification, `fleet_capacity` on a full disk, `host_unavailable` when the guest does not answer. When it throws,
- * nothing runs and the machine has no disk.
+ * Resolves when the guest has acknowledged its identity. Throws `conflict` when the snapshot cannot be resumed on this
+ * host or with this specification, `fleet_capacity` on a full disk, `host_unavailable` when the guest does not answer.
+ * When it throws, nothing runs and the machine has no disk.
  */
 export async function resumeMachine(host: ResumeHost, wanted: Resumption): Promise<{ vm: Vm; guest: Guest }> {
   const { snapshots, vms } = host;

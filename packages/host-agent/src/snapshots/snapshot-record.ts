@@ -24,7 +24,7 @@ export type SnapshotRecord = {
 /** What a memory snapshot needs to be restored, besides its files. */
 export type MemoryRecord = {
   needs?: ResumeNeeds;
-  /** What earlier versions recorded instead of `needs`. */
+  /** Only in records of earlier versions, which had no `needs`. */
   fingerprint?: string;
   checks: MemoryChecks;
 };

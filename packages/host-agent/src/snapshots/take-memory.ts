@@ -59,7 +59,7 @@ export async function freezeWithMemory(
   }
 }
 
-/** Saves the memory while the disk is frozen. Its processes are held from `begin` to `end`, so both do little. */
+/** Saves the memory while the disk is frozen. The guest's processes are held from `begin` to `end`. */
 class MemoryFreeze implements FreezeSteps {
   readonly #vm: Vm;
   readonly #guest: Guest;

@@ -1,6 +1,6 @@
 // Starts a clone: a VM that continues from a template's saved state with a disk of its own. The disk is a copy of the
-// template's (a few megabytes), so no machine depends on a template afterwards. A clone of a bare template gets a disk
-// that a machine has already.
+// template's (a few megabytes), so no machine depends on a template afterwards. A clone of a bare template uses the
+// existing disk of a machine instead.
 import { constants } from 'node:fs';
 import { copyFile, rename, rm } from 'node:fs/promises';
 import type { Vm } from '../hypervisor/driver.ts';
@@ -28,10 +28,10 @@ export async function launchClone(vms: VmHost, template: Template, place: CloneP
   }
 }
 
-/** What a clone of a bare template adds to its template: its files, and the address of its machine. */
+/** What a clone of a bare template needs besides the template: the files and the address of its machine. */
 export type BarePlace = Pick<VmPlan, 'diskPath' | 'imagePath' | 'layerPaths' | 'runDir' | 'privateIp'>;
 
-/** Starts a clone of a bare template on an existing disk. Throws the errors of {@link VmHost.launch}; the disk stays. */
+/** Starts a clone of a bare template on an existing disk. Keeps the disk. Throws what {@link VmHost.launch} throws. */
 export function launchBareClone(vms: VmHost, template: Template, place: BarePlace): Promise<Vm> {
   const { vcpus, memoryMb } = template.shape;
   return vms.launch({ ...place, vcpus, memoryMb, start: template.restore });

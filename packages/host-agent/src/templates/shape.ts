@@ -5,7 +5,7 @@ import type { MachineImage } from '../machines/record.ts';
 
 /** Increase this number when the content of a template's folder changes. */
 const FORMAT = 4;
-/** Size in GiB of the disk that a bare template is made with. No clone gets it. */
+/** Size in GiB of the placeholder disk with which a bare template is made. No clone gets this disk. */
 const PLACEHOLDER_GB = 1;
 
 export type Shape = {
@@ -17,8 +17,8 @@ export type Shape = {
   /** Size of the template's disk in GiB. A machine's disk may be larger; it is then grown while the machine runs. */
   diskGb: number;
   /**
-   * True for a bare template: it was saved before the guest mounted its root disk, so its clones can have any disk. The
-   * image matters only for its kernel and initramfs, and the size of the disk not at all.
+   * True for a bare template, which was saved before the guest mounted its root disk. Its clones can have any disk.
+   * Only the kernel and initramfs of the image matter, and the size of the disk does not.
    */
   isBare?: boolean;
 };

@@ -1,9 +1,9 @@
-// Spares: VMs that were started for a template and wait, without having loaded its state. A third of a clone's time goes
-// into starting QEMU in its jail, so a create that finds no clone in the pool takes a spare. A spare has a tap, a uid and
+// Starts spares: QEMUs that wait for a template's state before any create needs them. Starting QEMU in its jail takes a
+// third of the time of a clone, so a create that finds no clone in the pool takes a spare. A spare has a tap, a uid and
 // a disk, but no address, and its guest has never run. Spares are a cache: losing one costs time and nothing else.
 //
 //   started ──take──▶ address, machine's folder ──▶ state loaded, guest runs
-//      └──────── its template or its QEMU is gone, the agent ends ──▶ discarded
+//      └──────── the template or the QEMU is gone, or the agent ends ──▶ discarded
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
@@ -13,7 +13,7 @@ import type { Template } from './template-files.ts';
 
 export type SparesOptions = {
   vms: VmHost;
-  /** Folders of the spares' disks and run directories, on the file system of the machines' folders. */
+  /** Folders for the spares' disks and run directories. They are on the same file systems as those of machines. */
   dir: string;
   runDir: string;
   /** How many spares wait, for all templates together; 0 turns them off. */
@@ -45,15 +45,15 @@ export class Spares {
     this.#options = options;
   }
 
-  /** From now on spares are started. Call it when the files that an earlier agent left in the folders are removed. */
+  /** From now on, spares are started. Call it after the files that an earlier agent left in the folders are removed. */
   open(): void {
     this.#isOpen = true;
     this.#fillSoon();
   }
 
   /**
-   * Starts spares for a new template, as many as there is room for without ending others. Does nothing for a bare
-   * template: QEMU needs the disk of the machine when it starts.
+   * Starts spares for a new template, until there are as many as allowed. Discards no other spares. Does nothing for a
+   * bare template, because QEMU needs the machine's disk when it starts.
    */
   stock({ key, shape }: Template): void {
     if (shape.isBare) return;
@@ -62,8 +62,9 @@ export class Spares {
   }
 
   /**
-   * Turns a spare of this template into a clone at `place`. It has its address before its guest runs. Returns undefined
-   * when there is none, or when it was of no use; then nothing of it is left. The template gets a new spare later.
+   * Turns a spare of this template into a clone at `place`, which has its address before its guest runs. Returns
+   * undefined when there is no spare, or when it failed and was discarded. In any case, the template gets a new spare
+   * later.
    */
   async take(template: Template, { diskPath, runDir, privateIp }: Required<ClonePlace>): Promise<Vm | undefined> {
     const { vms, count, log } = this.#options;
@@ -117,7 +118,7 @@ export class Spares {
     }, this.#options.fillAfterMs).unref();
   }
 
-  /** Starts one spare. When all places are taken, it takes that of the oldest spare of another template. */
+  /** Starts one spare. If there are as many as allowed, first discards the oldest spare of another template. */
   async #fillOne(): Promise<void> {
     const { use, count } = this.#options;
     const key = this.#due.shift();

@@ -66,7 +66,7 @@ export class Templates {
   readonly #options: TemplatesOptions;
   readonly #loaded = new Map<string, Loaded>();
   readonly #wanted = new Map<string, Shape>();
-  /** When templates could not be made, in ms; Infinity when another attempt would fail too. */
+  /** When the making of a template failed, in ms of `performance.now()`. Infinity: another attempt would fail too. */
   readonly #failedAt = new Map<string, number>();
   /**
    * Templates that are being read from disk. This takes half a second, so a create waits for it instead of booting
@@ -157,8 +157,8 @@ export class Templates {
   }
 
   /**
-   * Notes that a machine of this shape was requested and there was no template. Loads the template from disk, or makes it
-   * when the shape was requested often enough, both in the background and only if there is room for it.
+   * Notes that a machine of this shape was requested and there was no template. Loads the template from disk, or makes
+   * it when the shape was requested often enough, both in the background and only if there is room for it.
    */
   request(shape: Shape): void {
     const key = this.keyOf(shape);
@@ -192,8 +192,8 @@ export class Templates {
   }
 
   /**
-   * Starts a VM from a bare template on an existing disk; throws like {@link launchBareClone}. A failure counts like that
-   * of a guest, because a damaged disk says nothing about the template.
+   * Starts a VM from a bare template on an existing disk. Throws like {@link launchBareClone}. A failure counts
+   * as one failed clone ({@link judge}). It does not remove the template at once, because the disk may be damaged.
    */
   async cloneOnto(template: Template, place: BarePlace): Promise<Vm> {
     try {

@@ -5,8 +5,8 @@ import type { DiskReserve } from '../storage/disk-reserve.ts';
 import type { VmHost, VmLog } from './vm-host.ts';
 
 /**
- * The time between two attempts, in milliseconds. While the disk is nearly full, the attempts also pause VMs that were
- * started in the meantime. Afterwards they go on until every VM was resumed.
+ * The time between two attempts, in milliseconds. While the disk is nearly full, each attempt also pauses VMs that were
+ * started in the meantime. Afterwards, attempts go on until every VM has been resumed.
  */
 const AGAIN_MS = 250;
 
@@ -16,7 +16,7 @@ const AGAIN_MS = 250;
  */
 export function holdGuests(vms: VmHost, reserve: DiskReserve, log: VmLog): () => void {
   const ending = new AbortController();
-  /** Returns whether every VM has done it. It waits only AGAIN_MS, so that a VM that hangs does not delay the others. */
+  /** Resolves with whether all VMs did it within AGAIN_MS. So a VM that hangs does not delay the others. */
   const toAll = async (what: 'hold' | 'letGo'): Promise<boolean> => {
     const did = vms.running().map((vm) =>
       vm[what]().then(

@@ -4,9 +4,9 @@ import type { Guest, WarmUpProgram } from '../guest/guest.ts';
 import type { Shape } from '../templates/shape.ts';
 
 /**
- * Returns the program that a guest of this shape may run before it has an identity. A disk with layers is from a snapshot
- * or a volume of a user, who may have replaced any program on it, so only the agent's own program runs there. Without
- * layers the disk is the unchanged image. A bare guest has no disk yet.
+ * Returns the program that a guest of this shape may run before it has an identity. A disk with layers is from a
+ * snapshot or a volume of a user, who may have replaced any program on it, so only the agent's own program runs there.
+ * Without layers the disk is the unchanged image. A bare guest has no disk yet.
  */
 export function warmUpProgram({ layerPaths, isBare }: Shape): WarmUpProgram {
   return layerPaths.length === 0 && !isBare ? 'shell' : 'agent';

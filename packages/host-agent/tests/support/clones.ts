@@ -27,8 +27,8 @@ export function vmOf(host: FakeHost, number: number) {
 }
 
 /**
- * Returns how the machine's VM was started: by a cold boot, as a clone made on demand, in a QEMU that was started ahead,
- * or as a clone from the pool.
+ * Returns how the machine's VM was started: by a cold boot, as a clone made on demand, in a spare QEMU, or as a clone
+ * from the pool.
  */
 export function wayOf(host: FakeHost, number: number): 'boot' | 'clone now' | 'spare' | 'ready clone' {
   const { vmId } = vmOf(host, number);

@@ -1,4 +1,4 @@
-// A session with the guest of a fake VM, and the jobs that a test makes print and end.
+// A session with the guest of a fake VM. A test decides what its jobs print and when they end.
 import { EventEmitter, once } from 'node:events';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';

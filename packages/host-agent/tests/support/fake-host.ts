@@ -45,7 +45,7 @@ const silent = { info() {}, warn(_: object, _message: string) {}, error() {} };
 
 /** The settings of the pool and the templates. */
 export type Cloning = {
-  /** How many QEMUs are started ahead, without a state. */
+  /** How many spare QEMUs wait, see templates/spares.ts. */
   spares: number;
   size: number;
   total: number;

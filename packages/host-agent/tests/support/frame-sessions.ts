@@ -18,10 +18,10 @@ export const JOB = {
   truncated: false,
 };
 export const SPEC = { command: 'true', timeout_sec: 1 };
-/** The host answers one event of its socket after the other, so this many turns are enough for what was sent. */
+/** Turns of the event loop that suffice for what was sent, because the host handles one socket event after another. */
 const TURNS = 50;
 
-/** Lets the host handle what was sent to it. */
+/** Waits until the host has handled what was sent to it. */
 export async function turns(count = TURNS): Promise<void> {
   for (let turn = 0; turn < count; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
@@ -42,7 +42,7 @@ export class FrameSessions {
     rmSync(this.#path, { force: true });
   }
 
-  /** Opens a session. `respond` is called with each request. `call` waits for the request with a number, from 0 on. */
+  /** Opens a session. Each request is passed to `respond`. `call` waits for the request with this number, from 0 on. */
   async open(respond: (call: GuestCall) => void, options: { timeoutMs?: number; budget?: WorkBudget } = {}) {
     const accepted = once(this.#server, 'connection');
     const host = connect(this.#path);

@@ -1,5 +1,5 @@
-// Fuzzes the reader of a session in frames against a second, simpler reader. Sessions are made of likely frames, so that
-// many are accepted.
+// Fuzzes the reader of a session in frames against a second, simpler reader. Sessions are made of likely frames, so
+// that many are accepted.
 import assert from 'node:assert/strict';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { FrameCalls } from '../../src/guest/frame-calls.ts';

@@ -1,5 +1,5 @@
-// Fuzzes the parser of the output that older guest agents send over HTTP/2 against a second, simpler reader. Streams are
-// made of likely frames, so that many are accepted.
+// Fuzzes the parser of the output that older guest agents send over HTTP/2 against a second, simpler reader. Streams
+// are made of likely frames, so that many are accepted.
 import assert from 'node:assert/strict';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { FrameParser } from '../../src/guest/frames.ts';

@@ -1,5 +1,5 @@
-// Fuzzes a reader of what guests send against a second, simpler reader. However the bytes are cut into chunks, both must
-// find the same in them, or both must refuse them.
+// Compares a reader of bytes from guests with a second, simpler reader, on random bytes. However the bytes are cut into
+// chunks, both readers must find the same in them, or both must refuse them.
 import assert from 'node:assert/strict';
 import type { StreamOffsets } from '../../src/guest/guest.ts';
 import { Finding, type FuzzOptions, Random, shrink } from './fuzzing.ts';

@@ -1,5 +1,5 @@
-// Memory files of fake templates. They have known bytes at a known position, so that a restore can check that it got the
-// right file.
+// Memory files of fake templates. They have known bytes at a known position, so that a restore can check that it got
+// the right file.
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 
 const MARK = Buffer.alloc(4096, 'sandbar');

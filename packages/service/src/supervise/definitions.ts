@@ -138,16 +138,16 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
 }
 
 /**
- * Settings of glibc's malloc for the control plane. Blocks from 16 KiB on, such as pages of job output, get a mapping of
- * their own, so their memory returns to the system when they are freed. Otherwise it stays in fragments of the heap:
+ * Settings of glibc's malloc for the control plane. Blocks from 16 KiB on, such as pages of job output, get a mapping
+ * of their own, so their memory returns to the system when they are freed. Otherwise it stays in fragments of the heap:
  * after 1,000 event streams that nobody read, 328 MB stayed resident instead of 258 (bench/attacks.ts).
  */
 export const MEMORY_SETTINGS = { MALLOC_MMAP_THRESHOLD_: '16384', MALLOC_ARENA_MAX: '2' };
 
 /**
  * Option of Node for the control plane: V8 collects the garbage of the old generation when the heap has grown by 30 %
- * since the last collection. By default the heap may become several times as large as what is in use: at most 321 MB were
- * resident during the attacks of bench/attacks.ts, and 234 MB with this option.
+ * since the last collection. By default, the heap may become several times as large as its live objects. During the
+ * attacks of bench/attacks.ts, at most 234 MB were resident with this option, and 321 MB without it.
  */
 export const SMALL_HEAP = '--heap-growing-percent=30';
 
