@@ -98,7 +98,7 @@ type Figures = { get: number[]; exec: number[] };
 
 /**
  * Measures what another account notices: the times of reads of its machine, and of jobs from start to end, a job after
- * every few reads. Goes on until `isEnough` returns true, which is asked after each job with the number of reads so far.
+ * every few reads. Calls `isEnough` after each job with the number of reads so far, and ends when it returns true.
  */
 async function watch(
   { sandbar }: Client,

@@ -1,5 +1,5 @@
-// The attacker: an account whose machines attack. Each attack gets new machines, because some attacks make theirs
-// unusable.
+// The attacker: an account whose machines attack. Each attack gets new machines, because some attacks make their
+// machines unusable.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { cpuSeconds, qemuPids } from '../service/processes.ts';
@@ -56,7 +56,7 @@ export class Attacker {
     await Promise.all(this.#starting);
   }
 
-  /** Keeps starting jobs in the machine `id`. The hostile guest answers them, so they may fail; failures are ignored. */
+  /** Keeps starting jobs in the machine `id`. Ignores failures, because the hostile guest may answer anything. */
   async #keepStarting(id: string): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {

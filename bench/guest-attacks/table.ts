@@ -8,7 +8,7 @@ export type Result = {
   before: Times;
   during: Times;
   after: Times;
-  /** How long after the end of the attack requests took their usual time again, in milliseconds. */
+  /** The time in ms from the end of the attack until requests took their usual time again. */
   recoveryMs: number;
   usages: Usages;
   /** The processes of the service that ended during the attack or the recovery. */

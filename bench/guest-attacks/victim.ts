@@ -31,8 +31,8 @@ export class Victim {
   }
 
   /**
-   * Waits until requests are as usual again. Returns the time in ms from `since` (of `performance.now()`) until the first
-   * request of the calm time; infinite when that did not come within a minute. `usualExecMs`: the usual time of a job.
+   * Waits until requests take their usual time again. Returns the time in ms from `since` (of `performance.now()`)
+   * until the first of these requests, or infinity after a minute. `usualExecMs`: the usual time of a job.
    */
   async recovery(since: number, usualExecMs: number): Promise<number> {
     for (;;) {

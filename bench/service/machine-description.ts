@@ -21,8 +21,8 @@ export function describeMachine(options: { gvisor: string | undefined; qemuPath:
 }
 
 /**
- * How machines were isolated. The processor of a virtual machine has the flag `hypervisor`, and KVM in a virtual machine
- * is slower than KVM on a real processor.
+ * Says how machines were isolated, and with KVM also whether the host is itself a virtual machine, because KVM is
+ * slower there. The processor of a virtual machine has the flag `hypervisor`.
  */
 export function describeAccelerator(isolation: Isolation): string {
   if (isolation === 'emulated') return 'Machines are emulated (TCG, no usable KVM)';

@@ -42,7 +42,7 @@ export function anonymousMb(pid: number): number {
 /** A clone that runs or has run uses several MB of the memory that it was cloned from. */
 const RUN_KB = 1024;
 
-/** Whether the guest of a clone has run. It has not in a QEMU that was started ahead, which lies beside the pool's clones. */
+/** Whether the guest of a clone has run. A spare QEMU is among the pool's clones, but its guest has not run. */
 export function hasRun(pid: number): boolean {
   const smaps = readFileSync(`/proc/${pid}/smaps`, 'utf8');
   const used = [...smaps.matchAll(/memfd:sandbar-template.*\nSize:.*\n(?:[^\n]*\n){0,3}?Rss:\s+(\d+)/g)];
@@ -69,7 +69,7 @@ function statFields(pid: number): string[] | undefined {
   return stat?.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
-/** Returns what `read` returns; undefined when the file or the process is not there. */
+/** Returns the result of `read`, or undefined when the file or the process does not exist. */
 export function readIfThere<T>(read: () => T): T | undefined {
   try {
     return read();

@@ -77,7 +77,7 @@ describe('warm-up', { skip: !IS_ROOT && 'only root can see whether a machine is 
           found = machine;
           return true;
         }
-        // It booted cold, or it is a clone of a bare template. Both mount the disk as part of their start.
+        // The machine booted cold, or it is a clone of a bare template. In both cases its start mounts the disk.
         assert.deepEqual(await marks(machine), []);
         await destroyMachine(machine.id);
         return false;

@@ -1,6 +1,6 @@
 // `npm run test:kvm` tests the service on KVM on a computer without KVM. It boots a Debian VM ("the host") whose
-// emulated processor supports virtualisation, and runs the parts of the test in it (parts.ts, inside/main.ts). Arguments
-// choose parts by name. The test is slow. It leaves only the image of the host in the cache.
+// emulated processor supports virtualisation, and runs the parts of the test in it (parts.ts, inside/main.ts).
+// Arguments choose parts by name. The test is slow. Afterwards only the image of the host stays, in the cache.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -16,9 +16,9 @@ import { chooseParts, partsParameter } from './parts.ts';
 
 /**
  * The line that the host prints when the test in it has ended. A host that goes off without it has crashed: with a
- * panic, or at once. QEMU 7.2 causes this: its emulated SVM delivers an interrupt right after a guest exits, before the
- * host's registers are restored. A panic happened in three of five boots with a clone pool. It is no fault of the service,
- * so the test boots the host again, for the part that ran and the ones after it.
+ * panic, or at once. The cause is probably QEMU 7.2: its emulated SVM delivers an interrupt right after a guest exits,
+ * before the host's registers are restored. A panic happened in three of five boots with a clone pool. It is no fault
+ * of the service, so the test boots the host again for the interrupted part and the remaining ones.
  */
 const TEST_ENDED = 'kvm-test-host: the test ended';
 /** How often the host may crash in one part before the part is given up. */
@@ -101,7 +101,7 @@ async function runParts({ image, disk, parts, stop, progress }: Run): Promise<Bo
   return { outcomes, hasCrashed };
 }
 
-/** One line for each part, and one for each test that the part left out. */
+/** Returns a line for each part, and a line for each test that the part skipped. */
 function describe(outcomes: readonly Outcome[]): string {
   const lines = outcomes.flatMap(({ part, failure, summary, skipped }) => [
     `${failure === undefined ? '✓' : '✖'} ${part}: ${[summary, failure].filter(Boolean).join('; ')}`,

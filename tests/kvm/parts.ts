@@ -3,9 +3,9 @@
 import { Problem } from '@sandbar/service/problem.ts';
 import { selectTestFiles } from '@sandbar/test-runner/test-files.ts';
 
-/** What a service with default settings uses, with Debian's `-microvm` build of QEMU. */
+/** A walk with default settings, on Debian's `-microvm` build of QEMU. */
 export const LIFE = 'life';
-/** The complete QEMU with io_uring, and vhost-net. */
+/** The same walk with the complete QEMU, io_uring and vhost-net. */
 export const LIFE_WITH_MORE = 'life-io_uring-vhost';
 /** Shows that the benchmark measures KVM. Its figures mean nothing in an emulated host. */
 export const BENCH = 'bench';

@@ -8,8 +8,8 @@
 #   garbage      random bytes as soon as a session is open
 #   stale        never answers the greeting, but sends bytes without end
 #   sessions     ends every session as soon as it is open
-# The host's first request in a session is for the list of jobs. The program answers it with all jobs of this machine, so
-# that the host asks for their output.
+# The host's first request in a session is for the list of jobs. The program answers it with all jobs of this machine,
+# so that the host asks for their output.
 import ctypes, glob, json, os, select, struct, sys, time
 
 FLOOD = sys.argv[1]

@@ -1,5 +1,5 @@
-// Makes the host agent give out an address that was used before. By itself it uses all other addresses of the subnet
-// first, and a test cannot wait for that.
+// Makes the host agent give out a certain address, for example one that was used before. By itself, the agent would
+// give out all other addresses of the subnet first, and a test cannot wait for that.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -13,9 +13,9 @@ import { HOME, pidOf } from './service.ts';
 const FIRST = 4;
 
 /**
- * Restarts the host agent so that it leases `address` next, or the next free one when a machine has it. The first to
- * get it is a clone in the pool, if one is made, or else the next machine. The address is in the host's /16. The agent
- * reads its counter only when it starts.
+ * Restarts the host agent so that it leases `address` next, or the next free address if a machine has it. The address
+ * goes to the next clone in the pool or to the next machine, whichever is made first. It must be in the host's /16. The
+ * restart is needed because the agent reads its counter only when it starts.
  */
 export async function takeAddressNext(address: string): Promise<void> {
   const [, , third = 0, fourth = 0] = address.split('.').map(Number);

@@ -1,5 +1,5 @@
-// Creates machines that are certainly clones of a template of their shape, with its disk. The first two machines of a size boot cold, and the service makes the
-// template of that size only afterwards, so a clone may need a third create.
+// Creates machines that are certainly clones of a template of their shape, not of a bare template. The service makes
+// that template after the second create of the shape, so a test may need a third create.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MACHINE_DEFAULTS, type Machine, type MachineCreate } from '@sandbar/contract/machine.ts';
@@ -14,8 +14,8 @@ const TEMPLATES = join(HOME, 'templates');
 type Shape = { layerPaths: string[]; vcpus: number; memoryMb: number; diskGb: number; isBare?: boolean };
 
 /**
- * Creates a machine that is a clone of its shape's template. Without a template for its size, waits until there is one and tries again. Throws
- * when four creates all booted cold.
+ * Creates a machine that is a clone of its shape's template. If there is no such template, waits until there is one and
+ * tries again. Throws when none of four creates made such a clone.
  */
 export async function createClone(wanted: MachineCreate): Promise<Machine> {
   for (let tried = 1; ; tried++) {

@@ -1,6 +1,6 @@
-// Runs in the VM that has KVM: the parts of the test that the kernel's command line names, one after the other. After a
-// part that failed it ends, because that part may have left something behind. The process outside then boots the host
-// again for the other parts.
+// Runs inside the emulated host: runs the parts of the test that the kernel's command line names, one after the other.
+// Ends after a part that failed, because that part may have left something behind. The process outside then boots the
+// host again for the other parts.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { describeLeaks, listTaps } from '@sandbar/test-runner/leaks.ts';

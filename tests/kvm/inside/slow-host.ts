@@ -1,4 +1,4 @@
-// The settings of everything that runs in the emulated host, which is about ten times slower than usual.
+// The settings for all parts of the test in the emulated host, which is about ten times slower than usual.
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 

@@ -1,5 +1,5 @@
 // Runs one file of the end-to-end tests as `npm test` does: with a service of its own, which is then checked for
-// leftovers. A test file does not know that it runs on KVM, so its service is told to start with KVM only.
+// leftovers. A test file does not check whether it runs on KVM, so the service is told to use only KVM.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';

@@ -10,7 +10,7 @@ export function outcomeLine(outcome: Outcome): string {
   return MARK + JSON.stringify(outcome);
 }
 
-/** Reads a line of the console. Undefined when it is not the line of an outcome. */
+/** Reads a line of the console. Returns undefined when the line does not have an outcome. */
 export function outcomeOf(line: string): Outcome | undefined {
   const at = line.indexOf(MARK);
   if (at < 0) return undefined;
