@@ -74,8 +74,6 @@ func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s.completing.RLock()
-	defer s.completing.RUnlock()
 	if s.Identity.MachineID() == "" {
 		if request = warmUpRequest(id); request == nil {
 			return nil, false, fault.New(fault.Conflict, "the machine has no identity yet")

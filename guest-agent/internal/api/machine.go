@@ -60,69 +60,41 @@ func uptime() time.Duration {
 // putIdentity gives the machine its identity. If the request says that all processes were held since a memory snapshot,
 // and they were not, it refuses and changes nothing. If it fails after that check, the processes stay held, because the
 // host then discards the machine.
-//
-// It answers a machine's first identity before it has written the identity's files, so that the host need not wait for
-// them. The machine's first job waits instead.
 func (s *server) putIdentity(c *frames.Call) {
-	request, err := identity.ParseRequest(c.Body)
-	if err != nil {
-		answerError(c, err)
-		return
-	}
-	isFirst, isAnother := s.Identity.MachineID() == "", s.Identity.IsAnother(request)
-	if err := s.prepareIdentity(c, request, isFirst, isAnother); err != nil {
-		answerError(c, err)
-		return
-	}
-	s.completing.Lock()
-	defer s.completing.Unlock()
-	if err := s.Identity.Apply(request); err != nil {
-		answerError(c, err)
-		return
-	}
-	if isFirst && !request.WasHeld {
-		answer(c, statusOK, struct{}{})
-		s.completeIdentity(request)
-		return
-	}
-	s.completeIdentity(request)
-	if isAnother || request.WasHeld {
-		s.Processes.Release()
-	}
-	answer(c, statusOK, struct{}{})
-}
-
-// prepareIdentity ends everything that must not survive under the new identity, and waits until the root file system
-// can be written.
-func (s *server) prepareIdentity(c *frames.Call, request *identity.Request, isFirst, isAnother bool) error {
-	if request.WasHeld {
-		if err := s.Processes.Keep(); err != nil {
+	s.identify(c, func(request *identity.Request) error {
+		if request.WasHeld {
+			if err := s.Processes.Keep(); err != nil {
+				return err
+			}
+		}
+		isAnother := s.Identity.IsAnother(request)
+		switch {
+		case s.Identity.MachineID() == "":
+			if err := s.Jobs.DeleteAll(); err != nil { // the warm-up job, when the host did not delete it itself
+				return err
+			}
+		case isAnother:
+			if err := s.Modprobe.Forbid(); err != nil {
+				return err
+			}
+			s.Freezer.Release()
+			s.Jobs.LetGo()
+			s.Volumes.LetGo()
+		}
+		if err := s.Gate.Await(c.Context()); err != nil {
 			return err
 		}
-	}
-	switch {
-	case isFirst:
-		if err := s.Jobs.DeleteAll(); err != nil { // the warm-up job, when the host did not delete it itself
+		if err := s.Identity.Apply(request); err != nil {
 			return err
 		}
-	case isAnother:
-		if err := s.Modprobe.Forbid(); err != nil {
+		if err := s.Modprobe.Allow(); err != nil {
 			return err
 		}
-		s.Freezer.Release()
-		s.Jobs.LetGo()
-		s.Volumes.LetGo()
-	}
-	return s.Gate.Await(c.Context())
-}
-
-// completeIdentity writes the identity's files and allows modprobe again, for the programs of users. It only logs
-// errors, because a machine should start without both, too.
-func (s *server) completeIdentity(request *identity.Request) {
-	s.Identity.WriteFiles(request)
-	if err := s.Modprobe.Allow(); err != nil {
-		console.Log("modprobe: ", err.Error())
-	}
+		if isAnother || request.WasHeld {
+			s.Processes.Release()
+		}
+		return nil
+	})
 }
 
 // lease gives the machine randomness and its network settings before its identity. It takes the same request as PUT

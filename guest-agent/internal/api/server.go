@@ -4,7 +4,6 @@ package api
 
 import (
 	"strings"
-	"sync"
 
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/frames"
@@ -30,14 +29,11 @@ type Machine struct {
 	StartGate *freeze.Gate // shut while the processes are frozen
 }
 
-type server struct {
-	Machine
-	completing sync.RWMutex // locked while an identity is applied and its files are written
-}
+type server struct{ Machine }
 
 // Serve answers the requests on all sessions of the listener, until the listener fails.
 func Serve(listener frames.Listener, machine Machine) error {
-	s := &server{Machine: machine}
+	s := &server{machine}
 	return frames.Serve(listener, s.handle, refuse)
 }
 

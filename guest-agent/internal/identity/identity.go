@@ -113,10 +113,9 @@ type step struct {
 	do   func() error
 }
 
-// Apply gives the machine the identity of the request, except its files: see WriteFiles. It adds the randomness first,
-// so that no later step can use random numbers that another clone uses too. Then it sets the clock, and a bare machine
-// mounts its root disk. A machine that got its randomness and exactly these network settings by a lease keeps both. The
-// error names the step that failed.
+// Apply gives the machine the identity of the request. It adds the randomness first, so that no later step can use
+// random numbers that another clone uses too. Then it sets the clock, and a bare machine mounts its root disk. A machine
+// that got its randomness and exactly these network settings by a lease keeps both. The error names the step that failed.
 func (i *Identity) Apply(request *Request) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -137,18 +136,11 @@ func (i *Identity) Apply(request *Request) error {
 	if err := perform(steps); err != nil {
 		return err
 	}
-	i.current.store(request.MachineID)
-	return nil
-}
-
-// WriteFiles writes the files of the identity. It must end before a program of a user runs. It only logs errors, see
-// files.go.
-func (i *Identity) WriteFiles(request *Request) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	for _, err := range writeFiles("", request) {
 		console.Log("identity: ", err.Error())
 	}
+	i.current.store(request.MachineID)
+	return nil
 }
 
 // IsAnother reports whether the machine has an identity and the request has another one. This happens when the machine
