@@ -16,6 +16,7 @@ import { bareShapeOf, type Shape, templateDiskGb } from '../templates/shape.ts';
 import type { Spares } from '../templates/spares.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
+import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
 import { guestNetwork } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -201,12 +202,7 @@ export class Starter {
    */
   async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
-    const close = () => guest.close();
-    giveUp.addEventListener('abort', close);
-    giveUp.throwIfAborted();
-    await guest
-      .setIdentity({ ...identity, diskBytes: spec.rootfs_size_gb * GIB })
-      .finally(() => giveUp.removeEventListener('abort', close));
+    await closeOnAbort(guest, giveUp, () => guest.setIdentity({ ...identity, diskBytes: spec.rootfs_size_gb * GIB }));
   }
 
   async #cloneNow(templates: Templates, shape: Shape, request: StartRequest): Promise<StartedMachine | undefined> {

@@ -12,6 +12,7 @@ import type { AddressLeases, CloneLease } from '../network/address-leases.ts';
 import type { Shape } from '../templates/shape.ts';
 import type { Template } from '../templates/template-files.ts';
 import type { Templates } from '../templates/templates.ts';
+import { closeOnAbort } from '../vms/close-on-abort.ts';
 import { firstSession } from '../vms/first-session.ts';
 import { guestNetwork } from '../vms/guest-network.ts';
 import type { VmHost } from '../vms/vm-host.ts';
@@ -259,12 +260,8 @@ export class Pool {
     const giveUp = AbortSignal.timeout(patienceMs * this.#options.patience);
     const guest = await firstSession(vm, giveUp);
     await warmUp(guest, program, rounds, giveUp);
-    const close = () => guest.close();
-    giveUp.addEventListener('abort', close);
-    giveUp.throwIfAborted();
-    await guest
-      .lease(guestNetwork(this.#options.vms.network, lease.address))
-      .finally(() => giveUp.removeEventListener('abort', close));
+    const network = guestNetwork(this.#options.vms.network, lease.address);
+    await closeOnAbort(guest, giveUp, () => guest.lease(network));
     await vm.pause();
     return guest;
   }

@@ -2,6 +2,7 @@
 // warm-up, so there is a way to give up.
 import type { Guest, WarmUpProgram } from '../guest/guest.ts';
 import type { Shape } from '../templates/shape.ts';
+import { closeOnAbort } from './close-on-abort.ts';
 
 /**
  * Returns the program that a guest of this shape may run before it has an identity. A disk with layers is from a
@@ -14,14 +15,5 @@ export function warmUpProgram({ layerPaths, isBare }: Shape): WarmUpProgram {
 
 /** Runs `times` warm-up rounds. Rejects when a round fails. When `giveUp` aborts, closes the session and rejects. */
 export async function warmUp(guest: Guest, program: WarmUpProgram, times: number, giveUp: AbortSignal): Promise<void> {
-  const close = () => guest.close();
-  giveUp.addEventListener('abort', close);
-  try {
-    for (let done = 0; done < times; done++) {
-      giveUp.throwIfAborted();
-      await guest.warmUp(program);
-    }
-  } finally {
-    giveUp.removeEventListener('abort', close);
-  }
+  for (let done = 0; done < times; done++) await closeOnAbort(guest, giveUp, () => guest.warmUp(program));
 }
