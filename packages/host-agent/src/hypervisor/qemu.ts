@@ -56,6 +56,8 @@ export class QemuHypervisor implements Hypervisor {
   readonly #options: QemuOptions;
   readonly #records: VmRecords;
   readonly #host: QemuHost;
+  /** Versions of QEMU programs, by {@link buildOf}. */
+  readonly #series = new Map<string, string>();
 
   constructor(options: QemuOptions) {
     this.#options = options;
@@ -75,12 +77,19 @@ export class QemuHypervisor implements Hypervisor {
   async resumeChoices(): Promise<ResumeChoice[]> {
     const { qemuPath: usual, oldQemuPaths = [] } = this.#options;
     const args = argumentsOf(this.#host, SOME_RESTORE);
-    // Ask each time: an update may have replaced a program since the agent started.
     const describe = async (qemuPath: string) => {
-      const series = seriesOf(await checkQemu(qemuPath));
-      return { qemuPath, has: describeNeeds(series, realpathSync(qemuPath), args) };
+      const has = describeNeeds(await this.#seriesOf(qemuPath), realpathSync(qemuPath), args);
+      return { qemuPath, has };
     };
     return Promise.all([usual, ...oldQemuPaths].map(describe));
+  }
+
+  /** Asks a program for its version, and again only when an update has replaced the program. */
+  async #seriesOf(qemuPath: string): Promise<string> {
+    const build = JSON.stringify(buildOf(qemuPath));
+    const series = this.#series.get(build) ?? seriesOf(await checkQemu(qemuPath));
+    this.#series.set(build, series);
+    return series;
   }
 
   reserveUid(vmId: string): number | undefined {
