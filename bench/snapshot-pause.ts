@@ -1,7 +1,8 @@
 // Measures how long a memory snapshot stops the processes of a machine. It starts a host agent and machines of its own.
 // A process in the machine sends a byte about every millisecond, and the longest time without one is the pause. The
 // machine's own clocks would not show it, because they stand still with the machine.
-//   sudo node_modules/node/bin/node bench/snapshot-pause.ts        (needs the base image in the cache: SANDBAR_CACHE)
+//   sudo node_modules/node/bin/node bench/snapshot-pause.ts
+// The base image must have been built before (npm start does that); SANDBAR_CACHE names its folder.
 // Optional variables: BENCH_MEMORY_MB (default 1024), BENCH_TOUCHED_MB (written by the process, default 200),
 // BENCH_ROUNDS (snapshots per machine, default 9).
 import { once } from 'node:events';

@@ -21,8 +21,8 @@ export function describeMachine(options: { gvisor: string | undefined; qemuPath:
 }
 
 /**
- * Says how machines were isolated, and with KVM also whether the host is itself a virtual machine, because KVM is
- * slower there. The processor of a virtual machine has the flag `hypervisor`.
+ * Says whether machines were emulated or ran on KVM. On KVM, it also says whether the host is itself a virtual machine,
+ * because KVM is slower in one. A virtual machine recognises itself by the processor flag `hypervisor`.
  */
 export function describeAccelerator(isolation: Isolation): string {
   if (isolation === 'emulated') return 'Machines are emulated (TCG, no usable KVM)';

@@ -20,8 +20,8 @@ const PROCESSOR = 'max,-pku';
 const SILENCE_MS = 900_000;
 
 /**
- * Boots the host with one more kernel parameter, passes each line of its console to `onLine`, and resolves when it has
- * powered off. Kills it and rejects when `abort` fires or the console is silent for too long.
+ * Boots the emulated host with one more kernel parameter, and passes each line of its console to `onLine`. Resolves when
+ * the host has powered off. When `abort` fires or the console is silent for too long, kills the host and rejects.
  */
 export async function runHost(
   image: HostImage,

@@ -1,5 +1,6 @@
-// The parts of the KVM test: two short walks through all kinds of machines, which also check that KVM is used and how,
-// the benchmark in small, and every file of the end-to-end tests. Each part has a service of its own.
+// Names the parts of the KVM test: two short walks, the benchmark with few repetitions, and each file of the end-to-end
+// tests. A walk uses every kind of machine once, and checks that the machines are on KVM and which settings QEMU got.
+// Each part starts a service of its own.
 import { Problem } from '@sandbar/service/problem.ts';
 import { selectTestFiles } from '@sandbar/test-runner/test-files.ts';
 
@@ -9,7 +10,10 @@ export const LIFE = 'life';
 export const LIFE_WITH_MORE = 'life-io_uring-vhost';
 /** Shows that the benchmark measures KVM. Its figures mean nothing in an emulated host. */
 export const BENCH = 'bench';
-/** The kernel parameter of the host that names the parts to run. The kernel ignores parameters with a dot. */
+/**
+ * The test passes the names of the parts to the emulated host in this kernel parameter. It has a dot, because the kernel
+ * ignores unknown parameters with a dot.
+ */
 const PARAMETER = 'kvmtest.parts=';
 
 /** Returns the parts whose names contain one of `filters`, or all parts. Throws Problem when there is none. */

@@ -1,7 +1,7 @@
 // Detaches the root disk of a bare machine, which mounts its root disk only with its identity. The host boots a bare
-// machine with a placeholder disk and saves it as a template. Each clone of the template then has the disk of another
-// machine in the same place, so the kernel must keep nothing of the placeholder, such as its size or first sectors.
-// Therefore the agent unbinds the disk from its driver, which removes the block device with all its cached pages. Later
+// machine with a placeholder disk and saves it as a template. A clone of the template gets the disk of a real machine
+// instead of the placeholder. So the guest's kernel must forget the placeholder's size and first sectors before the
+// template is saved. Therefore the agent unbinds the disk from its driver, which removes the block device with all its cached pages. Later
 // the agent binds the disk again, and the driver reads the properties of the disk that is there now.
 
 package boot
@@ -39,7 +39,8 @@ func (s *System) letGoOfRoot() error {
 	return nil
 }
 
-// driverOf returns the driver of a block device. class is the folder of all block devices in sysfs.
+// driverOf finds the driver of the block device with the name disk, such as vda. class is the folder in sysfs that lists
+// all block devices.
 func driverOf(class, disk string) (driver, error) {
 	device, err := filepath.EvalSymlinks(filepath.Join(class, disk, "device"))
 	if err != nil {

@@ -17,7 +17,8 @@ type lease struct {
 	dns                   []string
 }
 
-// covers reports whether the lease has set exactly the network settings of the request. It is false if l is nil.
+// covers reports whether the machine has the network settings of the request already, because a lease has set them. l is
+// nil on a machine that had no lease.
 func (l *lease) covers(request *Request) bool {
 	return l != nil && l.address == request.Address && l.gateway == request.Gateway && l.mac == request.MAC &&
 		l.mtu == request.MTU && slices.Equal(l.dns, request.DNS)

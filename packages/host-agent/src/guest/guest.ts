@@ -90,8 +90,8 @@ export interface Guest {
   /** Resolves when the session has ended, for any reason. */
   readonly closed: Promise<void>;
   /**
-   * Throws `conflict` unless the guest still waits for its identity to mount its root disk. Older guest agents mount
-   * the disk at once.
+   * Resolves when the guest has not mounted its root disk yet, because it waits for its identity. Throws `conflict` when
+   * it has. Older guest agents mount the disk while they boot.
    */
   checkBare(): Promise<void>;
   /**

@@ -62,9 +62,9 @@ export class Spares {
   }
 
   /**
-   * Turns a spare of this template into a clone at `place`, which has its address before its guest runs. Returns
-   * undefined when there is no spare, or when it failed and was discarded. In any case, the template gets a new spare
-   * later.
+   * Turns a spare of this template into a clone at `place`. The clone gets its address before its guest runs. Returns
+   * undefined when the template has no spare, or when the spare fails; a failed spare is discarded. A new spare is
+   * started later, whatever the result.
    */
   async take(template: Template, { diskPath, runDir, privateIp }: Required<ClonePlace>): Promise<Vm | undefined> {
     const { vms, count, log } = this.#options;
