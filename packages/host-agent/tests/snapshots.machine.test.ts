@@ -5,7 +5,6 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, w
 import { join } from 'node:path';
 import { after, beforeEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { create, idOf, keyOf, specOf, vmOf, wayOf } from './support/clones.ts';
 import { FakeHost, SPEC, until } from './support/fake-host.ts';
 import type { FaultPoint } from './support/fake-hypervisor.ts';
 
@@ -372,46 +371,5 @@ describe('snapshots on a host', () => {
       await take(10);
       assert.equal(record().layers.length, 1);
     });
-  });
-});
-
-describe('templates of snapshots', () => {
-  it('the second machine from a snapshot is a clone, and the template is removed with the snapshot', async () => {
-    const host = new FakeHost({ size: 0 });
-    try {
-      await host.start();
-      await create(host, 1);
-      await until('a template', () => host.templates?.has(keyOf(host)) === true);
-      await host.registry.takeSnapshot(idOf(1), snapshotId(1), { generation: 1, memory: false });
-      const from = (number: number) =>
-        host.registry.ensure(idOf(number), {
-          generation: 1,
-          desired: 'running',
-          spec: { ...specOf(number), snapshot_id: snapshotId(1) },
-        });
-      const count = () => readdirSync(host.paths.templates).filter((name) => !name.startsWith('.')).length;
-      await from(2);
-      assert.equal(wayOf(host, 2), 'boot');
-      await until('its template, and a bare one', () => count() === 3);
-      await until('it is done', () => !readdirSync(host.paths.templates).some((name) => name.startsWith('.')));
-      await from(3);
-      assert.equal(wayOf(host, 3), 'clone now');
-      const { vmId } = vmOf(host, 3);
-      const spec = host.hypervisor.launched.find((one) => one.vmId === vmId);
-      const [layer] = host.snapshots.find(snapshotId(1))?.layers ?? [];
-      assert.match(spec?.diskPath ?? '', /\.clone$/, "its disk is a copy of the template's");
-      assert.deepEqual(spec?.layerPaths, [host.layers.pathOf(layer ?? '')]);
-      for (const number of [1, 2, 3]) await host.registry.destroy(idOf(number), 2);
-      host.garbage.collect();
-      assert.equal(count(), 3, 'the snapshot still needs its layer');
-      host.snapshots.remove(snapshotId(1));
-      host.garbage.collect();
-      assert.equal(count(), 2);
-      assert.deepEqual(readdirSync(host.paths.layers), []);
-      assert.ok(host.templates?.has(keyOf(host)));
-      await host.close();
-    } finally {
-      host.remove();
-    }
   });
 });
