@@ -8,6 +8,7 @@ import type { homePaths } from '@sandbar/contract/home.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
+import { FACTS, parseFacts, UNIQUE } from '../tests/e2e/support/identity-facts.ts';
 import { createRandom } from './kills/random.ts';
 import { BenchService } from './service/bench-service.ts';
 import { readPid } from './service/processes.ts';
@@ -21,17 +22,6 @@ const POOL_SIZE = 3;
 /** A random time up to this passes after the agent is back and before it is killed again. */
 const BETWEEN_KILLS_MS = 1500;
 const SIZE = { memory_mb: 256, rootfs_size_gb: 2 };
-/** Shell script that prints `name=value` lines. Every value must differ between machines. */
-const FACTS = `
-echo machine-id=$(cat /etc/machine-id)
-echo hostname=$(hostname)
-echo etc-hostname=$(cat /etc/hostname)
-echo boot-id=$(cat /proc/sys/kernel/random/boot_id)
-echo ip=$(ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
-echo mac=$(cat /sys/class/net/eth0/address)
-echo urandom=$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')`;
-const NAMES = ['machine-id', 'hostname', 'etc-hostname', 'boot-id', 'ip', 'mac', 'urandom'];
-
 const { stop, hurry } = onStopSignals();
 const progress = lineProgress((text) => process.stdout.write(text), process.stdout.isTTY);
 
@@ -106,15 +96,14 @@ async function readFacts(sandbar: Sandbar, ids: readonly string[]): Promise<Fact
     const job = await sandbar.execs.start(id, { command: FACTS });
     await sandbar.execs.wait(id, job.id);
     const { data } = await sandbar.execs.output(id, job.id);
-    const lines = Buffer.from(data, 'base64').toString().trim().split('\n');
-    all.push(new Map(lines.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)])));
+    all.push(parseFacts(Buffer.from(data, 'base64').toString()));
   }
   return all;
 }
 
 /** Returns a line for each value that is missing or that several machines share. */
 function findShared(all: readonly Facts[]): string[] {
-  return NAMES.flatMap((name) => {
+  return UNIQUE.flatMap((name) => {
     const values = all.map((facts) => facts.get(name) ?? '');
     const missing = values.filter((value) => value === '').length;
     const shared = new Set(values.filter((value, at) => value !== '' && values.indexOf(value) !== at));

@@ -9,6 +9,7 @@ import { after, describe, it } from 'node:test';
 import { MACHINE_DEFAULTS, type Machine } from '@sandbar/contract/machine.ts';
 import { createClone, createClones, hasBareTemplate, templateOf } from './support/clones.ts';
 import { IS_ROOT, run } from './support/host.ts';
+import { FACTS, parseFacts, UNIQUE } from './support/identity-facts.ts';
 import {
   call,
   createMachine,
@@ -26,24 +27,6 @@ const COUNT = 20;
 const AT_ONCE = 4;
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
 
-/**
- * Shell script that prints `name=value` lines. It prints the clock first, so that the other commands do not delay it.
- */
-const FACTS = `
-echo clock=$(date +%s%3N)
-echo machine-id=$(cat /etc/machine-id)
-echo hostname=$(hostname)
-echo etc-hostname=$(cat /etc/hostname)
-echo boot-id=$(cat /proc/sys/kernel/random/boot_id)
-echo ip=$(ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
-echo mac=$(cat /sys/class/net/eth0/address)
-echo urandom=$(od -An -N16 -tx1 /dev/urandom | tr -d ' ')
-echo getrandom=$(python3 -SEc 'import os; print(os.getrandom(16).hex())')
-echo ssh-keys=$(cat /etc/ssh/ssh_host_*_key 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)
-echo random-seed=$(cat /var/lib/systemd/random-seed 2>/dev/null | sha256sum | grep -v ^e3b0c44298fc)`;
-
-/** Names of the facts that must be different on every machine. */
-const UNIQUE = ['machine-id', 'hostname', 'boot-id', 'ip', 'mac', 'urandom', 'getrandom'];
 /** Names of secrets that some images create at the first boot. Each is either absent or different on every machine. */
 const UNIQUE_OR_ABSENT = ['ssh-keys', 'random-seed'];
 
@@ -290,12 +273,7 @@ async function factsOf(id: string): Promise<Map<string, string>> {
   const before = Date.now();
   const { stdout, stderr } = await sh(id, FACTS);
   const after = Date.now();
-  const facts = new Map(
-    stdout
-      .trim()
-      .split('\n')
-      .map((line) => line.split('=', 2) as [string, string]),
-  );
+  const facts = parseFacts(stdout);
   const clock = Number(facts.get('clock'));
   assert.ok(clock > before - 2000 && clock < after + 2000, `clock ${clock}, host ${before} to ${after}: ${stderr}`);
   return facts;
