@@ -122,29 +122,16 @@ export class Templates {
     await this.#loading.get(key);
     const loaded = this.#loaded.get(key);
     if (!loaded) return undefined;
-    loaded.users++;
     loaded.usedAt = now();
     this.#demand.note(key);
-    try {
-      touchTemplate(this.#options.dir, key, loaded.usedAt);
-      return await work(loaded.template);
-    } finally {
-      loaded.users--;
-      this.#closeUnused(loaded);
-    }
+    touchTemplate(this.#options.dir, key, loaded.usedAt);
+    return this.#lend(loaded, work);
   }
 
   /** Like {@link use}, for work that no request waits for. It does not count as demand. */
   async useAhead(key: string, work: (template: Template) => Promise<void>): Promise<void> {
     const loaded = this.#loaded.get(key);
-    if (!loaded) return;
-    loaded.users++;
-    try {
-      await work(loaded.template);
-    } finally {
-      loaded.users--;
-      this.#closeUnused(loaded);
-    }
+    if (loaded) await this.#lend(loaded, work);
   }
 
   /**
@@ -270,6 +257,17 @@ export class Templates {
       this.#options.log.warn({ template: key, err }, 'a template was broken and is removed');
       removeTemplate(this.#options.dir, key);
       return false;
+    }
+  }
+
+  /** Calls `work` and keeps the template's memory open meanwhile. */
+  async #lend<T>(loaded: Loaded, work: (template: Template) => Promise<T>): Promise<T> {
+    loaded.users++;
+    try {
+      return await work(loaded.template);
+    } finally {
+      loaded.users--;
+      this.#closeUnused(loaded);
     }
   }
 
