@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 
 	"sandbar/guest-agent/internal/fault"
@@ -18,6 +17,8 @@ const (
 	statusNotFound   = 404
 	statusConflict   = 409
 	statusInternal   = 500
+	statusBadGateway = 502
+	statusNoStorage  = 507
 )
 
 // statusOf returns the status of an answer with this error code. All error answers get their status here.
@@ -29,16 +30,17 @@ func statusOf(code fault.Code) int {
 		return statusNotFound
 	case fault.Conflict:
 		return statusConflict
+	case fault.DiskFull:
+		return statusNoStorage
+	case fault.PortNotOpen:
+		return statusBadGateway
 	default:
 		return statusInternal
 	}
 }
 
 func answer(c *frames.Call, status int, body any) {
-	content, err := json.Marshal(body)
-	if err == nil && len(content) > frames.MaxAnswer {
-		err = errors.New("the answer is too long")
-	}
+	content, err := marshal(body, frames.MaxAnswer)
 	if err != nil {
 		answerError(c, err)
 		return
@@ -56,11 +58,17 @@ type errorBody struct {
 const maxDetail = 64 << 10
 
 func answerError(c *frames.Call, err error) {
-	known := new(fault.Error)
-	if !errors.As(err, &known) {
-		known = fault.New(fault.Internal, err.Error())
-	}
+	known := asFault(err)
 	answer(c, statusOf(known.Code), errorBody{known.Code, known.Detail[:min(len(known.Detail), maxDetail)]})
+}
+
+// asFault returns the error with its code. An error without a code counts as internal.
+func asFault(err error) *fault.Error {
+	known := new(fault.Error)
+	if errors.As(err, &known) {
+		return known
+	}
+	return fault.New(fault.Internal, err.Error())
 }
 
 // answerDone answers a request that returns no data: with 204, or with the error.

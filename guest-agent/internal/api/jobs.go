@@ -76,7 +76,7 @@ func (s *server) startJob(id string, body []byte) (*jobs.Job, bool, error) {
 	}
 	if s.Identity.MachineID() == "" {
 		if request = warmUpRequest(id); request == nil {
-			return nil, false, fault.New(fault.Conflict, "the machine has no identity yet")
+			return nil, false, errNoIdentity
 		}
 	}
 	return s.Jobs.Put(id, request)

@@ -27,13 +27,18 @@ type Machine struct {
 
 	Processes *freeze.Freezer
 	StartGate *freeze.Gate // shut while the processes are frozen
+
+	Features []Feature
 }
 
-type server struct{ Machine }
+type server struct {
+	Machine
+	guest guestCalls
+}
 
 // Serve answers the requests on all sessions of the listener, until the listener fails.
 func Serve(listener frames.Listener, machine Machine) error {
-	s := &server{machine}
+	s := &server{machine, join(machine.Features)}
 	return frames.Serve(listener, s.handle, refuse)
 }
 
@@ -87,7 +92,7 @@ func (s *server) handleMachine(c *frames.Call, what string) {
 	}
 }
 
-// handleThing handles the path of a job or of a mount.
+// handleThing handles the path of a job, a mount, a guest call or a guest stream.
 func (s *server) handleThing(c *frames.Call, what, id string) {
 	switch c.Method + " " + what {
 	case "PUT jobs":
@@ -96,6 +101,10 @@ func (s *server) handleThing(c *frames.Call, what, id string) {
 		s.getJob(c, id)
 	case "DELETE jobs":
 		answerDone(c, s.Jobs.Delete(id))
+	case "POST calls":
+		s.postCall(c, id)
+	case "POST streams":
+		s.postStream(c, id)
 	case "PUT mounts":
 		s.putMount(c, id)
 	case "DELETE mounts":

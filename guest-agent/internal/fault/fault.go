@@ -7,10 +7,12 @@ type Code string
 
 // The codes that the agent uses.
 const (
-	Validation Code = "validation_error"
-	NotFound   Code = "not_found"
-	Conflict   Code = "conflict"
-	Internal   Code = "internal_error"
+	Validation  Code = "validation_error"
+	NotFound    Code = "not_found"
+	Conflict    Code = "conflict"
+	DiskFull    Code = "disk_full"
+	PortNotOpen Code = "port_not_open"
+	Internal    Code = "internal_error"
 )
 
 // Error is an error with a code for programs and a sentence for people.

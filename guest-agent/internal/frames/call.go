@@ -16,7 +16,7 @@ import (
 var ErrOver = errors.New("the call is over")
 
 // Call is one request of the host and the way to answer it. Only the goroutine of its handler may use it. A handler
-// either calls Answer, or Begin, Output and Flush as often as it needs, and End.
+// either calls Answer, or Begin, Output and Flush as often as it needs, and End, or BeginDuplex and End.
 type Call struct {
 	Method string
 	Path   string
@@ -34,6 +34,7 @@ type Call struct {
 	mu      sync.Mutex
 	credit  int64 // bytes of output, with their offsets, that may be sent
 	granted chan struct{}
+	input   *input // nil unless the call is a two-way stream
 }
 
 // batchSize is how many bytes of frames a call collects before it sends them.
@@ -146,6 +147,9 @@ func (c *Call) finish(kind byte, first, body []byte) {
 	defer c.drop()
 	wasCanceled := c.context.Err() != nil
 	c.session.close(c)
+	if c.input != nil {
+		c.input.drop()
+	}
 	if wasCanceled {
 		kind, first, body = KindBroken, nil, nil
 		c.drop()
@@ -196,4 +200,8 @@ func (c *Call) grant(bytes uint32) {
 
 func statusBytes(status int) []byte {
 	return binary.BigEndian.AppendUint16(nil, uint16(status))
+}
+
+func creditBytes(bytes int) []byte {
+	return binary.BigEndian.AppendUint32(nil, uint32(bytes))
 }

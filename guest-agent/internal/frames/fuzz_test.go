@@ -165,3 +165,31 @@ func (r *recorder) check(t *testing.T, calls []*call) {
 		}
 	}
 }
+
+// The fuzzer sends any bytes as a session of two-way streams. The guest must not panic, and it must send whole frames.
+// Which calls it starts depends on when input arrives, so this is not checked.
+func FuzzInput(f *testing.F) {
+	f.Add(slices.Concat(requestOf(1, "POST /s", ""), frameOf(KindInput, 1, "x"), frameOf(KindInputEnd, 1, "")))
+	f.Add(slices.Concat(requestOf(1, "POST /s", ""), frameOf(KindInput, 1, "x"), frameOf(KindCancel, 1, ""), frameOf(KindInput, 1, "y")))
+	f.Fuzz(func(t *testing.T, received []byte) {
+		guest := &recorder{in: received}
+		guest.sent.L = &guest.mu
+		var handlers sync.WaitGroup
+		serve(guest, func(c *Call) {
+			handlers.Add(1)
+			defer handlers.Done()
+			duplexOf(func(d *Duplex) error {
+				_, err := io.Copy(d, d)
+				return err
+			})(c)
+		}, refuse)
+		handlers.Wait()
+		guest.mu.Lock()
+		defer guest.mu.Unlock()
+		for _, frame := range split(guest.out) {
+			if frame.kind == 0 {
+				t.Fatal("a cut frame")
+			}
+		}
+	})
+}

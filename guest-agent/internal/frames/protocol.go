@@ -11,16 +11,19 @@ import (
 
 // The kinds of frames. The host sends those below 64, and the guest the others.
 const (
-	KindRequest = 1
-	KindCredit  = 2
-	KindCancel  = 3
+	KindRequest  = 1
+	KindCredit   = 2
+	KindCancel   = 3
+	KindInput    = 4
+	KindInputEnd = 5
 
-	KindAnswer = 64
-	KindBegin  = 65
-	KindStdout = 66
-	KindStderr = 67
-	KindEnd    = 68
-	KindBroken = 69
+	KindAnswer      = 64
+	KindBegin       = 65
+	KindStdout      = 66
+	KindStderr      = 67
+	KindEnd         = 68
+	KindBroken      = 69
+	KindInputCredit = 70
 )
 
 // The limits of the protocol, in bytes.
@@ -30,7 +33,7 @@ const (
 	statusSize = 2
 	creditSize = 4
 
-	maxHead = 512
+	maxAddress = 512
 
 	// MaxBody is the size of the largest body of a request. The largest request starts a job with its standard input in
 	// base64.
@@ -42,6 +45,13 @@ const (
 	// MaxEnd is the size of the largest body of an end frame.
 	MaxEnd = 4 << 10
 
+	// MaxHead is the size of the largest head of a two-way stream.
+	MaxHead = 4 << 10
+	// MaxInput is how many bytes of input a frame holds at most.
+	MaxInput = 64 << 10
+
+	// StartInput is how many bytes of input the host may send for a two-way stream before it gets credit for more.
+	StartInput = 256 << 10
 	// StartCredit is how many bytes of output, with their offsets, a call may send before the host grants more.
 	StartCredit = 256 << 10
 )
@@ -77,11 +87,13 @@ func readHeader(stream io.Reader, space *[headerSize]byte) (header, error) {
 func fits(kind byte, length uint32) bool {
 	switch kind {
 	case KindRequest:
-		return length >= 2 && length <= 2+maxHead+MaxBody
+		return length >= 2 && length <= 2+maxAddress+MaxBody
 	case KindCredit:
 		return length == creditSize
-	case KindCancel:
+	case KindCancel, KindInputEnd:
 		return length == 0
+	case KindInput:
+		return length >= 1 && length <= MaxInput
 	}
 	return false
 }
@@ -98,7 +110,7 @@ func appendFrame(b []byte, kind byte, id uint32, first, body []byte) []byte {
 func (c *Call) parseRequest(payload []byte) error {
 	size := int(binary.BigEndian.Uint16(payload))
 	payload = payload[2:]
-	if size > maxHead || size > len(payload) || len(payload)-size > MaxBody {
+	if size > maxAddress || size > len(payload) || len(payload)-size > MaxBody {
 		return errFrame
 	}
 	if size < len(payload) {

@@ -58,6 +58,10 @@ func serve(stream io.ReadWriteCloser, handle, refuse Handler) {
 			err = s.credit(h)
 		case KindCancel:
 			err = s.cancel(h)
+		case KindInput:
+			err = s.input(h)
+		case KindInputEnd:
+			err = s.inputEnd(h)
 		}
 		if err != nil {
 			return
@@ -121,6 +125,42 @@ func (s *session) cancel(h header) error {
 		call.cancel()
 	}
 	return err
+}
+
+// input passes a frame of input to its call. If the call is over, it reads the frame and drops it.
+func (s *session) input(h header) error {
+	in, err := s.findInput(h.id)
+	if err != nil {
+		return err
+	}
+	if in == nil {
+		_, err := io.CopyN(io.Discard, s.stream, int64(h.length))
+		return err
+	}
+	return in.receive(s.stream, h.length)
+}
+
+func (s *session) inputEnd(h header) error {
+	in, err := s.findInput(h.id)
+	if in == nil || err != nil {
+		return err
+	}
+	return in.end()
+}
+
+// findInput returns where the input of an open call goes, or nil if the call is over. It returns an error if there was
+// no such call, or if the call takes no input now.
+func (s *session) findInput(id uint32) (*input, error) {
+	call, err := s.find(id)
+	if call == nil || err != nil {
+		return nil, err
+	}
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	if call.input == nil {
+		return nil, errFrame
+	}
+	return call.input, nil
 }
 
 // close removes an ended call, so that the host may start another one as soon as it has the last frame.

@@ -93,7 +93,7 @@ func TestARequestIsAnswered(t *testing.T) {
 	h.expect(KindAnswer, 1, status(200)+"PUT|/jobs/a|stdout=1|body")
 	h.send(requestOf(7, "GET /", ""))
 	h.expect(KindAnswer, 7, status(200)+"GET|/||")
-	long := "GET /" + strings.Repeat("a", maxHead-5)
+	long := "GET /" + strings.Repeat("a", maxAddress-5)
 	h.send(requestOf(8, long, strings.Repeat("b", MaxBody)))
 	h.expect(KindAnswer, 8, status(200)+"GET|"+long[4:]+"||"+strings.Repeat("b", MaxBody))
 }
@@ -106,11 +106,11 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 		return binary.BigEndian.AppendUint32(b, id)
 	}
 	for name, frame := range map[string][]byte{
-		"a kind that nobody knows":      header(0, 4, 2),
+		"a kind that nobody knows":      header(0, 6, 2),
 		"a kind of the guest":           header(2, KindAnswer, 2),
 		"the id 0":                      header(10, KindRequest, 0),
 		"an id that was used":           requestOf(1, "GET /", ""),
-		"a request that is too long":    header(2+maxHead+MaxBody+1, KindRequest, 2),
+		"a request that is too long":    header(2+maxAddress+MaxBody+1, KindRequest, 2),
 		"a request without a head":      header(1, KindRequest, 2),
 		"credit that is too short":      header(3, KindCredit, 1),
 		"credit that is too long":       header(5, KindCredit, 1),
@@ -119,7 +119,7 @@ func TestAFrameThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 		"credit before its request":     frameOf(KindCredit, 2, "\x00\x01\x00\x00"),
 		"a cancel before its request":   frameOf(KindCancel, 2, ""),
 		"a head longer than the frame":  frameOf(KindRequest, 2, "\x00\x06GET /"),
-		"a head that is too long":       requestOf(2, "GET /"+strings.Repeat("a", maxHead-4), ""),
+		"a head that is too long":       requestOf(2, "GET /"+strings.Repeat("a", maxAddress-4), ""),
 		"a body that is too long":       requestOf(2, "GET /", strings.Repeat("a", MaxBody+1)),
 		"a head without a path":         requestOf(2, "GET", ""),
 		"a head without a method":       requestOf(2, " /", ""),

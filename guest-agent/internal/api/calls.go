@@ -1,0 +1,115 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+
+	"sandbar/guest-agent/internal/calls"
+	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/frames"
+)
+
+// Feature is a part of the agent that serves guest calls and guest streams, each under a name of its own.
+type Feature interface {
+	Calls() map[string]calls.Call
+	Streams() map[string]calls.Stream
+}
+
+// guestCalls holds the calls and streams of all features.
+type guestCalls struct {
+	calls   map[string]calls.Call
+	streams map[string]calls.Stream
+}
+
+func join(features []Feature) guestCalls {
+	joined := guestCalls{calls: map[string]calls.Call{}, streams: map[string]calls.Stream{}}
+	for _, feature := range features {
+		maps.Copy(joined.calls, feature.Calls())
+		maps.Copy(joined.streams, feature.Streams())
+	}
+	return joined
+}
+
+var errNoIdentity = fault.New(fault.Conflict, "the machine has no identity yet")
+
+func (s *server) postCall(c *frames.Call, name string) {
+	call, found := s.guest.calls[name]
+	if !found {
+		answerUnknown(c)
+		return
+	}
+	if s.Identity.MachineID() == "" {
+		answerError(c, errNoIdentity)
+		return
+	}
+	result, err := call(c.Context(), c.Body)
+	if err != nil {
+		answerError(c, err)
+		return
+	}
+	answer(c, statusOK, result)
+}
+
+// streamEnd is the last message of a stream: its result, or why it failed.
+type streamEnd struct {
+	Result any        `json:"result,omitempty"`
+	Error  *errorBody `json:"error,omitempty"`
+}
+
+func (s *server) postStream(c *frames.Call, name string) {
+	stream, found := s.guest.streams[name]
+	if !found {
+		answerUnknown(c)
+		return
+	}
+	if s.Identity.MachineID() == "" {
+		answerError(c, errNoIdentity)
+		return
+	}
+	hasBegun := false
+	result, err := stream(c.Context(), c.Body, func(head any) (calls.Conn, error) {
+		content, err := marshal(head, frames.MaxHead)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := c.BeginDuplex(statusOK, content)
+		if err != nil {
+			return nil, err
+		}
+		hasBegun = true
+		return conn, nil
+	})
+	if !hasBegun {
+		if err == nil {
+			err = errors.New("the stream ended before it began")
+		}
+		answerError(c, err)
+		return
+	}
+	c.End(endOf(result, err))
+}
+
+// maxEndDetail is the size of the longest error text in the end of a stream, in bytes. JSON may need six bytes for each.
+const maxEndDetail = 512
+
+func endOf(result any, err error) []byte {
+	if err == nil {
+		var content []byte
+		if content, err = marshal(streamEnd{Result: result}, frames.MaxEnd); err == nil {
+			return content
+		}
+	}
+	known := asFault(err)
+	content, _ := json.Marshal(streamEnd{Error: &errorBody{known.Code, known.Detail[:min(len(known.Detail), maxEndDetail)]}})
+	return content
+}
+
+// marshal returns the JSON of a value. It returns an error if that has more than limit bytes.
+func marshal(value any, limit int) ([]byte, error) {
+	content, err := json.Marshal(value)
+	if err == nil && len(content) > limit {
+		err = errors.New("the answer is too long")
+	}
+	return content, err
+}
