@@ -35,6 +35,8 @@ export const ERROR_TABLE = {
   unsupported_media_type: { status: 415, when: 'The body is not application/json.' },
   rate_limited: { status: 429, when: 'Too many requests; Retry-After says in how many seconds one is allowed.' },
   internal_error: { status: 500, when: 'A bug of the service; detail carries the request id and nothing internal.' },
+  port_not_open: { status: 502, when: 'Nothing in the machine listens on that port; detail names the open ports.' },
+  disk_full: { status: 507, when: "The machine's own disk has no room for the file." },
   fleet_capacity: { status: 503, when: 'No host has room: a limit of the fleet, not an account quota. Retry later.' },
   host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },
   shutting_down: { status: 503, when: 'The service is shutting down, or being restarted. Retry later.' },

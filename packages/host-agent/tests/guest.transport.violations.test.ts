@@ -17,7 +17,7 @@ describe('session in frames with a guest that breaks the protocol', { timeout: 6
   after(() => sessions.close());
 
   const violations: Record<string, [(id: number) => Buffer, RegExp]> = {
-    'an unknown kind': [(id) => frameOf(70, id), /unknown kind 70/],
+    'an unknown kind': [(id) => frameOf(71, id), /unknown kind 71/],
     'a kind that only the host sends': [(id) => frameOf(KIND.request, id), /unknown kind 1/],
     'an answer without a status': [(id) => frameOf(KIND.answer, id, 'x'), /kind 64 with a payload of 1 bytes/],
     'an answer that claims more than 1 MiB': [
@@ -25,7 +25,7 @@ describe('session in frames with a guest that breaks the protocol', { timeout: 6
       /kind 64 with a payload of 1048579/,
     ],
     'a length of 4 GiB': [(id) => frameOf(KIND.answer, id, '', 2 ** 32 - 1), /payload of 4294967295/],
-    'a beginning with more than a status': [(id) => frameOf(KIND.begin, id, 'xxx'), /kind 65 with a payload of 3/],
+    'a beginning with more than a status': [(id) => Buffer.concat([beginOf(id, 201, 'x')]), /a job with a head/],
     'output without a byte': [(id) => Buffer.concat([beginOf(id), outputOf(id, 0, '')]), /kind 66 with a payload of 8/],
     'output over 64 KiB': [
       (id) => Buffer.concat([beginOf(id), frameOf(KIND.stderr, id, '', 8 + 65_537)]),

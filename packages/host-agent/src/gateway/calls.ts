@@ -38,15 +38,20 @@ export const CALL_LIMITS_MS = {
 export const STREAM_LIMITS_MS = {
   startJob: REQUEST_MS,
   followJob: REQUEST_MS,
+  openStream: REQUEST_MS,
 } as const satisfies Partial<Record<keyof Guest, number>>;
 
+/** For a call or the beginning of a two-way stream with the guest: milliseconds in addition to the guest's own limit. */
+export const SLACK_MS = 5_000;
+
 export type CallMethod = keyof typeof CALL_LIMITS_MS;
-export type StreamMethod = keyof typeof STREAM_LIMITS_MS;
+export type StreamMethod = 'startJob' | 'followJob';
 
 export function isCallMethod(method: string): method is CallMethod {
   return Object.hasOwn(CALL_LIMITS_MS, method);
 }
 
-export function isStreamMethod(method: string): method is StreamMethod {
-  return Object.hasOwn(STREAM_LIMITS_MS, method);
+/** Whether a method returns the output of a job. */
+export function isJobMethod(method: string): method is 'startJob' | 'followJob' {
+  return method === 'startJob' || method === 'followJob';
 }

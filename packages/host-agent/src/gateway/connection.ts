@@ -2,12 +2,22 @@
 // matches the gateway's frames to them, and kills the gateway when the gateway violates the protocol or does not answer
 // pings.
 import type { Duplex } from 'node:stream';
-import type { GuestJob } from '../guest/guest.ts';
-import { parseEndedJob, parseSessionEnd, type SessionEnd } from './answers.ts';
-import { CALL_LIMITS_MS, type CallMethod, STREAM_LIMITS_MS, type StreamMethod } from './calls.ts';
+import type { GuestStream } from '../guest/guest-stream.ts';
+import { parseSessionEnd, type SessionEnd } from './answers.ts';
+import { CALL_LIMITS_MS, type CallMethod, SLACK_MS, STREAM_LIMITS_MS, type StreamMethod } from './calls.ts';
 import { decodeFailure } from './failure.ts';
 import { parseOutput } from './output.ts';
-import { decodeJson, encodeFrame, encodeJson, type Frame, FrameReader, KIND, ProtocolViolation } from './protocol.ts';
+import {
+  decodeJson,
+  encodeFrame,
+  encodeJson,
+  type Frame,
+  FrameReader,
+  KIND,
+  ProtocolViolation,
+  uint32,
+} from './protocol.ts';
+import { parseText, RemoteDuplex } from './remote-duplex.ts';
 import type { SessionLine } from './remote-guest.ts';
 import { RemoteStream } from './remote-stream.ts';
 
@@ -33,7 +43,7 @@ type Call = {
   onResult: (result: unknown) => void;
   onFailure: (error: Error) => void;
   /** The stream that the call returns; undefined for all other calls. */
-  stream?: RemoteStream;
+  stream?: RemoteStream | RemoteDuplex;
 };
 
 export class GatewayConnection {
@@ -114,6 +124,8 @@ export class GatewayConnection {
       closed: closed.promise,
       call: (method, args, parse) => this.#call(id, method, args, parse),
       stream: (method, args, jobId) => this.#stream(id, method, args, jobId),
+      callGuest: (name, params, timeoutMs) => this.#callGuest(id, name, params, timeoutMs),
+      openStream: (name, params) => this.#openStream(id, name, params),
       close,
     };
   }
@@ -145,6 +157,39 @@ export class GatewayConnection {
       const calls = { onResult: () => resolve(stream), onFailure, stream };
       const id = this.#begin({ session, method, args }, STREAM_LIMITS_MS[method], calls);
     });
+  }
+
+  #callGuest(session: number, name: string, params: string, timeoutMs: number): Promise<string> {
+    return new Promise((resolve, reject) => {
+      const onResult = (result: unknown) => resolve(parseText(result));
+      const call = { session, method: 'call', args: [name, params, timeoutMs] };
+      this.#begin(call, timeoutMs + SLACK_MS, { onResult, onFailure: reject });
+    });
+  }
+
+  #openStream(session: number, name: string, params: string): Promise<GuestStream> {
+    return new Promise((resolve, reject) => {
+      const stream: RemoteDuplex = new RemoteDuplex({
+        grant: (bytes) => this.#sendOf(id, KIND.credit, uint32(bytes)),
+        send: (bytes) => this.#sendOf(id, KIND.input, bytes),
+        sendEnd: () => this.#sendOf(id, KIND.finish),
+        drop: () => {
+          if (this.#forget(id)) this.#send(KIND.drop, id);
+        },
+      });
+      const onFailure = (error: Error) => {
+        reject(error);
+        stream.fail(error);
+      };
+      const onResult = (head: unknown) => resolve(stream.toGuestStream(parseText(head)));
+      const call = { session, method: 'openStream', args: [name, params] };
+      const id = this.#begin(call, STREAM_LIMITS_MS.openStream, { onResult, onFailure, stream });
+    });
+  }
+
+  /** Sends a frame of a call, unless the call is over. */
+  #sendOf(id: number, kind: number, payload?: Buffer): void {
+    if (this.#calls.has(id)) this.#send(kind, id, payload);
   }
 
   /** Sends a call. Returns its id. */
@@ -217,7 +262,8 @@ export class GatewayConnection {
     else if (kind === KIND.result) this.#onResult(id, decodeJson(payload));
     else if (kind === KIND.failure) this.#onFailure(id, decodeFailure(payload));
     else if (kind === KIND.output) this.#calls.get(id)?.stream?.push(parseOutput(payload));
-    else if (kind === KIND.end) this.#onJobEnd(id, parseEndedJob(payload));
+    else if (kind === KIND.end) this.#onStreamEnd(id, payload);
+    else if (kind === KIND.allow) this.#onAllow(id, payload);
     else throw new ProtocolViolation(`a frame of kind ${kind}`);
   }
 
@@ -230,8 +276,16 @@ export class GatewayConnection {
     else this.#forget(id);
   }
 
-  #onJobEnd(id: number, job: GuestJob): void {
-    this.#forget(id)?.stream?.end(job);
+  #onStreamEnd(id: number, payload: Buffer): void {
+    // `end` may throw, which ends the connection and rejects all its calls, so forget the call after it.
+    this.#calls.get(id)?.stream?.end(payload);
+    this.#forget(id);
+  }
+
+  #onAllow(id: number, payload: Buffer): void {
+    const stream = this.#calls.get(id)?.stream;
+    if (payload.length !== 4) throw new ProtocolViolation('credit in a shape that is not allowed');
+    if (stream instanceof RemoteDuplex) stream.allowInput(payload.readUInt32BE(0));
   }
 
   #onFailure(id: number, error: Error): void {
@@ -248,10 +302,4 @@ export class GatewayConnection {
     this.#channel.write(payload ? encodeFrame(kind, id, payload) : encodeFrame(kind, id));
     if (this.#channel.writableLength > MAX_BACKLOG_BYTES) this.fail('it does not read');
   }
-}
-
-function uint32(value: number): Buffer {
-  const bytes = Buffer.allocUnsafe(4);
-  bytes.writeUInt32BE(value);
-  return bytes;
 }

@@ -10,6 +10,10 @@ export class Credit {
     this.#bytes = bytes;
   }
 
+  get isDropped(): boolean {
+    return this.#isDropped;
+  }
+
   grant(bytes: number): void {
     this.#bytes += bytes;
     this.#wake?.();

@@ -8,7 +8,14 @@ import { decodeJson, encodeJson, ProtocolViolation } from './protocol.ts';
  * The error codes that a refusal may have. The other codes are about the service, which neither the guest nor the
  * gateway may speak for.
  */
-const CODES = ['validation_error', 'not_found', 'conflict', 'host_unavailable'] as const satisfies ErrorCode[];
+const CODES = [
+  'validation_error',
+  'not_found',
+  'conflict',
+  'disk_full',
+  'port_not_open',
+  'host_unavailable',
+] as const satisfies ErrorCode[];
 /** The longest message that is passed on, in characters. */
 const MAX_MESSAGE = 1200;
 /** Seconds until a client may retry a call that failed with `host_unavailable`. */

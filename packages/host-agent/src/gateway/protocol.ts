@@ -12,7 +12,8 @@
 //   credit  id = call     bytes u32                  result  id = call     the result as JSON, or null
 //   drop    id = call     send no more output        failure id = call     {type, code?, message}
 //   ping    id = number                              output  id = call     stream u8 | offset u64 | bytes
-//                                                    end     id = call     the ended job as JSON
+//   input   id = call     bytes                      end     id = call     the ended job as JSON
+//   finish  id = call     no more input follows      allow   id = call     bytes u32
 //                                                    pong    id = number   of the ping
 //
 // Sessions: the agent makes an entry `./<session>` in the gateway's folder that leads to the guest's socket, then sends
@@ -23,9 +24,15 @@
 // Calls: `method` is a function of `Guest`. Each call gets one `result` or `failure`. For a call that returns a stream,
 // `result` means that the stream begins: then `output` frames follow, and at last one `end` or one `failure`.
 //
+// A two-way stream (`openStream`) also has `input` and `finish` frames. Its `result` is the guest's head and its `end` the
+// guest's result, both as a JSON string with JSON text.
+//
 // Back-pressure: the output frames of a call may cost STREAM_CREDIT bytes, and as many more as the agent grants with
 // `credit`. A frame costs its bytes and OUTPUT_COST. The agent grants the cost of a frame again when it has stored the
 // bytes. So a slow disk slows down the guest, and unstored output does not fill the agent's memory.
+//
+// The input of a call may be INPUT_CREDIT bytes, and as many more as the gateway grants with `allow` after the guest took
+// them.
 //
 // Trust: the agent believes no frame. It kills the gateway when a frame is too long, has an unknown kind or an id that
 // the agent never gave out, or carries output without credit, and when the gateway does not answer pings. It checks the
@@ -40,6 +47,8 @@ export const KIND = {
   credit: 4,
   drop: 5,
   ping: 6,
+  input: 7,
+  finish: 8,
   ready: 64,
   opened: 65,
   ended: 66,
@@ -48,6 +57,7 @@ export const KIND = {
   output: 69,
   end: 70,
   pong: 71,
+  allow: 72,
 } as const;
 
 export type Frame = { kind: number; id: number; payload: Buffer };
@@ -59,6 +69,8 @@ export const CHANNEL_FD = 3;
  * (bench/gateway.ts).
  */
 export const STREAM_CREDIT = 256 * 1024;
+/** How many bytes of input of one stream may be sent that the guest has not taken yet. */
+export const INPUT_CREDIT = 256 * 1024;
 /** What an output frame costs besides its bytes: about the memory that a queued frame takes in addition. */
 export const OUTPUT_COST = 256;
 /** Most output bytes in one frame. */
@@ -98,6 +110,13 @@ export function decodeJson(payload: Buffer): unknown {
   } catch {
     throw new ProtocolViolation('a payload is not JSON');
   }
+}
+
+/** Encodes the number of bytes of a `credit` or `allow` frame. */
+export function uint32(value: number): Buffer {
+  const bytes = Buffer.allocUnsafe(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
 }
 
 /** Splits a byte stream into frames. */

@@ -10,6 +10,7 @@ import type {
   VolumeMount,
   WarmUpProgram,
 } from '../guest/guest.ts';
+import type { GuestStream } from '../guest/guest-stream.ts';
 import { parseJobs, parseNothing } from './answers.ts';
 import type { CallMethod, StreamMethod } from './calls.ts';
 
@@ -20,6 +21,9 @@ export type SessionLine = {
   call<T>(method: CallMethod, args: readonly unknown[], parse: (result: unknown) => T): Promise<T>;
   /** Like `call`, but resolves when the output stream of the job `jobId` begins. */
   stream(method: StreamMethod, args: readonly unknown[], jobId: string): Promise<AsyncIterable<JobFrame>>;
+  /** The two functions of `Guest` for guest calls and guest streams. */
+  callGuest: Guest['call'];
+  openStream: Guest['openStream'];
   close(): void;
 };
 
@@ -100,6 +104,14 @@ export class RemoteGuest implements Guest {
 
   powerOff(): Promise<void> {
     return this.#ask('powerOff');
+  }
+
+  call(name: string, params: string, timeoutMs: number): Promise<string> {
+    return this.#line.callGuest(name, params, timeoutMs);
+  }
+
+  openStream(name: string, params: string): Promise<GuestStream> {
+    return this.#line.openStream(name, params);
   }
 
   close(): void {

@@ -2,6 +2,7 @@
 // next item when it has stored the previous item, and only then the gateway gets new credit.
 import type { JobFrame } from '../guest/guest.ts';
 import { GuestProtocolError } from '../guest/guest-protocol-error.ts';
+import { parseEndedJob } from './answers.ts';
 import type { Output } from './output.ts';
 import { OUTPUT_COST, ProtocolViolation, STREAM_CREDIT } from './protocol.ts';
 
@@ -34,8 +35,9 @@ export class RemoteStream implements AsyncIterable<JobFrame> {
     this.#add({ type: 'output', stream, offset, bytes });
   }
 
-  /** Ends the stream with the job's final status. */
-  end(job: (JobFrame & { type: 'end' })['job']): void {
+  /** Ends the stream with the job's final status. Throws {@link ProtocolViolation} when `payload` is no status. */
+  end(payload: Buffer): void {
+    const job = parseEndedJob(payload);
     if (job.id === this.#jobId) this.#add({ type: 'end', job });
     else this.fail(new GuestProtocolError('the guest ended a job with the status of another one'));
   }

@@ -1,13 +1,15 @@
 // The calls that are open in a session with a guest agent. Checks for each frame that the guest may send it now. So
-// every accepted frame ends a call of the host, or begins its output once, or carries output within its credit. A guest
-// cannot send anything else, so it cannot keep the host busy with frames that mean nothing.
+// every accepted frame ends a call of the host, or begins its stream once, or carries bytes within its credit, or grants
+// credit for input that the host has sent. A guest cannot send anything else, so it cannot keep the host busy with frames
+// that mean nothing.
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { type Frame, KIND, STATUS_BYTES } from './frame-codec.ts';
+import { DuplexCall } from './frame-duplex.ts';
 import type { StreamCall } from './frame-stream.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
 import type { Answer } from './guest-transport.ts';
 
-const ANSWER_STATUSES: readonly number[] = [200, 201, 202, 204, 400, 404, 409, 500];
+const ANSWER_STATUSES: readonly number[] = [200, 201, 202, 204, 400, 404, 409, 500, 502, 507];
 const BEGIN_STATUSES: readonly number[] = [200, 201];
 const NO_CONTENT = 204;
 const MAX_ID = 2 ** 32 - 1;
@@ -18,12 +20,13 @@ const OUTPUT = new Map<number, OutputStream>([
 
 /** A call, which waits for its answer. */
 export type OpenCall = {
-  /** The output of the job, when the call asks for it. */
-  stream?: StreamCall;
+  /** The output of the job or the two-way stream, when the call asks for it. */
+  stream?: StreamCall | DuplexCall;
   /** Runs until the call is answered or its stream has begun. */
   timer?: NodeJS.Timeout;
   onAnswer: (answer: Answer) => void;
-  onBegin?: () => void;
+  /** `head`: that of a two-way stream, as JSON text; empty for other streams. */
+  onBegin?: (head: string) => void;
   /** Called when the call or its stream ends without an answer. */
   onFailure: (error: Error) => void;
 };
@@ -60,9 +63,20 @@ export class FrameCalls {
       return;
     }
     if (kind === KIND.begin) {
-      streamOf(call, kind).begin(statusOf(payload, BEGIN_STATUSES));
+      const stream = streamOf(call, kind);
+      stream.begin(statusOf(payload, BEGIN_STATUSES));
+      if (payload.length > STATUS_BYTES && !(stream instanceof DuplexCall))
+        throw new GuestProtocolError('the guest began the output of a job with a head');
       clearTimeout(call.timer);
-      call.onBegin?.();
+      call.onBegin?.(payload.toString('utf8', STATUS_BYTES));
+      return;
+    }
+    if (kind === KIND.inputCredit) {
+      const stream = streamOf(call, kind);
+      const bytes = payload.readUInt32BE(0);
+      if (!(stream instanceof DuplexCall) || bytes === 0)
+        throw new GuestProtocolError(`the guest granted ${bytes} bytes of input`);
+      stream.allowInput(bytes);
       return;
     }
     if (kind === KIND.answer) {
@@ -88,7 +102,7 @@ export class FrameCalls {
   }
 }
 
-function streamOf({ stream }: OpenCall, kind: number): StreamCall {
+function streamOf({ stream }: OpenCall, kind: number): StreamCall | DuplexCall {
   if (!stream) throw new GuestProtocolError(`the guest sent a frame of kind ${kind} for a call without output`);
   return stream;
 }

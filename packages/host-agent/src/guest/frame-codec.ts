@@ -4,12 +4,14 @@
 //
 //   host to guest                                    guest to host
 //   request  head length u16 | head | body           answer  status u16 | body        ends the call
-//   credit   bytes u32                               begin   status u16               the job's output begins
+//   credit   bytes u32                               begin   status u16 | head        a stream begins
 //   cancel                                           stdout  offset u64 | bytes
-//                                                    stderr  offset u64 | bytes
-//                                                    end     the job's status, JSON   ends the call
+//   input    bytes                                   stderr  offset u64 | bytes
+//   input end                                        end     the result, JSON         ends the call
 //                                                    broken                           ends the call without an answer
+//                                                    input credit  bytes u32
 //
+// Job output uses stdout and stderr; a two-way stream uses stdout, input and the head of `begin`.
 // `id` is the number of a call. The host counts its calls from 1 in each session. `head` is `METHOD path` in ASCII.
 // frame-calls.ts checks that the guest may send a frame; this file checks only its kind and its length.
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -20,12 +22,15 @@ export const KIND = {
   request: 1,
   credit: 2,
   cancel: 3,
+  input: 4,
+  inputEnd: 5,
   answer: 64,
   begin: 65,
   stdout: 66,
   stderr: 67,
   end: 68,
   broken: 69,
+  inputCredit: 70,
 } as const;
 
 export type Frame = { kind: number; id: number; payload: Buffer };
@@ -34,19 +39,22 @@ export const HEADER_BYTES = 9;
 /** The size of the status in an answer, and of the offset in an output frame. */
 export const STATUS_BYTES = 2;
 export const OFFSET_BYTES = 8;
-const MAX_HEAD_BYTES = 512;
+const MAX_ADDRESS_BYTES = 512;
 const MAX_BODY_BYTES = 2 * 1024 * 1024;
 export const MAX_ANSWER_BYTES = 1024 * 1024;
 export const MAX_OUTPUT_BYTES = 64 * 1024;
 export const MAX_END_BYTES = 4 * 1024;
+export const MAX_HEAD_BYTES = 4 * 1024;
+export const MAX_INPUT_BYTES = 64 * 1024;
 /** The shortest and the longest payload of each kind of frame that a guest may send, in bytes. */
 const LENGTHS = new Map<number, readonly [least: number, most: number]>([
   [KIND.answer, [STATUS_BYTES, STATUS_BYTES + MAX_ANSWER_BYTES]],
-  [KIND.begin, [STATUS_BYTES, STATUS_BYTES]],
+  [KIND.begin, [STATUS_BYTES, STATUS_BYTES + MAX_HEAD_BYTES]],
   [KIND.stdout, [OFFSET_BYTES + 1, OFFSET_BYTES + MAX_OUTPUT_BYTES]],
   [KIND.stderr, [OFFSET_BYTES + 1, OFFSET_BYTES + MAX_OUTPUT_BYTES]],
   [KIND.end, [1, MAX_END_BYTES]],
   [KIND.broken, [0, 0]],
+  [KIND.inputCredit, [4, 4]],
 ]);
 
 /** The guest sent a frame with a header that is not allowed, for the call `id`. */
@@ -63,7 +71,7 @@ export class MalformedFrame extends GuestProtocolError {
 export function encodeRequest(id: number, method: string, path: string, body: string): Buffer {
   const headBytes = method.length + 1 + path.length;
   const bodyBytes = Buffer.byteLength(body);
-  if (headBytes > MAX_HEAD_BYTES || bodyBytes > MAX_BODY_BYTES)
+  if (headBytes > MAX_ADDRESS_BYTES || bodyBytes > MAX_BODY_BYTES)
     throw new ServiceError('validation_error', 'the request is too long for the guest agent of the machine');
   const frame = newFrame(KIND.request, id, 2 + headBytes + bodyBytes);
   frame.writeUInt16BE(headBytes, HEADER_BYTES);
@@ -77,6 +85,18 @@ export function encodeCredit(id: number, bytes: number): Buffer {
   const frame = newFrame(KIND.credit, id, 4);
   frame.writeUInt32BE(bytes, HEADER_BYTES);
   return frame;
+}
+
+/** Encodes bytes of a two-way stream. */
+export function encodeInput(id: number, bytes: Buffer): Buffer {
+  const frame = newFrame(KIND.input, id, bytes.length);
+  bytes.copy(frame, HEADER_BYTES);
+  return frame;
+}
+
+/** Encodes that the host sends no more bytes of a two-way stream. */
+export function encodeInputEnd(id: number): Buffer {
+  return newFrame(KIND.inputEnd, id, 0);
 }
 
 export function encodeCancel(id: number): Buffer {

@@ -3,11 +3,28 @@
 // (work-budget.ts) and memory for what nobody has read yet.
 import type { Socket } from 'node:net';
 import { FrameCalls, type OpenCall } from './frame-calls.ts';
-import { encodeCancel, encodeCredit, encodeRequest, FrameReader, MalformedFrame } from './frame-codec.ts';
+import {
+  encodeCancel,
+  encodeCredit,
+  encodeInput,
+  encodeInputEnd,
+  encodeRequest,
+  FrameReader,
+  MalformedFrame,
+} from './frame-codec.ts';
+import { DuplexCall } from './frame-duplex.ts';
 import { StreamCall } from './frame-stream.ts';
 import type { StreamOffsets } from './guest.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
-import { type Answer, type GuestRequest, type GuestTransport, noAnswer, type StreamAnswer } from './guest-transport.ts';
+import {
+  type Answer,
+  bodyOf,
+  type DuplexAnswer,
+  type GuestRequest,
+  type GuestTransport,
+  noAnswer,
+  type StreamAnswer,
+} from './guest-transport.ts';
 import { WorkBudget } from './work-budget.ts';
 
 /** When more output than this is unread in all streams together, the host reads no more until some was taken. */
@@ -57,14 +74,9 @@ export class FrameTransport implements GuestTransport {
   stream(request: GuestRequest, from: StreamOffsets): Promise<StreamAnswer> {
     return new Promise((resolve, reject) => {
       const stream: StreamCall = new StreamCall(from, {
-        grant: (bytes) => {
-          if (this.#calls.isOpen(id)) this.#write(encodeCredit(id, bytes));
-        },
+        grant: (bytes) => this.#writeIfOpen(id, encodeCredit(id, bytes)),
         drop: () => this.#cancel(id),
-        onUnread: (bytes) => {
-          this.#unreadBytes += bytes;
-          if (bytes < 0) this.#pauseOrResume();
-        },
+        onUnread: (bytes) => this.#onUnread(bytes),
       });
       const onBegin = () => resolve({ frames: stream });
       const onFailure = (error: Error) => {
@@ -75,12 +87,35 @@ export class FrameTransport implements GuestTransport {
     });
   }
 
+  duplex(request: GuestRequest): Promise<DuplexAnswer> {
+    return new Promise((resolve, reject) => {
+      const stream: DuplexCall = new DuplexCall({
+        grant: (bytes) => this.#writeIfOpen(id, encodeCredit(id, bytes)),
+        send: (bytes) => this.#writeIfOpen(id, encodeInput(id, bytes)),
+        sendEnd: () => this.#writeIfOpen(id, encodeInputEnd(id)),
+        drop: () => this.#cancel(id),
+        onUnread: (bytes) => this.#onUnread(bytes),
+      });
+      const { duplex, result } = stream;
+      const onBegin = (head: string) => resolve({ stream: { head, duplex, result } });
+      const onFailure = (error: Error) => {
+        reject(error);
+        stream.fail(error);
+      };
+      const id = this.#send(request, { stream, onAnswer: resolve, onBegin, onFailure });
+    });
+  }
+
+  #onUnread(bytes: number): void {
+    this.#unreadBytes += bytes;
+    if (bytes < 0) this.#pauseOrResume();
+  }
+
   /** Sends a request, and cancels it when it is not answered in time. Returns its id. Throws when it cannot be sent. */
   #send(request: GuestRequest, call: OpenCall): number {
     if (this.#end) throw new Error('the session with the guest is over');
-    const { method, path, body, timeoutMs } = request;
-    const text = body === undefined ? '' : JSON.stringify(body);
-    const frame = encodeRequest(this.#calls.nextId, method, path, text);
+    const { method, path, timeoutMs } = request;
+    const frame = encodeRequest(this.#calls.nextId, method, path, bodyOf(request) ?? '');
     const id = this.#calls.open(call);
     call.timer = setTimeout(() => {
       call.onFailure(noAnswer(request));
@@ -93,7 +128,12 @@ export class FrameTransport implements GuestTransport {
 
   /** Tells the guest to stop with a call. What it still sends for the call is checked and discarded. */
   #cancel(id: number): void {
-    if (this.#calls.isOpen(id)) this.#write(encodeCancel(id));
+    this.#writeIfOpen(id, encodeCancel(id));
+  }
+
+  /** Sends a frame of a call, unless the guest has ended the call already. */
+  #writeIfOpen(id: number, frame: Buffer): void {
+    if (this.#calls.isOpen(id)) this.#write(frame);
   }
 
   #write(frame: Buffer): void {

@@ -1,7 +1,7 @@
 // The calls to a guest agent as requests: methods, paths and JSON bodies (guest-agent/README.md). A transport carries
 // them. The guest may be hostile, so every answer is checked, and every request has a time limit.
 import { randomBytes } from 'node:crypto';
-import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type {
   Guest,
   GuestIdentity,
@@ -15,14 +15,11 @@ import type {
 } from './guest.ts';
 import { parseGuestJobs } from './guest-job.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
+import type { GuestStream } from './guest-stream.ts';
 import { type GuestRequest, type GuestTransport, MAX_JSON_BYTES } from './guest-transport.ts';
+import { refusalOf } from './refusal.ts';
 
 const ENTROPY_BYTES = 64;
-/**
- * Longest error text that is passed on from the guest, in characters. It fits the paths of five processes that use a
- * busy volume.
- */
-const MAX_DETAIL = 900;
 /** A request takes about 2 ms under emulation, so only a request that hangs takes this long. */
 const REQUEST_TIMEOUT_MS = 20_000;
 /** For requests that write the guest's dirty pages to its disk first: enough for a gigabyte on a slow disk. */
@@ -142,6 +139,20 @@ export class GuestClient implements Guest {
     await this.#json('POST', '/poweroff');
   }
 
+  async call(name: string, params: string, timeoutMs: number): Promise<string> {
+    const request = { method: 'POST', path: `/calls/${name}`, json: params, timeoutMs };
+    const { status, text } = await this.#transport.json(request);
+    if (status >= 300) throw refusal(status, text);
+    return text;
+  }
+
+  async openStream(name: string, params: string): Promise<GuestStream> {
+    const request = { method: 'POST', path: `/streams/${name}`, json: params, timeoutMs: this.#timeoutMs };
+    const answer = await this.#transport.duplex(request);
+    if ('stream' in answer) return answer.stream;
+    throw refusal(answer.status, answer.text);
+  }
+
   close(): void {
     this.#transport.close();
   }
@@ -190,26 +201,11 @@ async function* framesOf(jobId: string, frames: AsyncIterable<JobFrame>): AsyncG
   }
 }
 
-/** The error codes that a guest may use. The other codes are about the service, which a guest must not speak for. */
-const REFUSALS: readonly unknown[] = ['validation_error', 'not_found', 'conflict'];
-
-/**
- * Returns the error for a guest's refusal. A guest that refuses has done nothing, even when it only lacked resources,
- * such as memory for a process.
- */
-function refusal(status: number, text: string): Error {
-  const { code, detail } = parseRefusal(text);
-  if (REFUSALS.includes(code) && isErrorCode(code)) return new ServiceError(code, detail);
-  return new ServiceError('host_unavailable', `the machine's guest agent could not do it (${status}): ${detail}`, {
-    retryAfterSec: 5,
-  });
-}
-
-function parseRefusal(text: string): { code: unknown; detail: string } {
+/** Returns the error for an answer that refuses. */
+function refusal(status: number, text: string): ServiceError {
   try {
-    const { code, detail } = Object(JSON.parse(text)) as { code?: unknown; detail?: unknown };
-    return { code, detail: String(detail).slice(0, MAX_DETAIL) };
+    return refusalOf(Object(JSON.parse(text)), status);
   } catch {
-    return { code: undefined, detail: 'no reason given' };
+    return refusalOf({ detail: 'no reason given' }, status);
   }
 }

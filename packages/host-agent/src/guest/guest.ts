@@ -2,6 +2,7 @@
 // the size of its answers, checks their shape, and never identifies a machine by what its guest says.
 import type { JobStatus, OutputStream } from '@sandbar/contract/exec.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
+import type { GuestStream } from './guest-stream.ts';
 
 /**
  * What distinguishes one machine from all others. The guest applies and confirms its identity before any program of the
@@ -161,5 +162,13 @@ export interface Guest {
   /** Throws `conflict` when the processes already run again, because the time limit has passed. */
   releaseProcesses(): Promise<void>;
   powerOff(): Promise<void>;
+  /**
+   * Makes the guest call `name` with `params` and returns its answer; both are JSON text. The guest may be hostile:
+   * check the answer's shape. Throws the guest's `ServiceError`; `not_found` also from an older guest agent without this
+   * call. After any other error the guest may or may not have done it.
+   */
+  call(name: string, params: string, timeoutMs: number): Promise<string>;
+  /** Opens the two-way stream `name`. Resolves when the guest has accepted it. Throws like {@link call}. */
+  openStream(name: string, params: string): Promise<GuestStream>;
   close(): void;
 }

@@ -11,6 +11,8 @@ import { readFrames } from './frames.ts';
 import type { StreamOffsets } from './guest.ts';
 import {
   type Answer,
+  bodyOf,
+  type DuplexAnswer,
   type GuestRequest,
   type GuestTransport,
   MAX_JSON_BYTES,
@@ -84,6 +86,11 @@ export class Http2Transport implements GuestTransport {
     return { frames: readFrames(stream as AsyncIterable<Buffer>, from, onWork) };
   }
 
+  /** Guest agents that speak HTTP/2 have no two-way streams, so they refuse. */
+  duplex(request: GuestRequest): Promise<DuplexAnswer> {
+    return this.json(request);
+  }
+
   /**
    * Destroys the session and the socket. If only the session were destroyed, it would wait until the guest has read
    * everything that was written, perhaps for ever.
@@ -112,7 +119,8 @@ export class Http2Transport implements GuestTransport {
   }
 
   #request(request: GuestRequest): Promise<Response> {
-    const { method, path, body, timeoutMs } = request;
+    const { method, path, timeoutMs } = request;
+    const body = bodyOf(request);
     return new Promise((resolve, reject) => {
       if (this.#session.closed || this.#session.destroyed)
         return reject(new Error('the session with the guest is over'));
@@ -140,7 +148,7 @@ export class Http2Transport implements GuestTransport {
         'close',
         settle(() => reject(new Error('the session with the guest broke off'))),
       );
-      if (body !== undefined) stream.end(JSON.stringify(body));
+      if (body !== undefined) stream.end(body);
     });
   }
 }

@@ -12,6 +12,7 @@ import type {
   StartJob,
   TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
+import type { GuestStream } from '../guest/guest-stream.ts';
 import type { Vm } from '../hypervisor/driver.ts';
 import type { Job } from '../jobs/job.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
@@ -185,6 +186,21 @@ export class Machine {
   /** Returns the job, running or ended. Throws `not_found`. */
   job(jobId: string): Promise<Job> {
     return this.#parts.jobs.get(jobId);
+  }
+
+  /**
+   * Makes the guest agent call `name`, see {@link Guest.call}. Throws `conflict` when the machine does not run. The
+   * answer is JSON text of a guest that may be hostile.
+   */
+  async callGuest(name: string, params: string, timeoutMs: number): Promise<string> {
+    const guest = await this.#parts.vm.findGuest();
+    return guest.call(name, params, timeoutMs);
+  }
+
+  /** Opens a two-way stream with the guest agent. Throws `conflict` when the machine does not run. */
+  async openStream(name: string, params: string): Promise<GuestStream> {
+    const guest = await this.#parts.vm.findGuest();
+    return guest.openStream(name, params);
   }
 
   keptOutput(): HostKeptOutput {

@@ -13,6 +13,7 @@ import type {
   VolumeMount,
   WarmUpProgram,
 } from '../../src/guest/guest.ts';
+import type { GuestStream } from '../../src/guest/guest-stream.ts';
 import type { FakeHypervisor, FaultPoint } from './fake-hypervisor.ts';
 import type { FakeVm } from './fake-vm.ts';
 
@@ -220,6 +221,18 @@ export class FakeGuest implements Guest {
 
   async powerOff(): Promise<void> {
     this.#vm.exitByItself({ cause: 'powered-off', reason: 'asked to' });
+  }
+
+  async call(name: string, params: string): Promise<string> {
+    this.#over.signal.throwIfAborted();
+    return this.#vm.onCall(name, params);
+  }
+
+  async openStream(name: string, params: string): Promise<GuestStream> {
+    this.#over.signal.throwIfAborted();
+    const stream = await this.#vm.onStream(name, params);
+    this.#over.signal.addEventListener('abort', () => stream.duplex.destroy(new Error('the session is over')));
+    return stream;
   }
 
   close(): void {

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { existsSync, fstatSync, openSync, renameSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest, GuestIdentity, GuestLease, VolumeMount } from '../../src/guest/guest.ts';
+import type { GuestStream } from '../../src/guest/guest-stream.ts';
 import type { MemoryPlace, MemorySave, PluggedFile, Vm, VmExit, VmSpec } from '../../src/hypervisor/driver.ts';
 import type { ResumeNeeds } from '../../src/hypervisor/resume-needs.ts';
 import { sumOfSparseFile } from '../../src/storage/sparse-file.ts';
@@ -28,6 +30,14 @@ export class FakeVm implements Vm {
   /** What keeps a mounted volume busy, by volume id. Unmounting such a volume is refused with this text. */
   readonly holders = new Map<string, string>();
   isFrozen = false;
+  /** Answers the guest calls of the machine. */
+  onCall: (name: string, params: string) => Promise<string> = async () => {
+    throw new ServiceError('not_found', 'no such request');
+  };
+  /** Opens the two-way streams of the machine. */
+  onStream: (name: string, params: string) => Promise<GuestStream> = async () => {
+    throw new ServiceError('not_found', 'no such request');
+  };
   /** Number of memory saves that were neither completed nor abandoned. */
   savesUnderWay = 0;
   areProcessesHeld = false;

@@ -22,8 +22,9 @@ export function answerOf(id: number, status: number, body = ''): Buffer {
   return frameOf(KIND.answer, id, Buffer.concat([uint16(status), Buffer.from(body)]));
 }
 
-export function beginOf(id: number, status = 201): Buffer {
-  return frameOf(KIND.begin, id, uint16(status));
+/** `head`: that of a two-way stream. */
+export function beginOf(id: number, status = 201, head = ''): Buffer {
+  return frameOf(KIND.begin, id, Buffer.concat([uint16(status), Buffer.from(head)]));
 }
 
 export function outputOf(id: number, offset: number | bigint, bytes: Buffer | string, kind: number = KIND.stdout) {
@@ -53,6 +54,8 @@ export class GuestCall {
   /** The sizes of all `credit` frames for this call. */
   readonly grants: number[] = [];
   isCancelled = false;
+  /** Called with the input of a two-way stream, and with null at its end. */
+  onInput: (bytes: Buffer | null) => void = () => {};
   readonly #socket: Socket;
 
   constructor(socket: Socket, id: number, payload: Buffer) {
@@ -71,6 +74,13 @@ export class GuestCall {
 
   send(...frames: Buffer[]): void {
     this.#socket.write(Buffer.concat(frames));
+  }
+
+  /** Allows the host to send more input. */
+  allow(bytes: number): void {
+    const credit = Buffer.alloc(4);
+    credit.writeUInt32BE(bytes);
+    this.send(frameOf(KIND.inputCredit, this.id, credit));
   }
 
   answer(status: number, body = ''): void {
@@ -114,7 +124,8 @@ export function serveFrames(socket: Socket, onRequest: (call: GuestCall) => void
       } else if (kind === KIND.cancel && call) {
         call.isCancelled = true;
         call.changes.emit('change');
-      }
+      } else if (kind === KIND.input) call?.onInput(payload);
+      else if (kind === KIND.inputEnd) call?.onInput(null);
     }
   });
   socket.on('close', () => {
