@@ -270,6 +270,8 @@ export const HOST_PATHS = {
   job: '/v1/machines/:id/jobs/:job_id',
   jobCancel: '/v1/machines/:id/jobs/:job_id/cancel',
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',
+  guestCall: '/v1/machines/:id/calls/:name',
+  guestStream: '/v1/machines/:id/streams/:name',
   machineSnapshot: '/v1/machines/:id/snapshots/:snapshot_id',
   snapshots: '/v1/snapshots',
   snapshot: '/v1/snapshots/:id',

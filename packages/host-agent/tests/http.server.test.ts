@@ -41,7 +41,8 @@ describe('host API', () => {
   });
 
   const routeMethod = (path: string) => {
-    if (path === HOST_PATHS.jobCancel || path === HOST_PATHS.auditFix) return 'POST';
+    const posts: string[] = [HOST_PATHS.jobCancel, HOST_PATHS.auditFix, HOST_PATHS.guestCall, HOST_PATHS.guestStream];
+    if (posts.includes(path)) return 'POST';
     if (path === HOST_PATHS.machineSnapshot) return 'PUT';
     return path === HOST_PATHS.volume || path === HOST_PATHS.snapshot ? 'DELETE' : 'GET';
   };

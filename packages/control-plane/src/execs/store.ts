@@ -5,12 +5,12 @@ import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import { isUniqueViolation } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
-import type { ExecRow, MachineRow, OperationRow } from '../db/tables.ts';
+import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { machineNotFound } from '../machines/refusals.ts';
-import { checkAction } from '../machines/rules.ts';
+import { stateRefusal } from '../machines/rules.ts';
+import { isHidden, operationBeforeRunning } from '../machines/running.ts';
 import { lockMachine } from '../machines/store.ts';
-import { machineIsLeaving } from '../operations/refusals.ts';
 import { isNoExpiry } from '../operations/store.ts';
 
 export type Admission = { accountId: string; machineId: string; execId: string; name: string; timeoutSec: number };
@@ -32,8 +32,8 @@ export async function admitJob(app: App, admission: Admission): Promise<Admitted
         countRunningJobs(tx, machineId),
       ]);
       if (machine?.account_id !== accountId || isHidden(operation)) throw machineNotFound();
-      if (operation && !RUNS_BESIDE.has(operation.kind)) return mustWait(machine, operation);
-      checkAction(machine.state, 'exec');
+      const waitsFor = operationBeforeRunning(machine, operation, (state) => stateRefusal(state, 'exec'));
+      if (waitsFor !== undefined) return { waitsFor };
       if ((running?.jobs ?? 0) >= EXEC_BOUNDS.concurrentJobs) throw tooManyJobs();
       const [exec] = await insertExec(tx, admission);
       if (!exec) throw new Error('a job was not written');
@@ -43,21 +43,6 @@ export async function admitJob(app: App, admission: Admission): Promise<Admitted
     if (!isUniqueViolation(error, 'execs_pkey')) throw error;
     throw new ServiceError('conflict', 'exec_id was used before on this machine.');
   }
-}
-
-/** Kinds of operations during which the machine keeps running, so a job may start. */
-const RUNS_BESIDE: ReadonlySet<OperationRow['kind']> = new Set(['snapshot', 'attach', 'detach']);
-
-const isHidden = (operation: Pick<OperationRow, 'kind' | 'undoing'> | undefined): boolean =>
-  operation?.kind === 'create' && operation.undoing;
-
-/** Returns the id of the unfinished operation if the machine will run after it. Otherwise throws `conflict`. */
-function mustWait(machine: MachineRow, { id, kind, undoing }: Pick<OperationRow, 'id' | 'kind' | 'undoing'>): Admitted {
-  if (kind === 'destroy') throw machineIsLeaving();
-  const leadsToRunning = kind === 'create' || (kind === 'start' && !undoing);
-  if (leadsToRunning || (kind === 'restore' && machine.state === 'running')) return { waitsFor: id };
-  checkAction(machine.state === 'running' ? 'stopped' : machine.state, 'exec');
-  throw new ServiceError('conflict', `The machine has a ${kind} under way.`);
 }
 
 const insertExec = statement((db, admission: Admission) =>

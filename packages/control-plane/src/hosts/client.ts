@@ -3,6 +3,7 @@
 // throws `host_unavailable`. If the host refuses, the call throws the ServiceError that the host named.
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
+import { GUEST_CALLS, type GuestCallName, type GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import {
   type EnsureMachine,
   HOST_PATHS,
@@ -19,6 +20,7 @@ import {
   type StartJob,
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
+import { type HostStream, StreamTransport } from './guest-stream.ts';
 import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from './transport.ts';
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
@@ -65,6 +67,16 @@ export type HostClient = {
     signal?: AbortSignal,
   ): Promise<OutputPage | undefined>;
   /**
+   * Asks the guest agent of a machine. The answer comes from the guest, so it may be anything. Is never sent twice. Also
+   * throws the refusals of the guest.
+   */
+  callGuest(machineId: string, name: GuestCallName, params: unknown, signal?: AbortSignal): Promise<unknown>;
+  /**
+   * Opens a stream to the guest agent of a machine. Its head and result come from the guest, so they may be anything.
+   * When `signal` is aborted, the stream is cut with its reason. Also throws the refusals of the guest.
+   */
+  openStream(machineId: string, name: GuestStreamName, params: unknown, signal: AbortSignal): Promise<HostStream>;
+  /**
    * Returns what is missing on the host and what should not be there, according to the host's own records. Also lists
    * the host's machines, volumes and snapshots.
    */
@@ -96,6 +108,8 @@ const REMOVE_MS = 30_000;
 const SNAPSHOT_MS = 60_000;
 /** Returns how long a slow disk (50 MB/s) needs to write or read this much memory, in milliseconds. */
 export const memoryMs = (memoryMb: number): number => memoryMb * 20;
+/** How long a guest may take to open a stream, in milliseconds. */
+const OPEN_STREAM_MS = 40_000;
 /** Time-out of an audit, in milliseconds. The host checks all its processes and files. */
 const AUDIT_MS = 60_000;
 /** How many characters of an answer that is not JSON are logged. */
@@ -104,6 +118,11 @@ const LOGGED_CHARACTERS = 200;
 /** Creates a client of the agent that listens on `socketPath`. It connects at the first call. */
 export function createHostClient(socketPath: string): HostClient {
   const transport = createTransport(socketPath);
+  const streams = new StreamTransport(socketPath, {
+    refused: refusalText,
+    ended: (error) => refusal(200, error),
+    broken: (cause) => new HostUnavailable(true, cause),
+  });
 
   /** Sends a call and returns its successful answer; the body has not been read yet. Throws the host's refusal. */
   const send = async (call: Call): Promise<Answer> => {
@@ -199,13 +218,25 @@ export function createHostClient(socketPath: string): HostClient {
         eof: answer.headers[OUTPUT_HEADERS.eof] === 'true',
       };
     },
+    callGuest: (id, name, params, signal) => {
+      const path = HOST_PATHS.guestCall.replace(':id', id).replace(':name', name);
+      const timeoutMs = GUEST_CALLS[name].timeoutMs + SLACK_MS;
+      return json({ method: 'POST', path, body: params, timeoutMs, signal, isSentOnce: true });
+    },
+    openStream: (id, name, params, signal) => {
+      const path = HOST_PATHS.guestStream.replace(':id', id).replace(':name', name);
+      return streams.open(path, params, OPEN_STREAM_MS, signal);
+    },
     audit: () => json({ method: 'GET', path: HOST_PATHS.audit, timeoutMs: AUDIT_MS }),
     fixAudit: () => json({ method: 'POST', path: HOST_PATHS.auditFix, timeoutMs: AUDIT_MS }),
     events: async function* (signal) {
       const call: Call = { method: 'GET', path: HOST_PATHS.events, signal };
       yield* readEvents(call, await send(call));
     },
-    close: () => transport.close(),
+    close: () => {
+      transport.close();
+      streams.close();
+    },
   };
 }
 
@@ -253,6 +284,15 @@ function parseAnswer({ method, path }: Call, status: number, text: string): unkn
     const begin = JSON.stringify(text.slice(0, LOGGED_CHARACTERS));
     const cause = new Error(`The host answered ${method} ${path} with status ${status} and no JSON: ${begin}`);
     throw new HostUnavailable(true, cause);
+  }
+}
+
+/** Returns the ServiceError that the text of an error response names. */
+function refusalText(status: number, text: string): ServiceError {
+  try {
+    return refusal(status, JSON.parse(text));
+  } catch {
+    return new HostUnavailable(true, new Error(`The host answered with status ${status} and no JSON.`));
   }
 }
 

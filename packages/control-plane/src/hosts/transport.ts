@@ -11,12 +11,14 @@ export type Call = {
   /** Time-out in milliseconds for the complete request and response. Absent for streams, which have no end. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
+  /** Whether the request must not be repeated when the connection breaks, because the host may have acted on it. */
+  isSentOnce?: boolean;
 };
 
 export type Answer = { status: number; headers: Dispatcher.ResponseData['headers']; body: Readable };
 
 export type Transport = {
-  /** Sends a request. Repeats it once if the connection broke. Rejects with the error of the connection. */
+  /** Sends a request. Repeats it once if the connection broke, unless `isSentOnce`. Rejects with the error of the connection. */
   send(call: Call): Promise<Answer>;
   /** Aborts all unfinished requests. No request can be sent afterwards. */
   close(): void;
@@ -61,7 +63,7 @@ async function sendTwice(pool: Pool, call: Call, signal: AbortSignal): Promise<A
   } catch (error) {
     // The connection may have broken because the agent closed it while it was idle, just when this request was sent. So
     // repeat the request.
-    if (!isBroken(error)) throw error;
+    if (call.isSentOnce || !isBroken(error)) throw error;
     return await sendOnce(pool, call, signal).catch((second: unknown) => {
       // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on the
       // first request before it died.

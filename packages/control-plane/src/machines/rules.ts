@@ -18,8 +18,9 @@ export const statesAllowing = (action: MachineAction): MachineState[] =>
 export function checkAction(state: MachineState, action: MachineAction): 'allowed' | 'noop' {
   const verdict = MACHINE_STATE_TABLE[state][action];
   if (verdict) return verdict;
-  throw new ServiceError(
-    'conflict',
-    `The machine is ${state}; ${action} needs it ${statesAllowing(action).join(' or ')}.`,
-  );
+  throw stateRefusal(state, action);
 }
+
+/** Returns the error for an action that the machine's state does not allow. */
+export const stateRefusal = (state: MachineState, action: MachineAction): ServiceError =>
+  new ServiceError('conflict', `The machine is ${state}; ${action} needs it ${statesAllowing(action).join(' or ')}.`);

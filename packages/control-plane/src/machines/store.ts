@@ -42,7 +42,8 @@ export function selectMachineViews(db: Db | Tx) {
   return db.selectFrom(views.as('machines')).selectAll();
 }
 
-const unfinishedOf = (machine: ExpressionBuilder<Database, 'machines'>) =>
+/** Query for the unfinished operations of a machine, as a subquery. */
+export const unfinishedOf = (machine: ExpressionBuilder<Database, 'machines'>) =>
   machine.selectFrom('operations').whereRef('machine_id', '=', 'machines.id').where('finished_at', 'is', null);
 
 const selectMachineOf = statement((db, accountId: string, id: string) =>

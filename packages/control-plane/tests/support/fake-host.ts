@@ -2,7 +2,9 @@
 // call. It boots nothing, and its jobs run only a few words (`true`, `sleep`, `print TEXT`, `bytes N`, `exit N`).
 import { EventEmitter, once } from 'node:events';
 import { rmSync } from 'node:fs';
+import type { Duplex } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { GuestCallName, GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import {
   type EnsureMachine,
   HOST_PATHS,
@@ -18,6 +20,7 @@ import {
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+import { addGuestRoutes } from '../../../host-agent/src/http/guest-routes.ts';
 
 export type Operation =
   | 'info'
@@ -37,6 +40,8 @@ export type Operation =
   | 'listSnapshots'
   | 'takeSnapshot'
   | 'deleteSnapshot'
+  | 'callGuest'
+  | 'openStream'
   | 'audit'
   | 'fixAudit';
 /**
@@ -79,6 +84,12 @@ type FakeMachine = {
   bootGeneration: number;
 };
 
+/** What the guests of this host answer to a call. `params` is the JSON of the request. Throws a refusal. */
+export type FakeCall = (machineId: string, params: never) => unknown;
+/** A stream that a fake guest has opened. `duplex` is the guest's end of it. */
+export type FakeStream = { head: unknown; duplex: Duplex; result: Promise<unknown> };
+export type FakeOpen = (machineId: string, params: never) => FakeStream | Promise<FakeStream>;
+
 /**
  * The same interval as a real host's. Without heartbeats the control plane would reopen the event stream and treat the
  * host as disconnected.
@@ -91,6 +102,9 @@ export class FakeHost {
   /** Disks that belong to no machine: data volumes and kept root disks. */
   readonly volumes = new Map<string, HostVolume>();
   readonly snapshots = new Map<string, HostSnapshot>();
+  /** What its guests answer, by the name of the call or stream. Guests refuse all other names as unknown. */
+  readonly guestCalls: Partial<Record<GuestCallName, FakeCall>> = {};
+  readonly guestStreams: Partial<Record<GuestStreamName, FakeOpen>> = {};
   /** What the host's own audit reports. */
   findings: HostFinding[] = [];
   /** All calls so far. `machineId` is the id of the volume or snapshot for their calls, except `takeSnapshot`. */
@@ -253,6 +267,7 @@ export class FakeHost {
       reply.code(told.status).send({ detail: told.message, code: told.code });
     });
     this.#addRoutes(server);
+    addGuestRoutes(server, { get: (id) => this.#guestOf(id) });
     rmSync(this.#socketPath, { force: true });
     await server.listen({ path: this.#socketPath });
   }
@@ -420,6 +435,33 @@ export class FakeHost {
       this.#events.off('event', write);
       reply.raw.destroy();
     });
+  }
+
+  /** The guest of a running machine, which answers as the test has programmed it. */
+  #guestOf(machineId: string) {
+    const { report } = this.#machine(machineId);
+    const check = (operation: Operation, known: unknown) => {
+      this.calls.push({ operation, machineId });
+      const planned = this.#takeFault(operation);
+      if (planned instanceof ServiceError) throw planned;
+      if (report.status !== 'running')
+        throw new ServiceError('conflict', `the machine is ${report.status}, not running`);
+      if (!known) throw new ServiceError('not_found', 'no such request');
+    };
+    return {
+      callGuest: async (name: GuestCallName, params: string) => {
+        const call = this.guestCalls[name];
+        check('callGuest', call);
+        return JSON.stringify(await call?.(machineId, JSON.parse(params) as never));
+      },
+      openStream: async (name: GuestStreamName, params: string) => {
+        const open = this.guestStreams[name];
+        check('openStream', open);
+        if (!open) throw new Error('unreachable');
+        const { head, duplex, result } = await open(machineId, JSON.parse(params) as never);
+        return { head: JSON.stringify(head), duplex, result: result.then((value) => JSON.stringify(value)) };
+      },
+    };
   }
 
   #apply(id: string, wanted: EnsureMachine): MachineReport {

@@ -2,6 +2,7 @@
 // their code.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
+import { HOST_HEADER_BYTES } from '@sandbar/contract/guest-calls.ts';
 import {
   EnsureMachine,
   EnsureVolume,
@@ -39,6 +40,7 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
+import { addGuestRoutes } from './guest-routes.ts';
 
 /** Enough for a stdin of 512 KiB in base64 and the other fields of a job. */
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
@@ -63,6 +65,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_LIMIT_BYTES,
+    http: { maxHeaderSize: HOST_HEADER_BYTES },
     // An environment variable of a job may have any name, so names such as `__proto__` must not be refused.
     onProtoPoisoning: 'ignore',
     onConstructorPoisoning: 'ignore',
@@ -159,6 +162,8 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
         .send(page.data);
     },
   );
+
+  addGuestRoutes(server, machines);
 
   server.get(HOST_PATHS.volumes, { schema: { response: { 200: HostVolumeList } } }, () => ({
     volumes: allVolumes(),

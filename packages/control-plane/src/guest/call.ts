@@ -1,0 +1,36 @@
+// Asks the guest agent of an account's machine for a client: one JSON request, one checked JSON answer.
+import type { GuestCallName } from '@sandbar/contract/guest-calls.ts';
+import type { Static, TSchema } from 'typebox';
+import type { App } from '../app.ts';
+import type { Caller } from '../http/route-config.ts';
+import { findRunningMachine } from '../machines/running.ts';
+import { checkAnswer, toGuestRefusal } from './answer.ts';
+
+export type CallOptions = {
+  /** Whether the call waits up to 30 s for a machine that is on its way to running. Default: true. */
+  waits?: boolean;
+  /** Aborted when the client has gone. */
+  signal?: AbortSignal;
+};
+
+/**
+ * Calls the guest of a machine. Throws `not_found` for an absent or foreign machine, `conflict` for a machine that does
+ * not run or is too old for the call, `host_unavailable`, `internal_error` for an answer that does not match `schema`,
+ * and the refusals of the guest.
+ */
+export async function callGuest<T extends TSchema>(
+  app: App,
+  { accountId }: Pick<Caller, 'accountId'>,
+  machineId: string,
+  name: GuestCallName,
+  params: object,
+  schema: T,
+  { waits = true, signal }: CallOptions = {},
+): Promise<Static<T>> {
+  const machine = await findRunningMachine(app, accountId, machineId, waits);
+  const client = app.hosts.client(machine.host_id);
+  const answer = await client.callGuest(machine.id, name, params, signal).catch((error: unknown) => {
+    throw toGuestRefusal(error, name);
+  });
+  return checkAnswer(schema, answer);
+}

@@ -1,0 +1,121 @@
+// The one place where a stream between a client and a machine is authorised, counted and ended. Whatever ends a stream
+// early, its result rejects with a ServiceError that says why, which the feature tells its client.
+import type { Duplex } from 'node:stream';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { GuestStreamName } from '@sandbar/contract/guest-calls.ts';
+import type { App } from '../app.ts';
+import { HostUnavailable } from '../hosts/client.ts';
+import type { HostStream } from '../hosts/guest-stream.ts';
+import type { Places } from '../http/places.ts';
+import type { Caller } from '../http/route-config.ts';
+import { findRunningMachine } from '../machines/running.ts';
+import { isShuttingDown } from '../operations/refusals.ts';
+import { toGuestRefusal } from './answer.ts';
+
+export type StreamOptions = {
+  /** Whether opening waits up to 30 s for a machine that is on its way to running. */
+  waits: boolean;
+  /** Counts the open streams of each account. */
+  places: Places;
+  /** Aborted when the client has gone. */
+  signal: AbortSignal;
+};
+
+export type MachineStream = {
+  /** From the guest: check it with `checkAnswer`. */
+  head: unknown;
+  /**
+   * `end()` ends the direction to the machine. The readable side ends after the machine's last byte. A stream that ends
+   * early is destroyed and never ends. Destroy it when the client has gone. It never emits an unhandled error.
+   */
+  duplex: Duplex;
+  /** From the guest: check it with `checkAnswer`. Rejects with the ServiceError that says why the stream ended early. */
+  result: Promise<unknown>;
+};
+
+/**
+ * Opens a stream to the guest of a machine. Throws `rate_limited` when the account has too many streams, `not_found` for
+ * an absent or foreign machine, `conflict` for a machine that does not run or is too old, `unauthenticated` when the
+ * credential ends meanwhile, `host_unavailable`, `shutting_down`, and the refusals of the guest.
+ */
+export async function openGuestStream(
+  app: App,
+  caller: Caller,
+  machineId: string,
+  name: GuestStreamName,
+  params: object,
+  { waits, places, signal }: StreamOptions,
+): Promise<MachineStream> {
+  // Take the place first: an account that has too many streams is refused before any work is done for it.
+  const leave = places.take(caller.accountId);
+  const ending = watchForEnd(app, caller, signal);
+  const stop = () => {
+    leave();
+    ending.stop();
+  };
+  try {
+    const machine = await findRunningMachine(app, caller.accountId, machineId, waits);
+    ending.signal.throwIfAborted();
+    // Our own reason to end the stream comes before whatever the host or the guest said about it.
+    const explain = (error: unknown) => (ending.signal.aborted ? ending.signal.reason : toGuestRefusal(error, name));
+    const client = app.hosts.client(machine.host_id);
+    const stream = await client.openStream(machine.id, name, params, ending.signal).catch((error: unknown) => {
+      throw explain(error);
+    });
+    stream.duplex.once('close', stop);
+    return { ...stream, result: explainEnd(app, caller.accountId, machine.id, stream, explain) };
+  } catch (error) {
+    stop();
+    throw error;
+  }
+}
+
+/** Rejects with the error that the client is told, once the stream has ended early. */
+function explainEnd(
+  app: App,
+  accountId: string,
+  machineId: string,
+  { result }: HostStream,
+  explain: (error: unknown) => unknown,
+): Promise<unknown> {
+  const explained = result.catch(async (cause: unknown) => {
+    const error = explain(cause);
+    if (!(error instanceof HostUnavailable)) throw error;
+    // The connection to the host broke. If that is because the machine was stopped or deleted, say so.
+    await findRunningMachine(app, accountId, machineId, false).catch((why: unknown) => {
+      throw why instanceof ServiceError ? why : error;
+    });
+    throw error;
+  });
+  explained.catch(() => {});
+  return explained;
+}
+
+/**
+ * Returns a signal that is aborted, with a ServiceError, when the client goes away, its credential ends or the service
+ * shuts down. `stop` ends the watch.
+ */
+function watchForEnd(app: App, caller: Caller, client: AbortSignal): { signal: AbortSignal; stop(): void } {
+  const controller = new AbortController();
+  const credential = app.credentials.watch(caller);
+  const ends: [AbortSignal, () => ServiceError][] = [
+    [client, () => (client.reason instanceof ServiceError ? client.reason : clientHasGone())],
+    [app.closing, isShuttingDown],
+    [credential.signal, credentialHasEnded],
+  ];
+  const listeners = ends.map(([signal, reason]) => {
+    const onAbort = () => controller.abort(reason());
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+    return () => signal.removeEventListener('abort', onAbort);
+  });
+  const stop = () => {
+    credential.stop();
+    for (const remove of listeners) remove();
+  };
+  return { signal: controller.signal, stop };
+}
+
+const clientHasGone = (): ServiceError => new ServiceError('conflict', 'The client closed the connection.');
+
+const credentialHasEnded = (): ServiceError => new ServiceError('unauthenticated', 'The credential has ended.');
