@@ -49,6 +49,10 @@ declare module 'fastify' {
     /** Whether a request without a body is read as one with an empty object. */
     bodyIsOptional?: boolean;
     /**
+     * True if the body is bytes of any content type and any length (http/raw-bodies.ts). `request.body` is a Readable.
+     */
+    rawBody?: boolean;
+    /**
      * True if the route is not part of the JSON API (files, redirects). Then its queries and bodies are not checked.
      */
     lenient?: boolean;

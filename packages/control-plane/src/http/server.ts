@@ -22,6 +22,7 @@ import { installAuth } from './auth.ts';
 import { Connections } from './connections.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
 import { acceptEveryMethod, watchMethods } from './methods.ts';
+import { RawBodies } from './raw-bodies.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
 import { installStrictness } from './strictness.ts';
@@ -38,6 +39,7 @@ const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
 /** Builds the server. It does not listen yet, and connects to nothing. */
 export async function buildServer(app: App, requests: RequestCounter): Promise<Server> {
+  const rawBodies = new RawBodies();
   const server = fastify({
     loggerInstance: app.log as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
@@ -67,6 +69,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     },
     frameworkErrors: sendFrameworkError,
     clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
+      if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && rawBodies.isReceiving(socket)) return;
       if (socket.writable) socket.end(malformedRequestResponse(error.code));
       else socket.destroy();
     },
@@ -103,6 +106,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   });
   installRateLimits(server, app);
   installStrictness(server);
+  rawBodies.install(server);
   await installDocument(server);
 
   addAccountRoutes(server, app);

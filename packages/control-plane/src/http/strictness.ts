@@ -23,6 +23,7 @@ export function installStrictness(server: FastifyInstance): void {
     if (request.is404 || config.lenient) return;
     checkText(request.query, 'query');
     request.query = coerceParameters(request.query, schema?.querystring);
+    if (config.rawBody) return;
     if (schema?.body) {
       if (request.body === undefined) request.body = {};
       checkText(request.body, 'body');

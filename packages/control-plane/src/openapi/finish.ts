@@ -54,7 +54,8 @@ export function finishDocument(document: Document, operations: ReadonlyMap<strin
 function finishOperation(operation: Operation, facts: OperationFacts): void {
   const { config, schema } = facts;
   operation.security = securityOf(config.access);
-  if (operation.requestBody) {
+  if (config.rawBody) operation.requestBody = RAW_BODY;
+  else if (operation.requestBody) {
     operation.requestBody.required = !config.bodyIsOptional;
     const media = operation.requestBody.content[JSON_MEDIA];
     if (media && config.examples?.request !== undefined) media.example = config.examples.request;
@@ -78,6 +79,13 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   }
   operation.responses = { ...success, ...errorResponses(errorCodesOf(facts), headers) };
 }
+
+/** The body of an operation that takes bytes. OpenAPI 3.1 describes bytes by a media type without a schema. */
+const RAW_BODY = {
+  required: true,
+  description: 'Bytes of any length; the content type does not matter.',
+  content: { 'application/octet-stream': {} },
+};
 
 /**
  * Returns the credentials that an operation accepts. A session may do everything that a key may, and some operations
