@@ -10,18 +10,13 @@
 package jobs
 
 import (
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"sandbar/guest-agent/internal/output"
+	"sandbar/guest-agent/internal/process"
 )
-
-// killGrace is the time that processes have to exit after TERM before they get KILL.
-const killGrace = 5 * time.Second
 
 // State is the state of a job.
 type State string
@@ -153,17 +148,12 @@ func (j *Job) Status() Status {
 // running is a started job, together with what supervise needs to wait for it and to end it.
 type running struct {
 	*Job
-	process processOwner
+	process process.Owner
 	pid     int
 	exit    <-chan syscall.WaitStatus
-	group   cgroup
+	group   process.Group
 	pumps   []*pump
 	timeout time.Duration // zero: none
-}
-
-// processOwner sends signals to child processes. It must be safe to signal a child that has already exited.
-type processOwner interface {
-	Signal(pid int, sig syscall.Signal) error
 }
 
 // supervise waits for the end of the job and records it. If the machine is powering off (abandoned is closed), it
@@ -174,8 +164,8 @@ func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	case <-abandoned:
 		return
 	case <-r.letGo:
-		r.group.awaitEmpty(-1)
-		r.group.remove()
+		r.group.AwaitEmpty(-1)
+		r.group.Remove()
 		return
 	default:
 	}
@@ -185,7 +175,7 @@ func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	for _, p := range r.pumps {
 		<-p.drained
 	}
-	r.group.dissolve(background)
+	r.group.Dissolve(background)
 	r.finish(state, status)
 }
 
@@ -200,31 +190,12 @@ func (r *running) awaitEnd() (State, syscall.WaitStatus) {
 	case status := <-r.exit:
 		return Exited, status
 	case <-r.canceled:
-		return Canceled, r.terminate()
+		return Canceled, r.group.Terminate(r.process, r.pid, r.exit, syscall.SIGTERM)
 	case <-expired:
-		return TimedOut, r.terminate()
+		return TimedOut, r.group.Terminate(r.process, r.pid, r.exit, syscall.SIGTERM)
 	case <-r.letGo:
 		return Running, 0
 	}
-}
-
-// terminate ends every process of the group, and also the main process, which can leave the group if it runs as root.
-func (r *running) terminate() syscall.WaitStatus {
-	deadline := time.Now().Add(killGrace)
-	if reached := r.group.signal(syscall.SIGTERM); !reached[r.pid] {
-		_ = r.process.Signal(r.pid, syscall.SIGTERM) // it may have ended since
-	}
-	if r.group.awaitEmpty(killGrace) {
-		select {
-		case status := <-r.exit:
-			return status
-		case <-time.After(time.Until(deadline)):
-		}
-	}
-	r.group.kill()
-	_ = r.process.Signal(r.pid, syscall.SIGKILL) // it may have ended since
-	r.group.awaitEmpty(-1)
-	return <-r.exit
 }
 
 func (j *Job) finish(state State, status syscall.WaitStatus) {
@@ -232,7 +203,7 @@ func (j *Job) finish(state State, status syscall.WaitStatus) {
 	j.finished = time.Now()
 	j.state = state
 	if status.Signaled() {
-		name := signalName(status.Signal())
+		name := process.SignalName(status.Signal())
 		j.signal = &name
 	} else {
 		code := status.ExitStatus()
@@ -256,11 +227,4 @@ func (j *Job) fail(name string, exitCode int, text string) {
 func (j *Job) close() {
 	j.stdout.Close()
 	j.stderr.Close()
-}
-
-func signalName(sig syscall.Signal) string {
-	if name := unix.SignalName(sig); name != "" {
-		return name
-	}
-	return "SIG" + strconv.Itoa(int(sig))
 }

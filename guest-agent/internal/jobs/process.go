@@ -3,39 +3,29 @@ package jobs
 import (
 	"errors"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"sandbar/guest-agent/internal/fault"
+	"sandbar/guest-agent/internal/process"
 	"sandbar/guest-agent/internal/reaper"
 )
 
 // program is a checked request, ready to be started: its user, directory and program have been looked up in the
 // machine.
 type program struct {
-	path    string
-	argv    []string
-	env     []string
-	cwd     string
-	account account
+	process.Program
 	script  []byte // a command that is too long to be an argument, else nothing
 	failure int    // exit code of a program that cannot be run, else 0
 }
 
 func resolve(request *Request) (*program, error) {
-	who, err := findAccount("", request.User)
+	found, failure, err := process.Find(request.argv(), request.User, request.Cwd, request.Env)
 	if err != nil {
 		return nil, err
 	}
-	cwd, err := workingDirectory(&who, request.Cwd)
-	if err != nil {
-		return nil, err
-	}
-	p := &program{argv: request.argv(), env: environment(&who, request.Env), cwd: cwd, account: who, script: request.script()}
-	p.path, p.failure = findProgram(p.argv[0], p.env, cwd)
-	return p, nil
+	return &program{Program: *found, script: request.script(), failure: failure}, nil
 }
 
 // stdio holds the files that become descriptors 0, 1 and 2 of a process. Descriptors 1 and 2 may share one file.
@@ -76,8 +66,8 @@ func (s *stdio) close() {
 }
 
 // own makes the account the owner of the pipes, so that programs may open /dev/stdin, /dev/stdout and /dev/stderr.
-func (s *stdio) own(who *account) error {
-	if who.uid == 0 {
+func (s *stdio) own(who *process.Account) error {
+	if who.UID == 0 {
 		return nil
 	}
 	for _, file := range s {
@@ -88,7 +78,7 @@ func (s *stdio) own(who *account) error {
 		if info.Mode()&os.ModeNamedPipe == 0 {
 			continue
 		}
-		if err := file.Chown(int(who.uid), int(who.gid)); err != nil {
+		if err := file.Chown(int(who.UID), int(who.GID)); err != nil {
 			return err
 		}
 	}
@@ -98,62 +88,19 @@ func (s *stdio) own(who *account) error {
 // start runs the program in the control group and in its own session. It returns the pid and a channel for the exit
 // status.
 func (p *program) start(r *reaper.Reaper, files *stdio, group *os.File) (int, <-chan syscall.WaitStatus, error) {
-	if err := files.own(&p.account); err != nil {
+	if err := files.own(&p.Account); err != nil {
 		return 0, nil, err
 	}
 	descriptors := []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}
 	if p.script != nil {
-		script, err := openScript(p.script, &p.account)
+		script, err := openScript(p.script, &p.Account)
 		if err != nil {
 			return 0, nil, err
 		}
 		defer script.Close()
 		descriptors = append(descriptors, script.Fd()) // becomes scriptDescriptor
 	}
-	attributes := syscall.SysProcAttr{Setsid: true, UseCgroupFD: true, CgroupFD: int(group.Fd())}
-	if !p.account.isPlainRoot() {
-		attributes.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
-	}
-	pid, status, err := r.Start(func() (int, error) {
-		pid, err := syscall.ForkExec(p.path, p.argv, &syscall.ProcAttr{
-			Dir:   p.cwd,
-			Env:   p.env,
-			Files: descriptors,
-			Sys:   &attributes,
-		})
-		if err != nil {
-			return 0, execError{err}
-		}
-		return pid, nil
-	})
-	runtime.KeepAlive(group)
-	return pid, status, err
-}
-
-// execError marks an error of starting the program itself, as opposed to an error of the preparation.
-type execError struct{ cause error }
-
-func (e execError) Error() string { return "exec: " + e.cause.Error() }
-func (e execError) Unwrap() error { return e.cause }
-
-// execFailure returns the exit code and message that a shell would give if it could not start a program. ok is false if
-// err is no execError.
-func execFailure(err error) (exitCode int, text string, ok bool) {
-	var failed execError
-	if !errors.As(err, &failed) {
-		return 0, "", false
-	}
-	switch failed.cause {
-	case syscall.ENOENT, syscall.ENOTDIR:
-		return exitNotFound, "not found", true
-	case syscall.EACCES, syscall.EPERM, syscall.EISDIR, syscall.ELOOP:
-		return exitNotExecutable, "permission denied", true
-	case syscall.ENOEXEC:
-		return exitNotExecutable, "exec format error", true
-	case syscall.E2BIG, syscall.ENAMETOOLONG:
-		return exitNotExecutable, "argument list too long", true
-	}
-	return 0, "", false
+	return p.Start(r, descriptors, group, syscall.SysProcAttr{Setsid: true})
 }
 
 func internal(step string, err error) error {

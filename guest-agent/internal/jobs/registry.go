@@ -13,6 +13,7 @@ import (
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/output"
+	"sandbar/guest-agent/internal/process"
 	"sandbar/guest-agent/internal/reaper"
 )
 
@@ -150,13 +151,13 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 	}
 	job := newJob(id, request, &r.config)
 	if program.failure != 0 {
-		job.fail(program.argv[0], program.failure, failureText(program.failure))
+		job.fail(program.Argv[0], program.failure, process.FailureText(program.failure))
 		return job, nil
 	}
 	timeout := time.Duration(request.TimeoutSec * float64(time.Second))
 	if err := r.launch(job, program, request.Stdin, timeout); err != nil {
-		if code, text, ok := execFailure(err); ok {
-			job.fail(program.argv[0], code, text)
+		if code, text, ok := process.ExecFailure(err); ok {
+			job.fail(program.Argv[0], code, text)
 			return job, nil
 		}
 		return nil, internal("start", err)
@@ -164,17 +165,10 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 	return job, nil
 }
 
-func failureText(exitCode int) string {
-	if exitCode == exitNotFound {
-		return "not found"
-	}
-	return "permission denied"
-}
-
 // launch starts the process with its pipes and control group. It returns an error of exec unchanged, because the caller
-// passes it to execFailure.
+// passes it to process.ExecFailure.
 func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
-	group, directory, err := makeCgroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
+	group, directory, err := process.MakeGroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
 	if err != nil {
 		return err
 	}
@@ -192,7 +186,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 			return nil
 		}
 	}
-	group.remove()
+	group.Remove()
 	for _, p := range pumps {
 		_ = p.pipe.Close() // nothing was ever written to it
 	}

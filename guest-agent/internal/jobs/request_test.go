@@ -3,6 +3,8 @@ package jobs
 import (
 	"strings"
 	"testing"
+
+	"sandbar/guest-agent/internal/process"
 )
 
 func FuzzRequest(f *testing.F) {
@@ -16,7 +18,7 @@ func FuzzRequest(f *testing.F) {
 		if len(request.argv()) == 0 || request.outputLimit() < 0 || request.TimeoutSec < 0 {
 			t.Errorf("%+v", request)
 		}
-		for _, word := range append(request.argv(), environment(&account{}, request.Env)...) {
+		for _, word := range append(request.argv(), process.Environment(&process.Account{}, request.Env)...) {
 			if strings.Contains(word, "\x00") {
 				t.Errorf("null byte in %q", word)
 			}

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/process"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 )
 
 // openScript returns an in-memory file that holds the command. Only the account and root may read it.
-func openScript(command []byte, who *account) (*os.File, error) {
+func openScript(command []byte, who *process.Account) (*os.File, error) {
 	fd, err := unix.MemfdCreate("command", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -38,11 +40,11 @@ func openScript(command []byte, who *account) (*os.File, error) {
 	return file, nil
 }
 
-func fillScript(file *os.File, command []byte, who *account) error {
+func fillScript(file *os.File, command []byte, who *process.Account) error {
 	if err := file.Chmod(0o600); err != nil {
 		return err
 	}
-	if err := file.Chown(int(who.uid), int(who.gid)); err != nil {
+	if err := file.Chown(int(who.UID), int(who.GID)); err != nil {
 		return err
 	}
 	if _, err := file.WriteString(closeScript); err != nil {

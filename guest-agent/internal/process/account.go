@@ -1,7 +1,7 @@
-// Looks up the account that a job runs as, in the image's /etc/passwd and /etc/group. The files are read again for each
-// job, because jobs may change them. An image without these files still has the account root.
+// Looks up the account that a program runs as, in the image's /etc/passwd and /etc/group. The files are read again for
+// each program, because programs may change them. An image without these files still has the account root.
 
-package jobs
+package process
 
 import (
 	"strconv"
@@ -14,18 +14,19 @@ import (
 // huge.
 const maxDatabase = 4 << 20
 
-type account struct {
-	name   string
-	uid    uint32
-	gid    uint32
-	groups []uint32
-	home   string
-	shell  string
+// Account is an account of the machine.
+type Account struct {
+	Name   string
+	UID    uint32
+	GID    uint32
+	Groups []uint32
+	Home   string
+	Shell  string
 }
 
-// findAccount resolves spec in the files below the directory root. spec is a user or user:group, each given by name or
+// FindAccount resolves spec in the files below the directory root. spec is a user or user:group, each given by name or
 // id. An empty spec means the account root.
-func findAccount(root, spec string) (account, error) {
+func FindAccount(root, spec string) (Account, error) {
 	if spec == "" {
 		spec = "root"
 	}
@@ -34,28 +35,28 @@ func findAccount(root, spec string) (account, error) {
 	if !ok {
 		var err error
 		if found, err = accountWithoutEntry(root, passwd, spec); err != nil {
-			return account{}, err
+			return Account{}, err
 		}
 	}
-	if found.name != "" {
-		found.groups = searchGroups(readDatabase(root+"/etc/group"), found.name)
+	if found.Name != "" {
+		found.Groups = searchGroups(readDatabase(root+"/etc/group"), found.Name)
 	}
 	return found, nil
 }
 
 // accountWithoutEntry resolves a spec that is no name or uid in passwd: user:group, or a uid without an entry.
-func accountWithoutEntry(root, passwd, spec string) (account, error) {
+func accountWithoutEntry(root, passwd, spec string) (Account, error) {
 	user, group, hasGroup := strings.Cut(spec, ":")
 	found, ok := searchPasswd(passwd, user)
 	if !ok {
 		uid, err := strconv.ParseUint(user, 10, 32)
 		switch {
 		case user == "root":
-			found = account{name: "root", home: "/root", shell: "/bin/sh"}
+			found = Account{Name: "root", Home: "/root", Shell: "/bin/sh"}
 		case err != nil:
-			return account{}, invalid("no such user: " + spec)
+			return Account{}, invalid("no such user: " + spec)
 		default:
-			found = account{uid: uint32(uid), home: "/", shell: "/bin/sh"}
+			found = Account{UID: uint32(uid), Home: "/", Shell: "/bin/sh"}
 		}
 	}
 	if !hasGroup {
@@ -63,9 +64,9 @@ func accountWithoutEntry(root, passwd, spec string) (account, error) {
 	}
 	gid, ok := searchGroup(readDatabase(root+"/etc/group"), group)
 	if !ok {
-		return account{}, invalid("no such group: " + group)
+		return Account{}, invalid("no such group: " + group)
 	}
-	found.gid = gid
+	found.GID = gid
 	return found, nil
 }
 
@@ -85,8 +86,8 @@ func searchGroup(groups, wanted string) (uint32, bool) {
 }
 
 // searchPasswd returns the entry with this name, or else the entry with this uid.
-func searchPasswd(passwd, wanted string) (account, bool) {
-	var byUID account
+func searchPasswd(passwd, wanted string) (Account, bool) {
+	var byUID Account
 	foundUID := false
 	for line := range strings.Lines(passwd) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
@@ -105,18 +106,18 @@ func searchPasswd(passwd, wanted string) (account, bool) {
 	return byUID, foundUID
 }
 
-func parseEntry(fields []string) (account, bool) {
+func parseEntry(fields []string) (Account, bool) {
 	uid, errUID := strconv.ParseUint(fields[2], 10, 32)
 	gid, errGID := strconv.ParseUint(fields[3], 10, 32)
 	if errUID != nil || errGID != nil {
-		return account{}, false
+		return Account{}, false
 	}
-	entry := account{name: fields[0], uid: uint32(uid), gid: uint32(gid), home: fields[5], shell: fields[6]}
-	if entry.home == "" {
-		entry.home = "/"
+	entry := Account{Name: fields[0], UID: uint32(uid), GID: uint32(gid), Home: fields[5], Shell: fields[6]}
+	if entry.Home == "" {
+		entry.Home = "/"
 	}
-	if entry.shell == "" {
-		entry.shell = "/bin/sh"
+	if entry.Shell == "" {
+		entry.Shell = "/bin/sh"
 	}
 	return entry, true
 }
@@ -172,4 +173,5 @@ func readDatabase(path string) string {
 	return string(content[:length])
 }
 
-func (a *account) isPlainRoot() bool { return a.uid == 0 && a.gid == 0 && len(a.groups) == 0 }
+// isPlainRoot reports whether the account is root with no other groups, as the agent itself is.
+func (a *Account) isPlainRoot() bool { return a.UID == 0 && a.GID == 0 && len(a.Groups) == 0 }

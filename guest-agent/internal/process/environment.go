@@ -1,4 +1,4 @@
-package jobs
+package process
 
 import (
 	"os"
@@ -9,19 +9,19 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment returns the environment variables that a login of the account would have. Variables of the request
+// Environment returns the environment variables that a login of the account would have. Variables of the request
 // override them.
-func environment(who *account, wanted map[string]string) []string {
-	name := who.name
+func Environment(who *Account, wanted map[string]string) []string {
+	name := who.Name
 	if name == "" {
-		name = strconv.FormatUint(uint64(who.uid), 10)
+		name = strconv.FormatUint(uint64(who.UID), 10)
 	}
 	defaults := [...][2]string{
 		{"PATH", defaultPath},
-		{"HOME", who.home},
+		{"HOME", who.Home},
 		{"USER", name},
 		{"LOGNAME", name},
-		{"SHELL", who.shell},
+		{"SHELL", who.Shell},
 		{"LANG", "C.UTF-8"},
 	}
 	variables := make([]string, 0, len(defaults)+len(wanted))
@@ -36,17 +36,17 @@ func environment(who *account, wanted map[string]string) []string {
 	return variables
 }
 
-// workingDirectory returns the directory in which the job starts: wanted if it is set, else the home of the account,
+// WorkingDirectory returns the directory in which a program starts: wanted if it is set, else the home of the account,
 // else /.
-func workingDirectory(who *account, wanted string) (string, error) {
+func WorkingDirectory(who *Account, wanted string) (string, error) {
 	if wanted != "" {
 		if !isDirectory(wanted) {
 			return "", invalid("cwd is not a directory: " + wanted)
 		}
 		return wanted, nil
 	}
-	if isDirectory(who.home) {
-		return who.home, nil
+	if isDirectory(who.Home) {
+		return who.Home, nil
 	}
 	return "/", nil
 }
@@ -58,17 +58,17 @@ func isDirectory(path string) bool {
 
 // The exit codes with which a shell reports that it could not run a program.
 const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
 )
 
-// findProgram returns the path of the program called name. If a shell could not run it, failure is the shell's exit
+// FindProgram returns the path of the program called name. If a shell could not run it, failure is the shell's exit
 // code.
-func findProgram(name string, env []string, cwd string) (path string, failure int) {
+func FindProgram(name string, env []string, cwd string) (path string, failure int) {
 	if strings.Contains(name, "/") {
 		return name, 0 // no check is needed, because the kernel reports the error
 	}
-	failure = exitNotFound
+	failure = ExitNotFound
 	for directory := range strings.SplitSeq(searchPath(env), ":") {
 		candidate := filepath.Join(directory, name)
 		if !filepath.IsAbs(candidate) {
@@ -81,7 +81,7 @@ func findProgram(name string, env []string, cwd string) (path string, failure in
 		if info.Mode().Perm()&0o111 != 0 {
 			return candidate, 0
 		}
-		failure = exitNotExecutable
+		failure = ExitNotExecutable
 	}
 	return "", failure
 }
