@@ -18,7 +18,8 @@ type Call func(ctx context.Context, params []byte) (answer any, err error)
 // cancels the stream or the session with the host ends.
 type Stream func(ctx context.Context, params []byte, open func(head any) (Conn, error)) (result any, err error)
 
-// Conn carries the bytes of a stream. One goroutine may read while another writes.
+// Conn carries the bytes of a stream. One goroutine may read while another writes. Both fail when the stream function has
+// returned.
 type Conn interface {
 	// Reader returns the bytes that the host sends. It returns io.EOF only after the host has said that these are all
 	// bytes, and another error when the stream was cut.

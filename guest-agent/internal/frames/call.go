@@ -34,7 +34,7 @@ type Call struct {
 	mu      sync.Mutex
 	credit  int64 // bytes of output, with their offsets, that may be sent
 	granted chan struct{}
-	input   *input // nil unless the call is a two-way stream
+	duplex  *Duplex // nil unless the call is a two-way stream
 }
 
 // batchSize is how many bytes of frames a call collects before it sends them.
@@ -144,12 +144,12 @@ func (c *Call) finish(kind byte, first, body []byte) {
 		return
 	}
 	c.isOver = true
+	if c.duplex != nil {
+		c.duplex.stop()
+	}
 	defer c.drop()
 	wasCanceled := c.context.Err() != nil
 	c.session.close(c)
-	if c.input != nil {
-		c.input.drop()
-	}
 	if wasCanceled {
 		kind, first, body = KindBroken, nil, nil
 		c.drop()

@@ -1,21 +1,27 @@
 package frames
 
-// Duplex is a call that carries bytes in both directions. One goroutine may read while another writes; both must have
-// returned before the handler returns.
+import "sync"
+
+// Duplex is a call that carries bytes in both directions. One goroutine may read while another writes. The end of the
+// call makes both return ErrOver.
 type Duplex struct {
 	call   *Call
 	input  *input
-	offset int64 // of the next byte to send
-	owed   int   // bytes that were read and for which the host has no credit yet
+	offset int64         // of the next byte to send
+	owed   int           // bytes that were read and for which the host has no credit yet
+	over   chan struct{} // closed when the call ends
+
+	reading sync.Mutex // held by Read
+	writing sync.Mutex // held by Write
 }
 
 // BeginDuplex tells the host that a two-way stream begins, with a head of at most MaxHead bytes. The handler then uses
 // the stream, and at last calls End.
 func (c *Call) BeginDuplex(status int, head []byte) (*Duplex, error) {
-	d := &Duplex{call: c, input: newInput()}
+	d := &Duplex{call: c, input: newInput(), over: make(chan struct{})}
 	c.Body = nil
 	c.mu.Lock()
-	c.input = d.input
+	c.duplex = d
 	c.mu.Unlock()
 	// From here on, frames of input find their buffer.
 	if err := c.session.write(appendFrame(nil, KindBegin, c.id, statusBytes(status), head)); err != nil {
@@ -24,11 +30,33 @@ func (c *Call) BeginDuplex(status int, head []byte) (*Duplex, error) {
 	return d, nil
 }
 
+// stop makes Read and Write return and waits until they have returned, so that no frame of theirs follows the last frame
+// of the call.
+func (d *Duplex) stop() {
+	close(d.over)
+	d.reading.Lock()
+	d.writing.Lock()
+	d.input.drop()
+	d.writing.Unlock()
+	d.reading.Unlock()
+}
+
+func (d *Duplex) isOver() bool {
+	select {
+	case <-d.over:
+		return true
+	default:
+		return d.call.context.Err() != nil
+	}
+}
+
 // Read returns bytes that the host has sent. It returns io.EOF when the host has ended its direction, and ErrOver when
-// the host has canceled the call or the session has ended.
+// the host has canceled the call, or the call or the session has ended.
 func (d *Duplex) Read(p []byte) (int, error) {
+	d.reading.Lock()
+	defer d.reading.Unlock()
 	for {
-		if d.call.context.Err() != nil {
+		if d.isOver() {
 			return 0, ErrOver
 		}
 		n, err := d.input.take(p)
@@ -40,6 +68,7 @@ func (d *Duplex) Read(p []byte) (int, error) {
 		}
 		select {
 		case <-d.input.arrived:
+		case <-d.over:
 		case <-d.call.context.Done():
 		}
 	}
@@ -59,9 +88,14 @@ func (d *Duplex) giveBack(bytes int) error {
 }
 
 // Write sends bytes to the host. It waits until the host has granted credit for all of them. It returns ErrOver when the
-// host has canceled the call or the session has ended.
+// host has canceled the call, or the call or the session has ended.
 func (d *Duplex) Write(p []byte) (sent int, err error) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
 	for sent < len(p) {
+		if d.isOver() {
+			return sent, ErrOver
+		}
 		n, err := d.call.Output(Stdout, rest(p[sent:]), d.offset)
 		sent += n
 		d.offset += int64(n)
@@ -76,8 +110,8 @@ func (d *Duplex) Write(p []byte) (sent int, err error) {
 		}
 		select {
 		case <-d.call.granted:
+		case <-d.over:
 		case <-d.call.context.Done():
-			return sent, ErrOver
 		}
 	}
 	return sent, d.call.Flush()

@@ -69,6 +69,65 @@ func TestInputThatIsCutIsNotAnEnd(t *testing.T) {
 	}
 }
 
+// A program may end while its host sends nothing, or while its host takes no output.
+func TestTheEndOfAStreamEndsReadsAndWritesThatWait(t *testing.T) {
+	returned := make(chan error, 2)
+	h := open(t, duplexOf(func(d *Duplex) error {
+		go func() {
+			_, err := d.Read(make([]byte, 1))
+			returned <- err
+		}()
+		hasSent := make(chan struct{})
+		go func() {
+			_, _ = d.Write(make([]byte, StartCredit/2))
+			close(hasSent)
+			_, err := d.Write(make([]byte, StartCredit))
+			returned <- err
+		}()
+		<-hasSent
+		return nil
+	}))
+	h.send(requestOf(1, "POST /streams/ends", "{}"))
+	h.expect(KindBegin, 1, status(200)+"{}")
+	for kind := KindStdout; kind != KindEnd; {
+		received, _, _ := h.receive()
+		kind = int(received)
+		if kind != KindStdout && kind != KindEnd {
+			t.Fatalf("a frame of kind %d", kind)
+		}
+	}
+	for range 2 {
+		if err := <-returned; !errors.Is(err, ErrOver) {
+			t.Error(err)
+		}
+	}
+}
+
+// Another goroutine still writes while the handler returns.
+func TestNoFrameFollowsTheEndOfAStream(t *testing.T) {
+	h := open(t, duplexOf(func(d *Duplex) error {
+		hasBegun := make(chan struct{})
+		go func() {
+			_, err := d.Write([]byte("x"))
+			for close(hasBegun); err == nil; {
+				_, err = d.Write([]byte("y"))
+			}
+		}()
+		<-hasBegun
+		return nil
+	}))
+	for id := uint32(1); id <= 500; id++ {
+		h.send(requestOf(id, "POST /streams/ends", "{}"))
+		h.expect(KindBegin, id, status(200)+"{}")
+		for kind := byte(KindStdout); kind != KindEnd; {
+			var of uint32
+			if kind, of, _ = h.receive(); of != id || (kind != KindStdout && kind != KindEnd) {
+				t.Fatalf("a frame of kind %d of stream %d during stream %d", kind, of, id)
+			}
+		}
+	}
+}
+
 func TestInputThatBreaksTheProtocolEndsTheSession(t *testing.T) {
 	full := frameOf(KindInput, 1, strings.Repeat("x", MaxInput))
 	for name, frames := range map[string][]byte{

@@ -157,10 +157,10 @@ func (s *session) findInput(id uint32) (*input, error) {
 	}
 	call.mu.Lock()
 	defer call.mu.Unlock()
-	if call.input == nil {
+	if call.duplex == nil {
 		return nil, errFrame
 	}
-	return call.input, nil
+	return call.duplex.input, nil
 }
 
 // close removes an ended call, so that the host may start another one as soon as it has the last frame.
