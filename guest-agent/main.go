@@ -17,6 +17,7 @@ import (
 	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/power"
 	"sandbar/guest-agent/internal/reaper"
+	"sandbar/guest-agent/internal/terminals"
 	"sandbar/guest-agent/internal/volumes"
 	"sandbar/guest-agent/internal/warmup"
 )
@@ -27,6 +28,8 @@ var version = "dev"
 const (
 	portName     = "org.sandbar.agent"
 	portPatience = 5 * time.Second
+	// cgroupDirectory holds the control groups of jobs and terminals.
+	cgroupDirectory = "/sys/fs/cgroup/sandbar"
 )
 
 func main() {
@@ -61,22 +64,32 @@ func run() error {
 			return err
 		}
 	}
-	gate := new(freeze.Gate)
+	gate, startGate := new(freeze.Gate), new(freeze.Gate)
+	children := reaper.New()
 	registry, err := jobs.NewRegistry(jobs.Config{
-		CgroupDirectory: "/sys/fs/cgroup/sandbar",
+		CgroupDirectory: cgroupDirectory,
 		SpillDirectory:  "/var/lib/sandbar/spill",
-		Reaper:          reaper.New(),
+		Reaper:          children,
 		Gate:            gate,
+	})
+	if err != nil {
+		return err
+	}
+	shells, err := terminals.NewRegistry(terminals.Config{
+		CgroupDirectory: cgroupDirectory,
+		Reaper:          children,
+		Gate:            gate,
+		StartGate:       startGate,
 	})
 	if err != nil {
 		return err
 	}
 	raiseFileLimit()
 	freezer := freeze.New(gate)
-	startGate := new(freeze.Gate)
 	processes := freeze.NewOfProcesses(startGate)
 	powerOff := func() {
 		registry.Abandon()
+		shells.Abandon()
 		freezer.Release()
 		processes.Release()
 		power.Off(registry.Close)
@@ -102,6 +115,9 @@ func run() error {
 
 		Processes: processes,
 		StartGate: startGate,
+
+		Terminals: shells,
+		Features:  []api.Feature{shells},
 	}
 	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)

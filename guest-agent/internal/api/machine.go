@@ -79,6 +79,7 @@ func (s *server) putIdentity(c *frames.Call) {
 			}
 			s.Freezer.Release()
 			s.Jobs.LetGo()
+			s.Terminals.LetGo()
 			s.Volumes.LetGo()
 		}
 		if err := s.Gate.Await(c.Context()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/modprobe"
+	"sandbar/guest-agent/internal/terminals"
 	"sandbar/guest-agent/internal/volumes"
 )
 
@@ -28,7 +29,8 @@ type Machine struct {
 	Processes *freeze.Freezer
 	StartGate *freeze.Gate // shut while the processes are frozen
 
-	Features []Feature
+	Terminals *terminals.Registry
+	Features  []Feature
 }
 
 type server struct {

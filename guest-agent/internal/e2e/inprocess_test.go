@@ -17,6 +17,7 @@ import (
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/modprobe"
 	"sandbar/guest-agent/internal/reaper"
+	"sandbar/guest-agent/internal/terminals"
 	"sandbar/guest-agent/internal/volumes"
 	"sandbar/guest-agent/internal/warmup"
 )
@@ -71,6 +72,15 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shells, err := terminals.NewRegistry(terminals.Config{
+		CgroupDirectory: cgroups,
+		Reaper:          theReaper,
+		Gate:            gate,
+		StartGate:       startGate,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	guest, port := socketPair(t)
 	sessions := channel.New(guest, func() bool { return self.MachineID() == "" || startGate.IsShut() })
 	go func() { _ = sessions.Run() }()
@@ -85,6 +95,9 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 
 		Processes: freeze.Pretended(startGate),
 		StartGate: startGate,
+
+		Terminals: shells,
+		Features:  []api.Feature{shells},
 	}
 	go func() { _ = api.Serve(sessions, machine) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate, startGate: startGate}

@@ -40,6 +40,18 @@ func Find(argv []string, user, cwd string, env map[string]string) (program *Prog
 	return program, failure, nil
 }
 
+// FindLogin looks up the login shell of a user, as Find does. Argv has only its path.
+func FindLogin(user, cwd string, env map[string]string) (*Program, error) {
+	who, err := FindAccount("", user)
+	if err != nil {
+		return nil, err
+	}
+	if cwd, err = WorkingDirectory(&who, cwd); err != nil {
+		return nil, err
+	}
+	return &Program{Path: who.Shell, Argv: []string{who.Shell}, Env: Environment(&who, env), Cwd: cwd, Account: who}, nil
+}
+
 // Start runs the program in the control group. descriptors become its descriptors from 0 on. The attributes say which
 // session and terminal it gets. It returns the pid and a channel for the exit status. An error of starting the program
 // itself is known to ExecFailure.
