@@ -143,12 +143,14 @@ type Owner interface {
 }
 
 // Terminate ends every process of the group, and also its main process pid, which can leave the group if it runs as
-// root: first with sig, and after 5 s with KILL. It returns the exit status of the main process, which it takes from
-// exit.
-func (g Group) Terminate(owner Owner, pid int, exit <-chan syscall.WaitStatus, sig syscall.Signal) syscall.WaitStatus {
+// root: first with the signals, and after 5 s with KILL. It returns the exit status of the main process, which it takes
+// from exit.
+func (g Group) Terminate(owner Owner, pid int, exit <-chan syscall.WaitStatus, signals ...syscall.Signal) syscall.WaitStatus {
 	deadline := time.Now().Add(killGrace)
-	if reached := g.Signal(sig); !reached[pid] {
-		_ = owner.Signal(pid, sig) // it may have ended since
+	for _, sig := range signals {
+		if reached := g.Signal(sig); !reached[pid] {
+			_ = owner.Signal(pid, sig) // it may have ended since
+		}
 	}
 	if g.AwaitEmpty(killGrace) {
 		select {

@@ -2,12 +2,14 @@ package terminals
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,7 +61,7 @@ func makeCgroups(t *testing.T) string {
 		if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
 			continue
 		}
-		directory := filepath.Join(root, "sandbar-terminals-"+strconv.Itoa(os.Getpid())+"-"+filepath.Base(t.TempDir())+t.Name())
+		directory := filepath.Join(root, "sandbar-terminals-"+strconv.Itoa(os.Getpid())+"-"+strings.ReplaceAll(t.Name(), "/", "-"))
 		if err := os.Mkdir(directory, 0o755); err != nil {
 			t.Skip(err)
 		}
@@ -161,10 +163,12 @@ type client struct {
 	reading *io.PipeReader
 	cut     context.CancelFunc
 	taking  chan struct{} // receives before each write; closed: takes everything
+	grown   chan struct{} // receives a value after output has arrived
 	over    chan struct{} // closed when the stream has ended
 
 	mu     sync.Mutex
 	output []byte
+	isOver bool
 	result *result
 	err    error
 }
@@ -179,7 +183,11 @@ func (c *client) Write(p []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isOver {
+		return 0, errors.New("the stream is over")
+	}
 	c.output = append(c.output, p...)
+	signal(c.grown)
 	return len(p), nil
 }
 
@@ -211,7 +219,7 @@ func (m *machine) tryAttach(id string, offset int64) (*client, error) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	c := &client{t: m.t, taking: make(chan struct{}), over: make(chan struct{})}
+	c := &client{t: m.t, taking: make(chan struct{}), grown: make(chan struct{}, 1), over: make(chan struct{})}
 	c.reading, c.typing = io.Pipe()
 	ctx, cancel := context.WithCancel(m.t.Context())
 	c.cut = cancel
@@ -227,6 +235,9 @@ func (m *machine) tryAttach(id string, offset int64) (*client, error) {
 			c.result = result
 		}
 		c.err = err
+		c.mu.Lock()
+		c.isOver = true
+		c.mu.Unlock()
 		close(c.over)
 		cancel()
 	}()
@@ -234,7 +245,7 @@ func (m *machine) tryAttach(id string, offset int64) (*client, error) {
 	case <-begun:
 		return c, nil
 	case <-c.over:
-		return nil, c.err
+		return c, c.err
 	}
 }
 
@@ -275,4 +286,12 @@ func (c *client) end() string {
 	default:
 		return "no result"
 	}
+}
+
+func sha256Of(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
+
+func logDurations(t *testing.T, what string, took []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	t.Logf("%s: median %v, p90 %v, most %v", what, took[len(took)/2], took[len(took)*9/10], took[len(took)-1])
 }

@@ -96,7 +96,11 @@ func (t *terminal) serve(ctx context.Context, c *connection, conn calls.Conn, st
 			}
 		}))
 	}()
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-t.letGo:
+		return nil, errAbsent
+	}
 	if err := context.Cause(ctx); err != errComplete {
 		return nil, err
 	}
@@ -116,8 +120,6 @@ func (t *terminal) sendOutput(ctx context.Context, c *connection, conn io.Writer
 		}
 		select {
 		case <-c.wake:
-		case <-t.letGo:
-			return errAbsent
 		case <-ctx.Done():
 			return ctx.Err()
 		}

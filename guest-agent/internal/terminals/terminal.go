@@ -171,7 +171,7 @@ func (r *running) awaitEnd() syscall.WaitStatus {
 	case status := <-r.exit:
 		return status
 	case <-r.ending:
-		return r.group.Terminate(r.owner, r.pid, r.exit, syscall.SIGHUP)
+		return r.group.Terminate(r.owner, r.pid, r.exit, syscall.SIGHUP, syscall.SIGCONT) // a stopped process handles HUP only after CONT
 	case <-r.letGo:
 		return <-r.exit
 	}
