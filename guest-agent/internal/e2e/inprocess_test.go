@@ -43,6 +43,7 @@ type agent struct {
 	port     *port
 	cgroups  string
 	registry *jobs.Registry
+	shells   *terminals.Registry
 	gate     *freeze.Gate
 
 	startGate *freeze.Gate
@@ -100,7 +101,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		Features:  []api.Feature{shells},
 	}
 	go func() { _ = api.Serve(sessions, machine) }()
-	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, gate: gate, startGate: startGate}
+	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, shells: shells, gate: gate, startGate: startGate}
 }
 
 func (a *agent) connect(t *testing.T) *host { return newHost(t, a.port, testToken) }

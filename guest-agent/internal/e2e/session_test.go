@@ -77,6 +77,10 @@ func (s *session) frame(kind byte, id uint32, payload []byte) error {
 		}
 	case frames.KindEnd, frames.KindBroken:
 		isLast = true
+	case frames.KindInputCredit:
+		r.inputCredit += int(binary.BigEndian.Uint32(payload))
+		r.arrived.Broadcast()
+		return nil
 	default:
 		return fmt.Errorf("a frame of kind %d", kind)
 	}
@@ -110,7 +114,7 @@ func (s *session) request(head string, body []byte) (*response, error) {
 		return nil, s.ended
 	}
 	s.last++
-	r := &response{session: s, id: s.last, credit: frames.StartCredit}
+	r := &response{session: s, id: s.last, credit: frames.StartCredit, inputCredit: frames.StartInput}
 	r.arrived.L = &s.mu
 	s.calls[r.id] = r
 	s.mu.Unlock()
@@ -159,6 +163,8 @@ type response struct {
 	failed  error
 	credit  int // bytes of output that the guest may still send
 	taken   int // bytes of output that were taken and not granted again
+
+	inputCredit int // bytes of input that the guest accepts
 }
 
 // next waits for the next frame of the call and returns it. If the frame is output, the guest may send as much again.
