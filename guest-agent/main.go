@@ -11,6 +11,7 @@ import (
 	"sandbar/guest-agent/internal/boot"
 	"sandbar/guest-agent/internal/channel"
 	"sandbar/guest-agent/internal/console"
+	"sandbar/guest-agent/internal/files"
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
@@ -117,7 +118,7 @@ func run() error {
 		StartGate: startGate,
 
 		Terminals: shells,
-		Features:  []api.Feature{shells},
+		Features:  []api.Feature{shells, files.New(gate)},
 	}
 	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)

@@ -1,0 +1,53 @@
+package files
+
+import "golang.org/x/sys/unix"
+
+// readNames calls each with the names in an open folder, in no order, until there are no more or each returns an error.
+// It starts at the beginning of the folder. It leaves out "." and "..".
+func readNames(folder int, each func(name string) error) error {
+	if _, err := unix.Seek(folder, 0, unix.SEEK_SET); err != nil {
+		return err
+	}
+	space := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(space)
+	var found []string
+	for {
+		n, err := again(func() (int, error) { return unix.Getdents(folder, space[:]) })
+		if err != nil || n == 0 {
+			return err
+		}
+		_, _, found = unix.ParseDirent(space[:n], -1, found[:0])
+		for _, name := range found {
+			if err := each(name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// openToRead opens a folder whose names can be read. It follows no symbolic link at the name.
+func openToRead(folder int, name string) (int, error) {
+	return openAt(folder, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+}
+
+// kernelFileSystems are the file systems whose files the kernel makes up. These have no size of their own, and new ones
+// cannot be made there as on a disk. The numbers without a name are those of configfs and mqueue in linux/magic.h.
+var kernelFileSystems = [...]uint32{
+	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
+	unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.EFIVARFS_MAGIC,
+	unix.PSTOREFS_MAGIC, unix.SELINUX_MAGIC, unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC, 0x62656570, 0x19800202,
+}
+
+// isOfKernel reports whether an open file or folder is on one of the kernelFileSystems.
+func isOfKernel(fd int) (bool, error) {
+	var info unix.Statfs_t
+	if _, err := again(func() (int, error) { return 0, unix.Fstatfs(fd, &info) }); err != nil {
+		return false, err
+	}
+	for _, kind := range kernelFileSystems {
+		if uint32(info.Type) == kind {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,124 @@
+package files
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+)
+
+// temporary is a file that gets its content before it gets its name, so that others see the whole file or none. On most
+// file systems it has no name until then, and the kernel frees it when the machine is cut off. On the others it is a
+// hidden file in the same folder.
+type temporary struct {
+	files  *Files
+	folder int
+	file   int
+	name   string // empty while it has none
+
+	written int64
+	flushed int64 // the kernel was asked to write the bytes below this offset to the disk
+}
+
+// newTemporary makes an empty file in an open folder. The caller ends with discard in any case.
+func (f *Files) newTemporary(ctx context.Context, folder int) (*temporary, error) {
+	t := &temporary{files: f, folder: folder, file: -1}
+	err := f.change(ctx, func() (err error) {
+		f.leftovers.sweep(folder)
+		t.file, err = t.open(".", unix.O_TMPFILE)
+		if err == unix.EOPNOTSUPP || err == unix.EISDIR {
+			t.name = f.leftovers.newName()
+			t.file, err = t.open(t.name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
+		}
+		return err
+	})
+	if err != nil {
+		t.discard()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *temporary) open(name string, flags int) (int, error) {
+	return again(func() (int, error) { return unix.Openat(t.folder, name, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o600) })
+}
+
+// flushEvery is after how many bytes the kernel is asked to begin to write them to the disk. Without that, the end of a
+// long upload and each freeze would wait for the disk to write all of it.
+const flushEvery = 8 << 20
+
+// write appends bytes.
+func (t *temporary) write(ctx context.Context, data []byte) error {
+	return t.files.change(ctx, func() error {
+		for len(data) > 0 {
+			n, err := again(func() (int, error) { return unix.Write(t.file, data) })
+			if err != nil {
+				return err
+			}
+			data = data[n:]
+			t.written += int64(n)
+		}
+		if t.written-t.flushed >= flushEvery {
+			// An error comes back from sync.
+			_ = unix.SyncFileRange(t.file, t.flushed, t.written-t.flushed, unix.SYNC_FILE_RANGE_WRITE)
+			t.flushed = t.written
+		}
+		return nil
+	})
+}
+
+// sync waits until the content is on the disk. It stays outside of the gate, because it may take long. A freeze writes
+// the same bytes to the disk, so sync does not hold it up, nor hang in a frozen file system.
+func (t *temporary) sync() error {
+	_, err := again(func() (int, error) { return 0, unix.Fsync(t.file) })
+	return err
+}
+
+// place gives the file its name. It replaces what has that name, or with exclusive returns EEXIST then.
+func (t *temporary) place(ctx context.Context, name string, exclusive bool) error {
+	return t.files.change(ctx, func() error {
+		if t.name != "" {
+			flags := uint(0)
+			if exclusive {
+				flags = unix.RENAME_NOREPLACE
+			}
+			return t.rename(name, flags)
+		}
+		err := t.link(name)
+		if err != unix.EEXIST || exclusive {
+			return err
+		}
+		t.name = t.files.leftovers.newName()
+		if err := t.link(t.name); err != nil {
+			return err
+		}
+		return t.rename(name, 0)
+	})
+}
+
+func (t *temporary) link(name string) error {
+	return unix.Linkat(t.file, "", t.folder, name, unix.AT_EMPTY_PATH)
+}
+
+func (t *temporary) rename(name string, flags uint) error {
+	err := unix.Renameat2(t.folder, t.name, t.folder, name, flags)
+	if err == nil {
+		t.files.leftovers.drop(t.name)
+		t.name = ""
+	}
+	return err
+}
+
+// discard closes the file, and deletes it if it was not placed. It waits while the root file system is frozen, because
+// the kernel then frees the space.
+func (t *temporary) discard() {
+	_ = t.files.change(context.Background(), func() error {
+		if t.name != "" {
+			_ = unix.Unlinkat(t.folder, t.name, 0)
+			t.files.leftovers.drop(t.name)
+		}
+		if t.file >= 0 {
+			_ = unix.Close(t.file)
+		}
+		return nil
+	})
+}
