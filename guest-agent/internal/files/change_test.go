@@ -48,7 +48,7 @@ func TestRemovesThatAreRefused(t *testing.T) {
 		"/proc/self/status":   {fault.Conflict, "not allow"},
 	} {
 		_, err := ask[nothing](t, f.remove, fields{"path": path})
-		refused(t, err, want.code, want.text)
+		mustRefuse(t, err, want.code, want.text)
 	}
 	expectContent(t, folder+"/full/file", "")
 }
@@ -95,7 +95,7 @@ func TestRemoveNeverEmptiesWhatIsMounted(t *testing.T) {
 	f := newFiles()
 	for _, path := range []string{folder, folder + "/a", point} {
 		_, err := ask[nothing](t, f.remove, fields{"path": path, "recursive": true})
-		refused(t, err, fault.Conflict, "mounted there; unmount it first: "+point)
+		mustRefuse(t, err, fault.Conflict, "mounted there; unmount it first: "+point)
 	}
 	// Also if it is mounted after the first look.
 	at, err := openPlace(Path(folder + "/a"))
@@ -103,7 +103,7 @@ func TestRemoveNeverEmptiesWhatIsMounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer at.close()
-	refused(t, f.removeTree(t.Context(), at, Path(folder+"/a"), 0), fault.Conflict, point)
+	mustRefuse(t, f.removeTree(t.Context(), at, Path(folder+"/a"), 0), fault.Conflict, point)
 	expectContent(t, point+"/file", "kept")
 }
 
@@ -178,7 +178,7 @@ func TestMkdirsThatAreRefused(t *testing.T) {
 		{fields{"path": folder + "/x", "user": "no-such-user"}, fault.Validation, "no-such-user"},
 	} {
 		_, err := ask[made](t, f.mkdir, wrong.params)
-		refused(t, err, wrong.code, wrong.text)
+		mustRefuse(t, err, wrong.code, wrong.text)
 	}
 	if got := namesIn(t, folder); got != "dangling file" {
 		t.Error(got)
@@ -196,7 +196,7 @@ func TestMove(t *testing.T) {
 	}
 	link(t, "nowhere", folder+"/link")
 	_, err := ask[Entry](t, f.move, fields{"from": folder + "/a", "to": folder + "/b"})
-	refused(t, err, fault.Conflict, "exists already: "+folder+"/b")
+	mustRefuse(t, err, fault.Conflict, "exists already: "+folder+"/b")
 	if got := must[Entry](t, f.move, fields{"from": folder + "/a", "to": folder + "/b", "overwrite": true}); got.Path != Path(folder+"/b") || got.Size != 3 {
 		t.Errorf("%+v", got)
 	}
@@ -230,11 +230,11 @@ func TestMovesThatAreRefused(t *testing.T) {
 		{"/file", "/x/..", fault.Validation, ".."},
 	} {
 		_, err := ask[Entry](t, f.move, fields{"from": folder + wrong.from, "to": folder + wrong.to, "overwrite": true})
-		refused(t, err, wrong.code, wrong.text)
+		mustRefuse(t, err, wrong.code, wrong.text)
 	}
 	_, err := ask[Entry](t, f.move, fields{"from": file, "to": "/"})
-	refused(t, err, fault.Conflict, "root folder")
+	mustRefuse(t, err, fault.Conflict, "root folder")
 	_, err = ask[Entry](t, f.move, fields{"from": file, "to": other + "/x"})
-	refused(t, err, fault.Conflict, "different file systems")
+	mustRefuse(t, err, fault.Conflict, "different file systems")
 	expectContent(t, file, "kept")
 }

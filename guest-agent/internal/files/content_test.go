@@ -124,7 +124,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 		{fields{"path": file, "user": "no-such-user"}, fault.Validation, "no-such-user"},
 	} {
 		_, err := write(t, f, wrong.params, "new")
-		refused(t, err, wrong.code, wrong.text)
+		mustRefuse(t, err, wrong.code, wrong.text)
 	}
 	expectContent(t, file, "kept")
 	if got := namesIn(t, folder); got != before {
@@ -144,7 +144,7 @@ func TestOfTwoExclusiveWritesOneSucceeds(t *testing.T) {
 		t.Error(err)
 	}
 	_ = secondIn.Close()
-	refused(t, <-second, fault.Conflict, "exists")
+	mustRefuse(t, <-second, fault.Conflict, "exists")
 	expectContent(t, path, "first")
 }
 
@@ -191,7 +191,7 @@ func TestADiskThatIsFullLeavesTheOldFile(t *testing.T) {
 	folder := mountSmall(t, "256k")
 	path := put(t, folder+"/file", "old")
 	_, err := write(t, f, fields{"path": path}, strings.Repeat("x", 1<<20))
-	refused(t, err, fault.DiskFull, path)
+	mustRefuse(t, err, fault.DiskFull, path)
 	expectContent(t, path, "old")
 	if got := namesIn(t, folder); got != "file" {
 		t.Error(got)
@@ -327,7 +327,7 @@ func TestPartsOfAFile(t *testing.T) {
 	for _, wrong := range []fields{{"end": -1}, {"start": -1, "end": 1}, {"start": 1.5}} {
 		wrong["path"] = path
 		_, _, err := read(t, f, wrong)
-		refused(t, err, fault.Validation, "")
+		mustRefuse(t, err, fault.Validation, "")
 	}
 }
 
@@ -342,7 +342,7 @@ func TestAnEtagChangesWithTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err := read(t, f, fields{"path": path, "if_etag": before.Etag})
-	refused(t, err, fault.Conflict, "has changed")
+	mustRefuse(t, err, fault.Conflict, "has changed")
 }
 
 func TestReadsThatAreRefused(t *testing.T) {
@@ -367,7 +367,7 @@ func TestReadsThatAreRefused(t *testing.T) {
 		"/proc/self/mem":    {fault.Conflict, "input/output error"},
 	} {
 		_, _, err := read(t, f, fields{"path": path})
-		refused(t, err, want.code, want.text)
+		mustRefuse(t, err, want.code, want.text)
 	}
 }
 
@@ -386,7 +386,7 @@ func TestFilesOfTheKernelAreReadToTheirEnd(t *testing.T) {
 		t.Errorf("%+v, %q, %v", head, got, err)
 	}
 	_, _, err = read(t, f, fields{"path": "/proc/self/status", "start": -1})
-	refused(t, err, fault.Conflict, "size of the file is not known")
+	mustRefuse(t, err, fault.Conflict, "size of the file is not known")
 }
 
 func TestAFileOfTheKernelHasAtMost64MiB(t *testing.T) {
@@ -438,7 +438,7 @@ func TestAFileThatChangesItsLengthWhileItIsRead(t *testing.T) {
 		t.Errorf("longer: %d bytes, %v", length, err)
 	}
 	length, err := readWith(bufferSize + 1)
-	refused(t, err, fault.Conflict, "shorter")
+	mustRefuse(t, err, fault.Conflict, "shorter")
 	if length != bufferSize+1 {
 		t.Errorf("shorter: %d bytes", length)
 	}

@@ -1,6 +1,16 @@
 package files
 
-import "golang.org/x/sys/unix"
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// namesSize is how many bytes the kernel returns about names at most in one step. Walks through nested folders hold that
+// much for each level.
+const namesSize = 8 << 10
+
+var namesBuffers = sync.Pool{New: func() any { return new([namesSize]byte) }}
 
 // readNames calls each with the names in an open folder, in no order, until there are no more or each returns an error.
 // It starts at the beginning of the folder. It leaves out "." and "..".
@@ -8,8 +18,8 @@ func readNames(folder int, each func(name string) error) error {
 	if _, err := unix.Seek(folder, 0, unix.SEEK_SET); err != nil {
 		return err
 	}
-	space := buffers.Get().(*[bufferSize]byte)
-	defer buffers.Put(space)
+	space := namesBuffers.Get().(*[namesSize]byte)
+	defer namesBuffers.Put(space)
 	var found []string
 	for {
 		n, err := again(func() (int, error) { return unix.Getdents(folder, space[:]) })

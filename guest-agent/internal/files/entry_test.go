@@ -80,7 +80,7 @@ func TestEntryOfWhatIsNotThere(t *testing.T) {
 		folder + "/loop/a":    {fault.Conflict, "loop"},
 	} {
 		_, err := ask[Entry](t, f.entry, fields{"path": path})
-		refused(t, err, want.code, want.text)
+		mustRefuse(t, err, want.code, want.text)
 	}
 	if got := must[Entry](t, f.entry, fields{"path": folder + "/loop"}); got.Type != "symlink" {
 		t.Errorf("the link itself: %+v", got)
@@ -210,7 +210,7 @@ func TestListsThatAreRefused(t *testing.T) {
 		{fields{"path": folder, "after": "%"}, fault.Validation},
 	} {
 		_, err := f.list(t.Context(), wrong.params.json(t))
-		refused(t, err, wrong.code, "")
+		mustRefuse(t, err, wrong.code, "")
 	}
 }
 

@@ -43,8 +43,10 @@ func (f *Files) Calls() map[string]calls.Call {
 // Streams returns the streams by their names.
 func (f *Files) Streams() map[string]calls.Stream {
 	return map[string]calls.Stream{
-		"files.read":  f.read,
-		"files.write": f.write,
+		"files.read":    f.read,
+		"files.write":   f.write,
+		"files.archive": f.archive,
+		"files.unpack":  f.unpack,
 	}
 }
 

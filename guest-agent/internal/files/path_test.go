@@ -32,7 +32,7 @@ func TestPathsThatAreRefused(t *testing.T) {
 		"/" + strings.Repeat("%ff", 4096): "4096 bytes",
 	} {
 		var path Path
-		refused(t, path.UnmarshalText([]byte(text)), fault.Validation, want)
+		mustRefuse(t, path.UnmarshalText([]byte(text)), fault.Validation, want)
 	}
 }
 
@@ -42,14 +42,14 @@ func TestEveryCallRefusesAPathThatIsMissingOrWrong(t *testing.T) {
 		for _, params := range []string{`{}`, `{"path":"a","from":"a"}`, `{"path":1}`, `[]`, ``} {
 			_, err := call(t.Context(), []byte(params))
 			t.Log(name, params, err)
-			refused(t, err, fault.Validation, "")
+			mustRefuse(t, err, fault.Validation, "")
 		}
 	}
 	for name, stream := range f.Streams() {
 		for _, params := range []string{`{}`, `{"path":"a"}`, `{"path":1}`, `[]`, ``} {
 			_, err := stream(t.Context(), []byte(params), nil)
 			t.Log(name, params, err)
-			refused(t, err, fault.Validation, "")
+			mustRefuse(t, err, fault.Validation, "")
 		}
 	}
 }
@@ -57,12 +57,12 @@ func TestEveryCallRefusesAPathThatIsMissingOrWrong(t *testing.T) {
 // A path of 4096 bytes has one more than the kernel takes.
 func TestTheKernelRefusesAPathThatIsTooLong(t *testing.T) {
 	_, _, err := read(t, newFiles(), fields{"path": strings.Repeat("/aaaaaaa", 512)})
-	refused(t, err, fault.Validation, "too long")
+	mustRefuse(t, err, fault.Validation, "too long")
 }
 
 func TestErrorsShowTheEndOfALongPathAsText(t *testing.T) {
 	err := problem(Path("/"+strings.Repeat("x", 400)+"\xffend"), unix.ENOENT)
-	refused(t, err, fault.NotFound, "x\uFFFDend")
+	mustRefuse(t, err, fault.NotFound, "x\uFFFDend")
 	if size := len(err.Error()); size > 400 {
 		t.Errorf("%d bytes", size)
 	}

@@ -65,8 +65,8 @@ func must[Answer any](t *testing.T, call calls.Call, params fields) Answer {
 	return answer
 }
 
-// refused checks that an error has the code, and a part of the text.
-func refused(t *testing.T, err error, code fault.Code, text string) {
+// mustRefuse checks that an error has the code, and a part of the text.
+func mustRefuse(t *testing.T, err error, code fault.Code, text string) {
 	t.Helper()
 	known := new(fault.Error)
 	if !errors.As(err, &known) || known.Code != code || !strings.Contains(known.Detail, text) {
