@@ -135,7 +135,6 @@ class HostDuplex extends Duplex {
       if (!this.push(chunk)) response.pause();
     });
     response.once('close', () => this.#onClose());
-    response.pause();
     if (signal.aborted) this.#onAbort();
     else signal.addEventListener('abort', this.#onAbort, { once: true });
   }

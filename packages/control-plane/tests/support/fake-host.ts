@@ -104,7 +104,7 @@ export class FakeHost {
   readonly snapshots = new Map<string, HostSnapshot>();
   /** What its guests answer, by the name of the call or stream. Guests refuse all other names as unknown. */
   readonly guestCalls: Partial<Record<GuestCallName, FakeCall>> = {};
-  readonly guestStreams: Partial<Record<GuestStreamName, FakeOpen>> = {};
+  readonly guestStreams: Partial<Record<GuestStreamName, FakeOpen | undefined>> = {};
   /** What the host's own audit reports. */
   findings: HostFinding[] = [];
   /** All calls so far. `machineId` is the id of the volume or snapshot for their calls, except `takeSnapshot`. */
