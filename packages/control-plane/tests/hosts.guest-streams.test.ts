@@ -34,14 +34,14 @@ after(() => {
 let nextStream: (params: string) => PlayedStream | Promise<PlayedStream> = () => playStream();
 let answer: (name: string, params: string) => string = (_name, params) => params;
 const socketPath = join(dir, 'agent.sock');
-const stopServer = await serveGuests(socketPath, {
+const server = await serveGuests(socketPath, {
   callGuest: async (name, params) => answer(name, params),
   openStream: async (_name, params) => {
     const { head, duplex, result } = await nextStream(params);
     return { head: JSON.stringify(head), duplex, result: result.then((value) => JSON.stringify(value)) };
   },
 });
-closers.push(stopServer);
+closers.push(server.close);
 const client = createHostClient(socketPath);
 closers.push(() => client.close());
 const forever = new AbortController().signal;
@@ -237,6 +237,22 @@ describe('a stream to a guest', () => {
     other.close();
     assert.equal(await fateOf(stream.duplex), 'closed');
     await assert.rejects(stream.result, broken);
+  });
+});
+
+describe('streams of all kinds', () => {
+  it('leave no connection behind: ended by the guest, with an error, cut, refused, read by nobody', async () => {
+    const before = await server.connections();
+    const streams = [await open(), await open(), await open(), await open()];
+    for (const { stream } of streams) await fill(stream.duplex);
+    const [ended, failed, broke, cut] = streams;
+    ended?.guest.finish({});
+    failed?.guest.fail(new ServiceError('conflict', 'no'));
+    broke?.guest.fail(new Error('broken'));
+    cut?.stream.duplex.destroy();
+    await Promise.allSettled(streams.map(({ stream }) => stream.result));
+    for (const { stream } of streams) stream.duplex.resume();
+    await until(async () => (await server.connections()) <= before, 'all connections are closed');
   });
 });
 

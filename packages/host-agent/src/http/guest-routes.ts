@@ -76,6 +76,7 @@ function relay({ head, duplex, result }: GuestStream, request: IncomingMessage, 
   const finish = (end: string) => {
     response.addTrailers({ [GUEST_STREAM_HEADERS.result]: encodeHeader(end) });
     response.end();
+    duplex.destroy();
   };
   // At `end` all bytes of the guest have been passed on, and its result is there.
   duplex.once('end', () => {
@@ -87,15 +88,12 @@ function relay({ head, duplex, result }: GuestStream, request: IncomingMessage, 
   });
 }
 
-/** Passes the body of the request to the guest. A body that breaks off cuts the stream. */
+/** Passes the body of the request to the guest. A body that breaks off never ends the duplex. */
 function sendUp(request: IncomingMessage, duplex: Duplex): void {
   request.on('error', () => {});
-  request.once('close', () => {
-    if (!request.complete) duplex.destroy();
-  });
   request.pipe(duplex);
-  // The guest has ended the stream and reads nothing more. The rest of the body must be read, because otherwise the
-  // client could not send it, and would not get the answer.
+  // When the guest has ended the stream and takes nothing more, read and drop the rest of the body. A connection that is
+  // not read would stay after the client has closed it.
   duplex.once('close', () => {
     request.unpipe(duplex);
     request.resume();
