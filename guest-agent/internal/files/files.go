@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,7 @@ type Files struct {
 	root string // the directory above etc/passwd; empty, except in tests
 
 	leftovers leftovers
+	watchers  atomic.Int32 // how many files.watch run
 }
 
 // New returns the files of the machine. The gate is shut while the root file system is frozen.
@@ -47,6 +49,7 @@ func (f *Files) Streams() map[string]calls.Stream {
 		"files.write":   f.write,
 		"files.archive": f.archive,
 		"files.unpack":  f.unpack,
+		"files.watch":   f.watch,
 	}
 }
 
