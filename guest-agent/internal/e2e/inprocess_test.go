@@ -12,6 +12,7 @@ import (
 
 	"sandbar/guest-agent/internal/api"
 	"sandbar/guest-agent/internal/channel"
+	"sandbar/guest-agent/internal/files"
 	"sandbar/guest-agent/internal/freeze"
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
@@ -98,7 +99,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		StartGate: startGate,
 
 		Terminals: shells,
-		Features:  []api.Feature{shells},
+		Features:  []api.Feature{shells, files.New(gate)},
 	}
 	go func() { _ = api.Serve(sessions, machine) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, shells: shells, gate: gate, startGate: startGate}
