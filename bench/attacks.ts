@@ -3,96 +3,19 @@
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/attacks.ts
 // Creates the database `sandbar_bench_attacks` on the server of the URL and drops it at the end. Optional variables:
 // BENCH_ONLY (runs only attacks whose name contains this text), BENCH_ROUNDS (requests measured, default 300).
-import { type ChildProcess, fork, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { homePaths } from '@sandbar/contract/home.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
-import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
-import { callAdmin } from '../packages/control-plane/tests/support/admin.ts';
 import type { Attack } from './attacks/attacker.ts';
+import { type Client, prepareTarget } from './attacks/target.ts';
 import { residentMb } from './service/processes.ts';
 import { measure, percentile } from './statistics.ts';
 
-const require = createRequire(new URL('../packages/control-plane/package.json', import.meta.url));
-const pg: typeof import('pg') = require('pg');
-
-const DATABASE = 'sandbar_bench_attacks';
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 300);
 const READS_PER_JOB = 6;
 const REST_MS = 250;
 /** An account may have 250 open streams, so this many accounts together can open 1,000. */
 const ATTACKERS = 4;
-const serverUrl = process.env.SANDBAR_DATABASE_URL;
-if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to use.');
-const databaseUrl = new URL(serverUrl);
-databaseUrl.pathname = `/${DATABASE}`;
-const home = mkdtempSync(join(tmpdir(), 'sandbar-attacks-'));
-const paths = homePaths(home);
-const children: ChildProcess[] = [];
-
-async function onServer(statement: string): Promise<void> {
-  const client = new pg.Client({ connectionString: serverUrl });
-  await client.connect();
-  await client.query(statement);
-  await client.end();
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address ? address.port : 0;
-}
-
-function forked(file: string): ChildProcess {
-  const child = fork(new URL(file, import.meta.url), {
-    env: { ...process.env, BENCH_HOST_SOCKET: paths.hostAgentSocket },
-  });
-  children.push(child);
-  return child;
-}
-
-/** Starts the control plane as its supervisor does, but as the current user and without hiding files from it. */
-async function startControlPlane(port: number): Promise<ChildProcess> {
-  const main = new URL('../packages/control-plane/src/main.ts', import.meta.url).pathname;
-  const options = ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', SMALL_HEAP];
-  const child = spawn(process.execPath, [...options, main], {
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    env: {
-      PATH: process.env.PATH ?? '',
-      ...MEMORY_SETTINGS,
-      SANDBAR_HOME: home,
-      SANDBAR_LISTEN: `127.0.0.1:${port}`,
-      SANDBAR_METRICS_LISTEN: `127.0.0.1:${await freePort()}`,
-      SANDBAR_DATABASE_URL: databaseUrl.href,
-      SANDBAR_SECRET: 'a secret of the benchmark that is long enough',
-      SANDBAR_RATE_EXEC: '100000/100000',
-      SANDBAR_RATE_MUTATING: '100000/100000',
-      NODE_COMPILE_CACHE: join(home, 'compile-cache'),
-    },
-  });
-  children.push(child);
-  const [message] = (await Promise.race([once(child, 'message'), once(child, 'exit')])) as unknown[];
-  if (typeof message !== 'object') throw new Error('The control plane did not start.');
-  return child;
-}
-
-type Client = { sandbar: Sandbar; key: string };
-
-async function newAccount(port: number, name: string): Promise<Client> {
-  const body = { email: `${name}@example.test`, tier: 'enterprise' };
-  const { json } = await callAdmin(paths.adminSocket, '/admin/accounts', body);
-  const key = String(json.api_key);
-  return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };
-}
 
 type Figures = { get: number[]; exec: number[] };
 
@@ -141,24 +64,18 @@ function show(what: string, { get, exec }: Figures, pid: number): void {
 const requestFor = (path: string, key: string): string =>
   `GET ${path} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nauthorization: Bearer ${key}\r\n\r\n`;
 
-mkdirSync(paths.run, { recursive: true });
+const target = await prepareTarget('sandbar_bench_attacks');
+const { host, port } = target;
 try {
-  await onServer(`drop database if exists ${DATABASE} with (force)`);
-  await onServer(`create database ${DATABASE}`);
-  const host = forked('./attacks/host.ts');
-  await once(host, 'message');
-  const port = await freePort();
-  const first = await startControlPlane(port);
-  const neighbour = await newAccount(port, 'neighbour');
+  await target.start();
+  const neighbour = await target.newAccount('neighbour');
   const attackers = await Promise.all(
-    Array.from({ length: ATTACKERS }, (_, index) => newAccount(port, `evil${index}`)),
+    Array.from({ length: ATTACKERS }, (_, index) => target.newAccount(`evil${index}`)),
   );
   const newMachine = async ({ sandbar }: Client) => (await sandbar.machines.create({})).id;
   // Hashing the passwords of the new accounts has enlarged this process, so restart the control plane: measure one with
   // the memory use of a fresh process.
-  first.kill('SIGTERM');
-  await once(first, 'exit');
-  const pid = (await startControlPlane(port)).pid ?? 0;
+  const pid = await target.start();
   const machine = await newMachine(neighbour);
   const jobsOf = async (command: string) =>
     Promise.all(
@@ -174,7 +91,7 @@ try {
     if (!name.includes(process.env.BENCH_ONLY ?? '')) return;
     const usual = await watch(neighbour, machine);
     show(`before: ${name}`, usual, pid);
-    const attacker = forked('./attacks/attacker.ts');
+    const attacker = target.forked('attacks/attacker.ts');
     attacker.send({ port, ...plan } satisfies Attack);
     const isOpen = once(attacker, 'message');
     if (plan.requests.length > 0 && !plan.isRead) {
@@ -215,13 +132,10 @@ try {
   }
   const [chatty] = await jobsOf('sleep');
   if (!chatty) throw new Error('no job');
-  host.send({ chatty, ms: 1 });
+  host.send({ chatty: [chatty], everyMs: 1 });
   const readers = [requestFor(chatty.path, chatty.key)];
   await attack('300 readers of one chatty job', { count: 300, requests: readers, isRead: true });
   host.send({});
 } finally {
-  for (const child of children) child.kill('SIGKILL');
-  await Promise.all(children.map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
-  await onServer(`drop database if exists ${DATABASE} with (force)`);
-  rmSync(home, { recursive: true, force: true });
+  await target.close();
 }

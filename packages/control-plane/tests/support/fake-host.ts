@@ -120,6 +120,7 @@ export class FakeHost {
   readonly refused = new Set<string>();
   readonly #faults = new Map<Operation, { fault: Fault; times: number }>();
   readonly #events = new EventEmitter().setMaxListeners(0);
+  /** Emits the id of a job whose output or end has changed. */
   readonly #changes = new EventEmitter().setMaxListeners(0);
   /**
    * The generation at which each machine was deleted. Like a real host, this host refuses a create that arrives after
@@ -219,7 +220,7 @@ export class FakeHost {
     const finished_at = new Date().toISOString();
     job.report = { ...job.report, status: 'exited', exit_code: 0, finished_at, ...end };
     this.#emit({ type: 'job', job: job.report });
-    this.#changes.emit('change');
+    this.#changes.emit(jobId);
   }
 
   /**
@@ -232,14 +233,14 @@ export class FakeHost {
     if (forget) machine.jobs.delete(jobId);
     else job.report = { ...job.report, output_expired: true };
     machine.report = { ...machine.report, output_revision: `${jobId} was dropped` };
-    this.#changes.emit('change');
+    this.#changes.emit(jobId);
   }
 
   append(machineId: string, jobId: string, bytes: Buffer): void {
     const job = this.#job(machineId, jobId);
     job.stdout = Buffer.concat([job.stdout, bytes]);
     job.report = { ...job.report, stdout_bytes: job.stdout.length };
-    this.#changes.emit('change');
+    this.#changes.emit(jobId);
   }
 
   /** Puts a machine on the host that no control plane asked for. */
@@ -276,7 +277,7 @@ export class FakeHost {
   async away(): Promise<void> {
     for (const release of this.#releases.splice(0)) release();
     this.#events.emit('close');
-    this.#changes.emit('change');
+    for (const jobId of this.#changes.eventNames()) this.#changes.emit(jobId);
     await this.#server?.close();
     this.#server = undefined;
   }
@@ -380,7 +381,8 @@ export class FakeHost {
     );
     server.get<JobRoute>(HOST_PATHS.job, ({ params, query }, reply) =>
       handle('getJob', params.id, reply, async () => {
-        await this.#waitUntil(() => this.#job(params.id, params.job_id).report.status !== 'running', query.wait_ms);
+        const ended = () => this.#job(params.id, params.job_id).report.status !== 'running';
+        await this.#waitUntil(params.job_id, ended, query.wait_ms);
         return this.#job(params.id, params.job_id).report;
       }),
     );
@@ -395,7 +397,7 @@ export class FakeHost {
         const offset = Number(query.offset);
         const size = () => (query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout.length : 0);
         const ended = () => this.#job(params.id, params.job_id).report.status !== 'running';
-        await this.#waitUntil(() => ended() || size() > offset, query.wait_ms);
+        await this.#waitUntil(params.job_id, () => ended() || size() > offset, query.wait_ms);
         if (this.#job(params.id, params.job_id).report.output_expired)
           throw new ServiceError('output_expired', 'the output was dropped');
         const all = query.stream === 'stdout' ? this.#job(params.id, params.job_id).stdout : Buffer.alloc(0);
@@ -627,8 +629,8 @@ export class FakeHost {
     for (const job of machine.jobs.values()) {
       if (job.report.status !== 'running') continue;
       job.report = { ...job.report, status: 'lost', finished_at: new Date().toISOString() };
+      this.#changes.emit(job.report.job_id);
     }
-    this.#changes.emit('change');
   }
 
   #reports = (): MachineReport[] => [...this.machines.values()].map((machine) => machine.report);
@@ -649,10 +651,10 @@ export class FakeHost {
     if (!this.isMute) this.#events.emit('event', event);
   }
 
-  async #waitUntil(condition: () => boolean, waitMs = '0'): Promise<void> {
+  async #waitUntil(jobId: string, condition: () => boolean, waitMs = '0'): Promise<void> {
     const signal = AbortSignal.timeout(Number(waitMs) + 1);
     while (!condition() && !signal.aborted && this.#server) {
-      await once(this.#changes, 'change', { signal }).catch(() => undefined);
+      await once(this.#changes, jobId, { signal }).catch(() => undefined);
     }
   }
 
