@@ -3,6 +3,7 @@
 // second, with one query for keys and one for sessions. A stream ends within a second after its API key was revoked or
 // expired or its session ended, whichever replica handled that.
 import { setTimeout as delay } from 'node:timers/promises';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import { findValidKeys } from '../api-keys/store.ts';
 import type { Db } from '../db/database.ts';
 import type { Caller } from '../http/route-config.ts';
@@ -38,11 +39,13 @@ export class CredentialWatch {
     this.#closing = closing;
   }
 
-  /** Watches the credential of a request until `stop` is called. */
-  watch({ via, credentialId }: Pick<Caller, 'via' | 'credentialId'>): Watched {
+  /**
+   * Watches the credential of a request until `stop` is called. Aborts `controller` with an `unauthenticated` as the
+   * reason when the credential is no longer valid.
+   */
+  watch({ via, credentialId }: Pick<Caller, 'via' | 'credentialId'>, controller = new AbortController()): Watched {
     const watched = this.#watched[via];
     const controllers = watched.get(credentialId) ?? new Set();
-    const controller = new AbortController();
     watched.set(credentialId, controllers.add(controller));
     if (!this.#isChecking) void this.#checkWhileWatching();
     const stop = () => {
@@ -82,7 +85,9 @@ export class CredentialWatch {
     for (const [id, controllers] of this.#watched[via]) {
       if (stillValid.has(id)) continue;
       this.#watched[via].delete(id);
-      for (const controller of controllers) controller.abort();
+      for (const controller of controllers) controller.abort(credentialEnded());
     }
   }
 }
+
+const credentialEnded = () => new ServiceError('unauthenticated', 'The credential has ended.');

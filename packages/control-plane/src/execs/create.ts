@@ -17,16 +17,16 @@ import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { waitForOperation } from '../operations/wait.ts';
 import { checkArgv } from './check.ts';
+import { type JobWaits, reported } from './job-waits.ts';
 import { isExpired, isGone, readPageOfOutput, toPage } from './output.ts';
 import { toExec } from './record.ts';
-import { settleJob } from './settle.ts';
-import { type Admission, admitJob, findExec, forgetJob } from './store.ts';
+import { type Admission, admitJob, forgetJob } from './store.ts';
 
 /**
  * `waitMs`: how long the request waits for the end of the job, in milliseconds, before it returns the job with its
  * output. If undefined, the request does not wait and returns no output.
  */
-export type Waiting = { waitMs: number | undefined; signal: AbortSignal };
+export type Waiting = { waits: JobWaits; waitMs: number | undefined; signal: AbortSignal };
 
 /**
  * Starts a job in a machine of the account. If the machine is being started, waits up to 30 s until it runs. Throws
@@ -37,7 +37,7 @@ export async function createExec(
   accountId: string,
   machineId: string,
   body: ExecCreate,
-  { waitMs, signal }: Waiting,
+  { waits, waitMs, signal }: Waiting,
 ): Promise<ExecStarted> {
   checkStdin(body.stdin ?? '');
   checkArgv(body.argv);
@@ -52,15 +52,14 @@ export async function createExec(
     generation: machine.generation,
   };
   const started = await startOnHost(app, machine, exec, job);
-  const report = await waitForEnd(app, machine.host_id, started, waitMs ?? 0, signal);
+  const hasEnded = started.status !== 'running' || !waitMs;
+  const waited = hasEnded ? undefined : await waits.end(exec, machine.host_id, waitMs, signal);
+  const { report, row } = waited ?? reported(app, exec, started);
   // The output does not depend on the row, so read the output while the end of the job is being recorded.
   const pageOf = (stream: OutputStream) =>
     waitMs === undefined ? undefined : firstPage(app, machine, exec, report, stream, signal);
-  const [settled, ...pages] = await Promise.all([settleJob(app.db, report), ...OUTPUT_STREAMS.map(pageOf)]);
-  // Another caller (the event listener or the reconciler) may have recorded the end already, so read the row again.
-  const isOver = !settled && report.status !== 'running';
-  const row = isOver ? (await findExec(app, accountId, machine.id, exec.id)).exec : (settled ?? exec);
-  const record = toExec(row, { timeoutSec, report });
+  const [present, ...pages] = await Promise.all([row(), ...OUTPUT_STREAMS.map(pageOf)]);
+  const record = toExec(present, { timeoutSec, report });
   if (waitMs === undefined) return record;
   const [stdout, stderr] = pages;
   // The job has ended and its output was dropped already, so there is no page to return.
@@ -87,28 +86,6 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
     if (started) return started;
     if (outcomeUnknown) app.reconcileSoon();
     else await forgetJob(app, machine.id, id);
-    throw error;
-  }
-}
-
-/**
- * Waits up to `waitMs` for the end of the job. Returns the host's latest report. The job may still run in it: if the
- * time is over or if the host does not answer.
- */
-async function waitForEnd(
-  app: App,
-  hostId: string,
-  report: JobReport,
-  waitMs: number,
-  signal: AbortSignal,
-): Promise<JobReport> {
-  if (waitMs === 0 || report.status !== 'running') return report;
-  const ending = AbortSignal.any([signal, app.closing]);
-  try {
-    const ended = await app.hosts.client(hostId).getJob(report.machine_id, report.job_id, waitMs, ending);
-    return ended ?? report;
-  } catch (error) {
-    if (error instanceof HostUnavailable) return report;
     throw error;
   }
 }

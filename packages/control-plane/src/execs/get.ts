@@ -3,8 +3,7 @@
 import { type Exec, JOB_STATE_TABLE } from '@sandbar/contract/exec.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
-import type { ExecRow } from '../db/tables.ts';
-import { HostUnavailable } from '../hosts/client.ts';
+import type { JobWaits } from './job-waits.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
 import { findExec } from './store.ts';
@@ -12,22 +11,18 @@ import { findExec } from './store.ts';
 type ExecId = { accountId: string; machineId: string; execId: string };
 
 /** Returns the job, after waiting up to `waitMs` milliseconds for its end. Throws `not_found`. */
-export async function getExec(app: App, id: ExecId, waitMs: number, signal: AbortSignal): Promise<Exec> {
+export async function getExec(
+  app: App,
+  waits: JobWaits,
+  id: ExecId,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<Exec> {
   const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
   if (exec.status !== 'running') return toExec(exec);
-  const report = await askHost(app, hostId, exec, waitMs, signal);
-  if (report && report.status === 'running') return toExec(exec, { report });
-  return settledOrPresent(app, id, report);
-}
-
-async function askHost(app: App, hostId: string, exec: ExecRow, waitMs: number, signal: AbortSignal) {
-  try {
-    const ending = AbortSignal.any([signal, app.closing]);
-    return await app.hosts.client(hostId).getJob(exec.machine_id, exec.id, waitMs, ending);
-  } catch (error) {
-    if (error instanceof HostUnavailable) return undefined;
-    throw error;
-  }
+  const reported = await waits.end(exec, hostId, waitMs, signal);
+  if (!reported) return settledOrPresent(app, id, undefined);
+  return toExec(await reported.row(), { report: reported.report });
 }
 
 /**

@@ -6,15 +6,17 @@ import { EXEC_BOUNDS, ExecOutput, ExecOutputQuery, ExecParams } from '@sandbar/c
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
-import { abortOnDisconnect } from '../http/disconnect.ts';
+import { LongRequests } from '../http/disconnect.ts';
 import { Places } from '../http/places.ts';
 import type { Caller } from '../http/route-config.ts';
-import { findOutput, readPageOfOutput, writePage } from './output.ts';
+import type { JobWaits } from './job-waits.ts';
+import { findOutput } from './output.ts';
 import { OutputStreams } from './stream.ts';
 
 const EVENT_STREAM = 'text/event-stream';
 
-export function addOutputRoute(untyped: FastifyInstance, app: App): void {
+export function addOutputRoute(untyped: FastifyInstance, app: App, waits: JobWaits): void {
+  const requests = new LongRequests(app.closing);
   const streams = new OutputStreams(app);
   const places = new Places(app.config.bounds.streamsPerAccount, 'event streams');
   untyped.server.on('request', () => streams.noteRequest());
@@ -67,22 +69,17 @@ export function addOutputRoute(untyped: FastifyInstance, app: App): void {
         // If the client has disconnected already, `close` is never emitted.
         if (reply.raw.closed) leave();
         else reply.raw.once('close', leave);
-        const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing]);
-        const target = await streams.open(id, stream, signal);
-        return sendEvents(app, caller, reply, (sink, signal) =>
-          streams.send(target, { offset: start, limit }, sink, signal),
+        const ending = requests.begin(reply);
+        const target = await streams.open(id, stream, ending.signal);
+        return sendEvents(app, caller, reply, ending, (sink) =>
+          streams.send(target, { offset: start, limit }, sink, ending.signal),
         );
       }
       const target = await findOutput(app, id, stream);
-      const credential = app.credentials.watch(caller);
-      const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing, credential.signal]);
-      const page = await readPageOfOutput(app, target, { offset, limit, waitMs: wait_ms }, signal)
-        .catch((error: unknown) => {
-          if (credential.signal.aborted) throw new ServiceError('unauthenticated', 'The credential has ended.');
-          throw error;
-        })
-        .finally(credential.stop);
-      const body = writePage(target, offset, page);
+      const ending = requests.begin(reply);
+      const credential = app.credentials.watch(caller, ending);
+      const query = { offset, limit, waitMs: wait_ms };
+      const body = await waits.page(target, query, ending.signal).finally(credential.stop);
       // The reply's type expects an object, but `body` is the object's JSON text already.
       return (reply as FastifyReply).type('application/json; charset=utf-8').send(body);
     },
@@ -102,15 +99,15 @@ function lastEventId(request: FastifyRequest): number | undefined {
   return Number(header);
 }
 
-/** Answers with an event stream that `send` writes. Its signal is aborted when the stream has to end. */
+/** Answers with an event stream that `send` writes. `ending` is aborted when the stream has to end. */
 async function sendEvents(
   app: App,
   caller: Caller,
   reply: FastifyReply,
-  send: (sink: Writable, signal: AbortSignal) => Promise<void>,
+  ending: AbortController,
+  send: (sink: Writable) => Promise<void>,
 ): Promise<FastifyReply> {
-  const credential = app.credentials.watch(caller);
-  const signal = AbortSignal.any([abortOnDisconnect(reply), app.closing, credential.signal]);
+  const credential = app.credentials.watch(caller, ending);
   for (const [name, value] of Object.entries(reply.getHeaders()))
     if (value !== undefined) reply.raw.setHeader(name, value);
   reply.hijack();
@@ -120,6 +117,6 @@ async function sendEvents(
     'x-accel-buffering': 'no',
   });
   reply.raw.flushHeaders();
-  await send(reply.raw, signal).finally(credential.stop);
+  await send(reply.raw).finally(credential.stop);
   return reply;
 }

@@ -19,6 +19,7 @@ import { abortOnDisconnect } from '../http/disconnect.ts';
 import { createExec } from './create.ts';
 import { exampleExec, exampleRunning } from './examples.ts';
 import { cancelExec, getExec } from './get.ts';
+import { JobWaits } from './job-waits.ts';
 import { listExecs } from './list.ts';
 import { addOutputRoute } from './output-route.ts';
 
@@ -26,6 +27,7 @@ const tags = ['Exec'];
 
 export function addExecRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+  const waits = new JobWaits(app);
 
   server.route({
     method: 'POST',
@@ -50,7 +52,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
       examples: { request: { command: 'echo hello' }, response: exampleRunning() },
     },
     handler: async (request, reply) => {
-      const waiting = { waitMs: request.query.wait_ms, signal: abortOnDisconnect(reply) };
+      const waiting = { waits, waitMs: request.query.wait_ms, signal: abortOnDisconnect(reply) };
       const exec = await createExec(app, callerOf(request).accountId, request.params.id, request.body, waiting);
       return reply.code(201).send(exec);
     },
@@ -87,7 +89,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
     config: { access: 'read', examples: { response: exampleExec() } },
     handler: (request, reply) => {
       const id = execId(callerOf(request).accountId, request.params);
-      return getExec(app, id, request.query.wait_ms ?? 0, abortOnDisconnect(reply));
+      return getExec(app, waits, id, request.query.wait_ms ?? 0, abortOnDisconnect(reply));
     },
   });
 
@@ -110,7 +112,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
     handler: (request) => cancelExec(app, execId(callerOf(request).accountId, request.params)),
   });
 
-  addOutputRoute(untyped, app);
+  addOutputRoute(untyped, app, waits);
 
   server.route({
     method: 'POST',

@@ -277,7 +277,7 @@ export class FakeHost {
   async away(): Promise<void> {
     for (const release of this.#releases.splice(0)) release();
     this.#events.emit('close');
-    for (const jobId of this.#changes.eventNames()) this.#changes.emit(jobId);
+    for (const { jobs } of this.machines.values()) for (const jobId of jobs.keys()) this.#changes.emit(jobId);
     await this.#server?.close();
     this.#server = undefined;
   }
