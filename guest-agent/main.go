@@ -118,7 +118,7 @@ func run() error {
 		StartGate: startGate,
 
 		Terminals: shells,
-		Features:  []api.Feature{shells, files.New(gate)},
+		Features:  []api.Feature{registry, shells, files.New(gate)},
 	}
 	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)

@@ -99,7 +99,7 @@ func startAgentAs(t *testing.T, self *identity.Identity) *agent {
 		StartGate: startGate,
 
 		Terminals: shells,
-		Features:  []api.Feature{shells, files.New(gate)},
+		Features:  []api.Feature{shells, files.New(gate), registry},
 	}
 	go func() { _ = api.Serve(sessions, machine) }()
 	return &agent{port: newPort(port), cgroups: cgroups, registry: registry, shells: shells, gate: gate, startGate: startGate}

@@ -41,6 +41,7 @@ type Status struct {
 	Truncated      bool    `json:"truncated"`
 	StartedUnixMs  int64   `json:"started_unix_ms"`
 	FinishedUnixMs *int64  `json:"finished_unix_ms"`
+	StdinBytes     *int64  `json:"stdin_bytes"` // accepted bytes of the standard input; nil if it was not left open
 }
 
 // Job is one command that is running or has ended.
@@ -49,7 +50,10 @@ type Job struct {
 	started time.Time
 	stdout  *output.Buffer
 	stderr  *output.Buffer
-	merged  bool // the standard error goes to stdout as well
+	merged  bool   // the standard error goes to stdout as well
+	stdin   *input // nil if the request did not ask for an open standard input
+
+	signalProcess func(syscall.Signal) error // sends a signal to the first process; nil if it never ran
 
 	changed event // output was added or the job ended
 	freed   event // output was acknowledged
@@ -67,7 +71,7 @@ type Job struct {
 
 func newJob(id string, request *Request, config *Config) *Job {
 	limit := request.outputLimit()
-	return &Job{
+	job := &Job{
 		id:       id,
 		started:  time.Now(),
 		stdout:   output.NewBuffer(limit, config.SpillDirectory, config.Gate),
@@ -77,6 +81,10 @@ func newJob(id string, request *Request, config *Config) *Job {
 		letGo:    make(chan struct{}),
 		state:    Running,
 	}
+	if request.StdinOpen {
+		job.stdin = newInput(request.Stdin)
+	}
+	return job
 }
 
 // Changed returns a channel that is closed when there is more output or the job has ended.
@@ -99,9 +107,28 @@ func (j *Job) LetGo() <-chan struct{} { return j.letGo }
 // pipe nor are killed for writing to a closed one.
 func (j *Job) release() {
 	close(j.letGo)
+	j.endInput()
 	j.stdout.Drop()
 	j.stderr.Drop()
 	j.freed.fire()
+}
+
+// endInput closes the standard input if it is open.
+func (j *Job) endInput() {
+	if j.stdin != nil {
+		j.stdin.leave(inputOver)
+	}
+}
+
+// signalFirst sends a signal to the first process of the job. It has no effect when that process has ended.
+func (j *Job) signalFirst(sig syscall.Signal) error {
+	if j.signalProcess == nil {
+		return nil
+	}
+	if err := j.signalProcess(sig); err != nil && err != syscall.ESRCH {
+		return internal("signal", err)
+	}
+	return nil
 }
 
 // Acknowledge frees the output below these offsets, because the host has stored it.
@@ -142,6 +169,10 @@ func (j *Job) Status() Status {
 	_, status.StdoutBytes, cutOut = j.stdout.Extent()
 	_, status.StderrBytes, cutErr = j.stderr.Extent()
 	status.Truncated = cutOut || cutErr
+	if j.stdin != nil {
+		accepted := j.stdin.progress().NextOffset
+		status.StdinBytes = &accepted
+	}
 	return status
 }
 
@@ -169,6 +200,7 @@ func (r *running) supervise(background string, abandoned <-chan struct{}) {
 		return
 	default:
 	}
+	r.endInput()
 	for _, p := range r.pumps {
 		p.stop()
 	}
@@ -221,6 +253,7 @@ func (j *Job) fail(name string, exitCode int, text string) {
 	}
 	_, _ = stream.Append([]byte("sandbar: " + name + ": " + text + "\n")) // cannot fail: the stream is empty
 	stream.Seal()
+	j.endInput()
 	j.finish(Exited, syscall.WaitStatus(exitCode<<8))
 }
 

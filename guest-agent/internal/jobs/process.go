@@ -37,15 +37,10 @@ func openInput(content []byte) (*os.File, error) {
 	if len(content) == 0 {
 		return os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+	reader, writer, err := makeInputPipe()
+	if err != nil {
 		return nil, err
 	}
-	reader := os.NewFile(uintptr(ends[0]), "stdin")
-	if err := unix.SetNonblock(ends[1], true); err != nil {
-		return nil, errors.Join(err, reader.Close(), unix.Close(ends[1]))
-	}
-	writer := os.NewFile(uintptr(ends[1]), "stdin")
 	if len(content) <= pumpSize {
 		_, err := writer.Write(content)
 		return reader, errors.Join(err, writer.Close())
@@ -55,6 +50,19 @@ func openInput(content []byte) (*os.File, error) {
 		_ = writer.Close()
 	}()
 	return reader, nil
+}
+
+// makeInputPipe returns a pipe for the standard input of a job. Its write end is in non-blocking mode.
+func makeInputPipe() (reader, writer *os.File, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	reader = os.NewFile(uintptr(ends[0]), "stdin")
+	if err := unix.SetNonblock(ends[1], true); err != nil {
+		return nil, nil, errors.Join(err, reader.Close(), unix.Close(ends[1]))
+	}
+	return reader, os.NewFile(uintptr(ends[1]), "stdin"), nil
 }
 
 func (s *stdio) close() {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"sandbar/guest-agent/internal/fault"
@@ -179,6 +180,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 	if err == nil {
 		run := &running{Job: job, process: r.config.Reaper, group: group, pumps: pumps, timeout: timeout}
 		if run.pid, run.exit, err = program.start(r.config.Reaper, &files, directory); err == nil {
+			job.signalProcess = func(sig syscall.Signal) error { return r.config.Reaper.Signal(run.pid, sig) }
 			for _, p := range pumps {
 				go p.run()
 			}
@@ -187,6 +189,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 		}
 	}
 	group.Remove()
+	job.endInput()
 	for _, p := range pumps {
 		_ = p.pipe.Close() // nothing was ever written to it
 	}
@@ -196,7 +199,12 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 // openStdio opens the files that become the descriptors 0 to 2 of the process. It returns a pump for each output pipe,
 // even when it also returns an error.
 func (r *Registry) openStdio(job *Job, files *stdio, stdin []byte) (pumps []*pump, err error) {
-	if files[0], err = openInput(stdin); err != nil {
+	if job.stdin != nil {
+		files[0], err = job.stdin.open(stdin)
+	} else {
+		files[0], err = openInput(stdin)
+	}
+	if err != nil {
 		return nil, err
 	}
 	open := func(buffer *output.Buffer) (*os.File, error) {

@@ -18,6 +18,7 @@ type Request struct {
 	Cwd            string            `json:"cwd"`
 	User           string            `json:"user"`
 	Stdin          []byte            `json:"stdin"`
+	StdinOpen      bool              `json:"stdin_open"` // more input follows later
 	TimeoutSec     float64           `json:"timeout_sec"`
 	MaxOutputBytes *int64            `json:"max_output_bytes"`
 	MergeOutput    bool              `json:"merge_output"`
