@@ -10,6 +10,10 @@ export const EXEC_BOUNDS = {
   timeoutSecMax: 86_400,
   timeoutSecDefault: 3600,
   stdinBytes: 512 * 1024,
+  /** How much one request may append to the open stdin of a job. */
+  stdinAppendBytes: 1024 * 1024,
+  /** How long that request waits for a command that does not read, in milliseconds. */
+  stdinWaitMs: 30_000,
   waitMsMax: 60_000,
   pageBytesMax: 1024 * 1024,
   pageBytesDefault: 64 * 1024,

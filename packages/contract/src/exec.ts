@@ -8,16 +8,23 @@ export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost
 export type JobStatus = (typeof JOB_STATUSES)[number];
 
 /**
- * The actions that a job allows in each state. Every state except `running` is final, so a cancel then changes nothing
- * (`noop`).
+ * The actions that a job allows in each state. Every state except `running` is final, so a cancel or a signal then
+ * changes nothing (`noop`), and stdin only takes a repetition of what it accepted before (`repeated`).
  */
-export const JOB_STATE_TABLE: Record<JobStatus, { cancel: 'allowed' | 'noop' }> = {
-  running: { cancel: 'allowed' },
-  exited: { cancel: 'noop' },
-  timed_out: { cancel: 'noop' },
-  canceled: { cancel: 'noop' },
-  lost: { cancel: 'noop' },
+export const JOB_STATE_TABLE: Record<
+  JobStatus,
+  { cancel: 'allowed' | 'noop'; signal: 'allowed' | 'noop'; stdin: 'allowed' | 'repeated' }
+> = {
+  running: { cancel: 'allowed', signal: 'allowed', stdin: 'allowed' },
+  exited: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
+  timed_out: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
+  canceled: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
+  lost: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
 };
+
+/** The signals that a client may send to a job. */
+export const JOB_SIGNALS = ['INT', 'TERM', 'HUP', 'KILL', 'USR1', 'USR2', 'QUIT'] as const;
+export type JobSignal = (typeof JOB_SIGNALS)[number];
 
 export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
 export type OutputStream = (typeof OUTPUT_STREAMS)[number];
@@ -95,6 +102,14 @@ export const ExecCreate = Type.Object(
         description: 'Base64 (RFC 4648, with padding, no line breaks), up to 512 KiB decoded.',
       }),
     ),
+    stdin_open: Type.Optional(
+      Type.Boolean({
+        default: false,
+        description:
+          'Leave stdin open after the bytes of stdin, which count: the next byte is at their number. More follows with ' +
+          'PUT …/stdin. Without it stdin ends after these bytes.',
+      }),
+    ),
     timeout_sec: Type.Optional(
       Type.Integer({ minimum: 1, maximum: EXEC_BOUNDS.timeoutSecMax, default: EXEC_BOUNDS.timeoutSecDefault }),
     ),
@@ -127,6 +142,39 @@ export const ExecListQuery = Type.Object(
   { additionalProperties: false },
 );
 export const ExecList = Type.Object({ execs: Type.Array(Exec), next_cursor: NextCursor }, { title: 'ExecList' });
+
+export const ExecStdinQuery = Type.Object(
+  {
+    offset: Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: 'The position of the first byte of the body in the whole stdin of the job.',
+    }),
+    close: Type.Optional(
+      Type.Boolean({
+        default: false,
+        description: 'End stdin after the body. May be repeated, and the body be empty.',
+      }),
+    ),
+  },
+  { additionalProperties: false },
+);
+export type ExecStdinQuery = Static<typeof ExecStdinQuery>;
+
+export const ExecStdin = Type.Object(
+  {
+    next_offset: Type.Integer({ description: 'Bytes of stdin that the job has accepted: where the next byte goes.' }),
+    closed: Type.Boolean({ description: 'Stdin has ended, so no more bytes are accepted.' }),
+  },
+  { title: 'ExecStdin' },
+);
+export type ExecStdin = Static<typeof ExecStdin>;
+
+export const ExecSignal = Type.Object(
+  { signal: OneOf(JOB_SIGNALS) },
+  { title: 'ExecSignal', additionalProperties: false },
+);
+export type ExecSignal = Static<typeof ExecSignal>;
 
 const WaitMs = Type.Optional(
   Type.Integer({

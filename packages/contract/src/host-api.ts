@@ -100,6 +100,9 @@ export const JobReport = Type.Object({
   job_id: Uuid(),
   machine_id: Uuid(),
   status: OneOf(JOB_STATUSES),
+  stdin_bytes: Type.Optional(
+    Type.Integer({ description: 'Bytes of stdin that an ended job with stdin_open had accepted. Absent if unknown.' }),
+  ),
 });
 export type JobReport = Static<typeof JobReport>;
 

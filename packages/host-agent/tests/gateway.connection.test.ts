@@ -25,6 +25,7 @@ const ENDED = {
   status: 'exited',
   exitCode: 0,
   signal: null,
+  stdinBytes: null,
   stdoutBytes: 0,
   stderrBytes: 0,
   truncated: false,

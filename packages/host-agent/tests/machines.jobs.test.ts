@@ -79,7 +79,7 @@ describe('host agent jobs', () => {
   });
 
   it('the guest is told all of a job but the generation, which is between the control plane and the host', async () => {
-    const job = { argv: ['a', 'b'], merge_output: true, env: { A: 'b' }, stdin: 'aGk=', timeout_sec: 7 };
+    const job = { argv: ['a'], merge_output: true, env: { A: 'b' }, stdin: 'aGk=', stdin_open: true, timeout_sec: 7 };
     await machine.startJob('job-1', { ...job, generation: 1 });
     assert.deepEqual(vm.jobs.get('job-1')?.spec, job);
   });
@@ -112,6 +112,16 @@ describe('host agent jobs', () => {
     await host.registry.ensure(ID, { generation: 2, desired: 'running', spec: SPEC });
     for (const generation of [1, 2, 3])
       assert.equal((await machine.startJob(`job-${generation}`, { ...JOB, generation })).status, 'running');
+  });
+
+  it('an ended job reports how much of its stdin was accepted, also after the agent was restarted', async () => {
+    await machine.startJob('job-1', { ...JOB, stdin_open: true });
+    vm.jobs.get('job-1')?.finish('job-1', { stdinBytes: 12 });
+    const ended = await (await machine.job('job-1')).waitForEnd(5_000);
+    assert.equal(ended.stdin_bytes, 12);
+    await until('recorded', () => vm.jobs.size === 0);
+    await host.start();
+    assert.equal((await host.registry.get(ID).job('job-1')).report().stdin_bytes, 12);
   });
 
   it('a cancel that comes as the job ends answers the job as it ended', async () => {

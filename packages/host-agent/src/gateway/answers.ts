@@ -12,6 +12,7 @@ const Job = Type.Object(
     status: Type.Union(JOB_STATUSES.filter((status) => status !== 'lost').map((status) => Type.Literal(status))),
     exitCode: Type.Union([Type.Integer({ minimum: 0, maximum: 255 }), Type.Null()]),
     signal: Type.Union([Type.String({ pattern: '^SIG[A-Z0-9+]{1,12}$' }), Type.Null()]),
+    stdinBytes: Type.Union([Count, Type.Null()]),
     stdoutBytes: Count,
     stderrBytes: Count,
     truncated: Type.Boolean(),

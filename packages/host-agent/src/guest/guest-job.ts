@@ -28,6 +28,7 @@ export function parseGuestJob(value: unknown): GuestJob {
     id,
     exit_code: exitCode = null,
     signal = null,
+    stdin_bytes: stdinBytes = null,
     stdout_bytes: stdoutBytes,
     stderr_bytes: stderrBytes,
     truncated,
@@ -38,13 +39,14 @@ export function parseGuestJob(value: unknown): GuestJob {
     status === undefined ||
     !(exitCode === null || isExitCode(exitCode)) ||
     !(signal === null || (typeof signal === 'string' && /^SIG[A-Z0-9+]{1,12}$/.test(signal))) ||
+    !(stdinBytes === null || isByteCount(stdinBytes)) ||
     !isByteCount(stdoutBytes) ||
     !isByteCount(stderrBytes) ||
     typeof truncated !== 'boolean'
   ) {
     throw new GuestProtocolError('the guest described a job in a shape that is not allowed');
   }
-  return { id, status, exitCode, signal, stdoutBytes, stderrBytes, truncated };
+  return { id, status, exitCode, signal, stdinBytes, stdoutBytes, stderrBytes, truncated };
 }
 
 /** Exit codes that wait(2) can report: 0 to 255. */

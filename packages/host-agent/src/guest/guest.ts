@@ -42,6 +42,8 @@ export type GuestJob = {
   status: Exclude<JobStatus, 'lost'>;
   exitCode: number | null;
   signal: string | null;
+  /** Accepted bytes of standard input; null for a job without `stdin_open`, and from an older guest agent. */
+  stdinBytes: number | null;
   stdoutBytes: number;
   stderrBytes: number;
   truncated: boolean;

@@ -202,13 +202,14 @@ export class Job {
       exit_code: job.exitCode,
       signal: job.signal,
       truncated: job.truncated,
+      ...(job.stdinBytes === null ? {} : { stdin_bytes: job.stdinBytes }),
     });
     this.#recorded.then(() => guest.forgetJob(this.#report.job_id)).catch(() => {});
     // Requests that wait for the job's end were woken before this, because every frame is already stored.
     await this.#spool.close();
   }
 
-  #finish(outcome: Pick<JobReport, 'status' | 'exit_code' | 'signal' | 'truncated'>): void {
+  #finish(outcome: Pick<JobReport, 'status' | 'exit_code' | 'signal' | 'truncated' | 'stdin_bytes'>): void {
     if (!this.isRunning) return;
     this.#report = { ...this.report(), ...outcome, finished_at: new Date().toISOString() };
     this.#recorded = persistWhenThereIsRoom(join(this.#dir, RECORD), this.#report);

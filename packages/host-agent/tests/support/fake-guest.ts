@@ -41,6 +41,7 @@ export class FakeJob {
       status: 'exited',
       exitCode: 0,
       signal: null,
+      stdinBytes: null,
       stdoutBytes: this.output.stdout.length,
       stderrBytes: this.output.stderr.length,
       truncated: false,
@@ -255,5 +256,6 @@ export class FakeGuest implements Guest {
 }
 
 function runningJob(id: string): GuestJob {
-  return { id, status: 'running', exitCode: null, signal: null, stdoutBytes: 0, stderrBytes: 0, truncated: false };
+  const bytes = { stdinBytes: null, stdoutBytes: 0, stderrBytes: 0 };
+  return { id, status: 'running', exitCode: null, signal: null, ...bytes, truncated: false };
 }
