@@ -12,8 +12,6 @@ export const EXEC_BOUNDS = {
   stdinBytes: 512 * 1024,
   /** How much one request may append to the open stdin of a job. */
   stdinAppendBytes: 1024 * 1024,
-  /** How long that request waits for a command that does not read, in milliseconds. */
-  stdinWaitMs: 30_000,
   waitMsMax: 60_000,
   pageBytesMax: 1024 * 1024,
   pageBytesDefault: 64 * 1024,

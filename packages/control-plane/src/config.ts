@@ -23,6 +23,8 @@ export type Timing = {
   operationWaitMs: number;
   /** How long the start of a job or a snapshot waits for a machine that is being started. */
   runningWaitMs: number;
+  /** How long a request that writes to the stdin of a job waits for a command that does not read. */
+  stdinWaitMs: number;
   /**
    * `first`: the pause after the first failed attempt at an operation. The pause doubles after each further failure, up
    * to `longest`.
@@ -54,6 +56,7 @@ export const DEFAULT_TIMING: Timing = {
   claimRenewMs: 3_000,
   operationWaitMs: 60_000,
   runningWaitMs: 30_000,
+  stdinWaitMs: 30_000,
   retryMs: { first: 2_000, longest: 300_000 },
   reconcileMs: 2_000,
   reconcileJobsMs: 10_000,

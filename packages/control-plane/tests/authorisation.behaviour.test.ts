@@ -75,17 +75,21 @@ function fill(path: string, resources: Resources): string {
 
 const BODIES: Record<string, object> = {
   createExec: { command: 'true' },
+  signalExec: { signal: 'INT' },
   createApiKey: { name: 'x', scope: 'read' },
   attachVolume: { machine_id: randomUUID() },
   changePassword: { current_password: 'not this one', new_password: 'another password' },
 };
+/** The parameters of the query that an operation needs. */
+const QUERIES: Record<string, string> = { writeExecStdin: '?offset=0' };
 const bodyOf = (operationId: string): CallOptions =>
   BODIES[operationId] === undefined ? {} : { body: BODIES[operationId] };
 
 describe('every operation that needs a credential', () => {
   for (const { path, method, operationId, security } of operations) {
     if (security.length === 0) continue;
-    const url = fill(path, own);
+    const query = QUERIES[operationId] ?? '';
+    const url = fill(path, own) + query;
     const scope = security.find((entry) => entry.bearer)?.bearer?.[0] ?? 'session';
 
     it(`${operationId} is 401 without one, and with one that is malformed, unknown, expired or revoked`, async () => {
@@ -143,7 +147,7 @@ describe('every operation that needs a credential', () => {
     it(`${operationId} answers another account’s id like an absent one`, async () => {
       const credential = scope === 'session' ? asSession() : {};
       const ask = (resources: Resources) =>
-        api(method, fill(path, resources), { ...bodyOf(operationId), ...credential });
+        api(method, fill(path, resources) + query, { ...bodyOf(operationId), ...credential });
       const [theirs, nobodys] = [await ask(foreign), await ask(absent)];
       assert.deepEqual([theirs.status, theirs.text], [404, nobodys.text]);
       assert.equal(nobodys.status, 404);

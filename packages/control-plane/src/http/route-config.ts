@@ -44,6 +44,8 @@ declare module 'fastify' {
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
+    /** The content type of a body that is no JSON: any bytes. */
+    binaryRequest?: string;
     /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
     sessionHint?: string;
     /** Whether a request without a body is read as one with an empty object. */

@@ -9,6 +9,7 @@ import { addApiKeyRoutes } from '../api-keys/routes.ts';
 import type { App } from '../app.ts';
 import { addAuthRoutes } from '../auth/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
+import { addStdinRoutes } from '../execs/stdin-routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
 import { countRequests, type RequestCounter } from '../metrics/requests.ts';
@@ -114,6 +115,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addAuthRoutes(server, app);
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
+  await addStdinRoutes(server, app);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);
   addImageRoutes(server, app);

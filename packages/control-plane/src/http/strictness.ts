@@ -27,7 +27,7 @@ export function installStrictness(server: FastifyInstance): void {
     if (schema?.body) {
       if (request.body === undefined) request.body = {};
       checkText(request.body, 'body');
-    } else if (!isEmpty(request.body)) {
+    } else if (config.binaryRequest === undefined && !isEmpty(request.body)) {
       throw new ServiceError('validation_error', 'This operation takes no body.');
     }
   });

@@ -21,6 +21,8 @@ export type Document = Json & {
 };
 
 const JSON_MEDIA = 'application/json';
+/** A body of any bytes, as OpenAPI 3.1 describes one. */
+const BYTES = { type: 'string', format: 'binary' };
 const REQUEST_ID = { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } };
 const RETRY_AFTER = { 'Retry-After': { $ref: '#/components/headers/RetryAfter' } };
 const RATE_LIMIT = {
@@ -62,6 +64,12 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   }
   if (hasMetadataFilters(schema.querystring)) {
     operation.parameters = [...(operation.parameters ?? []), METADATA_FILTER];
+  }
+  if (config.binaryRequest !== undefined) {
+    operation.requestBody = {
+      required: !config.bodyIsOptional,
+      content: { [config.binaryRequest]: { schema: { ...BYTES } } },
+    };
   }
   const headers = isLimited(config) ? { ...REQUEST_ID, ...RATE_LIMIT } : REQUEST_ID;
   const success: Record<string, Response> = {};

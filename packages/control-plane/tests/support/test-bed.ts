@@ -8,7 +8,7 @@ import { after } from 'node:test';
 import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
-import { Exec, ExecList, ExecOutput, ExecStarted } from '@sandbar/contract/exec.ts';
+import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
@@ -77,7 +77,7 @@ export type Answer<T = Record<string, unknown>> = { status: number; headers: Hea
 export type CallOptions = {
   key?: string | null;
   body?: unknown;
-  rawBody?: string;
+  rawBody?: string | Uint8Array<ArrayBuffer>;
   headers?: Record<string, string>;
   plane?: ControlPlane;
 };
@@ -225,7 +225,8 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/api-keys$/, ApiKeyList],
   [/^\/v1\/images$/, ImageList],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/output$/, ExecOutput],
-  [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel)?$/, Exec],
+  [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/stdin$/, ExecStdin],
+  [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel|\/signal)?$/, Exec],
   [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
   [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
   [/^\/v1\/quotas$/, Quotas],

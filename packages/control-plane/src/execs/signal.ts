@@ -1,0 +1,35 @@
+// Sends a signal to the first process of a running job.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { type Exec, JOB_STATE_TABLE, type JobSignal } from '@sandbar/contract/exec.ts';
+import { Type } from 'typebox';
+import type { App } from '../app.ts';
+import { callGuest } from '../guest/call.ts';
+import type { Caller } from '../http/route-config.ts';
+import { getExec } from './get.ts';
+import { toExec } from './record.ts';
+import { findExec } from './store.ts';
+
+const Nothing = Type.Object({}, { additionalProperties: false });
+
+/**
+ * Sends the signal and returns the job, which may still run. A job that has ended is returned unchanged. Throws
+ * `not_found`, `conflict`, `host_unavailable`.
+ */
+export async function signalExec(
+  app: App,
+  caller: Caller,
+  { machineId, execId }: { machineId: string; execId: string },
+  name: JobSignal,
+  gone: AbortSignal,
+): Promise<Exec> {
+  const { exec } = await findExec(app, caller.accountId, machineId, execId);
+  if (JOB_STATE_TABLE[exec.status].signal === 'noop') return toExec(exec);
+  const params = { id: exec.id, signal: name };
+  await callGuest(app, caller, machineId, 'jobs.signal', params, Nothing, { waits: false, signal: gone }).catch(
+    (error: unknown) => {
+      // The guest has forgotten the job, because it has ended.
+      if (!(error instanceof ServiceError) || error.code !== 'not_found') throw error;
+    },
+  );
+  return getExec(app, { accountId: caller.accountId, machineId, execId }, 0, gone);
+}
