@@ -6,11 +6,14 @@ import type {
   ExecOutput,
   ExecOutputQuery,
   ExecStarted,
+  JobSignal,
   OutputStream,
 } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import { ConnectionError } from './errors.ts';
 import { parseEvents } from './event-stream.ts';
+import { Job } from './job.ts';
+import { JobStdin } from './job-stdin.ts';
 import { type CallOptions, machinePath } from './machines.ts';
 import { sleep } from './retry.ts';
 import type { Transport } from './transport.ts';
@@ -66,6 +69,28 @@ export class Execs {
   }
 
   /**
+   * Starts a command and resolves with a handle of the job. With `stdinOpen` the handle's `stdin` appends to the
+   * command's standard input until it is closed; bytes of `stdin` in `command` come first. An abort of `signal` also
+   * ends the writes to stdin, but not the job.
+   */
+  async startJob(
+    machineId: string,
+    command: ExecCreate,
+    { signal, stdinOpen = false }: CallOptions & { stdinOpen?: boolean } = {},
+  ): Promise<Job> {
+    const body = stdinOpen ? { ...command, stdin_open: true } : command;
+    const { id } = await this.start(machineId, body, { signal });
+    const accepted = Buffer.byteLength(command.stdin ?? '', 'base64');
+    return new Job(this, machineId, id, new JobStdin(this.#transport, execPath(machineId, id), accepted, signal));
+  }
+
+  /** A handle of a job that was started before. Its stdin goes on where the accepted bytes end. */
+  job(machineId: string, execId: string, { signal }: CallOptions = {}): Job {
+    const stdin = new JobStdin(this.#transport, execPath(machineId, execId), undefined, signal);
+    return new Job(this, machineId, execId, stdin);
+  }
+
+  /**
    * Runs a command to its end and resolves with the job and all of its output, even when the command fails. A short
    * command takes one request. An abort does not end the job; to cancel the job, set `exec_id` and call `cancel`.
    */
@@ -100,6 +125,14 @@ export class Execs {
   /** Ends every process of the job. A job that has ended already is returned as it is. */
   cancel(machineId: string, execId: string, { signal }: CallOptions = {}): Promise<Exec> {
     return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { isRepeatable: true, signal });
+  }
+
+  /**
+   * Sends a signal to the first process of the job. A job that has ended already is returned as it is. After a 503 the
+   * signal may be sent twice.
+   */
+  signal(machineId: string, execId: string, name: JobSignal, { signal }: CallOptions = {}): Promise<Exec> {
+    return this.#transport.json('POST', `${execPath(machineId, execId)}/signal`, { body: { signal: name }, signal });
   }
 
   /** One page of output; `data` is in base64. */

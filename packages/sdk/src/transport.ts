@@ -16,6 +16,8 @@ export type TransportOptions = {
 export type RequestOptions = {
   query?: Record<string, string | number | boolean | undefined>;
   body?: unknown;
+  /** A body of raw bytes, instead of `body`. */
+  bytes?: Uint8Array;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   /**
@@ -100,7 +102,7 @@ export class Transport {
   }
 
   async #sendOnce(method: string, path: string, options: RequestOptions): Promise<Response> {
-    const { body, headers = {}, query, signal } = options;
+    const { body, bytes, headers = {}, query, signal } = options;
     const init: RequestInit = {
       method,
       headers: {
@@ -108,10 +110,12 @@ export class Transport {
         'user-agent': this.#userAgent,
         accept: 'application/json',
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...(bytes === undefined ? {} : { 'content-type': 'application/octet-stream' }),
         ...headers,
       },
     };
     if (body !== undefined) init.body = JSON.stringify(body);
+    if (bytes !== undefined) init.body = bytes as Uint8Array<ArrayBuffer>;
     if (signal) init.signal = signal;
     // `Request` throws a TypeError for invalid input, such as a header with a line break. A retry would not help.
     const request = new Request(`${this.baseUrl}${path}${queryString(query)}`, init);

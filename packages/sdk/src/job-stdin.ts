@@ -1,0 +1,136 @@
+// Writes to the open stdin of a job. Writes are collected while a request is under way and go out together in the next
+// one. Every request names the offset of its first byte, so the client may repeat it after any failure: the service
+// writes no byte twice.
+import type { ExecStdin } from '@sandbar/contract/exec.ts';
+import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
+import { sleep } from './retry.ts';
+import type { Transport } from './transport.ts';
+
+/** The pause after a request of which nothing was accepted, ms. */
+const IDLE_MS = 100;
+
+type Waiter = { end: number; isClose: boolean; resolve: () => void; reject: (error: unknown) => void };
+
+export class JobStdin {
+  readonly #transport: Transport;
+  readonly #path: string;
+  readonly #signal: AbortSignal | undefined;
+  /** Bytes that were not accepted yet. The first is at offset `#accepted`. */
+  #pending: Buffer[] = [];
+  #pendingBytes = 0;
+  #waiters: Waiter[] = [];
+  /** The bytes that the job has accepted, or undefined before the service was asked. */
+  #accepted: number | undefined;
+  #isEnding = false;
+  #isClosed = false;
+  #isSending = false;
+  #failure: { error: unknown } | undefined;
+
+  /**
+   * `path`: of the job on the API. `accepted`: the bytes that the job was started with; undefined for a job that is
+   * already running, whose count is asked for. An abort of `signal` ends all writes.
+   */
+  constructor(transport: Transport, path: string, accepted: number | undefined, signal?: AbortSignal) {
+    this.#transport = transport;
+    this.#path = `${path}/stdin`;
+    this.#accepted = accepted;
+    this.#signal = signal;
+  }
+
+  /** Bytes that were written and are not accepted yet. */
+  get pendingBytes(): number {
+    return this.#pendingBytes;
+  }
+
+  /**
+   * Appends bytes, or text as UTF-8. Resolves when the job has accepted them, which takes as long as the command does
+   * not read. Calls need not wait for each other; their order is kept. Throws ApiError `conflict` when the job has
+   * ended or the command has closed its stdin, and ConnectionError. After an error all later writes fail.
+   */
+  write(data: Uint8Array | string): Promise<void> {
+    if (this.#isEnding) return Promise.reject(new Error('stdin was closed before this write'));
+    const bytes = Buffer.from(data);
+    this.#pending.push(bytes);
+    this.#pendingBytes += bytes.length;
+    return this.#wait(false);
+  }
+
+  /** Ends stdin after all that was written. Resolves when the job has accepted everything. May be repeated. */
+  close(): Promise<void> {
+    this.#isEnding = true;
+    return this.#wait(true);
+  }
+
+  #wait(isClose: boolean): Promise<void> {
+    if (this.#failure) return Promise.reject(this.#failure.error);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const end = this.#pendingBytes + (this.#accepted ?? 0);
+    this.#waiters.push({ end, isClose, resolve, reject });
+    if (!this.#isSending) void this.#send();
+    return promise;
+  }
+
+  async #send(): Promise<void> {
+    this.#isSending = true;
+    // Writes that follow in the same turn go into the first request.
+    await Promise.resolve();
+    try {
+      if (this.#accepted === undefined) await this.#findOffset();
+      while (this.#pendingBytes > 0 || (this.#isEnding && !this.#isClosed)) await this.#sendOnce();
+      this.#release();
+    } catch (error) {
+      this.#failure = { error };
+      this.#pending = [];
+      this.#pendingBytes = 0;
+      for (const { reject } of this.#waiters.splice(0)) reject(error);
+    }
+    this.#isSending = false;
+  }
+
+  async #findOffset(): Promise<void> {
+    const { next_offset } = await this.#put(0, Buffer.alloc(0), false);
+    this.#accepted = next_offset;
+    for (const waiter of this.#waiters) waiter.end += next_offset;
+  }
+
+  async #sendOnce(): Promise<void> {
+    const offset = this.#accepted ?? 0;
+    const body = this.#take();
+    const isLast = body.length === this.#pendingBytes;
+    const { next_offset, closed } = await this.#put(offset, body, this.#isEnding && isLast);
+    const accepted = Math.max(0, Math.min(next_offset - offset, body.length));
+    this.#drop(accepted);
+    this.#accepted = offset + accepted;
+    // The service waits for the command to read before it answers so. When it does not wait, it is about to stop.
+    if (accepted === 0 && !closed) await sleep(IDLE_MS, this.#signal);
+    if (closed && this.#pendingBytes === 0) this.#isClosed = true;
+    this.#release();
+  }
+
+  #put(offset: number, bytes: Uint8Array, close: boolean): Promise<ExecStdin> {
+    const query = { offset, ...(close ? { close } : {}) };
+    return this.#transport.json('PUT', this.#path, { query, bytes, signal: this.#signal });
+  }
+
+  /** Joins what is pending into one buffer, as much as one request may have. It stays pending. */
+  #take(): Buffer {
+    if (this.#pending.length > 1) this.#pending = [Buffer.concat(this.#pending)];
+    return (this.#pending[0] ?? Buffer.alloc(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);
+  }
+
+  #drop(count: number): void {
+    this.#pendingBytes -= count;
+    const first = this.#pending[0];
+    if (first !== undefined) this.#pending[0] = first.subarray(count);
+    if (this.#pending[0]?.length === 0) this.#pending.shift();
+  }
+
+  /** Resolves the calls whose bytes were accepted. A close also waits until stdin is closed. */
+  #release(): void {
+    const accepted = this.#accepted ?? 0;
+    const isDone = ({ end, isClose }: Waiter) => end <= accepted && (!isClose || this.#isClosed);
+    const done = this.#waiters.filter(isDone);
+    this.#waiters = this.#waiters.filter((waiter) => !isDone(waiter));
+    for (const { resolve } of done) resolve();
+  }
+}
