@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { after, before, beforeEach, describe, it } from 'node:test';
 
@@ -19,6 +19,13 @@ let job: Job;
 let stdout: Buffer;
 /** How many bytes of stdout the answer to a start contains. The CLI reads the rest from the output stream. */
 let firstPageBytes: number;
+/** What the job has accepted as its standard input, and whether that was closed. */
+let stdin: Buffer;
+let isStdinClosed: boolean;
+/** The answer of the server to a write to the job's standard input, instead of accepting it. */
+let stdinRefusal: { status: number; code: string } | undefined;
+/** The output streams that are open, to be ended with the job. */
+let outputs: ServerResponse[];
 /** How many requests for the job or its output the server answers with 503 before it serves them. */
 let refusals: number;
 let retryAfter: string | undefined;
@@ -74,10 +81,21 @@ before(async () => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(`id: ${page.next_offset}\ndata: ${JSON.stringify(page)}\n\n`);
       if (page.eof) response.end();
+      else outputs.push(response);
       return;
     }
+    if (path.endsWith('/stdin')) {
+      if (stdinRefusal) return answer(stdinRefusal.status, { code: stdinRefusal.code, detail: 'refused' });
+      const body = Buffer.concat(chunks);
+      const from = Number(/offset=(\d+)/.exec(query)?.[1]);
+      stdin = Buffer.concat([stdin.subarray(0, from), body]);
+      isStdinClosed ||= query.includes('close=true');
+      return answer(200, { next_offset: stdin.length, closed: isStdinClosed });
+    }
     if (path.endsWith('/execs') && request.method === 'POST') {
-      const { exec_id } = JSON.parse(bodies.at(-1) ?? '');
+      const { exec_id, stdin: first = '', stdin_open = false } = JSON.parse(bodies.at(-1) ?? '');
+      stdin = Buffer.from(first, 'base64');
+      isStdinClosed = !stdin_open;
       const output = { stdout: pageOf(stdout, 0, firstPageBytes), stderr: pageOf(Buffer.alloc(0), 0, 0) };
       return answer(201, { id: exec_id, truncated: false, ...job, output });
     }
@@ -151,6 +169,10 @@ beforeEach(() => {
   job = { status: 'exited', exit_code: 0, signal: null };
   stdout = Buffer.alloc(0);
   firstPageBytes = Number.POSITIVE_INFINITY;
+  stdin = Buffer.alloc(0);
+  isStdinClosed = false;
+  stdinRefusal = undefined;
+  outputs = [];
   refusals = 0;
   retryAfter = undefined;
   createDelayMs = 0;
@@ -182,6 +204,13 @@ async function sandbar(args: string[], options: { env?: Record<string, string>; 
   child.stdin.end(options.input ?? '');
   const [code] = await once(child, 'close');
   return { code, stdout: Buffer.concat(out), stderr };
+}
+
+/** Ends the job, and with it the output streams that are open. */
+function endJob(exitCode: number): void {
+  job = { status: 'exited', exit_code: exitCode, signal: null };
+  const page = { offset: 0, data: '', next_offset: 0, total_bytes: 0, eof: true };
+  for (const response of outputs.splice(0)) response.end(`id: 0\ndata: ${JSON.stringify(page)}\n\n`);
 }
 
 async function until(condition: () => boolean): Promise<void> {
@@ -279,9 +308,67 @@ describe('sandbar run', () => {
     assert.ok(!calls.some((call) => call.startsWith('DELETE')));
   });
 
-  it('-i passes standard input', async () => {
-    await sandbar(['run', '-i', '--', 'cat'], { input: 'hello' });
-    assert.equal(JSON.parse(bodies[1] ?? '').stdin, Buffer.from('hello').toString('base64'));
+  it('-i passes standard input, of any length', async () => {
+    for (const input of ['hello', '', 'x'.repeat(3_000_000)]) {
+      job = { status: 'running', exit_code: null, signal: null };
+      const ran = sandbar(['run', '-i', '--', 'cat'], { input });
+      await until(() => isStdinClosed && outputs.length === 2);
+      assert.equal(stdin.toString(), input);
+      endJob(0);
+      assert.equal((await ran).code, 0);
+      isStdinClosed = false;
+    }
+  });
+
+  it('-i sends what is typed at once, and its end when it ends', async () => {
+    job = { status: 'running', exit_code: null, signal: null };
+    const child = start(['exec', '-i', 'm1', '--', 'cat']);
+    await until(() => calls.some((call) => call.endsWith('/execs')));
+    for (const typed of ['one\n', 'one\ntwo\n', 'one\ntwo\nthree']) {
+      child.stdin.write(typed.slice(stdin.length));
+      await until(() => stdin.toString() === typed);
+      assert.ok(!isStdinClosed);
+    }
+    child.stdin.end();
+    await until(() => isStdinClosed && outputs.length === 2);
+    endJob(3);
+    assert.deepEqual(await once(child, 'close'), [3, null]);
+  });
+
+  it('-i ends with the command, although its input goes on', async () => {
+    job = { status: 'running', exit_code: null, signal: null };
+    const child = start(['exec', '-i', 'm1', '--', 'cat']);
+    await until(() => outputs.length === 2);
+    endJob(4);
+    assert.deepEqual(await once(child, 'close'), [4, null]);
+  });
+
+  it('-i goes on without input when the command has closed it, and fails when the service is away', async () => {
+    job = { status: 'running', exit_code: null, signal: null };
+    for (const [refusal, code] of [
+      [{ status: 409, code: 'conflict' }, 5],
+      [{ status: 403, code: 'forbidden' }, 1],
+    ] as const) {
+      stdinRefusal = refusal;
+      const child = start(['exec', '-i', 'm1', '--', 'cat']);
+      await until(() => outputs.length === 2);
+      child.stdin.write('x');
+      await until(() => calls.some((call) => call.startsWith('PUT')));
+      if (code === 5) endJob(5);
+      assert.deepEqual(await once(child, 'close'), [code, null]);
+      job = { status: 'running', exit_code: null, signal: null };
+      calls = [];
+      outputs = [];
+    }
+  });
+
+  it('-i leaves Ctrl-C as it is: it cancels the job', async () => {
+    job = { status: 'running', exit_code: null, signal: null };
+    const child = start(['exec', '-i', 'm1', '--', 'cat']);
+    await until(() => outputs.length === 2);
+    child.kill('SIGINT');
+    assert.deepEqual(await once(child, 'close'), [130, null]);
+    assert.ok(calls.some((call) => call.endsWith('/cancel')));
   });
 
   it('Ctrl-C cancels the job, destroys the machine and ends with 130', async () => {

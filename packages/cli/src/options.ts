@@ -5,7 +5,6 @@ import { type Command, Option, type OptionValues } from '@commander-js/extra-typ
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { ExpiryAction, MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
 import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger } from './arguments.ts';
-import { readStdin } from './run-job.ts';
 
 /** A copy of the contract's list, because importing the list would load all schemas and double the start-up time. */
 const EXPIRY_ACTIONS = ['destroy', 'stop'] as const satisfies readonly ExpiryAction[];
@@ -65,9 +64,14 @@ export function addJobOptions<A extends unknown[], O extends OptionValues>(comma
     .option('--cwd <dir>', "where it runs (the user's home)")
     .option('--env <key=value>', 'a variable, as often as needed; KEY alone takes your value of it', collectVariables)
     .option('--timeout <sec>', 'end the command after this time (3600)', parseInteger)
-    .option('-i, --stdin', 'pass standard input on, up to 512 KiB')
+    .option('-i, --stdin', 'pass standard input on, as it comes')
     .option('--merge-output', 'print stderr as stdout, in the order in which both were written');
   return command as unknown as Command<A, O & JobOptions>;
+}
+
+/** What the job reads as its standard input: that of this process, if `--stdin` was given. */
+export function inputOf({ stdin }: JobOptions): NodeJS.ReadStream | undefined {
+  return stdin ? process.stdin : undefined;
 }
 
 export function machineUpdateOf(options: LabelOptions): MachineUpdate {
@@ -90,11 +94,9 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
   };
 }
 
-/**
- * Makes the request for a job with the label `name`. Reads standard input if `--stdin` was given. Throws UsageError.
- */
-export async function jobOf(argv: string[], options: JobOptions, name: string | undefined): Promise<ExecCreate> {
-  const { user, cwd, env, timeout, stdin, mergeOutput } = options;
+/** Makes the request for a job with the label `name`. */
+export function jobOf(argv: string[], options: JobOptions, name: string | undefined): ExecCreate {
+  const { user, cwd, env, timeout, mergeOutput } = options;
   return {
     argv,
     ...onlyGiven({
@@ -103,7 +105,6 @@ export async function jobOf(argv: string[], options: JobOptions, name: string | 
       cwd,
       env,
       timeout_sec: timeout,
-      stdin: stdin ? await readStdin() : undefined,
       merge_output: mergeOutput,
     }),
   };

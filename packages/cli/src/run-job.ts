@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 import type { Exec, ExecCreate, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
-import { UsageError } from './arguments.ts';
+import { JobInput } from './job-input.ts';
 import { printNotice } from './print.ts';
 
 /** The exit code after a time-out; the same as of `timeout(1)`. */
@@ -18,39 +18,69 @@ const FIRST_WAIT_MS = 300;
 /** How long an interrupted `sandbar` tries to cancel the job before it exits, ms. */
 const CANCEL_FOR_MS = 10_000;
 
-/** Starts the command, shows its output and resolves with its exit code. An abort cancels the job and rejects. */
+/**
+ * Starts the command, shows its output and resolves with its exit code. `source` is what the command reads as its
+ * standard input, if anything. An abort cancels the job and rejects.
+ */
 export async function runJob(
   sandbar: Sandbar,
   machineId: string,
   command: ExecCreate,
   signal: AbortSignal,
+  source?: NodeJS.ReadStream,
 ): Promise<number> {
   // Generated here, so that an interruption can cancel the job even before the start request is answered.
   const id = randomUUID();
   const { execs } = sandbar;
+  const input = source && new JobInput(source);
+  const ended = new AbortController();
   try {
+    const first = await input?.first();
+    const isOpen = first?.isAll === false;
     const { output, ...started } = await execs.start(
       machineId,
-      { ...command, exec_id: id },
-      { waitMs: FIRST_WAIT_MS, signal },
+      { ...command, ...stdinOf(first), exec_id: id },
+      // A job with more input to come rarely ends soon, and its input must not wait for that.
+      { ...(isOpen ? {} : { waitMs: FIRST_WAIT_MS }), signal },
     );
+    const running = { signal: AbortSignal.any([signal, ended.signal]) };
+    const { stdin } = execs.job(machineId, id, { ...running, stdinOffset: first?.bytes.length ?? 0 });
+    const passing = isOpen ? input?.passOn(stdin) : undefined;
     const copy = async (stream: OutputStream, firstPage: ExecOutput | undefined, target: NodeJS.WritableStream) => {
-      for await (const bytes of execs.streamOutput(machineId, id, stream, { firstPage, signal })) {
-        if (!target.write(bytes)) await drained(target, signal);
+      for await (const bytes of execs.streamOutput(machineId, id, stream, { firstPage, ...running })) {
+        if (!target.write(bytes)) await drained(target, running.signal);
       }
     };
-    await Promise.all([copy('stdout', output?.stdout, process.stdout), copy('stderr', output?.stderr, process.stderr)]);
-    const ended = started.status === 'running' ? await execs.wait(machineId, id, { signal }) : started;
-    if (ended.truncated) {
+    const copying = Promise.all([
+      copy('stdout', output?.stdout, process.stdout),
+      copy('stderr', output?.stderr, process.stderr),
+    ]);
+    // The input may never end, so only its failure matters here.
+    await Promise.race([copying, passing?.then(() => copying) ?? copying]);
+    const job = started.status === 'running' ? await execs.wait(machineId, id, { signal }) : started;
+    if (job.truncated) {
       printNotice(`output beyond ${EXEC_BOUNDS.outputBytesDefault / 2 ** 20} MiB of a stream was dropped`);
     }
-    return exitCodeOf(ended);
+    return exitCodeOf(job);
   } catch (error) {
     if (signal.aborted) {
       await execs.cancel(machineId, id, { signal: AbortSignal.timeout(CANCEL_FOR_MS) }).catch(() => {});
     }
     throw error;
+  } finally {
+    ended.abort();
+    input?.stop();
   }
+}
+
+/** The fields of the start request for the first bytes of input. */
+function stdinOf(first: { bytes: Buffer; isAll: boolean } | undefined): Pick<ExecCreate, 'stdin' | 'stdin_open'> {
+  if (first === undefined) return {};
+  const { bytes, isAll } = first;
+  return {
+    ...(bytes.length > 0 ? { stdin: bytes.toString('base64') } : {}),
+    ...(isAll ? {} : { stdin_open: true }),
+  };
 }
 
 /** The exit code that a shell would report for this job. Explains a time-out and a lost machine on stderr. */
@@ -67,20 +97,6 @@ export function exitCodeOf(job: Exec): number {
   if (job.signal === null) return NO_RESULT;
   const signals: Record<string, number> = constants.signals;
   return 128 + (signals[job.signal] ?? 0);
-}
-
-/** Reads standard input to its end, as base64. Throws UsageError when it is over the limit of a job. */
-export async function readStdin(): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > EXEC_BOUNDS.stdinBytes) {
-      throw new UsageError(`standard input may have ${EXEC_BOUNDS.stdinBytes / 1024} KiB at most`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('base64');
 }
 
 async function drained(target: NodeJS.WritableStream, signal: AbortSignal): Promise<void> {

@@ -84,9 +84,13 @@ export class Execs {
     return new Job(this, machineId, id, new JobStdin(this.#transport, execPath(machineId, id), accepted, signal));
   }
 
-  /** A handle of a job that was started before. Its stdin goes on where the accepted bytes end. */
-  job(machineId: string, execId: string, { signal }: CallOptions = {}): Job {
-    const stdin = new JobStdin(this.#transport, execPath(machineId, execId), undefined, signal);
+  /**
+   * A handle of a job that was started before. Its stdin goes on where the accepted bytes end, which the service is
+   * asked for unless `stdinOffset` says it.
+   */
+  job(machineId: string, execId: string, options: CallOptions & { stdinOffset?: number } = {}): Job {
+    const { signal, stdinOffset } = options;
+    const stdin = new JobStdin(this.#transport, execPath(machineId, execId), stdinOffset, signal);
     return new Job(this, machineId, execId, stdin);
   }
 

@@ -3,7 +3,7 @@ import type { Command } from '@commander-js/extra-typings';
 import { parseId } from '../arguments.ts';
 import { connect } from '../connect.ts';
 import { Interrupted, onInterruption } from '../interruption.ts';
-import { addJobOptions, jobOf } from '../options.ts';
+import { addJobOptions, inputOf, jobOf } from '../options.ts';
 import { runJob } from '../run-job.ts';
 
 export function defineExec(command: Command): void {
@@ -20,8 +20,9 @@ export function defineExec(command: Command): void {
 Runs the command in a running machine with its output live, and ends with its exit code. Ctrl-C cancels it.`,
     )
     .action(async (machineId, argv, options) => {
-      const job = await jobOf(argv, options, options.name);
-      process.exitCode = await runJob(connect(), machineId, job, onInterruption()).catch((error: unknown) => {
+      const job = jobOf(argv, options, options.name);
+      const running = runJob(connect(), machineId, job, onInterruption(), inputOf(options));
+      process.exitCode = await running.catch((error: unknown) => {
         if (error instanceof Interrupted) return error.exitCode;
         throw error;
       });

@@ -7,7 +7,7 @@ import { ConnectionError } from '@sandbar/sdk/errors.ts';
 import { isUnavailable } from '@sandbar/sdk/retry.ts';
 import { connect } from '../connect.ts';
 import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
-import { addJobOptions, addMachineOptions, jobOf, machineCreateOf } from '../options.ts';
+import { addJobOptions, addMachineOptions, inputOf, jobOf, machineCreateOf } from '../options.ts';
 import { printNotice } from '../print.ts';
 import { runJob } from '../run-job.ts';
 
@@ -24,14 +24,19 @@ code; 128 and the signal's number when a signal ended it, 124 when it ran out of
 as a volume again. --expires also ends a machine that outlives this command, as with --keep.`,
     )
     .action(async (argv, options) => {
-      const job = await jobOf(argv, options, options.jobName);
+      const job = jobOf(argv, options, options.jobName);
       const isKept = options.keep === true;
-      process.exitCode = await runInMachine(machineCreateOf(options), job, isKept);
+      process.exitCode = await runInMachine(machineCreateOf(options), job, isKept, inputOf(options));
     });
 }
 
 /** Creates the machine, runs the job, destroys the machine unless `isKept`, and returns the exit code of the job. */
-async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolean): Promise<number> {
+async function runInMachine(
+  spec: MachineCreate,
+  job: ExecCreate,
+  isKept: boolean,
+  input: NodeJS.ReadStream | undefined,
+): Promise<number> {
   const sandbar = connect();
   const signal = onInterruption();
   let machineId: string | undefined;
@@ -40,7 +45,7 @@ async function runInMachine(spec: MachineCreate, job: ExecCreate, isKept: boolea
   try {
     machineId = (await unlessInterrupted(creating, signal)).id;
     if (isKept) printNotice(`machine ${machineId} is kept`);
-    return await runJob(sandbar, machineId, job, signal);
+    return await runJob(sandbar, machineId, job, signal, input);
   } catch (error) {
     if (error instanceof Interrupted) {
       machineId ??= (await creating.catch(() => undefined))?.id;
