@@ -33,6 +33,10 @@ export const ERROR_TABLE = {
   },
   payload_too_large: { status: 413, when: 'The body is over 1 MiB.' },
   unsupported_media_type: { status: 415, when: 'The body is not application/json.' },
+  range_not_satisfiable: {
+    status: 416,
+    when: 'The range begins behind the end of the file; Content-Range has its size.',
+  },
   rate_limited: { status: 429, when: 'Too many requests; Retry-After says in how many seconds one is allowed.' },
   internal_error: { status: 500, when: 'A bug of the service; detail carries the request id and nothing internal.' },
   port_not_open: { status: 502, when: 'Nothing in the machine listens on that port; detail names the open ports.' },
