@@ -43,6 +43,8 @@ export type Timing = {
   reconnectMs: { first: number; longest: number };
   /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
+  /** How long a client may take to send the body of a request, or how long it may pause the upload of a file. */
+  bodyMs: number;
   /** The interval of heartbeats on a stream of job output. */
   streamHeartbeatMs: number;
   /** How long a host may take to start or stop a machine. */
@@ -65,6 +67,7 @@ export const DEFAULT_TIMING: Timing = {
   eventSilenceMs: 15_000,
   reconnectMs: { first: 100, longest: 2_000 },
   headersMs: 10_000,
+  bodyMs: 120_000,
   streamHeartbeatMs: 15_000,
   ensureMs: 60_000,
   shutdownMs: 10_000,
@@ -73,15 +76,24 @@ export const DEFAULT_TIMING: Timing = {
 /** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */
 export type Rate = { perSec: number; burst: number };
 /**
- * Rate limits, which all replicas share. `mutating` and `exec` apply to each account. The sign-in limits apply to each
+ * Rate limits, which all replicas share. `mutating`, `exec` and `files` apply to each account. The sign-in limits apply to each
  * client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts of all
  * browsers that never signed in with it.
  */
-export type Rates = { mutating: Rate; exec: Rate; signInAddress: Rate; signInEmail: Rate; signInUnknown: Rate };
+export type Rates = {
+  mutating: Rate;
+  exec: Rate;
+  files: Rate;
+  signInAddress: Rate;
+  signInEmail: Rate;
+  signInUnknown: Rate;
+};
 
 export const DEFAULT_RATES: Rates = {
   mutating: { perSec: 10, burst: 60 },
   exec: { perSec: 20, burst: 100 },
+  // A change of a file costs its own machine more than the service, and programs write many small files at once.
+  files: { perSec: 100, burst: 500 },
   signInAddress: { perSec: 1, burst: 20 },
   signInEmail: { perSec: 0.2, burst: 10 },
   signInUnknown: { perSec: 1 / 60, burst: 30 },
@@ -166,6 +178,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       ...DEFAULT_RATES,
       mutating: readRate(env, 'SANDBAR_RATE_MUTATING', DEFAULT_RATES.mutating),
       exec: readRate(env, 'SANDBAR_RATE_EXEC', DEFAULT_RATES.exec),
+      files: readRate(env, 'SANDBAR_RATE_FILES', DEFAULT_RATES.files),
     },
     bounds: readBounds(env),
     secret: readSecret(env),

@@ -16,6 +16,7 @@ const bed = await startTestBed({
     rates: {
       mutating: { perSec: 10, burst: 60 },
       exec: { perSec: 20, burst: 100 },
+      files: { perSec: 20, burst: 100 },
       signInAddress: { perSec: 1, burst: 1 },
       signInEmail: { perSec: 1, burst: 1 },
       signInUnknown: { perSec: 1, burst: 1 },

@@ -9,13 +9,14 @@ import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
 import { generateKey } from '../src/api-keys/key.ts';
 import { insertKey } from '../src/api-keys/store.ts';
 import { describeApi } from '../src/openapi/describe.ts';
+import { guestEntry, playFile } from './support/guest-files.ts';
+import { playStream } from './support/guest-stream.ts';
 import { type CallOptions, startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed();
-const { api, keys, plane, accountId } = bed;
+const { api, host, keys, plane, accountId } = bed;
 const { db } = plane.app;
-const { host, port } = plane.address;
-const origin = `http://${host}:${port}`;
+const origin = `http://${plane.address.host}:${plane.address.port}`;
 const revoked = await insertKey(db, accountId, 'full', 'revoked');
 await db.deleteFrom('api_keys').where('name', '=', 'revoked').execute();
 const expired = await insertKey(db, accountId, 'full', 'expired', new Date(0));
@@ -24,6 +25,17 @@ const asSession = (headers: Record<string, string> = { origin }): CallOptions =>
   key: null,
   headers: { cookie: session, ...headers },
 });
+
+host.guestCalls['files.entry'] = () => guestEntry();
+host.guestCalls['files.list'] = () => ({ entries: [], more: false });
+host.guestStreams['files.read'] = () => playFile(Buffer.from('x'), {});
+for (const name of ['files.archive', 'files.watch'] as const) {
+  host.guestStreams[name] = () => {
+    const stream = playStream();
+    stream.finish({});
+    return stream;
+  };
+}
 
 type Operation = { operationId: string; security: { bearer?: string[]; session?: [] }[] };
 const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };
@@ -63,6 +75,9 @@ const absent: Resources = {
   apiKey: randomUUID(),
 };
 
+/** Whether the operations of a path take the path of a file in their query. */
+const isOfFile = (path: string): boolean => /\/files(\/(entry|content|archive|watch))?$/.test(path);
+
 function fill(path: string, resources: Resources): string {
   const kinds: Record<string, string> = {
     machines: resources.machine,
@@ -70,7 +85,10 @@ function fill(path: string, resources: Resources): string {
     snapshots: resources.snapshot,
     'api-keys': resources.apiKey,
   };
-  return path.replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind').replace('{exec_id}', resources.exec);
+  const filled = path
+    .replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind')
+    .replace('{exec_id}', resources.exec);
+  return isOfFile(path) ? `${filled}?path=/a` : filled;
 }
 
 const BODIES: Record<string, object> = {
@@ -78,6 +96,8 @@ const BODIES: Record<string, object> = {
   signalExec: { signal: 'INT' },
   createApiKey: { name: 'x', scope: 'read' },
   attachVolume: { machine_id: randomUUID() },
+  createDirectory: { path: '/a' },
+  moveFile: { from: '/a', to: '/b' },
   changePassword: { current_password: 'not this one', new_password: 'another password' },
 };
 /** The parameters of the query that an operation needs. */

@@ -6,6 +6,7 @@ import { startTestBed } from './support/test-bed.ts';
 const rates = {
   mutating: { perSec: 1000, burst: 1000 },
   exec: { perSec: 1000, burst: 1000 },
+  files: { perSec: 1000, burst: 1000 },
   signInAddress: { perSec: 1 / 3600, burst: 2 },
   signInEmail: { perSec: 1000, burst: 1000 },
   signInUnknown: { perSec: 1000, burst: 1000 },

@@ -19,6 +19,7 @@ const SLOW = 0.001;
 const rates = {
   mutating: { perSec: SLOW, burst: 8 },
   exec: { perSec: SLOW, burst: 5 },
+  files: { perSec: SLOW, burst: 5 },
   signInAddress: { perSec: SLOW, burst: 4 },
   signInEmail: { perSec: SLOW, burst: 3 },
   signInUnknown: { perSec: SLOW, burst: 6 },

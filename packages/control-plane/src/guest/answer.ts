@@ -57,7 +57,8 @@ export function toGuestRefusal(error: unknown, name: GuestCallName | GuestStream
   return new ServiceError(error.code, `${error.message.slice(0, DETAIL_MAX)}…`, { cause: error });
 }
 
-const badAnswer = (what: string): ServiceError =>
+/** The error of an answer that a guest must not give. `what` goes into the log only. */
+export const badAnswer = (what: string): ServiceError =>
   new ServiceError('internal_error', 'The agent in the machine gave an answer that makes no sense.', {
     cause: new Error(`a guest sent ${what}`),
   });

@@ -10,12 +10,12 @@ import type { KeyScope } from '../db/tables.ts';
 export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
- * The rate buckets from which a request takes a token. `mutating` and `exec`: the account's bucket for changes or for
- * jobs. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the body. `password`: the same
+ * The rate buckets from which a request takes a token. `mutating`, `exec` and `files`: the account's bucket for changes,
+ * for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the body. `password`: the same
  * as `sign-in`, and also a bucket that all clients share that never signed in with this e-mail address. `none`: no
  * bucket, so the request is never refused for its rate.
  */
-export type RateLimit = 'mutating' | 'exec' | 'sign-in' | 'password' | 'none';
+export type RateLimit = 'mutating' | 'exec' | 'files' | 'sign-in' | 'password' | 'none';
 
 /** Who sent the request. Authentication finds this with one query. */
 export type Caller = {
@@ -44,8 +44,11 @@ declare module 'fastify' {
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
-    /** The content type of a body that is no JSON: any bytes. */
+    /** The content type of a body that is no JSON: any bytes, which the handler reads or writes as a stream. */
     binaryRequest?: string;
+    binaryResponse?: string;
+    /** Statuses of a good answer besides that of the schema or 200, with their descriptions. */
+    furtherStatuses?: Record<number, { description: string; isBinary: boolean }>;
     /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
     sessionHint?: string;
     /** Whether a request without a body is read as one with an empty object. */

@@ -10,6 +10,7 @@ import type { App } from '../app.ts';
 import { addAuthRoutes } from '../auth/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addStdinRoutes } from '../execs/stdin-routes.ts';
+import { addFileRoutes } from '../files/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
 import { countRequests, type RequestCounter } from '../metrics/requests.ts';
@@ -26,13 +27,12 @@ import { acceptEveryMethod, watchMethods } from './methods.ts';
 import { RawBodies } from './raw-bodies.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
+import { installBodyTimeouts } from './slow-bodies.ts';
 import { installStrictness } from './strictness.ts';
 
 export type Server = FastifyInstance;
 
 const BODY_LIMIT = 1024 * 1024;
-/** How long a client may take to send a request with its headers and body, milliseconds. Answers have no limit. */
-const RECEIVE_MS = 120_000;
 /** How often connections are checked for the time-outs of receiving, milliseconds. */
 const CHECK_RECEIVING_MS = 1_000;
 const MAX_PARAM_LENGTH = 1024;
@@ -47,7 +47,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     requestIdHeader: false,
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
-    requestTimeout: RECEIVE_MS,
+    // slow-bodies.ts limits the time of bodies, because uploads need another limit.
+    requestTimeout: 0,
     http: {
       headersTimeout: app.config.timing.headersMs,
       connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, app.config.timing.headersMs),
@@ -97,6 +98,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   server.addHook('onSend', async (_request, reply) => {
     if (app.closing.aborted) reply.header('connection', 'close');
   });
+  installBodyTimeouts(server, app.config.timing.bodyMs);
   countRequests(server, requests);
   acceptEveryMethod(server);
   declareDocsPublic(server);
@@ -116,6 +118,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addMachineRoutes(server, app);
   addExecRoutes(server, app);
   await addStdinRoutes(server, app);
+  await addFileRoutes(server, app);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);
   addImageRoutes(server, app);

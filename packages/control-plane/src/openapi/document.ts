@@ -52,6 +52,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Account', description: 'Whose it is, and how much it may use.' },
         { name: 'Machines', description: 'MicroVMs and their life.' },
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
+        { name: 'Files', description: 'Files of running machines.' },
         { name: 'Volumes', description: 'Disks with a life of their own.' },
         {
           name: 'Snapshots',

@@ -71,6 +71,10 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
       content: { [config.binaryRequest]: { schema: { ...BYTES } } },
     };
   }
+  if (config.binaryResponse !== undefined) {
+    const content = { [config.binaryResponse]: { schema: { ...BYTES } } };
+    operation.responses['200'] = { description: operation.summary, content };
+  }
   const headers = isLimited(config) ? { ...REQUEST_ID, ...RATE_LIMIT } : REQUEST_ID;
   const success: Record<string, Response> = {};
   for (const [status, response] of Object.entries(operation.responses)) {
@@ -84,6 +88,10 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
     if (media && config.examples?.response !== undefined) media.example = config.examples.response;
     if (config.producesEvents) response.content['text/event-stream'] = { schema: { type: 'string' } };
     success[status] = { ...response, description: operation.summary, headers };
+  }
+  for (const [status, { description, isBinary }] of Object.entries(config.furtherStatuses ?? {})) {
+    const content = isBinary ? { content: { ...operation.responses['200']?.content } } : {};
+    success[status] = { description, headers, ...content };
   }
   operation.responses = { ...success, ...errorResponses(errorCodesOf(facts), headers) };
 }

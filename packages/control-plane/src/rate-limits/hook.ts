@@ -4,14 +4,18 @@ import type { FastifyInstance, FastifyReply, RouteOptions } from 'fastify';
 import type { App } from '../app.ts';
 import { readDeviceCookie } from '../auth/device-cookie.ts';
 import { callerOf } from '../http/auth.ts';
-import { accountRate, rateLimitOf } from './rates.ts';
+import { type AccountBucket, accountRate, rateLimitOf } from './rates.ts';
 import { addressKey, deviceKey, emailKey, emailOf, unknownKey } from './sign-in.ts';
 import { takeToken, type Verdict } from './store.ts';
 
 const ACCOUNT_REFUSALS = {
   mutating: 'The account sends too many requests that change something',
   exec: 'The account starts too many jobs',
-} as const;
+  files: 'The account changes too many files',
+} as const satisfies Record<AccountBucket, string>;
+
+const isAccountBucket = (rateLimit: string | undefined): rateLimit is AccountBucket =>
+  rateLimit !== undefined && Object.hasOwn(ACCOUNT_REFUSALS, rateLimit);
 
 /** Adds the checks. Call it after `installAuth` and before the first route. */
 export function installRateLimits(server: FastifyInstance, app: App): void {
@@ -21,7 +25,7 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
   });
   server.addHook('onRequest', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
-    if (rateLimit === 'mutating' || rateLimit === 'exec') {
+    if (isAccountBucket(rateLimit)) {
       const caller = callerOf(request);
       const rate = accountRate(rateLimit, app.config.rates, caller.rates);
       apply(reply, await takeToken(app.db, `${rateLimit}:${caller.accountId}`, rate), ACCOUNT_REFUSALS[rateLimit]);

@@ -11,12 +11,18 @@ export function rateLimitOf(route: Declared, methods: readonly string[]): RateLi
   return changes && (route.access === 'full' || route.access === 'session') ? 'mutating' : 'none';
 }
 
+/** The buckets that each account has. */
+export type AccountBucket = 'mutating' | 'exec' | 'files';
+
 /**
- * The rate that the operator set for the account, with its burst scaled in proportion; otherwise the configured rate.
+ * The rate that the operator set for the account, with its burst scaled in proportion; otherwise the configured rate. The
+ * rate of changes of files is scaled like that of all other changes, so the operator sets only the latter.
  */
-export function accountRate(kind: keyof Caller['rates'], configured: Rates, ownRates: Caller['rates']): Rate {
-  const { perSec, burst } = configured[kind];
+export function accountRate(bucket: AccountBucket, configured: Rates, ownRates: Caller['rates']): Rate {
+  const kind = bucket === 'files' ? 'mutating' : bucket;
   const own = ownRates[kind];
+  const { perSec, burst } = configured[bucket];
   if (own === null) return { perSec, burst };
-  return { perSec: own, burst: Math.max(1, Math.floor((own * burst) / perSec)) };
+  const factor = own / configured[kind].perSec;
+  return { perSec: perSec * factor, burst: Math.max(1, Math.floor(burst * factor)) };
 }

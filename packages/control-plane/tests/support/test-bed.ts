@@ -10,6 +10,7 @@ import { ActivityList } from '@sandbar/contract/activity.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
 import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
+import { FileEntry, FileList, FileUnpacked } from '@sandbar/contract/file.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { ImageList } from '@sandbar/contract/image.ts';
@@ -122,6 +123,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       rates: {
         mutating: UNLIMITED,
         exec: UNLIMITED,
+        files: UNLIMITED,
         signInAddress: UNLIMITED,
         signInEmail: UNLIMITED,
         signInUnknown: UNLIMITED,
@@ -228,6 +230,9 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/stdin$/, ExecStdin],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+(\/cancel|\/signal)?$/, Exec],
   [/^\/v1\/machines\/[^/]+\/execs$/, ExecList],
+  [/\/files$/, FileList],
+  [/\/files\/(entry|content|directory|move)$/, FileEntry],
+  [/\/files\/archive$/, FileUnpacked],
   [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
   [/^\/v1\/quotas$/, Quotas],
   [/^\/v1\/volumes\/[^/]+(\/attach|\/detach)?$/, Volume],
@@ -243,6 +248,7 @@ const CREATED: [RegExp, TSchema][] = [
   [/\/execs$/, ExecStarted],
   [/^\/v1\/volumes$/, Volume],
   [/\/snapshots$/, Snapshot],
+  [/\/files\/directory$/, FileEntry],
 ];
 
 /** Asserts that an answer matches the schema of the contract and has no other field. */

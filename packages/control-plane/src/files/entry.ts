@@ -1,0 +1,68 @@
+// Turns what a guest agent says about a file into what clients get. A guest may be hostile, so a path that is no path or
+// a time that is no time is a bad answer, not an error of ours.
+import { isUtf8 } from 'node:buffer';
+import type { FileEntry, FileEvent, GuestEntry, GuestFileEvent } from '@sandbar/contract/file.ts';
+import { decodePath, encodePath } from '@sandbar/contract/file-path.ts';
+import { badAnswer } from '../guest/answer.ts';
+
+const SLASH = 0x2f;
+const NANOSECONDS = /^-?\d{1,19}$/;
+
+/** Throws the error of a bad answer. */
+export function toEntry(entry: GuestEntry): FileEntry {
+  const path = readPath(entry.path);
+  return {
+    ...textOf(path),
+    name: nameOf(path),
+    type: entry.type,
+    size: entry.size,
+    mode: entry.mode.toString(8).padStart(4, '0'),
+    user: entry.user || String(entry.uid),
+    group: entry.group || String(entry.gid),
+    modified_at: modifiedAt(entry).toISOString(),
+    ...(entry.target === undefined ? {} : { target: decode(entry.target).toString() }),
+  };
+}
+
+/** When the file was changed last. Throws the error of a bad answer. */
+export function modifiedAt({ mtime_ns }: Pick<GuestEntry, 'mtime_ns'>): Date {
+  if (!NANOSECONDS.test(mtime_ns)) throw badAnswer('a time that is no number');
+  return new Date(Number(BigInt(mtime_ns) / 1_000_000n));
+}
+
+/** Throws the error of a bad answer. */
+export function toEvent({ type, path, from }: GuestFileEvent): FileEvent {
+  if (path === undefined && type !== 'ready' && type !== 'overflow') throw badAnswer('an event without a path');
+  const event: FileEvent = { type };
+  if (path !== undefined) Object.assign(event, textOf(readPath(path)));
+  if (from === undefined) return event;
+  const { path: text, path_encoded: encoded } = textOf(readPath(from));
+  return { ...event, from: text, ...(encoded === undefined ? {} : { from_encoded: encoded }) };
+}
+
+/** The bytes of a path of the guest. Throws the error of a bad answer. */
+function readPath(encoded: string): Buffer {
+  const path = decode(encoded);
+  if (path[0] !== SLASH || path.includes(0)) throw badAnswer('a path that is no path');
+  return path;
+}
+
+function decode(encoded: string): Buffer {
+  try {
+    return decodePath(encoded);
+  } catch {
+    throw badAnswer('a path that is not percent-encoded');
+  }
+}
+
+/** The text of a path, and its exact form if the text cannot have it. */
+function textOf(path: Buffer): { path: string; path_encoded?: string } {
+  const text = path.toString();
+  return isUtf8(path) ? { path: text } : { path: text, path_encoded: encodePath(path) };
+}
+
+/** The last part of a path; `/` for the root. */
+function nameOf(path: Buffer): string {
+  const parts = path.toString().split('/').filter(Boolean);
+  return parts.at(-1) ?? '/';
+}

@@ -1,0 +1,91 @@
+// Opens a file, or a part of it, for reading. What is sent is decided by the head of the stream, which describes the file
+// that the guest has opened, so the size, the ETag and the bytes are of one version of the file.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { GuestEntry, GuestReadHead } from '@sandbar/contract/file.ts';
+import type { App } from '../app.ts';
+import { badAnswer, checkAnswer } from '../guest/answer.ts';
+import { callGuest } from '../guest/call.ts';
+import { type MachineStream, openGuestStream, type StreamOptions } from '../guest/stream.ts';
+import { allowsRange, type ByteRange } from './conditions.ts';
+import { modifiedAt } from './entry.ts';
+import type { FileTarget } from './target.ts';
+
+export type OpenedFile = {
+  stream: MachineStream;
+  etag: string;
+  modifiedAt: Date;
+  /** Bytes of the whole file. */
+  size: number;
+  /** Bytes that the stream will have; null when the file does not know its size, as in /proc. */
+  length: number | null;
+  /** Where the sent part begins in the file; undefined when the whole file is sent. */
+  start: number | undefined;
+};
+
+/** The range begins behind the end of the file, which has `size` bytes. */
+export class RangeNotSatisfiable extends ServiceError {
+  readonly size: number;
+  constructor(size: number) {
+    super('range_not_satisfiable', `The range begins behind the end of the file, which has ${size} bytes.`);
+    this.size = size;
+  }
+}
+
+type Part = { start?: number; end?: number };
+type Wanted = { range: ByteRange | undefined; ifRange: string | undefined };
+
+const ETAG = /^"?([\x21\x23-\x7e]{1,126})"?$/;
+
+/**
+ * Opens a file. With `range`, opens that part if `ifRange` is the present ETag or undefined, otherwise the whole file.
+ * Throws RangeNotSatisfiable, and the errors of openGuestStream: `not_found` for a missing path, `conflict` for what is
+ * no file.
+ */
+export async function openFile(
+  app: App,
+  target: FileTarget,
+  { range, ifRange }: Wanted,
+  options: StreamOptions,
+): Promise<OpenedFile> {
+  if (range === undefined) return open(app, target, {}, options);
+  const part = 'last' in range ? await lastPart(app, target, range.last) : range;
+  const opened = await open(app, target, part, options);
+  // A file that does not know its size has no parts.
+  if (opened.length !== null && allowsRange(ifRange, opened.etag)) return opened;
+  opened.stream.duplex.destroy();
+  return open(app, target, {}, options);
+}
+
+async function lastPart(app: App, { caller, machineId, path }: FileTarget, count: number): Promise<Part> {
+  const { size, type } = await callGuest(app, caller, machineId, 'files.entry', { path }, GuestEntry);
+  if (type === 'file' && Math.min(size, count) === 0) throw new RangeNotSatisfiable(size);
+  return { start: Math.max(0, size - count) };
+}
+
+async function open(
+  app: App,
+  { caller, machineId, path }: FileTarget,
+  part: Part,
+  options: StreamOptions,
+): Promise<OpenedFile> {
+  const stream = await openGuestStream(app, caller, machineId, 'files.read', { path, ...part }, options);
+  try {
+    return { stream, ...toOpened(stream.head, part) };
+  } catch (error) {
+    stream.duplex.destroy();
+    throw error;
+  }
+}
+
+function toOpened(head: unknown, part: Part): Omit<OpenedFile, 'stream'> {
+  const { entry, start, length, etag } = checkAnswer(GuestReadHead, head);
+  const { size } = entry;
+  const isPart = part.start !== undefined;
+  const tag = ETAG.exec(etag)?.[1];
+  if (tag === undefined) throw badAnswer('an ETag with other characters than it may have');
+  if (isPart && length !== null && (part.start ?? 0) >= size) throw new RangeNotSatisfiable(size);
+  const most = (part.end ?? Number.MAX_SAFE_INTEGER) - start + 1;
+  const fits = length === null || (start + length <= size && length <= most && (length > 0 || !isPart));
+  if (start !== (part.start ?? 0) || !fits) throw badAnswer('another part of the file than was asked for');
+  return { etag: `"${tag}"`, modifiedAt: modifiedAt(entry), size, length, start: isPart ? start : undefined };
+}

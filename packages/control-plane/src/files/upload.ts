@@ -1,0 +1,28 @@
+// Copies the body of a request into a machine's stream. It never destroys the request, because the client must still get
+// an answer when the machine refuses the rest of the body, for example because its disk is full.
+import type { IncomingMessage } from 'node:http';
+import { badAnswer } from '../guest/answer.ts';
+import type { MachineStream } from '../guest/stream.ts';
+
+/**
+ * Sends all of `body` and returns the result of the stream. If the body breaks off, the stream is cut, so that the machine
+ * keeps nothing of it. Throws the refusal of the machine.
+ */
+export async function upload(body: IncomingMessage, { duplex, result }: MachineStream): Promise<unknown> {
+  const onClose = () => {
+    if (!body.readableEnded) duplex.destroy(new Error('the client broke off an upload'));
+  };
+  body.once('close', onClose);
+  duplex.on('data', () => duplex.destroy(badAnswer('bytes into an upload')));
+  body.pipe(duplex);
+  try {
+    const answer = await result;
+    if (!body.readableEnded) throw badAnswer('the result of an upload before it had all of it');
+    return answer;
+  } finally {
+    body.off('close', onClose);
+    body.unpipe(duplex);
+    // After a refusal, read and drop the rest. Otherwise a client that first sends everything would never read the answer.
+    body.resume();
+  }
+}

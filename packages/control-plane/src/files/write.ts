@@ -1,0 +1,36 @@
+// Writes a file. The guest agent writes beside the file and renames at the end, so the file appears whole or not at all,
+// also when the connection breaks in the middle of the body.
+import type { IncomingMessage } from 'node:http';
+import { type FileEntry, type FileWriteQuery, GuestWritten } from '@sandbar/contract/file.ts';
+import type { App } from '../app.ts';
+import { checkAnswer } from '../guest/answer.ts';
+import { openGuestStream, type StreamOptions } from '../guest/stream.ts';
+import { toEntry } from './entry.ts';
+import type { FileTarget } from './target.ts';
+import { upload } from './upload.ts';
+
+export type Writing = Omit<FileWriteQuery, 'path'> & {
+  /** Whether an existing file is a `conflict`. */
+  exclusive: boolean;
+};
+
+/**
+ * Writes `body` to the file and returns its entry. Throws `not_found` when a directory is missing and `parents` is false,
+ * `conflict` for what is no file, and `disk_full`.
+ */
+export async function writeFile(
+  app: App,
+  { caller, machineId, path }: FileTarget,
+  { mode, user, parents = true, exclusive }: Writing,
+  body: IncomingMessage,
+  options: StreamOptions,
+): Promise<FileEntry> {
+  const params = { path, mode: modeNumber(mode), user: user ?? null, parents, exclusive };
+  const stream = await openGuestStream(app, caller, machineId, 'files.write', params, options);
+  const { entry } = checkAnswer(GuestWritten, await upload(body, stream));
+  return toEntry({ ...entry, path: entry.path ?? path });
+}
+
+/** The permission bits of an octal text; null without one: an existing file keeps its own, a new one gets the default. */
+export const modeNumber = (mode: string | undefined): number | null =>
+  mode === undefined ? null : Number.parseInt(mode, 8);
