@@ -1,10 +1,9 @@
 // Opens a file, or a part of it, for reading. What is sent is decided by the head of the stream, which describes the file
 // that the guest has opened, so the size, the ETag and the bytes are of one version of the file.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { GuestEntry, GuestReadHead } from '@sandbar/contract/file.ts';
+import { GuestReadHead } from '@sandbar/contract/file.ts';
 import type { App } from '../app.ts';
 import { badAnswer, checkAnswer } from '../guest/answer.ts';
-import { callGuest } from '../guest/call.ts';
 import { type MachineStream, openGuestStream, type StreamOptions } from '../guest/stream.ts';
 import { allowsRange, type ByteRange } from './conditions.ts';
 import { modifiedAt } from './entry.ts';
@@ -31,6 +30,7 @@ export class RangeNotSatisfiable extends ServiceError {
   }
 }
 
+/** `start` counts from the end of the file if it is negative. `end` is inclusive. */
 type Part = { start?: number; end?: number };
 type Wanted = { range: ByteRange | undefined; ifRange: string | undefined };
 
@@ -48,18 +48,17 @@ export async function openFile(
   options: StreamOptions,
 ): Promise<OpenedFile> {
   if (range === undefined) return open(app, target, {}, options);
-  const part = 'last' in range ? await lastPart(app, target, range.last) : range;
-  const opened = await open(app, target, part, options);
+  const opened = await open(app, target, toPart(range), options);
   // A file that does not know its size has no parts.
   if (opened.length !== null && allowsRange(ifRange, opened.etag)) return opened;
   opened.stream.duplex.destroy();
   return open(app, target, {}, options);
 }
 
-async function lastPart(app: App, { caller, machineId, path }: FileTarget, count: number): Promise<Part> {
-  const { size, type } = await callGuest(app, caller, machineId, 'files.entry', { path }, GuestEntry);
-  if (type === 'file' && Math.min(size, count) === 0) throw new RangeNotSatisfiable(size);
-  return { start: Math.max(0, size - count) };
+function toPart(range: ByteRange): Part {
+  if (!('last' in range)) return range;
+  // The last 0 bytes are no part of any file, just as what begins behind its end.
+  return { start: range.last === 0 ? Number.MAX_SAFE_INTEGER : -range.last };
 }
 
 async function open(
@@ -81,11 +80,13 @@ function toOpened(head: unknown, part: Part): Omit<OpenedFile, 'stream'> {
   const { entry, start, length, etag } = checkAnswer(GuestReadHead, head);
   const { size } = entry;
   const isPart = part.start !== undefined;
+  const wanted = part.start ?? 0;
+  const begin = wanted < 0 && length !== null ? Math.max(0, size + wanted) : wanted;
   const tag = ETAG.exec(etag)?.[1];
   if (tag === undefined) throw badAnswer('an ETag with other characters than it may have');
-  if (isPart && length !== null && (part.start ?? 0) >= size) throw new RangeNotSatisfiable(size);
+  if (isPart && length !== null && begin >= size) throw new RangeNotSatisfiable(size);
   const most = (part.end ?? Number.MAX_SAFE_INTEGER) - start + 1;
   const fits = length === null || (start + length <= size && length <= most && (length > 0 || !isPart));
-  if (start !== (part.start ?? 0) || !fits) throw badAnswer('another part of the file than was asked for');
+  if (start !== begin || !fits) throw badAnswer('another part of the file than was asked for');
   return { etag: `"${tag}"`, modifiedAt: modifiedAt(entry), size, length, start: isPart ? start : undefined };
 }

@@ -20,7 +20,9 @@ export function guestEntry(changes: Partial<GuestEntry> = {}): GuestEntry {
 type Part = { start?: number; end?: number };
 
 /** A guest's `files.read` of a file with this content, as a well-behaved guest answers it. */
-export function playFile(content: Buffer, { start = 0, end = content.length - 1 }: Part, etag = 'v1'): PlayedStream {
+export function playFile(content: Buffer, part: Part, etag = 'v1'): PlayedStream {
+  const { start: wanted = 0, end = content.length - 1 } = part;
+  const start = wanted < 0 ? Math.max(0, content.length + wanted) : wanted;
   const bytes = content.subarray(start, end + 1);
   const entry = guestEntry({ size: content.length });
   const stream = playStream({ entry, start, length: bytes.length, etag });
