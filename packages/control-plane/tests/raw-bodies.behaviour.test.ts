@@ -22,7 +22,9 @@ const CHUNK = Buffer.alloc(64 * 1024, 'x');
 const RECEIVE_MS = 100;
 const SLOW = { perSec: 0.001, burst: 1000 };
 const bed = await startTestBed({
-  config: { rates: { mutating: SLOW, exec: SLOW, signInAddress: SLOW, signInEmail: SLOW, signInUnknown: SLOW } },
+  config: {
+    rates: { mutating: SLOW, exec: SLOW, signInAddress: SLOW, signInEmail: SLOW, signInUnknown: SLOW, files: SLOW },
+  },
 });
 const { app } = bed.plane;
 

@@ -2,6 +2,7 @@
 import { Account } from './account.ts';
 import { Execs } from './execs.ts';
 import { Images } from './images.ts';
+import { MachineHandle } from './machine-handle.ts';
 import { Machines } from './machines.ts';
 import { resolveSettings } from './settings.ts';
 import { Snapshots } from './snapshots.ts';
@@ -35,10 +36,12 @@ export class Sandbar {
   readonly volumes: Volumes;
   readonly snapshots: Snapshots;
   readonly account: Account;
+  readonly #transport: Transport;
 
   /** Throws ConfigurationError when the address or the key is missing or empty. */
   constructor(options: SandbarOptions = {}) {
     const transport = new Transport(resolveSettings(options), options);
+    this.#transport = transport;
     this.baseUrl = transport.baseUrl;
     this.machines = new Machines(transport);
     this.execs = new Execs(transport);
@@ -46,5 +49,10 @@ export class Sandbar {
     this.volumes = new Volumes(transport);
     this.snapshots = new Snapshots(transport);
     this.account = new Account(transport);
+  }
+
+  /** The machine with this id, for what is inside of it: `sandbar.machine(id).files.read('/etc/hostname')`. Sends nothing. */
+  machine(id: string): MachineHandle {
+    return new MachineHandle(this.#transport, id);
   }
 }

@@ -62,6 +62,11 @@ export class RateLimitedError extends ApiError {
   override readonly name = 'RateLimitedError';
 }
 
+/** 507: the machine's own disk has no room. */
+export class DiskFullError extends ApiError {
+  override readonly name = 'DiskFullError';
+}
+
 const CLASSES: Record<string, typeof ApiError> = {
   unauthenticated: AuthenticationError,
   insufficient_balance: InsufficientBalanceError,
@@ -69,6 +74,7 @@ const CLASSES: Record<string, typeof ApiError> = {
   endpoint_retired: GoneError,
   output_expired: OutputExpiredError,
   rate_limited: RateLimitedError,
+  disk_full: DiskFullError,
 };
 
 /** Makes the error for an error response: an instance of the class for its code, or else of ApiError. */
@@ -116,14 +122,24 @@ const UNSENT_REASONS = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
 
+/** The file was changed while it was downloaded, so the rest would not fit to what was read before. */
+export class FileChangedError extends Error {
+  override readonly name = 'FileChangedError';
+
+  constructor() {
+    super('the file was changed while it was read');
+  }
+}
+
 /** The address or the key of the service is missing or malformed. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
-/** The reason of a failed `fetch`, such as ECONNREFUSED. `fetch` puts it into the `cause` of its error. */
+/** The reason of a failed request, such as ECONNREFUSED. `fetch` puts it into the `cause` of its error. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  if ('code' in error && typeof error.code === 'string') return error.code;
   const cause = error.cause;
   if (cause instanceof Error && 'code' in cause && typeof cause.code === 'string') return cause.code;
   return cause instanceof Error ? cause.message : error.message;

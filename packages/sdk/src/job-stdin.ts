@@ -109,7 +109,7 @@ export class JobStdin {
 
   #put(offset: number, bytes: Uint8Array, close: boolean): Promise<ExecStdin> {
     const query = { offset, ...(close ? { close } : {}) };
-    return this.#transport.json('PUT', this.#path, { query, bytes, signal: this.#signal });
+    return this.#transport.json('PUT', this.#path, { query, content: () => bytes, signal: this.#signal });
   }
 
   /** Joins what is pending into one buffer, as much as one request may have. It stays pending. */

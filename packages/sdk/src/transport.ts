@@ -1,6 +1,7 @@
 // Sends the HTTP requests of all parts of the client: adds headers, turns failures into errors, and retries.
 import { ApiError, apiErrorOf, ConnectionError } from './errors.ts';
 import { isUnavailable, retryRequest } from './retry.ts';
+import { sendStream } from './send-stream.ts';
 import type { Settings } from './settings.ts';
 
 const USER_AGENT = `sandbar-sdk-ts/0.1.0 node/${process.versions.node}`;
@@ -16,8 +17,8 @@ export type TransportOptions = {
 export type RequestOptions = {
   query?: Record<string, string | number | boolean | undefined>;
   body?: unknown;
-  /** A body of raw bytes, instead of `body`. */
-  bytes?: Uint8Array;
+  /** Instead of `body`: bytes, opened again for each attempt. */
+  content?: () => string | Uint8Array | AsyncIterable<Uint8Array>;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
   /**
@@ -25,6 +26,8 @@ export type RequestOptions = {
    * sending it once. Default: true for every method but POST.
    */
   isRepeatable?: boolean;
+  /** Whether there is only one attempt, because `content` can be opened only once. */
+  isSentOnce?: boolean;
 };
 
 /**
@@ -89,7 +92,7 @@ export class Transport {
     };
     try {
       return await retryRequest(() => attempt().catch(noteOutcome), {
-        forMs: this.retryForMs,
+        forMs: options.isSentOnce ? 0 : this.retryForMs,
         isRepeatable: options.isRepeatable ?? method !== 'POST',
         hasContact: () => this.#hasContact,
         signal: options.signal,
@@ -102,33 +105,46 @@ export class Transport {
   }
 
   async #sendOnce(method: string, path: string, options: RequestOptions): Promise<Response> {
-    const { body, bytes, headers = {}, query, signal } = options;
-    const init: RequestInit = {
-      method,
-      headers: {
-        authorization: `Bearer ${this.#apiKey}`,
-        'user-agent': this.#userAgent,
-        accept: 'application/json',
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(bytes === undefined ? {} : { 'content-type': 'application/octet-stream' }),
-        ...headers,
-      },
+    const { query, signal } = options;
+    const url = `${this.baseUrl}${path}${queryString(query, path.includes('?') ? '&' : '?')}`;
+    const headers = this.#headersOf(options);
+    const content = options.content?.() ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
+    const response =
+      typeof content === 'object' && Symbol.asyncIterator in content
+        ? await sendStream(url, { method, headers, signal }, content)
+        : await this.#fetch(url, { method, headers }, content, signal);
+    this.#hasContact = true;
+    if (response.ok) return response;
+    throw await readError(response);
+  }
+
+  #headersOf({ body, content, headers = {} }: RequestOptions): Record<string, string> {
+    return {
+      authorization: `Bearer ${this.#apiKey}`,
+      'user-agent': this.#userAgent,
+      accept: 'application/json',
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...(content === undefined ? {} : { 'content-type': 'application/octet-stream' }),
+      ...headers,
     };
-    if (body !== undefined) init.body = JSON.stringify(body);
-    if (bytes !== undefined) init.body = bytes as Uint8Array<ArrayBuffer>;
+  }
+
+  async #fetch(
+    url: string,
+    init: RequestInit,
+    body: string | Uint8Array | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Response> {
+    if (body !== undefined) init.body = body as string | Uint8Array<ArrayBuffer>;
     if (signal) init.signal = signal;
     // `Request` throws a TypeError for invalid input, such as a header with a line break. A retry would not help.
-    const request = new Request(`${this.baseUrl}${path}${queryString(query)}`, init);
-    let response: Response;
+    const request = new Request(url, init);
     try {
-      response = await fetch(request);
+      return await fetch(request);
     } catch (error) {
       signal?.throwIfAborted();
       throw new ConnectionError(this.baseUrl, error);
     }
-    this.#hasContact = true;
-    if (response.ok) return response;
-    throw await readError(response);
   }
 
   async #readText(response: Response, { signal }: RequestOptions): Promise<string> {
@@ -168,9 +184,9 @@ async function readError(response: Response): Promise<ApiError> {
   });
 }
 
-function queryString(query: RequestOptions['query'] = {}): string {
+function queryString(query: RequestOptions['query'] = {}, joint: string): string {
   const given = Object.entries(query).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)] as [string, string]],
   );
-  return given.length === 0 ? '' : `?${new URLSearchParams(given)}`;
+  return given.length === 0 ? '' : `${joint}${new URLSearchParams(given)}`;
 }

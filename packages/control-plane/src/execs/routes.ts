@@ -22,10 +22,11 @@ import { cancelExec, getExec } from './get.ts';
 import { JobWaits } from './job-waits.ts';
 import { listExecs } from './list.ts';
 import { addOutputRoute } from './output-route.ts';
+import { addStdinRoutes } from './stdin-routes.ts';
 
 const tags = ['Exec'];
 
-export function addExecRoutes(untyped: FastifyInstance, app: App): void {
+export async function addExecRoutes(untyped: FastifyInstance, app: App): Promise<void> {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const waits = new JobWaits(app);
 
@@ -113,6 +114,7 @@ export function addExecRoutes(untyped: FastifyInstance, app: App): void {
   });
 
   addOutputRoute(untyped, app, waits);
+  await addStdinRoutes(untyped, app, waits);
 
   server.route({
     method: 'POST',

@@ -6,6 +6,7 @@ import type { App } from '../app.ts';
 import { callGuest } from '../guest/call.ts';
 import type { Caller } from '../http/route-config.ts';
 import { getExec } from './get.ts';
+import type { JobWaits } from './job-waits.ts';
 import { toExec } from './record.ts';
 import { findExec } from './store.ts';
 
@@ -17,6 +18,7 @@ const Nothing = Type.Object({}, { additionalProperties: false });
  */
 export async function signalExec(
   app: App,
+  waits: JobWaits,
   caller: Caller,
   { machineId, execId }: { machineId: string; execId: string },
   name: JobSignal,
@@ -31,5 +33,5 @@ export async function signalExec(
       if (!(error instanceof ServiceError) || error.code !== 'not_found') throw error;
     },
   );
-  return getExec(app, { accountId: caller.accountId, machineId, execId }, 0, gone);
+  return getExec(app, waits, { accountId: caller.accountId, machineId, execId }, 0, gone);
 }

@@ -7,12 +7,13 @@ import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
 import { exampleRunning } from './examples.ts';
+import type { JobWaits } from './job-waits.ts';
 import { signalExec } from './signal.ts';
 import { StdinWriter } from './stdin.ts';
 
 const tags = ['Exec'];
 
-export async function addStdinRoutes(untyped: FastifyInstance, app: App): Promise<void> {
+export async function addStdinRoutes(untyped: FastifyInstance, app: App, waits: JobWaits): Promise<void> {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
 
   server.route({
@@ -36,7 +37,7 @@ export async function addStdinRoutes(untyped: FastifyInstance, app: App): Promis
     },
     handler: (request, reply) => {
       const id = { machineId: request.params.id, execId: request.params.exec_id };
-      return signalExec(app, callerOf(request), id, request.body.signal, abortOnDisconnect(reply));
+      return signalExec(app, waits, callerOf(request), id, request.body.signal, abortOnDisconnect(reply));
     },
   });
 

@@ -9,7 +9,6 @@ import { addApiKeyRoutes } from '../api-keys/routes.ts';
 import type { App } from '../app.ts';
 import { addAuthRoutes } from '../auth/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
-import { addStdinRoutes } from '../execs/stdin-routes.ts';
 import { addFileRoutes } from '../files/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
@@ -116,8 +115,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addApiKeyRoutes(server, app);
   addAuthRoutes(server, app);
   addMachineRoutes(server, app);
-  addExecRoutes(server, app);
-  await addStdinRoutes(server, app);
+  await addExecRoutes(server, app);
   await addFileRoutes(server, app);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);

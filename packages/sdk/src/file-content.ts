@@ -1,0 +1,29 @@
+// The content of an upload, and how often it can be sent.
+import type { RequestOptions } from './transport.ts';
+
+/**
+ * What is uploaded. A function is called for each attempt and returns the bytes from their beginning, for example `() =>
+ * createReadStream(file)`. An iterable can be read only once, so its upload is never repeated.
+ */
+export type Content = string | Uint8Array | (() => AsyncIterable<Uint8Array>) | AsyncIterable<Uint8Array>;
+
+/** Larger bytes are sent in pieces, because `fetch` would copy all of them. */
+const PIECE_BYTES = 1024 * 1024;
+
+/** The options of a request that sends the content. `isRepeatable`: whether an upload may happen twice. */
+export function openContent(
+  content: Content,
+  isRepeatable: boolean,
+): Pick<RequestOptions, 'content' | 'isRepeatable' | 'isSentOnce'> {
+  if (typeof content === 'string') return { content: () => content, isRepeatable };
+  if (content instanceof Uint8Array) {
+    if (content.length <= PIECE_BYTES) return { content: () => content, isRepeatable };
+    return { content: () => piecesOf(content), isRepeatable };
+  }
+  if (typeof content === 'function') return { content, isRepeatable };
+  return { content: () => content, isRepeatable: false, isSentOnce: true };
+}
+
+async function* piecesOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
+}

@@ -1,0 +1,86 @@
+// Downloads a file. A download that breaks off goes on where it was, as long as the file is the same.
+import { ApiError, ConnectionError, FileChangedError } from './errors.ts';
+import type { CallOptions } from './machines.ts';
+import { sleep } from './retry.ts';
+import type { Transport } from './transport.ts';
+
+export type DownloadOptions = CallOptions & {
+  /** The first byte. Default: 0. */
+  start?: number | undefined;
+  /** The last byte. Default: the end of the file. */
+  end?: number | undefined;
+};
+
+/** The wait before a broken download goes on, ms. */
+const RESUME_MS = 250;
+
+/**
+ * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or when
+ * the file, such as one of /proc, has no parts to go on with.
+ */
+export async function* downloadFile(
+  transport: Transport,
+  url: string,
+  { start = 0, end, signal }: DownloadOptions,
+): AsyncGenerator<Uint8Array> {
+  let position = start;
+  let etag: string | undefined;
+  let brokenSince: number | undefined;
+  for (;;) {
+    let failure: ConnectionError;
+    let hasParts = true;
+    try {
+      const response = await openFrom(transport, url, { position, end, etag, signal });
+      etag = response.headers.get('etag') ?? undefined;
+      hasParts = response.headers.has('accept-ranges');
+      for await (const chunk of bytesOf(transport, response, signal)) {
+        position += chunk.length;
+        brokenSince = undefined;
+        yield chunk;
+      }
+      return;
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!(error instanceof ConnectionError)) throw error;
+      failure = error;
+    }
+    brokenSince ??= performance.now();
+    const isLate = performance.now() + RESUME_MS > brokenSince + transport.retryForMs;
+    if (isLate || (!hasParts && position > start)) throw failure;
+    await sleep(RESUME_MS, signal);
+  }
+}
+
+type Part = { position: number; end: number | undefined; etag: string | undefined; signal: AbortSignal | undefined };
+
+/** Opens the file at a byte. Throws FileChangedError if it has another ETag than before. */
+async function openFrom(transport: Transport, url: string, { position, end, etag, signal }: Part): Promise<Response> {
+  const isPart = position > 0 || end !== undefined;
+  const headers = {
+    accept: 'application/octet-stream',
+    ...(isPart ? { range: `bytes=${position}-${end ?? ''}` } : {}),
+    ...(isPart && etag !== undefined ? { 'if-range': etag } : {}),
+  };
+  const response = await transport.open('GET', url, { headers, signal }).catch((error: unknown) => {
+    // The file is shorter than what was read of it before.
+    if (etag !== undefined && error instanceof ApiError && error.status === 416) throw new FileChangedError();
+    throw error;
+  });
+  if (etag === undefined || response.headers.get('etag') === etag) return response;
+  await response.body?.cancel();
+  throw new FileChangedError();
+}
+
+/** The bytes of one connection. Throws ConnectionError when it breaks before the end. */
+async function* bytesOf(
+  transport: Transport,
+  response: Response,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array> {
+  try {
+    for await (const chunk of response.body ?? []) yield chunk;
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw new ConnectionError(transport.baseUrl, error);
+  }
+}
