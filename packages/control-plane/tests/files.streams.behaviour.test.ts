@@ -78,7 +78,7 @@ describe('an archive', () => {
   });
 
   it('is unpacked by the guest, and the answer names what was refused', async () => {
-    const refused = [{ name: '../x', reason: 'it would leave the folder' }];
+    const refused = [{ name: '../%C3%BC%FF', reason: 'it would leave the folder' }];
     const received: Buffer[] = [];
     const opened = play('files.unpack', (stream) => {
       void buffer(stream.guest).then((bytes) => {
@@ -87,7 +87,10 @@ describe('an archive', () => {
       });
     });
     const { status, json } = await api('PUT', `${files}/archive?path=/d&user=me`, { rawBody: 'a tar' });
-    assert.deepEqual([status, json], [200, { entries: 3, refused_count: 1, refused }]);
+    assert.deepEqual(
+      [status, json],
+      [200, { entries: 3, refused_count: 1, refused: [{ ...refused[0], name: '../ü\ufffd' }] }],
+    );
     assert.deepEqual([opened[0]?.params, String(received[0])], [{ path: '/d', user: 'me' }, 'a tar']);
   });
 
@@ -95,6 +98,7 @@ describe('an archive', () => {
     const refused = Array.from({ length: 21 }, () => ({ name: 'x', reason: 'y' }));
     for (const result of [
       {},
+      { entries: 1, refused: [{ name: '%', reason: 'y' }], refused_count: 1 },
       { entries: -1, refused: [], refused_count: 0 },
       { entries: 1, refused, refused_count: 21 },
     ]) {

@@ -56,7 +56,7 @@ export function addArchiveRoutes(untyped: FastifyInstance, app: App, places: Pla
       operationId: 'unpackArchive',
       summary: 'Unpack an archive',
       description:
-        'Unpacks the body, a tar archive, into a directory, which is made if it is missing. An entry that would leave the ' +
+        'Unpacks the body, a tar archive, into a directory that exists. An entry that would leave the ' +
         'directory, by .. or an absolute path or a link, is left out and named in the answer, and so is a device. The ' +
         'other entries are unpacked. If the connection breaks, the entries before that stay.',
       tags,

@@ -4,6 +4,7 @@ import { type FileUnpacked, type FileUnpackQuery, GuestUnpacked } from '@sandbar
 import type { App } from '../app.ts';
 import { checkAnswer } from '../guest/answer.ts';
 import { type MachineStream, openGuestStream, type StreamOptions } from '../guest/stream.ts';
+import { decodeBytes } from './entry.ts';
 import type { FileTarget } from './target.ts';
 import { upload } from './upload.ts';
 
@@ -17,8 +18,8 @@ export function openArchive(
 }
 
 /**
- * Unpacks a tar archive into a directory. Entries that would leave it, and devices, are left out. Throws `conflict` for
- * what is no directory, `validation_error` for what is no archive, `disk_full`.
+ * Unpacks a tar archive into a directory. Entries that would leave it, and devices, are left out. Throws `not_found` for a
+ * missing directory, `conflict` for what is no directory, `validation_error` for what is no archive, and `disk_full`.
  */
 export async function unpackArchive(
   app: App,
@@ -29,5 +30,10 @@ export async function unpackArchive(
 ): Promise<FileUnpacked> {
   const stream = await openGuestStream(app, caller, machineId, 'files.unpack', { path, user: user ?? null }, options);
   const { entries, refused, refused_count } = checkAnswer(GuestUnpacked, await upload(body, stream));
-  return { entries, refused_count, refused: refused.map(({ name, reason }) => ({ name, reason })) };
+  return { entries, refused_count, refused: refused.map(toRefused) };
 }
+
+const toRefused = ({ name, reason }: { name: string; reason: string }) => ({
+  name: decodeBytes(name).toString(),
+  reason,
+});

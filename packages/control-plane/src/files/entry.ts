@@ -20,7 +20,7 @@ export function toEntry(entry: GuestEntry): FileEntry {
     user: entry.user || String(entry.uid),
     group: entry.group || String(entry.gid),
     modified_at: modifiedAt(entry).toISOString(),
-    ...(entry.target === undefined ? {} : { target: decode(entry.target).toString() }),
+    ...(entry.target === undefined ? {} : { target: decodeBytes(entry.target).toString() }),
   };
 }
 
@@ -42,12 +42,13 @@ export function toEvent({ type, path, from }: GuestFileEvent): FileEvent {
 
 /** The bytes of a path of the guest. Throws the error of a bad answer. */
 function readPath(encoded: string): Buffer {
-  const path = decode(encoded);
+  const path = decodeBytes(encoded);
   if (path[0] !== SLASH || path.includes(0)) throw badAnswer('a path that is no path');
   return path;
 }
 
-function decode(encoded: string): Buffer {
+/** The bytes of a percent-encoded text of the guest. Throws the error of a bad answer. */
+export function decodeBytes(encoded: string): Buffer {
   try {
     return decodePath(encoded);
   } catch {
