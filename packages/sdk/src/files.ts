@@ -74,35 +74,50 @@ export class Files {
     return this.#transport.json('GET', this.#of('/entry', path), { signal });
   }
 
-  /** All entries of a directory, sorted by the bytes of their paths; with `depth` 2 those of its directories too. */
-  async list(path: FilePath, options: CallOptions & { depth?: number } = {}): Promise<FileEntry[]> {
+  /** Yields the entries of a directory, sorted by the bytes of their paths; with `depth` 2 those of its directories too. */
+  async *entries(
+    path: FilePath,
+    options: CallOptions & { depth?: number | undefined } = {},
+  ): AsyncGenerator<FileEntry> {
     const { depth, signal } = options;
-    const entries: FileEntry[] = [];
     let cursor: string | undefined;
     do {
       const request: RequestOptions = { query: { depth, cursor }, signal };
       const page = await this.#transport.json<FileList>('GET', this.#of('', path), request);
-      entries.push(...page.entries);
+      yield* page.entries;
       cursor = page.next_cursor;
     } while (cursor !== '');
+  }
+
+  /** All entries of a directory; as `entries`, in one array. */
+  async list(path: FilePath, options: CallOptions & { depth?: number | undefined } = {}): Promise<FileEntry[]> {
+    const entries: FileEntry[] = [];
+    for await (const entry of this.entries(path, options)) entries.push(entry);
     return entries;
   }
 
   /** Deletes a file or an empty directory; with `recursive` a directory with everything in it. */
-  remove(path: FilePath, options: CallOptions & { recursive?: boolean } = {}): Promise<void> {
+  remove(path: FilePath, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
     const { recursive, signal } = options;
     return this.#transport.run('DELETE', this.#of('', path), { query: { recursive }, signal }, acceptNotFound);
   }
 
   /** Makes a directory and those above it that are missing, and returns its entry. It may exist already. */
-  mkdir(path: FilePath, options: CallOptions & { mode?: number; user?: string } = {}): Promise<FileEntry> {
+  mkdir(
+    path: FilePath,
+    options: CallOptions & { mode?: number | undefined; user?: string | undefined } = {},
+  ): Promise<FileEntry> {
     const { mode, user, signal } = options;
     const body = { path_encoded: encodePath(path), mode: octal(mode), user };
     return this.#transport.json('POST', `${this.#url}/directory`, { body, isRepeatable: true, signal });
   }
 
   /** Moves a file or directory and returns its new entry. What exists at `to` is a `conflict`, unless `overwrite`. */
-  move(from: FilePath, to: FilePath, options: CallOptions & { overwrite?: boolean } = {}): Promise<FileEntry> {
+  move(
+    from: FilePath,
+    to: FilePath,
+    options: CallOptions & { overwrite?: boolean | undefined } = {},
+  ): Promise<FileEntry> {
     const { overwrite, signal } = options;
     const body = { from_encoded: encodePath(from), to_encoded: encodePath(to), overwrite };
     const request = { body, isRepeatable: true, signal };
@@ -127,10 +142,14 @@ export class Files {
   }
 
   /**
-   * Unpacks a tar archive into a directory, which is made if it is missing. Entries that would leave the directory, and
-   * devices, are not unpacked and named in the answer.
+   * Unpacks a tar archive into a directory that exists. Entries that would leave the directory, and devices, are not
+   * unpacked and named in the answer.
    */
-  unpack(path: FilePath, archive: Content, options: CallOptions & { user?: string } = {}): Promise<FileUnpacked> {
+  unpack(
+    path: FilePath,
+    archive: Content,
+    options: CallOptions & { user?: string | undefined } = {},
+  ): Promise<FileUnpacked> {
     const { user, signal } = options;
     const request = { ...openContent(archive, true), query: { user }, signal };
     return this.#transport.json('PUT', this.#of('/archive', path), request);
@@ -140,7 +159,10 @@ export class Files {
    * Yields the changes of a file or directory: first `ready`, then each change, until the path itself is removed. When
    * the connection breaks, it connects again and yields `overflow`, because it may have missed changes.
    */
-  async *watch(path: FilePath, options: CallOptions & { recursive?: boolean } = {}): AsyncGenerator<FileEvent> {
+  async *watch(
+    path: FilePath,
+    options: CallOptions & { recursive?: boolean | undefined } = {},
+  ): AsyncGenerator<FileEvent> {
     const { recursive, signal } = options;
     let isFirst = true;
     let brokenSince: number | undefined;
