@@ -3,6 +3,7 @@ import { type Command, CommanderError, program } from '@commander-js/extra-typin
 import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
 import { AdminSocketError } from './admin-socket-error.ts';
 import { UsageError } from './arguments.ts';
+import { CopyError } from './copy-error.ts';
 import { printNotice, toPrintable } from './print.ts';
 
 const VERSION = '0.1.0';
@@ -25,6 +26,14 @@ const COMMANDS: Record<string, Entry> = {
   exec: {
     summary: 'runs a command in a machine: sandbar exec MACHINE -- ls /',
     define: async (command) => (await import('./commands/exec.ts')).defineExec(command),
+  },
+  cp: {
+    summary: 'copies files and folders: sandbar cp FILE MACHINE:/path, or the other way',
+    define: async (command) => (await import('./commands/cp.ts')).defineCp(command),
+  },
+  files: {
+    summary: 'lists, prints, deletes, makes, moves and watches files in a machine',
+    define: async (command) => (await import('./commands/files.ts')).defineFiles(command),
   },
   machines: {
     summary: 'lists, creates, changes, stops, starts and destroys machines',
@@ -151,7 +160,7 @@ function describe(error: unknown): string {
     const request = error.status >= 500 && error.requestId !== null ? ` [request ${error.requestId}]` : '';
     return toPrintable(`${error.message}${request}`);
   }
-  const isPlain = [ConfigurationError, UsageError, AdminSocketError].some((kind) => error instanceof kind);
+  const isPlain = [ConfigurationError, UsageError, AdminSocketError, CopyError].some((kind) => error instanceof kind);
   if (error instanceof Error && isPlain) return toPrintable(error.message);
   // A bug of the CLI: print the stack, line by line.
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);

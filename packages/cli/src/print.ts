@@ -43,3 +43,10 @@ function formatTable(headings: readonly string[], rows: readonly (readonly strin
     )
     .join('\n');
 }
+
+/** Bytes in the unit that fits, such as `1.5 MB`. */
+export function formatBytes(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const power = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));
+  return `${power === 0 ? Math.floor(bytes) : (bytes / 1000 ** power).toFixed(1)} ${units[power]}`;
+}

@@ -1,0 +1,49 @@
+// `sandbar cp`: copies files and folders between this computer and a machine.
+import type { Command } from '@commander-js/extra-typings';
+import { ApiError } from '@sandbar/sdk/errors.ts';
+import { UsageError } from '../arguments.ts';
+import { connect } from '../connect.ts';
+import { copyDown } from '../copy-down.ts';
+import { CopyError } from '../copy-error.ts';
+import { copyUp } from '../copy-up.ts';
+import { Interrupted, onInterruption } from '../interruption.ts';
+import { findRemotePath } from '../remote-path.ts';
+
+export function defineCp(command: Command): void {
+  command
+    .argument('<source>', 'a path here or MACHINE:/path; - is standard input')
+    .argument('<target>', 'MACHINE:/path or a path here; - is standard output')
+    .usage('SOURCE TARGET [OPTIONS]')
+    .option('--user <user>', 'the owner of the files in the machine (root)')
+    .option('-q, --quiet', 'show no progress')
+    .addHelpText(
+      'after',
+      `
+sandbar cp notes.txt MACHINE:/root/notes.txt     sandbar cp MACHINE:/var/log ./logs
+Folders are copied with everything in them. Into a folder that exists, the copy gets the name of the source; a source
+that ends with /. is copied without its own name. A file appears whole or not at all, and a file transfer that breaks off is
+continued.`,
+    )
+    .action(async (source, target, { user, quiet: isQuiet = false }) => {
+      const [from, to] = [findRemotePath(source), findRemotePath(target)];
+      if ((from === undefined) === (to === undefined)) {
+        throw new UsageError('exactly one of SOURCE and TARGET must be in a machine: MACHINE:/path');
+      }
+      const options = { user, isQuiet, signal: onInterruption() };
+      const sandbar = connect();
+      try {
+        if (to) await copyUp(sandbar.machine(to.machineId).files, source, to.path, options);
+        if (from) await copyDown(sandbar.machine(from.machineId).files, from.path, target, options);
+      } catch (error) {
+        const { reason } = options.signal;
+        if (!(reason instanceof Interrupted)) throw explain(error);
+        process.exitCode = reason.exitCode;
+      }
+    });
+}
+
+/** The errors of the file system and of the tar library have a code, and a message that says enough. */
+function explain(error: unknown): unknown {
+  const isLocal = error instanceof Error && !(error instanceof ApiError) && 'code' in error;
+  return isLocal ? new CopyError(error.message, { cause: error }) : error;
+}
