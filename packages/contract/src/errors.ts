@@ -10,7 +10,10 @@ export const ERROR_TABLE = {
     status: 400,
     when: 'A parameter or the body is invalid; detail names the field and what it allows.',
   },
-  unauthenticated: { status: 401, when: 'No credential, or one that is malformed, unknown, expired or revoked.' },
+  unauthenticated: {
+    status: 401,
+    when: 'No credential, or one that is malformed, unknown, expired, revoked or spent.',
+  },
   insufficient_balance: {
     status: 402,
     when: 'The prepaid wallet is empty; top it up. For a create or a start.',

@@ -2,6 +2,7 @@
 // process with a message that names the variable and the allowed values.
 import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
+import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { ConfigError } from './config-error.ts';
 import type { Overcommit } from './hosts/room.ts';
@@ -45,7 +46,7 @@ export type Timing = {
   headersMs: number;
   /** How long a client may take to send the body of a request, or how long it may pause the upload of a file. */
   bodyMs: number;
-  /** The interval of heartbeats on a stream of job output. */
+  /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
   streamHeartbeatMs: number;
   /** How long a host may take to start or stop a machine. */
   ensureMs: number;
@@ -103,6 +104,8 @@ export const DEFAULT_RATES: Rates = {
 export type Bounds = ConnectionBounds & {
   /** The most open event streams of one account on one replica. */
   streamsPerAccount: number;
+  /** The most open connections to terminals of one account on one replica. */
+  terminalsPerAccount: number;
   /** The most snapshots of one account. */
   snapshotsPerAccount: number;
 };
@@ -112,6 +115,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   connectionsPerAddress: 256,
   connectionsPerAccount: 1_024,
   streamsPerAccount: 256,
+  terminalsPerAccount: 512,
   snapshotsPerAccount: 200,
 };
 
@@ -137,6 +141,8 @@ export type Config = {
   overcommit: Overcommit;
   /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
+  /** How long a terminal lives while nobody is connected to it, in seconds. */
+  terminalIdleSec: number;
   /** If true, accounts other than the owner's may run machines on hosts without hardware virtualisation. */
   allowEmulatedTenants: boolean;
   rates: Rates;
@@ -173,6 +179,10 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       disk: readNumber(env, 'SANDBAR_DISK_OVERCOMMIT', DEFAULT_OVERCOMMIT.disk, { min: 0.1, max: 1000 }),
     },
     activityRetentionDays: readNumber(env, 'SANDBAR_ACTIVITY_RETENTION_DAYS', 365, { min: 31, max: 36_500 }),
+    terminalIdleSec: readWhole(env, 'SANDBAR_TERMINAL_IDLE_SEC', TERMINAL_BOUNDS.idleSecDefault, {
+      min: 10,
+      max: 604_800,
+    }),
     allowEmulatedTenants: env.SANDBAR_ALLOW_EMULATED_TENANTS === '1',
     rates: {
       ...DEFAULT_RATES,
@@ -219,17 +229,20 @@ function readNumber(env: Env, name: string, fallback: number, bounds: { min: num
   return value;
 }
 
+function readWhole(env: Env, name: string, fallback: number, bounds: { min: number; max: number }): number {
+  const value = readNumber(env, name, fallback, bounds);
+  if (Number.isInteger(value)) return value;
+  throw new ConfigError(`${name} must be a whole number, not "${env[name]}".`);
+}
+
 function readBounds(env: Env): Bounds {
-  const read = (name: string, fallback: number) => {
-    const value = readNumber(env, name, fallback, { min: 1, max: 1_000_000 });
-    if (Number.isInteger(value)) return value;
-    throw new ConfigError(`${name} must be a whole number, not "${env[name]}".`);
-  };
+  const read = (name: string, fallback: number) => readWhole(env, name, fallback, { min: 1, max: 1_000_000 });
   return {
     connections: read('SANDBAR_MAX_CONNECTIONS', DEFAULT_BOUNDS.connections),
     connectionsPerAddress: read('SANDBAR_MAX_CONNECTIONS_PER_ADDRESS', DEFAULT_BOUNDS.connectionsPerAddress),
     connectionsPerAccount: read('SANDBAR_MAX_CONNECTIONS_PER_ACCOUNT', DEFAULT_BOUNDS.connectionsPerAccount),
     streamsPerAccount: read('SANDBAR_MAX_STREAMS', DEFAULT_BOUNDS.streamsPerAccount),
+    terminalsPerAccount: read('SANDBAR_MAX_TERMINALS', DEFAULT_BOUNDS.terminalsPerAccount),
     snapshotsPerAccount: read('SANDBAR_MAX_SNAPSHOTS', DEFAULT_BOUNDS.snapshotsPerAccount),
   };
 }

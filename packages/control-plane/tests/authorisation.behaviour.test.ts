@@ -9,6 +9,7 @@ import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
 import { generateKey } from '../src/api-keys/key.ts';
 import { insertKey } from '../src/api-keys/store.ts';
 import { describeApi } from '../src/openapi/describe.ts';
+import { FakeTerminal, FakeTerminals } from './support/fake-terminals.ts';
 import { guestEntry, playFile } from './support/guest-files.ts';
 import { playStream } from './support/guest-stream.ts';
 import { type CallOptions, startTestBed } from './support/test-bed.ts';
@@ -17,6 +18,7 @@ const bed = await startTestBed();
 const { api, host, keys, plane, accountId } = bed;
 const { db } = plane.app;
 const origin = `http://${plane.address.host}:${plane.address.port}`;
+const terminals = new FakeTerminals(host);
 const revoked = await insertKey(db, accountId, 'full', 'revoked');
 await db.deleteFrom('api_keys').where('name', '=', 'revoked').execute();
 const expired = await insertKey(db, accountId, 'full', 'expired', new Date(0));
@@ -50,6 +52,8 @@ async function makeResources(key: string, ownerId: string) {
   const snapshot = (await api('POST', `/v1/machines/${machine}/snapshots`, { key })).json.id;
   const { id } = (await api('POST', '/v1/machines', { key })).json;
   const volume = (await api('DELETE', `/v1/machines/${id}?preserve_storage=true`, { key })).json.root_volume_id;
+  const terminal = randomUUID();
+  terminals.all.set(terminal, new FakeTerminal({ id: terminal, cols: 80, rows: 24, env: {}, idle_sec: 600 }));
   await insertKey(db, ownerId, 'read', 'a key to revoke');
   const apiKey = await db
     .selectFrom('api_keys')
@@ -57,7 +61,7 @@ async function makeResources(key: string, ownerId: string) {
     .where('account_id', '=', ownerId)
     .where('name', '=', 'a key to revoke')
     .executeTakeFirstOrThrow();
-  return { machine, exec, volume, snapshot, apiKey: apiKey.id };
+  return { machine, exec, volume, snapshot, terminal, apiKey: apiKey.id };
 }
 type Resources = Awaited<ReturnType<typeof makeResources>>;
 const other = await db
@@ -72,6 +76,7 @@ const absent: Resources = {
   exec: randomUUID(),
   volume: randomUUID(),
   snapshot: randomUUID(),
+  terminal: randomUUID(),
   apiKey: randomUUID(),
 };
 
@@ -87,7 +92,8 @@ function fill(path: string, resources: Resources): string {
   };
   const filled = path
     .replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind')
-    .replace('{exec_id}', resources.exec);
+    .replace('{exec_id}', resources.exec)
+    .replace('{terminal_id}', resources.terminal);
   return isOfFile(path) ? `${filled}?path=/a` : filled;
 }
 
@@ -181,10 +187,18 @@ describe('every operation that needs a credential', () => {
 });
 
 describe('the operations without a credential', () => {
-  it('are those that hand one out', () => {
+  it('are those that hand one out, and the one whose ticket is its credential', () => {
     assert.deepEqual(
       operations.filter(({ security }) => security.length === 0).map(({ operationId }) => operationId),
-      ['signUp', 'signIn', 'requestPasswordReset', 'resetPassword', 'signInWithOidc', 'finishOidcSignIn'],
+      [
+        'signUp',
+        'signIn',
+        'requestPasswordReset',
+        'resetPassword',
+        'signInWithOidc',
+        'finishOidcSignIn',
+        'connectTerminal',
+      ],
     );
   });
 });

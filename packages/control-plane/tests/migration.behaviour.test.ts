@@ -162,6 +162,7 @@ async function update<Ids>(
         ...{
           overcommit: DEFAULT_OVERCOMMIT,
           activityRetentionDays: 365,
+          terminalIdleSec: 600,
           allowEmulatedTenants: true,
           rates: DEFAULT_RATES,
           bounds: DEFAULT_BOUNDS,

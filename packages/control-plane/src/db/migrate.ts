@@ -14,6 +14,7 @@ import * as volumeChanges from './migrations/007-volume-changes.ts';
 import * as snapshots from './migrations/008-snapshots.ts';
 import * as operations from './migrations/009-operations.ts';
 import * as room from './migrations/010-room.ts';
+import * as terminalTickets from './migrations/011-terminal-tickets.ts';
 import { grantToApp } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -28,6 +29,7 @@ export const MIGRATIONS = {
   '008-snapshots': snapshots,
   '009-operations': operations,
   '010-room': room,
+  '011-terminal-tickets': terminalTickets,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

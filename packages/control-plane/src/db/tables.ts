@@ -10,6 +10,7 @@ import type { Image } from '@sandbar/contract/image.ts';
 import type { ExpiryAction, Isolation, MachineState, OperationKind } from '@sandbar/contract/machine.ts';
 import type { QuotaDimension } from '@sandbar/contract/quota.ts';
 import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
+import type { OpenTerminal } from '@sandbar/contract/terminal.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 
@@ -296,6 +297,27 @@ export type ExecTable = {
   finished_at: Time;
 };
 
+/** What a ticket opens: a new terminal, or a connection to a terminal that runs (`opens` is null). */
+export type WantedTerminal = {
+  opens: Omit<OpenTerminal, 'id' | 'cols' | 'rows' | 'idle_sec'> | null;
+  /** Null: the size of a terminal that runs stays. */
+  size: { cols: number; rows: number } | null;
+};
+
+/** A ticket that was not spent yet. */
+export type TerminalTicketTable = {
+  /** SHA-256 of the ticket. The ticket itself is not stored. */
+  ticket_hash: Buffer;
+  account_id: string;
+  machine_id: string;
+  terminal_id: string;
+  wanted: ColumnType<WantedTerminal, string, never>;
+  /** The kind and the id of the credential of the client that got the ticket. */
+  via: 'key' | 'session';
+  credential_id: string;
+  expires_at: Date;
+};
+
 export type Database = {
   accounts: AccountTable;
   activity: ActivityTable;
@@ -312,6 +334,7 @@ export type Database = {
   volumes: VolumeTable;
   snapshots: SnapshotTable;
   operations: OperationTable;
+  terminal_tickets: TerminalTicketTable;
 };
 
 export type AccountRow = Selectable<AccountTable>;

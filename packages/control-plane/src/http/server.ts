@@ -17,6 +17,7 @@ import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { addSnapshotRoutes } from '../snapshots/routes.ts';
+import { addTerminalRoutes } from '../terminals/routes.ts';
 import { addVolumeRoutes } from '../volumes/routes.ts';
 import { proxyMatcher } from './address.ts';
 import { installAuth } from './auth.ts';
@@ -28,6 +29,7 @@ import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
 import { installBodyTimeouts } from './slow-bodies.ts';
 import { installStrictness } from './strictness.ts';
+import { acceptUpgrades, isWebSocketUpgrade } from './websocket.ts';
 
 export type Server = FastifyInstance;
 
@@ -50,6 +52,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     requestTimeout: 0,
     http: {
       headersTimeout: app.config.timing.headersMs,
+      shouldUpgradeCallback: isWebSocketUpgrade,
       connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, app.config.timing.headersMs),
     },
     ...(app.config.trustProxy === '' ? {} : { trustProxy: app.config.trustProxy }),
@@ -78,6 +81,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
 
   const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy));
   connections.watch(server.server);
+  acceptUpgrades(server);
 
   // JSON.stringify is faster here than the serialiser that Fastify generates from a response schema, and it keeps all
   // keys of metadata. The contract's types check responses at compile time, and tests check them against the schemas.
@@ -117,6 +121,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addMachineRoutes(server, app);
   await addExecRoutes(server, app);
   await addFileRoutes(server, app);
+  addTerminalRoutes(server, app, connections);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);
   addImageRoutes(server, app);

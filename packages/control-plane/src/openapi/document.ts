@@ -53,6 +53,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Machines', description: 'MicroVMs and their life.' },
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
         { name: 'Files', description: 'Files of running machines.' },
+        { name: 'Terminal', description: 'Shells in machines, over a WebSocket.' },
         { name: 'Volumes', description: 'Disks with a life of their own.' },
         {
           name: 'Snapshots',

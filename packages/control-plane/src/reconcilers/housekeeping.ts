@@ -1,5 +1,5 @@
 // Deletes data that has passed its retention: months of the activity feed, machines that were destroyed long ago,
-// idempotency keys, finished operations, full rate buckets, and ended sessions. Runs at the start of the process and
+// idempotency keys, finished operations, full rate buckets, ended sessions and expired terminal tickets. Runs at the start of the process and
 // then every hour. Several replicas may run it at the same time.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
@@ -8,6 +8,7 @@ import { sweepSessions } from '../auth/store.ts';
 import { deleteInBatches } from '../db/batches.ts';
 import { asOwner } from '../db/database.ts';
 import { sweepBuckets } from '../rate-limits/store.ts';
+import { sweepTickets } from '../terminals/store.ts';
 
 export const HOUSEKEEPING_MS = 3_600_000;
 /** How soon housekeeping runs again after a sweep failed, in milliseconds. */
@@ -20,6 +21,7 @@ const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
   ['finished operations', sweepOperations],
   ['rate buckets', ({ db, closing }) => sweepBuckets(db, closing)],
   ['sessions', ({ db, closing }) => sweepSessions(db, closing)],
+  ['terminal tickets', ({ db, closing }) => sweepTickets(db, closing)],
 ];
 
 /**

@@ -17,6 +17,7 @@ import { ImageList } from '@sandbar/contract/image.ts';
 import { Machine, MachineList } from '@sandbar/contract/machine.ts';
 import { Quotas } from '@sandbar/contract/quota.ts';
 import { Snapshot, SnapshotList } from '@sandbar/contract/snapshot.ts';
+import { TerminalList, TerminalSession } from '@sandbar/contract/terminal.ts';
 import { Volume, VolumeList } from '@sandbar/contract/volume.ts';
 import { sql } from 'kysely';
 import type { TSchema } from 'typebox';
@@ -70,8 +71,8 @@ export type TestBed = {
    * TEST_ORIGIN`.
    */
   session(): Promise<string>;
-  /** Starts one more replica on the same database and host. */
-  addReplica(): Promise<ControlPlane>;
+  /** Starts one more replica on the same database and host. `timing` replaces durations of the bed's. */
+  addReplica(timing?: Partial<Timing>): Promise<ControlPlane>;
 };
 
 export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; text: string; json: T };
@@ -106,7 +107,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const log: Log = createLog('debug', { write: (line: string) => void lines.push(line) });
   const replicas: ControlPlane[] = [];
 
-  const addReplica = async () => {
+  const addReplica = async (timing: Partial<Timing> = {}) => {
     const home = join(root, `replica-${replicas.length}`);
     const config: Config = {
       home,
@@ -119,6 +120,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       // factor.
       overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },
       activityRetentionDays: 365,
+      terminalIdleSec: 600,
       allowEmulatedTenants: true,
       rates: {
         mutating: UNLIMITED,
@@ -140,7 +142,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       ...options.config,
       bounds: { ...DEFAULT_BOUNDS, ...options.bounds },
       logLevel: 'debug',
-      timing: { ...TEST_TIMING, ...options.timing },
+      timing: { ...TEST_TIMING, ...options.timing, ...timing },
     };
     const plane = await startControlPlane(config, log);
     replicas.push(plane);
@@ -154,7 +156,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     await endSharedPostgres();
     rmSync(root, { recursive: true, force: true });
   });
-  await Promise.all(Array.from({ length: options.replicas ?? 1 }, addReplica));
+  await Promise.all(Array.from({ length: options.replicas ?? 1 }, () => addReplica()));
   const [plane] = replicas;
   assert(plane);
   const { db } = plane.app;
@@ -240,12 +242,14 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/snapshots\/[^/]+\/restore$/, Machine],
   [/^\/v1\/snapshots\/[^/]+$/, Snapshot],
   [/^\/v1\/(machines\/[^/]+\/)?snapshots$/, SnapshotList],
+  [/^\/v1\/machines\/[^/]+\/terminals$/, TerminalList],
   [/^\/v1\/machines\/[^/]+(\/stop|\/start)?$/, Machine],
   [/^\/v1\/machines$/, MachineList],
 ];
 
 const CREATED: [RegExp, TSchema][] = [
   [/\/execs$/, ExecStarted],
+  [/\/terminal-session$/, TerminalSession],
   [/^\/v1\/volumes$/, Volume],
   [/\/snapshots$/, Snapshot],
   [/\/files\/directory$/, FileEntry],

@@ -1,0 +1,83 @@
+// Lets a route answer with a WebSocket. A request for an upgrade takes the way of every other request first, so that its
+// limits, hooks and errors are the same, and a refusal is an ordinary HTTP answer.
+import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { type WebSocket, WebSocketServer } from 'ws';
+import { REQUEST_ID_HEADER } from './request-id.ts';
+
+type Upgrade = { socket: Socket; head: Buffer };
+
+const upgrades = new WeakMap<IncomingMessage, Upgrade>();
+const requestIds = new WeakMap<IncomingMessage, string>();
+
+/**
+ * Whether Node hands a request over with its bare connection. All other offers to upgrade are ignored, such as that of
+ * HTTP/2, which some clients send with ordinary requests.
+ */
+export const isWebSocketUpgrade = ({ method, headers }: IncomingMessage): boolean =>
+  method === 'GET' && headers.upgrade?.toLowerCase() === 'websocket';
+
+/** Passes requests for a WebSocket on to the routes. Call it once for a server. */
+export function acceptUpgrades({ server }: FastifyInstance): void {
+  server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+    socket.on('error', () => socket.destroy());
+    const response = new ServerResponse(request);
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket);
+    // A route that opens a WebSocket never finishes the response.
+    response.once('finish', () => socket.destroySoon());
+    upgrades.set(request, { socket, head });
+    server.emit('request', request, response);
+  });
+}
+
+/** Throws `validation_error` for a request that asks for no WebSocket. */
+export function requireUpgrade(request: FastifyRequest): void {
+  if (upgrades.has(request.raw)) return;
+  throw new ServiceError(
+    'validation_error',
+    'This path opens a WebSocket. The request must have Upgrade: websocket and Connection: Upgrade.',
+  );
+}
+
+/** Opens the WebSockets of a route. `protocol` is the one subprotocol that it knows besides none. */
+export class WebSocketRoute {
+  readonly #server: WebSocketServer;
+
+  /** `messageBytes`: a longer message of a client ends its connection. */
+  constructor({ protocol, messageBytes }: { protocol: string; messageBytes: number }) {
+    this.#server = new WebSocketServer({
+      noServer: true,
+      clientTracking: false,
+      // Compression takes 300 KB of memory for each connection.
+      perMessageDeflate: false,
+      maxPayload: messageBytes,
+      handleProtocols: (offered) => offered.has(protocol) && protocol,
+    });
+    this.#server.on('headers', (headers, request) => headers.push(`${REQUEST_ID_HEADER}: ${requestIds.get(request)}`));
+  }
+
+  /**
+   * Turns a request into a WebSocket. It is paused, so that no message is lost before the caller listens. Throws when
+   * the handshake is malformed, which the client has been told then, or when the client went away.
+   */
+  open(request: FastifyRequest, reply: FastifyReply): Promise<WebSocket> {
+    requireUpgrade(request);
+    const { raw } = request;
+    const { socket, head } = upgrades.get(raw) as Upgrade;
+    requestIds.set(raw, request.id);
+    reply.hijack();
+    return new Promise((resolve, reject) => {
+      const onClose = () => reject(new Error('The client went away before its WebSocket was open.'));
+      reply.raw.once('close', onClose);
+      this.#server.handleUpgrade(raw, socket, head, (webSocket) => {
+        reply.raw.removeListener('close', onClose);
+        webSocket.pause();
+        resolve(webSocket);
+      });
+      if (socket.destroyed) onClose();
+    });
+  }
+}
