@@ -6,6 +6,7 @@ import { MachineHandle } from './machine-handle.ts';
 import { Machines } from './machines.ts';
 import { resolveSettings } from './settings.ts';
 import { Snapshots } from './snapshots.ts';
+import { Terminals } from './terminals.ts';
 import { Transport } from './transport.ts';
 import { Volumes } from './volumes.ts';
 
@@ -32,6 +33,7 @@ export class Sandbar {
   readonly baseUrl: string;
   readonly machines: Machines;
   readonly execs: Execs;
+  readonly terminals: Terminals;
   readonly images: Images;
   readonly volumes: Volumes;
   readonly snapshots: Snapshots;
@@ -45,6 +47,7 @@ export class Sandbar {
     this.baseUrl = transport.baseUrl;
     this.machines = new Machines(transport);
     this.execs = new Execs(transport);
+    this.terminals = new Terminals(transport);
     this.images = new Images(transport);
     this.volumes = new Volumes(transport);
     this.snapshots = new Snapshots(transport);

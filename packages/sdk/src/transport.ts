@@ -41,15 +41,16 @@ export class Transport {
   readonly baseUrl: string;
   /** How long a request is retried, ms. 0: never. */
   readonly retryForMs: number;
+  /** The header `User-Agent`. */
+  readonly userAgent: string;
   readonly #apiKey: string;
-  readonly #userAgent: string;
   #hasContact = false;
 
   constructor({ baseUrl, apiKey }: Settings, { userAgent, retryForSec }: TransportOptions = {}) {
     this.baseUrl = baseUrl;
     this.retryForMs = (retryForSec ?? DEFAULT_RETRY_FOR_SEC) * 1000;
     this.#apiKey = apiKey;
-    this.#userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
+    this.userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
   }
 
   /**
@@ -121,7 +122,7 @@ export class Transport {
   #headersOf({ body, content, headers = {} }: RequestOptions): Record<string, string> {
     return {
       authorization: `Bearer ${this.#apiKey}`,
-      'user-agent': this.#userAgent,
+      'user-agent': this.userAgent,
       accept: 'application/json',
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
       ...(content === undefined ? {} : { 'content-type': 'application/octet-stream' }),
@@ -166,7 +167,8 @@ function parseJson<T>(text: string): T {
   }
 }
 
-async function readError(response: Response): Promise<ApiError> {
+/** The error that a refusal tells. */
+export async function readError(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => '');
   let body: { code?: unknown; detail?: unknown } = {};
   try {

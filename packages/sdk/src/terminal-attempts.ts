@@ -1,0 +1,63 @@
+// Attempts to connect to a terminal: with which request, and which failures pass.
+import type { TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
+import { TERMINAL_PROTOCOL } from '@sandbar/contract/terminal-bounds.ts';
+import { ApiError } from './errors.ts';
+import { isUnavailable, sleep } from './retry.ts';
+import type { Transport } from './transport.ts';
+import { openWebSocket, type WebSocket } from './web-socket.ts';
+
+/** Requests a ticket. */
+export type CreateSession = (body: TerminalSessionCreate, signal: AbortSignal) => Promise<TerminalSession>;
+
+/** The wait before a further attempt to connect, ms. */
+export const RECONNECT_MS = 250;
+
+/**
+ * Makes the first connection. When it breaks before it is open, the terminal may be open already, so this tries to join
+ * that one before it opens another.
+ */
+export async function connectFirst(
+  transport: Transport,
+  createSession: CreateSession,
+  request: TerminalSessionCreate,
+  signal: AbortSignal,
+): Promise<{ session: TerminalSession; socket: WebSocket }> {
+  const { cols, rows } = request;
+  const size = { ...(cols === undefined ? {} : { cols }), ...(rows === undefined ? {} : { rows }) };
+  const startedAt = performance.now();
+  let body = request;
+  for (;;) {
+    const session = await createSession(body, signal);
+    try {
+      return { session, socket: await connect(transport, session, signal) };
+    } catch (error) {
+      const isRetry = body !== request;
+      const mustOpen = isRetry && error instanceof ApiError && error.code === 'not_found';
+      if (!mustOpen && !isPassing(error)) throw error;
+      if (performance.now() + RECONNECT_MS > startedAt + transport.retryForMs) throw error;
+      body = mustOpen ? request : { terminal_id: session.terminal_id, ...size };
+      if (!mustOpen) await sleep(RECONNECT_MS, signal);
+    }
+  }
+}
+
+/** Opens the connection of a ticket. Throws ApiError, ConnectionError. */
+export function connect(
+  { baseUrl, userAgent }: Transport,
+  { ws_path, ticket }: TerminalSession,
+  signal: AbortSignal,
+): Promise<WebSocket> {
+  const path = `${ws_path}?ticket=${encodeURIComponent(ticket)}`;
+  return openWebSocket({ baseUrl, userAgent, path, protocol: TERMINAL_PROTOCOL }, signal);
+}
+
+/**
+ * Whether another attempt may succeed. A ticket is also refused when the answer to its first use was lost, and an
+ * account may have too many connections until the service has noticed that a broken one is gone.
+ */
+export function isPassing(error: unknown): boolean {
+  return isUnavailable(error) || (error instanceof ApiError && isTicketRefusal(error)) || isTooMany(error);
+}
+
+const isTicketRefusal = ({ status, detail }: ApiError): boolean => status === 401 && detail.includes('ticket');
+const isTooMany = (error: unknown): boolean => error instanceof ApiError && error.status === 429;

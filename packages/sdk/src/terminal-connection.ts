@@ -1,0 +1,288 @@
+// A client of one terminal. It connects again by itself when its connection breaks, and yields every byte of output
+// once, because the service numbers them.
+import type {
+  TerminalExit,
+  TerminalSession,
+  TerminalSessionCreate,
+  TerminalStart,
+} from '@sandbar/contract/terminal.ts';
+import { TERMINAL_CLOSES } from '@sandbar/contract/terminal-bounds.ts';
+import { sleep } from './retry.ts';
+import { type CreateSession, connect, connectFirst, isPassing, RECONNECT_MS } from './terminal-attempts.ts';
+import type { Transport } from './transport.ts';
+import type { WebSocket } from './web-socket.ts';
+
+export type TerminalEvents = {
+  /** The connection broke. Input waits until there is another. */
+  onDisconnect?: ((reason: string) => void) | undefined;
+  onReconnect?: (() => void) | undefined;
+  /** So many bytes of output are lost, because the terminal wrote over 256 KiB more than this client has read. */
+  onGap?: ((bytes: number) => void) | undefined;
+};
+
+type Options = TerminalEvents & { signal: AbortSignal | undefined };
+type Size = { cols: number; rows: number };
+
+/** The state of an open WebSocket. */
+const OPEN = 1;
+/** The service is not read while more bytes of output than this wait for the caller. */
+const WAITING_BYTES = 64 * 1024;
+/** The longest message, bytes. */
+const MESSAGE_BYTES = 64 * 1024;
+/** A connection on which nothing comes for this long is broken, ms. The service sends a ping every 15 s. */
+const SILENCE_MS = 50_000;
+/** How long the service may take to answer the close of a connection, ms. */
+const CLOSE_MS = 2_000;
+
+/**
+ * A terminal in a machine. Iterate over it to read its output; the iteration ends when the program ends, or after
+ * `leave`. It throws the error with which the terminal cannot be reached any more.
+ */
+export class TerminalConnection implements AsyncIterable<Uint8Array> {
+  /** The id, with which other clients can join the terminal. */
+  readonly id: string;
+  /** How the program ended. Undefined after `leave`. Rejects with the same error as the iteration. */
+  readonly exit: Promise<TerminalExit | undefined>;
+
+  readonly #transport: Transport;
+  readonly #createSession: CreateSession;
+  readonly #options: Options;
+  /** Aborted when the caller leaves. */
+  readonly #leaving = new AbortController();
+  readonly #settle: { resolve(exit: TerminalExit | undefined): void; reject(error: unknown): void };
+  /** Output that the caller has not read yet. */
+  #waiting: Uint8Array[] = [];
+  #waitingBytes = 0;
+  /** Number of the next byte of output that the caller has not got. Undefined before the first connection. */
+  #position: number | undefined;
+  /** How many of the next bytes the caller has already. */
+  #repeated = 0;
+  #size: Partial<Size>;
+  /** The size that the service knows. */
+  #knownSize: Partial<Size>;
+  #socket: WebSocket | undefined;
+  #exit: TerminalExit | undefined;
+  #isOver = false;
+  #failure: unknown;
+  /** Called at a change: output, a connection, the end. */
+  #onChange: Set<() => void> = new Set();
+  #writing: Promise<void> = Promise.resolve();
+
+  /** Opens or joins a terminal. Throws ApiError, ConnectionError, and the reason of an aborted signal. */
+  static async open(
+    transport: Transport,
+    createSession: CreateSession,
+    request: TerminalSessionCreate,
+    options: Options,
+  ): Promise<TerminalConnection> {
+    const signal = options.signal ?? new AbortController().signal;
+    const { session, socket } = await connectFirst(transport, createSession, request, signal);
+    const terminal = new TerminalConnection(transport, createSession, session, request, options);
+    void terminal.#run(socket);
+    return terminal;
+  }
+
+  private constructor(
+    transport: Transport,
+    createSession: CreateSession,
+    { terminal_id }: TerminalSession,
+    { cols, rows }: TerminalSessionCreate,
+    options: Options,
+  ) {
+    this.id = terminal_id;
+    this.#transport = transport;
+    this.#createSession = createSession;
+    this.#options = options;
+    this.#size = { ...(cols === undefined ? {} : { cols }), ...(rows === undefined ? {} : { rows }) };
+    this.#knownSize = this.#size;
+    const { promise, resolve, reject } = Promise.withResolvers<TerminalExit | undefined>();
+    this.exit = promise;
+    this.#settle = { resolve, reject };
+    // The iteration throws the same error.
+    promise.catch(() => undefined);
+    if (options.signal?.aborted) this.leave();
+    else options.signal?.addEventListener('abort', () => this.leave(), { once: true });
+  }
+
+  /**
+   * Sends input. Resolves when it was handed to the connection, in the order of the calls, and waits for a connection.
+   * Input is lost that was on its way when a connection broke. Resolves without effect when the terminal has ended.
+   */
+  write(input: string | Uint8Array): Promise<void> {
+    const bytes = typeof input === 'string' ? Buffer.from(input) : input;
+    this.#writing = this.#writing.then(() => this.#write(bytes));
+    return this.#writing;
+  }
+
+  /** Changes the size of the terminal. With several clients the last change counts. */
+  resize(cols: number, rows: number): void {
+    this.#size = { cols, rows };
+    if (this.#socket?.readyState === OPEN) this.#sendSize(this.#socket);
+  }
+
+  /** Ends the connection. The terminal goes on in the machine. */
+  leave(): void {
+    this.#end();
+    this.#leaving.abort();
+    closeSoon(this.#socket);
+  }
+
+  /** A terminal has one output, so only one iteration at a time makes sense. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
+    for (;;) {
+      const bytes = this.#waiting.shift();
+      if (bytes) {
+        this.#waitingBytes -= bytes.length;
+        if (this.#waitingBytes <= WAITING_BYTES) this.#socket?.resume();
+        yield bytes;
+      } else if (!this.#isOver) {
+        await this.#change();
+      } else if (this.#failure !== undefined) {
+        throw this.#failure;
+      } else {
+        return;
+      }
+    }
+  }
+
+  /** Uses one connection after the other until the program ends, the caller leaves, or none can be made any more. */
+  async #run(first: WebSocket): Promise<void> {
+    const { onDisconnect, onReconnect } = this.#options;
+    let socket = first;
+    try {
+      for (;;) {
+        const { code, reason } = await this.#use(socket);
+        if (this.#exit !== undefined || this.#isOver) return this.#end();
+        if (isOwnFault(code)) throw refusedBy(code, reason);
+        onDisconnect?.(reason === '' ? 'the connection broke' : reason);
+        socket = await this.#reconnect();
+        onReconnect?.();
+      }
+    } catch (error) {
+      this.#end(error);
+    }
+  }
+
+  /** Reads from a connection until it is closed. */
+  async #use(socket: WebSocket): Promise<{ code: number; reason: string }> {
+    const { promise, resolve } = Promise.withResolvers<{ code: number; reason: string }>();
+    if (this.#isOver) closeSoon(socket);
+    let lastAt = performance.now();
+    const watchdog = setInterval(() => {
+      if (performance.now() - lastAt > SILENCE_MS && !socket.isPaused) socket.terminate();
+    }, SILENCE_MS / 4).unref();
+    const note = () => {
+      lastAt = performance.now();
+    };
+    socket.on('ping', note);
+    socket.on('message', (data: Buffer, isBinary: boolean) => {
+      note();
+      if (isBinary) this.#receive(data, socket);
+      else this.#receiveMessage(parse(data.toString()));
+    });
+    socket.once('close', (code, reason) => {
+      clearInterval(watchdog);
+      this.#socket = undefined;
+      resolve({ code, reason: reason.toString() });
+    });
+    this.#socket = socket;
+    if (this.#size !== this.#knownSize) this.#sendSize(socket);
+    if (this.#waitingBytes <= WAITING_BYTES) socket.resume();
+    this.#changed();
+    return promise;
+  }
+
+  #receive(data: Buffer, socket: WebSocket): void {
+    const fresh = data.subarray(Math.min(this.#repeated, data.length));
+    this.#repeated -= data.length - fresh.length;
+    if (fresh.length === 0 || this.#isOver) return;
+    this.#position = (this.#position ?? 0) + fresh.length;
+    this.#waiting.push(fresh);
+    this.#waitingBytes += fresh.length;
+    if (this.#waitingBytes > WAITING_BYTES) socket.pause();
+    this.#changed();
+  }
+
+  #receiveMessage(message: TerminalStart | TerminalExit | undefined): void {
+    if (message?.type === 'exit') this.#exit = message;
+    if (message?.type !== 'start') return;
+    const position = this.#position ?? message.offset;
+    this.#position = Math.max(position, message.offset);
+    this.#repeated = Math.max(0, position - message.offset);
+    if (message.offset > position) this.#options.onGap?.(message.offset - position);
+  }
+
+  /** Connects again, for as long as requests are retried. Throws the last error after that time. */
+  async #reconnect(): Promise<WebSocket> {
+    const { signal } = this.#leaving;
+    const brokenAt = performance.now();
+    for (;;) {
+      try {
+        const size = this.#size;
+        const session = await this.#createSession({ terminal_id: this.id, ...size }, signal);
+        this.#knownSize = size;
+        return await connect(this.#transport, session, signal);
+      } catch (error) {
+        if (this.#isOver || !isPassing(error)) throw error;
+        if (performance.now() + RECONNECT_MS > brokenAt + this.#transport.retryForMs) throw error;
+        await sleep(RECONNECT_MS, signal);
+      }
+    }
+  }
+
+  async #write(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += MESSAGE_BYTES) {
+      while (!this.#isOver && this.#socket?.readyState !== OPEN) await this.#change();
+      const socket = this.#socket;
+      if (this.#isOver || !socket) return;
+      const piece = bytes.subarray(at, at + MESSAGE_BYTES);
+      await new Promise<void>((resolve) => socket.send(piece, { binary: true }, () => resolve()));
+    }
+  }
+
+  #sendSize(socket: WebSocket): void {
+    this.#knownSize = this.#size;
+    socket.send(JSON.stringify({ type: 'resize', ...this.#size }));
+  }
+
+  #end(failure?: unknown): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#failure = failure;
+    if (failure === undefined) this.#settle.resolve(this.#exit);
+    else this.#settle.reject(failure);
+    this.#changed();
+  }
+
+  #change(): Promise<void> {
+    return new Promise((resolve) => this.#onChange.add(resolve));
+  }
+
+  #changed(): void {
+    for (const resolve of this.#onChange) resolve();
+    this.#onChange.clear();
+  }
+}
+
+/** Whether the service closed a connection because of what this client sent, so that another one makes no sense. */
+const isOwnFault = (code: number): boolean => code === 1009 || code === 4400;
+
+const refusedBy = (code: number, reason: string): Error =>
+  new Error(`the service closed the terminal (${code}): ${reason}`);
+
+/** Messages of other types are ignored, so that a newer service may send some. */
+function parse(text: string): TerminalStart | TerminalExit | undefined {
+  try {
+    return JSON.parse(text) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Closes a connection, and cuts it when the service does not answer. */
+function closeSoon(socket: WebSocket | undefined): void {
+  if (!socket) return;
+  socket.resume();
+  socket.close(TERMINAL_CLOSES.ended);
+  setTimeout(() => socket.terminate(), CLOSE_MS).unref();
+}
