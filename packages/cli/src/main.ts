@@ -35,6 +35,10 @@ const COMMANDS: Record<string, Entry> = {
     summary: 'lists, prints, deletes, makes, moves and watches files in a machine',
     define: async (command) => (await import('./commands/files.ts')).defineFiles(command),
   },
+  shell: {
+    summary: 'opens a terminal in a machine: sandbar shell MACHINE',
+    define: async (command) => (await import('./commands/shell.ts')).defineShell(command),
+  },
   machines: {
     summary: 'lists, creates, changes, stops, starts and destroys machines',
     define: async (command) => (await import('./commands/machines.ts')).defineMachines(command),

@@ -4,7 +4,8 @@
 import { type Command, Option, type OptionValues } from '@commander-js/extra-typings';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { ExpiryAction, MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
-import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger } from './arguments.ts';
+import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
+import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger, UsageError } from './arguments.ts';
 
 /** A copy of the contract's list, because importing the list would load all schemas and double the start-up time. */
 const EXPIRY_ACTIONS = ['destroy', 'stop'] as const satisfies readonly ExpiryAction[];
@@ -23,13 +24,14 @@ type MachineOptions = LabelOptions & {
   snapshot?: string;
   rootVolume?: string;
 };
-type JobOptions = {
+export type JobOptions = {
   user?: string;
   cwd?: string;
   env?: Record<string, string>;
   timeout?: number;
   stdin?: true;
   mergeOutput?: true;
+  tty?: true;
 };
 
 /** Adds the options for the fields that can also be changed after the creation: name, metadata and expiry. */
@@ -65,6 +67,7 @@ export function addJobOptions<A extends unknown[], O extends OptionValues>(comma
     .option('--env <key=value>', 'a variable, as often as needed; KEY alone takes your value of it', collectVariables)
     .option('--timeout <sec>', 'end the command after this time (3600)', parseInteger)
     .option('-i, --stdin', 'pass standard input on, as it comes')
+    .option('-t, --tty', 'run the command in a terminal, as ssh does; ~. at the beginning of a line leaves')
     .option('--merge-output', 'print stderr as stdout, in the order in which both were written');
   return command as unknown as Command<A, O & JobOptions>;
 }
@@ -92,6 +95,25 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
       root_volume_id: options.rootVolume,
     }),
   };
+}
+
+/**
+ * Makes the request for a terminal that runs the command. Throws UsageError for an option that only a job without a
+ * terminal has.
+ */
+export function terminalOf(argv: string[], options: JobOptions, name: string | undefined): TerminalSessionCreate {
+  const { user, cwd, env, timeout, mergeOutput } = options;
+  const refused = Object.entries({ '--timeout': timeout, '--merge-output': mergeOutput, 'the name of a job': name });
+  for (const [option, value] of refused) {
+    if (value !== undefined) throw new UsageError(`${option} cannot be used with --tty`);
+  }
+  return { command: argv, ...onlyGiven({ user, cwd }), env: withTerm(env) };
+}
+
+/** Adds the type of the user's terminal to the environment of a command. */
+export function withTerm(env: Record<string, string> = {}): Record<string, string> {
+  const { TERM } = process.env;
+  return TERM ? { TERM, ...env } : env;
 }
 
 /** Makes the request for a job with the label `name`. */

@@ -3,8 +3,8 @@ import type { Command } from '@commander-js/extra-typings';
 import { parseId } from '../arguments.ts';
 import { connect } from '../connect.ts';
 import { Interrupted, onInterruption } from '../interruption.ts';
-import { addJobOptions, inputOf, jobOf } from '../options.ts';
-import { runJob } from '../run-job.ts';
+import { addJobOptions } from '../options.ts';
+import { programOf } from '../program.ts';
 
 export function defineExec(command: Command): void {
   addJobOptions(
@@ -20,9 +20,8 @@ export function defineExec(command: Command): void {
 Runs the command in a running machine with its output live, and ends with its exit code. Ctrl-C cancels it.`,
     )
     .action(async (machineId, argv, options) => {
-      const job = jobOf(argv, options, options.name);
-      const running = runJob(connect(), machineId, job, onInterruption(), inputOf(options));
-      process.exitCode = await running.catch((error: unknown) => {
+      const run = programOf(argv, options, options.name);
+      process.exitCode = await run(connect(), machineId, onInterruption()).catch((error: unknown) => {
         if (error instanceof Interrupted) return error.exitCode;
         throw error;
       });

@@ -1,15 +1,14 @@
 // `sandbar run`: creates a machine, runs one command in it, and destroys it.
 import type { Command } from '@commander-js/extra-typings';
-import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import { ConnectionError } from '@sandbar/sdk/errors.ts';
 import { isUnavailable } from '@sandbar/sdk/retry.ts';
 import { connect } from '../connect.ts';
 import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
-import { addJobOptions, addMachineOptions, inputOf, jobOf, machineCreateOf } from '../options.ts';
+import { addJobOptions, addMachineOptions, machineCreateOf } from '../options.ts';
 import { printNotice } from '../print.ts';
-import { runJob } from '../run-job.ts';
+import { type Program, programOf } from '../program.ts';
 
 export function defineRun(command: Command): void {
   addJobOptions(addMachineOptions(command.argument('<command...>', 'what to run, and its arguments')))
@@ -21,22 +20,18 @@ export function defineRun(command: Command): void {
       `
 Creates a machine, runs the command in it with its output live, and destroys the machine. Ends with the command's exit
 code; 128 and the signal's number when a signal ended it, 124 when it ran out of time. The disk of --root-volume is kept
-as a volume again. --expires also ends a machine that outlives this command, as with --keep.`,
+as a volume again. --expires also ends a machine that outlives this command, as with --keep. With -it the command runs in
+a terminal: sandbar run -it -- bash.`,
     )
     .action(async (argv, options) => {
-      const job = jobOf(argv, options, options.jobName);
+      const program = programOf(argv, options, options.jobName);
       const isKept = options.keep === true;
-      process.exitCode = await runInMachine(machineCreateOf(options), job, isKept, inputOf(options));
+      process.exitCode = await runInMachine(machineCreateOf(options), program, isKept);
     });
 }
 
-/** Creates the machine, runs the job, destroys the machine unless `isKept`, and returns the exit code of the job. */
-async function runInMachine(
-  spec: MachineCreate,
-  job: ExecCreate,
-  isKept: boolean,
-  input: NodeJS.ReadStream | undefined,
-): Promise<number> {
+/** Creates the machine, runs the program, destroys the machine unless `isKept`, and returns the program's exit code. */
+async function runInMachine(spec: MachineCreate, program: Program, isKept: boolean): Promise<number> {
   const sandbar = connect();
   const signal = onInterruption();
   let machineId: string | undefined;
@@ -45,7 +40,7 @@ async function runInMachine(
   try {
     machineId = (await unlessInterrupted(creating, signal)).id;
     if (isKept) printNotice(`machine ${machineId} is kept`);
-    return await runJob(sandbar, machineId, job, signal, input);
+    return await program(sandbar, machineId, signal);
   } catch (error) {
     if (error instanceof Interrupted) {
       machineId ??= (await creating.catch(() => undefined))?.id;

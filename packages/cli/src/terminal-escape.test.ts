@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TerminalEscape } from './terminal-escape.ts';
+
+/** Presses the keys in pieces, and returns what goes to the terminal; `!` stands for leaving. */
+function press(...pieces: string[]): string {
+  const keys = new TerminalEscape();
+  let sent = '';
+  for (const piece of pieces) {
+    const { bytes, leaves } = keys.take(Buffer.from(piece));
+    sent += Buffer.from(bytes);
+    if (leaves) return `${sent}!`;
+  }
+  return sent;
+}
+
+describe('the keys ~.', () => {
+  it('leave at the beginning of a line, however they arrive', () => {
+    assert.equal(press('~.'), '!');
+    assert.equal(press('~', '.', 'more'), '!');
+    assert.equal(press('ls\r~.more'), 'ls\r!');
+    assert.equal(press('ls\n', '~', '.'), 'ls\n!');
+  });
+
+  it('are two characters elsewhere', () => {
+    assert.equal(press('a~.'), 'a~.');
+    assert.equal(press('cd ~', '.', '\r'), 'cd ~.\r');
+  });
+
+  it('are sent as ~~. at the beginning of a line', () => {
+    assert.equal(press('~~.'), '~.');
+    assert.equal(press('~', '~', '~.'), '~~.');
+  });
+
+  it('hold back no other character than the first ~', () => {
+    assert.equal(press('~/bin/x\r'), '~/bin/x\r');
+    assert.equal(press('~'), '');
+    assert.equal(press('~\r', '~.'), '~\r!');
+    assert.equal(press('\u0003\u001b[A\u00ff'), '\u0003\u001b[A\u00ff');
+  });
+});
