@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type ImageExec, isImageExec, readImageExec, withImageDefaults } from './image-exec.ts';
+import { type ImageExec, isImageExec, readImageExec, withImageDefaults, withTerminalDefaults } from './image-exec.ts';
 
 const IMAGE: ImageExec = {
   env: { PATH: '/opt/bin', A: 'image' },
@@ -39,6 +39,36 @@ describe('a job in a machine of an image', () => {
     assert.equal(withImageDefaults(spec, undefined), spec);
     const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
     assert.deepEqual(withImageDefaults(spec, nothing), { ...spec, env: {} });
+  });
+});
+
+describe('a terminal in a machine of an image', () => {
+  const wanted = { id: 't', cols: 80, rows: 24, env: { A: 'request' }, idle_sec: 600 };
+  const open = (params: object, image: ImageExec | undefined) =>
+    JSON.parse(withTerminalDefaults(JSON.stringify(params), image));
+
+  test("gets the image's environment, user and working directory, and its shell runs without the entrypoint", () => {
+    assert.deepEqual(open(wanted, IMAGE), {
+      ...wanted,
+      env: { PATH: '/opt/bin', A: 'request' },
+      user: 'app:staff',
+      cwd: '/srv',
+    });
+  });
+
+  test('runs a command of its own after the entrypoint, as a user and in a folder of its own', () => {
+    const given = { ...wanted, command: ['top'], user: 'root', cwd: '/' };
+    assert.deepEqual(open(given, IMAGE), {
+      ...given,
+      env: { PATH: '/opt/bin', A: 'request' },
+      command: ['/entry', '--flag', 'top'],
+    });
+  });
+
+  test('stays unchanged where the image sets nothing', () => {
+    assert.deepEqual(open(wanted, undefined), wanted);
+    const nothing = { env: {}, user: null, cwd: null, entrypoint: [] };
+    assert.deepEqual(open(wanted, nothing), { ...wanted, user: null, cwd: null });
   });
 });
 

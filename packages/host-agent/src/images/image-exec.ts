@@ -1,4 +1,5 @@
 // The defaults that an image sets for commands (environment, user, folder, entrypoint), and how a job uses them.
+import type { OpenTerminal } from '@sandbar/contract/terminal.ts';
 import type { JobSpec } from '../guest/guest.ts';
 import { ImageError } from './image-error.ts';
 
@@ -33,6 +34,22 @@ export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): 
     ...(cwd === undefined ? {} : { cwd }),
     ...(spec.argv === undefined ? {} : { argv: [...image.entrypoint, ...spec.argv] }),
   };
+}
+
+/**
+ * Fills in the same for a terminal. `params` is the JSON of the guest call `terminals.open`. The entrypoint is put before
+ * its command; a login shell runs without it.
+ */
+export function withTerminalDefaults(params: string, image: ImageExec | undefined): string {
+  if (image === undefined) return params;
+  const { env, user, cwd, command, ...rest } = JSON.parse(params) as OpenTerminal;
+  return JSON.stringify({
+    ...rest,
+    env: { ...image.env, ...env },
+    user: user ?? image.user,
+    cwd: cwd ?? image.cwd,
+    ...(command === undefined ? {} : { command: [...image.entrypoint, ...command] }),
+  });
 }
 
 /** Reads the `config` object of an OCI image. Throws ImageError when a field violates the specification. */

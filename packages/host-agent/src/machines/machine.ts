@@ -14,6 +14,7 @@ import type {
 } from '@sandbar/contract/host-api.ts';
 import type { GuestStream } from '../guest/guest-stream.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import { withTerminalDefaults } from '../images/image-exec.ts';
 import type { Job } from '../jobs/job.ts';
 import { diskFull, isDiskFull } from '../storage/overlay.ts';
 import { Lifecycle, type MachineParts } from './lifecycle.ts';
@@ -189,12 +190,14 @@ export class Machine {
   }
 
   /**
-   * Makes the guest agent call `name`, see {@link Guest.call}. Throws `conflict` when the machine does not run. The
+   * Makes the guest agent call `name`, see {@link Guest.call}. A new terminal gets the defaults of the image. Throws `conflict` when the machine does not run. The
    * answer is JSON text of a guest that may be hostile.
    */
   async callGuest(name: string, params: string, timeoutMs: number): Promise<string> {
-    const guest = await this.#parts.vm.findGuest();
-    return guest.call(name, params, timeoutMs);
+    const { vm, book } = this.#parts;
+    const guest = await vm.findGuest();
+    const isTerminal = name === 'terminals.open';
+    return guest.call(name, isTerminal ? withTerminalDefaults(params, book.record.image.exec) : params, timeoutMs);
   }
 
   /** Opens a two-way stream with the guest agent. Throws `conflict` when the machine does not run. */
