@@ -1,6 +1,7 @@
 // Connects the user's terminal with one in a machine, until the program there ends or the user leaves.
 import { spawnSync } from 'node:child_process';
 import { constants } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
@@ -11,6 +12,8 @@ import { TerminalEscape } from './terminal-escape.ts';
 
 /** How long a connection must be broken before the user is told, ms. Most breaks are over sooner. */
 const TELL_AFTER_MS = 1_000;
+/** How long leaving waits until the keys before it are sent, ms. */
+const LEAVE_MS = 1_000;
 /** Standard input is not read while more bytes than this wait for the terminal. */
 const WAITING_BYTES = 64 * 1024;
 
@@ -77,7 +80,11 @@ function sendInput(terminal: TerminalConnection): () => void {
     waiting += bytes.length;
     if (waiting > WAITING_BYTES) stdin.pause();
     const writing = terminal.write(bytes);
-    if (leaves) terminal.leave();
+    if (leaves) {
+      // What was typed before is sent, unless there is no connection.
+      await Promise.race([writing, delay(LEAVE_MS, undefined, { ref: false })]);
+      terminal.leave();
+    }
     await writing;
     waiting -= bytes.length;
     if (stdin.isPaused() && waiting <= WAITING_BYTES && stdin.isRaw) stdin.resume();

@@ -184,7 +184,7 @@ describe('a terminal ticket', () => {
     }
   });
 
-  it('ends with the credential that it was made with', async () => {
+  it('ends with the credential that it was made with (RES-13)', async () => {
     const key = await insertKey(db, bed.accountId, 'full', 'soon gone');
     const { ticket } = await session({}, machine, key);
     await db.deleteFrom('api_keys').where('name', '=', 'soon gone').execute();
@@ -349,7 +349,7 @@ describe('a connection to a terminal', () => {
     assert.match(json.detail, /64 terminals/);
   });
 
-  it('is 429 for an account that has too many, and every one that ends gives its place back', async () => {
+  it('is 429 for an account that has too many, and every one that ends gives its place back (RES-10)', async () => {
     const { id } = await open();
     for (let index = 1; index < PLACES; index++) await open({ terminal_id: id });
     const { status, json } = await refusal(plane, machine, await ticketOf({ terminal_id: id }));
@@ -482,7 +482,7 @@ describe('a connection ends', () => {
     return close;
   };
 
-  it('with 4401 within moments after its API key was revoked, on every replica', async () => {
+  it('with 4401 within moments after its API key was revoked, on every replica (RES-13)', async () => {
     const key = await insertKey(db, bed.accountId, 'full', 'revoked');
     const first = await session({}, machine, key);
     const there = await session({ terminal_id: first.terminal_id }, machine, key);
