@@ -60,12 +60,14 @@ export async function prepareTarget(database: string, nodeOptions: readonly stri
     return child;
   };
 
+  const stop = async () => {
+    if (!controlPlane) return;
+    controlPlane.kill('SIGTERM');
+    await once(controlPlane, 'exit');
+  };
   /** Starts the control plane as its supervisor does, but as the current user and without hiding files from it. */
   const start = async () => {
-    if (controlPlane) {
-      controlPlane.kill('SIGTERM');
-      await once(controlPlane, 'exit');
-    }
+    await stop();
     const main = new URL('../../packages/control-plane/src/main.ts', import.meta.url).pathname;
     const options = ['--disable-warning=ExperimentalWarning', '--max-semi-space-size=2', SMALL_HEAP, ...nodeOptions];
     controlPlane = spawn(process.execPath, [...options, main], {
@@ -106,6 +108,8 @@ export async function prepareTarget(database: string, nodeOptions: readonly stri
       return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };
     },
     close: async () => {
+      // Node writes profiles only when the process ends by itself.
+      if (nodeOptions.length > 0) await stop();
       for (const child of children) child.kill('SIGKILL');
       await Promise.all(children.map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
       await onServer(`drop database if exists ${database} with (force)`);

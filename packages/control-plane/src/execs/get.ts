@@ -18,7 +18,8 @@ export async function getExec(
   waitMs: number,
   signal: AbortSignal,
 ): Promise<Exec> {
-  const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
+  const find = () => findExec(app, id.accountId, id.machineId, id.execId);
+  const { exec, hostId } = await waits.find(id.accountId, waitMs, find);
   if (exec.status !== 'running') return toExec(exec);
   const reported = await waits.end(exec, hostId, waitMs, signal);
   if (!reported) return settledOrPresent(app, id, undefined);

@@ -5,13 +5,17 @@ import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { HostUnavailable, type OutputQuery } from '../hosts/client.ts';
+import { Gate } from './gate.ts';
 import { type OutputTarget, readPageOfOutput, writePage } from './output.ts';
 import { settleJob } from './settle.ts';
-import { SharedWaits } from './shared-waits.ts';
+import { type SharedCall, SharedWaits } from './shared-waits.ts';
 import { findExec } from './store.ts';
 
 /** The host's latest report of a job. `row`: records the end of the job, if it has ended, and returns its row. */
 export type ReportedJob = { report: JobReport; row(): Promise<ExecRow> };
+
+/** How many requests that wait may read the database, or be answered, at the same time. */
+const AT_WORK = 4;
 
 type Page = { isOver: boolean; body(): Buffer };
 
@@ -19,11 +23,17 @@ export class JobWaits {
   readonly #app: App;
   readonly #ends: SharedWaits<ReportedJob | undefined>;
   readonly #pages: SharedWaits<Page>;
+  readonly #gate = new Gate(AT_WORK);
 
   constructor(app: App) {
     this.#app = app;
     this.#ends = new SharedWaits(app.closing);
     this.#pages = new SharedWaits(app.closing);
+  }
+
+  /** Looks a job up for a request that will wait up to `waitMs` milliseconds. Throws the errors of `find`. */
+  async find<T>(accountId: string, waitMs: number, find: () => Promise<T>): Promise<T> {
+    return waitMs === 0 ? find() : this.#gate.run(accountId, find);
   }
 
   /**
@@ -40,7 +50,7 @@ export class JobWaits {
     const key = `${exec.machine_id} ${exec.id}`;
     try {
       // A request that does not wait must not get an answer that was given before it arrived, so it asks by itself.
-      return await (waitMs === 0 ? ask(0, signal) : this.#ends.wait({ key, ask, isOver }, waitMs, signal));
+      return await (waitMs === 0 ? ask(0, signal) : this.#wait(this.#ends, { key, ask, isOver }, exec, waitMs, signal));
     } catch (error) {
       if (error instanceof HostUnavailable || signal.aborted) return undefined;
       throw error;
@@ -70,12 +80,23 @@ export class JobWaits {
     const key = `${exec.machine_id} ${exec.id} ${exec.status} ${stream} ${offset} ${limit}`;
     const shared = { key, ask, isOver: (page: Page) => page.isOver };
     try {
-      const page = await (waitMs === 0 ? ask(0, signal) : this.#pages.wait(shared, waitMs, signal));
+      const page = await (waitMs === 0 ? ask(0, signal) : this.#wait(this.#pages, shared, exec, waitMs, signal));
       return page.body();
     } catch (error) {
       if (!signal.aborted) throw error;
       throw signal.reason instanceof ServiceError ? signal.reason : new HostUnavailable(true, signal.reason);
     }
+  }
+
+  async #wait<T>(
+    waits: SharedWaits<T>,
+    shared: SharedCall<T>,
+    { account_id: accountId }: ExecRow,
+    waitMs: number,
+    signal: AbortSignal,
+  ): Promise<T> {
+    const answer = await waits.wait(shared, waitMs, signal);
+    return this.#gate.run(accountId, () => answer);
   }
 }
 

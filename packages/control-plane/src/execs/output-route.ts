@@ -75,7 +75,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App, waits: JobWai
           streams.send(target, { offset: start, limit }, sink, ending.signal),
         );
       }
-      const target = await findOutput(app, id, stream);
+      const target = await waits.find(id.accountId, wait_ms, () => findOutput(app, id, stream));
       const ending = requests.begin(reply);
       const credential = app.credentials.watch(caller, ending);
       const query = { offset, limit, waitMs: wait_ms };

@@ -1,5 +1,6 @@
 // Sends a job's output as server-sent events until the stream ends. A slow client slows down only the reading of the
 // host's output file, never the job, and keeps at most one page in memory.
+import type { ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
@@ -135,7 +136,12 @@ function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onAbort = () => reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
+  // Node would collect the pieces of a chunk and send them only after the turn of this stream, so that the time for it
+  // would not be counted. This sends them at once.
+  const { socket } = sink as Partial<ServerResponse>;
+  socket?.cork();
   sink.write(event, (error) => (error ? reject(error) : resolve()));
+  socket?.uncork();
   return promise.finally(() => signal.removeEventListener('abort', onAbort));
 }
 
