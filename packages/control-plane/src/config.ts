@@ -44,7 +44,6 @@ export type Timing = {
   reconnectMs: { first: number; longest: number };
   /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
-  /** How long a client may take to send the body of a request, or how long it may pause the upload of a file. */
   bodyMs: number;
   /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
   streamHeartbeatMs: number;
@@ -68,7 +67,6 @@ export const DEFAULT_TIMING: Timing = {
   eventSilenceMs: 15_000,
   reconnectMs: { first: 100, longest: 2_000 },
   headersMs: 10_000,
-  bodyMs: 120_000,
   streamHeartbeatMs: 15_000,
   ensureMs: 60_000,
   shutdownMs: 10_000,
@@ -77,9 +75,9 @@ export const DEFAULT_TIMING: Timing = {
 /** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */
 export type Rate = { perSec: number; burst: number };
 /**
- * Rate limits, which all replicas share. `mutating`, `exec` and `files` apply to each account. The sign-in limits apply to each
- * client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts of all
- * browsers that never signed in with it.
+ * Rate limits, which all replicas share. `mutating`, `exec` and `files` apply to each account. The sign-in limits apply
+ * to each client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts of
+ * all browsers that never signed in with it.
  */
 export type Rates = {
   mutating: Rate;

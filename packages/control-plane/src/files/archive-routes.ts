@@ -1,4 +1,5 @@
 // The HTTP endpoints of archives: a tree of files as one tar stream, both ways.
+import type { Readable } from 'node:stream';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { FileQuery, FileUnpacked, FileUnpackQuery } from '@sandbar/contract/file.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';
@@ -13,10 +14,8 @@ import { beginAnswer, sendBody } from './send.ts';
 const tags = ['Files'];
 const TAR = 'application/x-tar';
 
-export function addArchiveRoutes(untyped: FastifyInstance, app: App, places: Places): void {
-  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
-
-  server.route({
+export function addArchiveRoute(untyped: FastifyInstance, app: App, places: Places): void {
+  untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
     url: '/v1/machines/:id/files/archive',
     exposeHeadRoute: false,
@@ -48,8 +47,11 @@ export function addArchiveRoutes(untyped: FastifyInstance, app: App, places: Pla
       return reply;
     },
   });
+}
 
-  server.route({
+/** Adds the route to a scope for raw bodies (http/raw-bodies.ts). */
+export function addUnpackRoute(untyped: FastifyInstance, app: App, places: Places): void {
+  untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'PUT',
     url: '/v1/machines/:id/files/archive',
     schema: {
@@ -68,7 +70,7 @@ export function addArchiveRoutes(untyped: FastifyInstance, app: App, places: Pla
       access: 'full',
       rateLimit: 'files',
       errors: ['conflict', 'disk_full', 'host_unavailable'],
-      binaryRequest: TAR,
+      rawBody: true,
       examples: {
         response: {
           entries: 12,
@@ -79,7 +81,7 @@ export function addArchiveRoutes(untyped: FastifyInstance, app: App, places: Pla
     },
     handler: (request, reply) => {
       const options = { waits: true, places, signal: abortOnDisconnect(reply) };
-      return unpackArchive(app, targetOf(request), request.query, request.raw, options);
+      return unpackArchive(app, targetOf(request), request.query, request.body as Readable, options);
     },
   });
 }

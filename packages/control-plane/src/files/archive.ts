@@ -1,5 +1,5 @@
 // Whole trees as tar archives, in both directions.
-import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
 import { type FileUnpacked, type FileUnpackQuery, GuestUnpacked } from '@sandbar/contract/file.ts';
 import type { App } from '../app.ts';
 import { checkAnswer } from '../guest/answer.ts';
@@ -25,7 +25,7 @@ export async function unpackArchive(
   app: App,
   { caller, machineId, path }: FileTarget,
   { user }: Pick<FileUnpackQuery, 'user'>,
-  body: IncomingMessage,
+  body: Readable,
   options: StreamOptions,
 ): Promise<FileUnpacked> {
   const stream = await openGuestStream(app, caller, machineId, 'files.unpack', { path, user: user ?? null }, options);

@@ -1,5 +1,6 @@
 // The HTTP endpoints of a file's content: a body of any length, both ways.
 import type { OutgoingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { FileEntry, FileQuery, FileWriteQuery } from '@sandbar/contract/file.ts';
@@ -17,10 +18,8 @@ import { writeFile } from './write.ts';
 
 const tags = ['Files'];
 
-export function addContentRoutes(untyped: FastifyInstance, app: App, places: Places): void {
-  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
-
-  server.route({
+export function addReadRoute(untyped: FastifyInstance, app: App, places: Places): void {
+  untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
     url: '/v1/machines/:id/files/content',
     schema: {
@@ -64,8 +63,11 @@ export function addContentRoutes(untyped: FastifyInstance, app: App, places: Pla
       return reply;
     },
   });
+}
 
-  server.route({
+/** Adds the route to a scope for raw bodies (http/raw-bodies.ts). */
+export function addWriteRoute(untyped: FastifyInstance, app: App, places: Places): void {
+  untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'PUT',
     url: '/v1/machines/:id/files/content',
     schema: {
@@ -84,13 +86,13 @@ export function addContentRoutes(untyped: FastifyInstance, app: App, places: Pla
       access: 'full',
       rateLimit: 'files',
       errors: ['conflict', 'disk_full', 'host_unavailable'],
-      binaryRequest: 'application/octet-stream',
+      rawBody: true,
       examples: { response: exampleEntry() },
     },
     handler: (request, reply) => {
       const exclusive = isExclusive(request.headers['if-none-match']);
       const options = { waits: true, places, signal: abortOnDisconnect(reply) };
-      return writeFile(app, targetOf(request), { ...request.query, exclusive }, request.raw, options);
+      return writeFile(app, targetOf(request), { ...request.query, exclusive }, request.body as Readable, options);
     },
   });
 }

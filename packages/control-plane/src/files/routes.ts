@@ -15,9 +15,10 @@ import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { Places } from '../http/places.ts';
-import { addArchiveRoutes } from './archive-routes.ts';
+import type { RawBodies } from '../http/raw-bodies.ts';
+import { addArchiveRoute, addUnpackRoute } from './archive-routes.ts';
 import { createDirectory, getEntry, moveFile, removeFile } from './change.ts';
-import { addContentRoutes } from './content-routes.ts';
+import { addReadRoute, addWriteRoute } from './content-routes.ts';
 import { exampleEntry } from './examples.ts';
 import { listFiles } from './list.ts';
 import { readQueryPath } from './query-path.ts';
@@ -26,19 +27,18 @@ import { addWatchRoute } from './watch-route.ts';
 
 const tags = ['Files'];
 
-/** Adds the routes. Their hooks and body parsers concern no other routes. */
-export async function addFileRoutes(server: FastifyInstance, app: App): Promise<void> {
+/** Adds the routes, with a hook that concerns no other routes. */
+export async function addFileRoutes(server: FastifyInstance, app: App, rawBodies: RawBodies): Promise<void> {
+  const places = new Places(app.config.bounds.streamsPerAccount, 'transfers of files');
   await server.register(async (files) => {
     files.addHook('preValidation', readQueryPath);
     addEntryRoutes(files, app);
+    addReadRoute(files, app, places);
+    addArchiveRoute(files, app, places);
     addWatchRoute(files, app);
-    await files.register(async (raw) => {
-      // The body of an upload may have any content type, or none. Nothing reads it before the handler does.
-      raw.removeAllContentTypeParsers();
-      raw.addContentTypeParser('*', (_request, _body, done) => done(null));
-      const places = new Places(app.config.bounds.streamsPerAccount, 'transfers of files');
-      addContentRoutes(raw, app, places);
-      addArchiveRoutes(raw, app, places);
+    await rawBodies.addRoutes(files, (raw) => {
+      addWriteRoute(raw, app, places);
+      addUnpackRoute(raw, app, places);
     });
   });
 }

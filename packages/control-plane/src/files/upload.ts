@@ -1,6 +1,6 @@
-// Copies the body of a request into a machine's stream. It never destroys the request, because the client must still get
-// an answer when the machine refuses the rest of the body, for example because its disk is full.
-import type { IncomingMessage } from 'node:http';
+// Copies the body of a request into a machine's stream. The client also gets an answer when the machine refuses the rest
+// of the body, for example because its disk is full.
+import type { Readable } from 'node:stream';
 import { badAnswer } from '../guest/answer.ts';
 import type { MachineStream } from '../guest/stream.ts';
 
@@ -8,7 +8,7 @@ import type { MachineStream } from '../guest/stream.ts';
  * Sends all of `body` and returns the result of the stream. If the body breaks off, the stream is cut, so that the machine
  * keeps nothing of it. Throws the refusal of the machine.
  */
-export async function upload(body: IncomingMessage, { duplex, result }: MachineStream): Promise<unknown> {
+export async function upload(body: Readable, { duplex, result }: MachineStream): Promise<unknown> {
   const onClose = () => {
     if (!body.readableEnded) duplex.destroy(new Error('the client broke off an upload'));
   };
@@ -22,7 +22,7 @@ export async function upload(body: IncomingMessage, { duplex, result }: MachineS
   } finally {
     body.off('close', onClose);
     body.unpipe(duplex);
-    // After a refusal, read and drop the rest. Otherwise a client that first sends everything would never read the answer.
-    body.resume();
+    // After a refusal, drop the rest. The connection stays, for the answer.
+    body.destroy();
   }
 }

@@ -1,6 +1,6 @@
 // Writes a file. The guest agent writes beside the file and renames at the end, so the file appears whole or not at all,
 // also when the connection breaks in the middle of the body.
-import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
 import { type FileEntry, type FileWriteQuery, GuestWritten } from '@sandbar/contract/file.ts';
 import type { App } from '../app.ts';
 import { checkAnswer } from '../guest/answer.ts';
@@ -22,7 +22,7 @@ export async function writeFile(
   app: App,
   { caller, machineId, path }: FileTarget,
   { mode, user, parents = true, exclusive }: Writing,
-  body: IncomingMessage,
+  body: Readable,
   options: StreamOptions,
 ): Promise<FileEntry> {
   const params = { path, mode: modeNumber(mode), user: user ?? null, parents, exclusive };

@@ -11,9 +11,9 @@ export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
  * The rate buckets from which a request takes a token. `mutating`, `exec` and `files`: the account's bucket for changes,
- * for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the body. `password`: the same
- * as `sign-in`, and also a bucket that all clients share that never signed in with this e-mail address. `none`: no
- * bucket, so the request is never refused for its rate.
+ * for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the
+ * body. `password`: the same as `sign-in`, and also a bucket that all clients share that never signed in with this e-mail
+ * address. `none`: no bucket, so the request is never refused for its rate.
  */
 export type RateLimit = 'mutating' | 'exec' | 'files' | 'sign-in' | 'password' | 'none';
 
@@ -44,8 +44,9 @@ declare module 'fastify' {
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
-    /** The content type of a body that is no JSON: any bytes, which the handler reads or writes as a stream. */
+    /** The content type of a body that is no JSON: any bytes. */
     binaryRequest?: string;
+    /** The content type of an answer that is no JSON: any bytes, which the handler writes as a stream. */
     binaryResponse?: string;
     /** Statuses of a good answer besides that of the schema or 200, with their descriptions. */
     furtherStatuses?: Record<number, { description: string; isBinary: boolean }>;

@@ -27,13 +27,14 @@ import { acceptEveryMethod, watchMethods } from './methods.ts';
 import { RawBodies } from './raw-bodies.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
-import { installBodyTimeouts } from './slow-bodies.ts';
 import { installStrictness } from './strictness.ts';
 import { acceptUpgrades, isWebSocketUpgrade } from './websocket.ts';
 
 export type Server = FastifyInstance;
 
 const BODY_LIMIT = 1024 * 1024;
+/** How long a client may take to send a request with its headers and body, milliseconds. Answers have no limit. */
+const RECEIVE_MS = 120_000;
 /** How often connections are checked for the time-outs of receiving, milliseconds. */
 const CHECK_RECEIVING_MS = 1_000;
 const MAX_PARAM_LENGTH = 1024;
@@ -48,8 +49,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     requestIdHeader: false,
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
-    // slow-bodies.ts limits the time of bodies, because uploads need another limit.
-    requestTimeout: 0,
+    requestTimeout: RECEIVE_MS,
     http: {
       headersTimeout: app.config.timing.headersMs,
       shouldUpgradeCallback: isWebSocketUpgrade,
@@ -101,7 +101,6 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   server.addHook('onSend', async (_request, reply) => {
     if (app.closing.aborted) reply.header('connection', 'close');
   });
-  installBodyTimeouts(server, app.config.timing.bodyMs);
   countRequests(server, requests);
   acceptEveryMethod(server);
   declareDocsPublic(server);
@@ -120,7 +119,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addAuthRoutes(server, app);
   addMachineRoutes(server, app);
   await addExecRoutes(server, app);
-  await addFileRoutes(server, app);
+  await addFileRoutes(server, app, rawBodies);
   addTerminalRoutes(server, app, connections);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);

@@ -21,8 +21,6 @@ export type Document = Json & {
 };
 
 const JSON_MEDIA = 'application/json';
-/** A body of any bytes, as OpenAPI 3.1 describes one. */
-const BYTES = { type: 'string', format: 'binary' };
 const REQUEST_ID = { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } };
 const RETRY_AFTER = { 'Retry-After': { $ref: '#/components/headers/RetryAfter' } };
 const RATE_LIMIT = {
@@ -65,14 +63,12 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
   if (hasMetadataFilters(schema.querystring)) {
     operation.parameters = [...(operation.parameters ?? []), METADATA_FILTER];
   }
+  // OpenAPI 3.1 describes bytes by a media type without a schema.
   if (config.binaryRequest !== undefined) {
-    operation.requestBody = {
-      required: !config.bodyIsOptional,
-      content: { [config.binaryRequest]: { schema: { ...BYTES } } },
-    };
+    operation.requestBody = { required: !config.bodyIsOptional, content: { [config.binaryRequest]: {} } };
   }
   if (config.binaryResponse !== undefined) {
-    const content = { [config.binaryResponse]: { schema: { ...BYTES } } };
+    const content = { [config.binaryResponse]: {} };
     operation.responses['200'] = { description: operation.summary, content };
   }
   const headers = isLimited(config) ? { ...REQUEST_ID, ...RATE_LIMIT } : REQUEST_ID;
