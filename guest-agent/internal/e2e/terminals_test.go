@@ -1,9 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"strings"
 	"testing"
 
 	"sandbar/guest-agent/internal/identity"
@@ -37,9 +37,9 @@ func (h *host) attach(offset int64) (*stream, terminalHead) {
 func (s *stream) readTo(t *testing.T, wanted string) string {
 	t.Helper()
 	var text []byte
-	for piece := make([]byte, 1); !strings.HasSuffix(string(text), wanted); text = append(text, piece...) {
+	for piece := make([]byte, 1); !bytes.HasSuffix(text, []byte(wanted)); text = append(text, piece...) {
 		if _, err := io.ReadFull(s, piece); err != nil {
-			t.Fatalf("%v after %q", err, text)
+			t.Fatalf("%v (%s) after %d bytes: %q", err, s.end, len(text), text[max(0, len(text)-1000):])
 		}
 	}
 	return string(text)

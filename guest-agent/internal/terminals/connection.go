@@ -187,5 +187,7 @@ func (t *terminal) enter(ctx context.Context, data []byte) error {
 		return ctx.Err()
 	}
 	defer func() { <-t.turn }()
+	t.isTyped.Store(true)
+	t.prodPump()
 	return t.pty.write(ctx, data)
 }

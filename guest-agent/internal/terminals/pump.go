@@ -1,5 +1,5 @@
 // The pump of a terminal moves its output into the ring. It reads no further while that would overwrite bytes that a
-// connection still needs, and it reads slowly while nobody is connected. Then the programs that write have to wait.
+// connection still needs. Then the programs that write have to wait.
 
 package terminals
 
@@ -20,11 +20,6 @@ const (
 	maxLeft = 64 << 10
 	// hungUpRetry is the pause between reads while a program has hung up its terminal, which makes reads fail.
 	hungUpRetry = 100 * time.Millisecond
-
-	// While nobody is connected, a terminal reads at most unreadBurst bytes in each unreadPeriod, which is 4 MB/s.
-	// Unlimited, a program that prints without end would keep a processor busy for output that nobody sees.
-	unreadBurst  = 256 << 10
-	unreadPeriod = 64 * time.Millisecond
 )
 
 // scratch holds read buffers. A pump borrows one only while it moves bytes, so that idle terminals need no memory for it.
@@ -33,11 +28,11 @@ var scratch = sync.Pool{New: func() any { return new([readSize]byte) }}
 // pump reads the pseudo-terminal until the main process has ended, and then what was written before that.
 func (t *terminal) pump(line *pty) {
 	defer close(t.drained)
-	var unread budget
+	var pace pace
 	for {
-		t.awaitRoom(&unread)
+		t.awaitRoom(&pace)
 		n, err := t.transfer(line)
-		unread.spent += n
+		pace.note(n, time.Now())
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.drain(line)
 			return
@@ -65,9 +60,8 @@ func (t *terminal) transfer(line *pty) (n int, err error) {
 
 // drain moves the output that the kernel still holds.
 func (t *terminal) drain(line *pty) {
-	var unlimited budget
 	for left := maxLeft; left > 0; {
-		t.awaitRoom(&unlimited)
+		t.awaitRoom(new(pace))
 		var n int
 		var err error
 		failure := line.raw.Control(func(fd uintptr) { n, err = t.readOnce(int(fd)) })
@@ -104,30 +98,15 @@ func (t *terminal) keep(data []byte) {
 	t.wakeConnections()
 }
 
-// budget limits how fast output is read while nobody is connected.
-type budget struct {
-	begun time.Time // of the present period
-	spent int       // bytes that were read in it
-}
-
-// left returns how long to wait before the next read: 0 if bytes are left in this period.
-func (b *budget) left(now time.Time) time.Duration {
-	if now.Sub(b.begun) >= unreadPeriod {
-		b.begun, b.spent = now, 0
-	}
-	if b.spent < unreadBurst {
-		return 0
-	}
-	return unreadPeriod - now.Sub(b.begun)
-}
-
-// awaitRoom waits until the pump may read.
-func (t *terminal) awaitRoom(unread *budget) {
+// awaitRoom waits until the pump may read. A key press ends the pause that the pace demands, so that its echo is read at
+// once.
+func (t *terminal) awaitRoom(pace *pace) {
 	for {
-		hasRoom, isUnread := t.room()
+		var hasRoom bool
+		hasRoom, pace.period = t.room()
 		var pause time.Duration
-		if isUnread {
-			pause = unread.left(time.Now())
+		if !t.isTyped.Swap(false) {
+			pause = pace.pause(time.Now())
 		}
 		if hasRoom && pause == 0 {
 			return
@@ -143,17 +122,20 @@ func (t *terminal) awaitRoom(unread *budget) {
 	}
 }
 
-// room reports whether one more read would leave in the ring what every connection still needs, and whether nobody is
-// connected.
-func (t *terminal) room() (hasRoom, isUnread bool) {
+// room reports whether one more read would leave in the ring what every connection still needs, and how often small
+// output is read.
+func (t *terminal) room() (hasRoom bool, period time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.connections) == 0 || t.isReleased {
+		return true, unreadPeriod
+	}
 	for c := range t.connections {
 		if t.output.end+readSize-c.position > ringSize {
-			return false, false
+			return false, readPeriod
 		}
 	}
-	return true, len(t.connections) == 0 || t.isReleased
+	return true, readPeriod
 }
 
 func (t *terminal) prodPump() { signal(t.prod) }

@@ -10,6 +10,7 @@ package terminals
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type terminal struct {
 	running *running // nil if the program could not be started
 
 	prod    chan struct{} // wakes the pump
+	isTyped atomic.Bool   // somebody has typed since the pump last looked
 	turn    chan struct{} // holds a value while a connection writes its input
 	exited  chan struct{} // closed when the main process has ended
 	drained chan struct{} // closed when the pump has stored what the processes wrote before that
