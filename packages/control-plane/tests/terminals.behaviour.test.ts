@@ -455,18 +455,11 @@ describe('a client that answers no ping', () => {
     const { client: other } = await open({}, {}, replica);
     const terminal = terminalOf(id);
     for (const { guest } of terminal.connections) guest.pause();
-    const total = 16 * 1024 * 1024;
+    const total = 32 * 1024 * 1024;
     for (let sent = 0; sent < total; sent += 128 * 1024) client.type('x'.repeat(128 * 1024));
-    let before = -1;
-    await until(() => {
-      const now = client.socket.bufferedAmount;
-      const isStill = now === before;
-      before = now;
-      return isStill;
-    }, 'nothing more is read');
-    assert(client.socket.bufferedAmount > total / 2, 'most of it waits at the client');
     const pings = other.pings + 4;
     await until(() => other.pings > pings, 'it would be closed by now');
+    assert(client.socket.bufferedAmount > total / 2, 'most of it waits at the client');
     for (const { guest } of terminal.connections) guest.resume();
     await until(() => terminal.taken.input === total, 'all arrives', 60_000);
   });
