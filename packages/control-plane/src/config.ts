@@ -44,7 +44,6 @@ export type Timing = {
   reconnectMs: { first: number; longest: number };
   /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
-  bodyMs: number;
   /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
   streamHeartbeatMs: number;
   /** How long a host may take to start or stop a machine. */
