@@ -123,6 +123,9 @@ func (r *Registry) start(request *openRequest) (*terminal, error) {
 		return nil, err
 	}
 	t := newTerminal(request)
+	if len(request.Command) == 0 {
+		t.command = []string{program.Path}
+	}
 	if failure != 0 {
 		t.fail(program.Argv[0], failure, process.FailureText(failure))
 		return t, nil
