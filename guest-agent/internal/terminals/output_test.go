@@ -119,6 +119,29 @@ func TestSeveralConnectionsGetTheSameBytes(t *testing.T) {
 	}
 }
 
+func TestTheProgramWaitsForTheSlowestConnection(t *testing.T) {
+	m := newMachine(t, Config{})
+	const count = 200_000 // 1.5 MB of output
+	id := m.sh(1, numbers(count))
+	slow, fast := m.attachUnread(id, -1), m.attach(id, -1)
+	before := int64(-1)
+	eventually(t, "the output stands still", func() bool {
+		time.Sleep(50 * time.Millisecond)
+		now := m.bytes(id)
+		defer func() { before = now }()
+		return now == before && now > 0
+	})
+	if before < ringSize/2 || before > ringSize {
+		t.Errorf("%d bytes while a connection takes none", before)
+	}
+	close(slow.taking)
+	for _, c := range []*client{slow, fast} {
+		if got := c.end(); got != "exit 0" || !bytes.Equal(c.output, linesTo(count)) {
+			t.Errorf("%s, %d bytes", got, len(c.output))
+		}
+	}
+}
+
 func TestWithoutAConnectionTheLastBytesAreKept(t *testing.T) {
 	m := newMachine(t, Config{})
 	const count = 300_000

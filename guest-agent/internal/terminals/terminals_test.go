@@ -61,7 +61,7 @@ func TestATerminalRunsACommandInsteadOfAShell(t *testing.T) {
 		{fields{"command": []string{"sh", "-c", "echo $0 $#; exit 7", "a", "b"}}, "a 1\r\n", "exit 7"},
 		{fields{"command": []string{"sh", "-c", "kill -9 $$"}}, "", "SIGKILL"},
 		{fields{"command": []string{"pwd"}, "cwd": "/usr"}, "/usr\r\n", "exit 0"},
-		{fields{"command": []string{"sh", "-c", "id -un; echo x > /dev/tty"}, "user": "nobody"}, "nobody\r\nx\r\n", "exit 0"},
+		{fields{"command": []string{"sh", "-c", "id -un; echo x > $(tty)"}, "user": "nobody"}, "nobody\r\nx\r\n", "exit 0"},
 		{fields{"command": []string{"sh", "-c", "echo $TERM $LANG"}, "env": fields{"TERM": "dumb", "LANG": "C"}}, "dumb C\r\n", "exit 0"},
 		{fields{"command": []string{"no-such-program"}}, "sandbar: no-such-program: not found\r\n", "exit 127"},
 		{fields{"command": []string{"/no/such"}}, "sandbar: /no/such: not found\r\n", "exit 127"},
