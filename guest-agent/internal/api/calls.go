@@ -33,6 +33,12 @@ func join(features []Feature) guestCalls {
 
 var errNoIdentity = fault.New(fault.Conflict, "the machine has no identity yet")
 
+// maxStreams is how many guest streams may be open at once. Clients choose how many they open, so the other calls of a
+// session are left for the host's own requests and the output of jobs.
+const maxStreams = 210
+
+var errManyStreams = fault.New(fault.Conflict, "the machine has 210 open streams (terminals, transfers, ports), which is the limit")
+
 func (s *server) postCall(c *frames.Call, name string) {
 	call, found := s.guest.calls[name]
 	if !found {
@@ -67,6 +73,12 @@ func (s *server) postStream(c *frames.Call, name string) {
 		answerError(c, errNoIdentity)
 		return
 	}
+	if s.streams.Add(1) > maxStreams {
+		s.streams.Add(-1)
+		answerError(c, errManyStreams)
+		return
+	}
+	defer s.streams.Add(-1)
 	hasBegun := false
 	result, err := stream(c.Context(), c.Body, func(head any) (calls.Conn, error) {
 		content, err := marshal(head, frames.MaxHead)

@@ -4,6 +4,7 @@ package api
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"sandbar/guest-agent/internal/fault"
 	"sandbar/guest-agent/internal/frames"
@@ -35,12 +36,13 @@ type Machine struct {
 
 type server struct {
 	Machine
-	guest guestCalls
+	guest   guestCalls
+	streams atomic.Int64 // open guest streams
 }
 
 // Serve answers the requests on all sessions of the listener, until the listener fails.
 func Serve(listener frames.Listener, machine Machine) error {
-	s := &server{machine, join(machine.Features)}
+	s := &server{Machine: machine, guest: join(machine.Features)}
 	return frames.Serve(listener, s.handle, refuse)
 }
 

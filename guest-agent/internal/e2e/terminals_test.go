@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"sandbar/guest-agent/internal/identity"
@@ -106,6 +107,29 @@ func TestATerminalOutlivesTheSession(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Clients of a machine must not take all calls of the session from the host.
+func TestManyStreamsLeaveRoomForOtherCalls(t *testing.T) {
+	h := startAgent(t).connect(t)
+	h.openTerminal("exec cat")
+	const most = 210
+	var last *stream
+	for range most {
+		last, _ = h.attach(0)
+	}
+	if _, err := h.tryStream("terminals.attach", map[string]any{"id": terminalID}, nil); err == nil || !strings.HasPrefix(err.Error(), "409") {
+		t.Error(err)
+	}
+	for i := range 16 {
+		h.send(t.Context(), "PUT", fmt.Sprint("/jobs/j", i), map[string]any{"command": "exec sleep 1000"})
+	}
+	h.expect(200, "GET", "/healthz", nil)
+	last.cancel()
+	eventually(t, "a stream fits again", func() bool {
+		_, err := h.tryStream("terminals.attach", map[string]any{"id": terminalID}, nil)
+		return err == nil
+	})
 }
 
 func TestTerminalsAreRefusedBeforeTheIdentity(t *testing.T) {
