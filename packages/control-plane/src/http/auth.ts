@@ -2,7 +2,8 @@
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
-import { findCaller, touchKey } from '../api-keys/store.ts';
+import { KeyLookups } from '../api-keys/lookups.ts';
+import { touchKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { hasSessionCookie, readSessionCookie, sessionSecret } from '../auth/cookie.ts';
 import { requireOwnOrigin } from '../auth/origin.ts';
@@ -15,6 +16,7 @@ import type { Caller } from './route-config.ts';
  */
 export function installAuth(server: FastifyInstance, app: App): void {
   const secret = sessionSecret(app.config.secret);
+  const keys = new KeyLookups(app.db);
   server.decorateRequest('caller', null);
   server.addHook('onRoute', (route: RouteOptions) => {
     if (!route.config?.access) throw new Error(`${String(route.method)} ${route.url} does not declare config.access.`);
@@ -23,7 +25,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
     const { access } = request.routeOptions.config;
     // An unknown path has no route and so no access declaration. It is answered with 404, without a credential.
     if (access === undefined || access === 'public') return;
-    const caller = await authenticate(app, secret, request);
+    const caller = await authenticate(app, keys, secret, request);
     if (access === 'session' && caller.via !== 'session') throw keyIsNotEnough(app, request);
     if (access === 'full' && caller.scope !== 'full') {
       throw new ServiceError('forbidden', 'This key has scope read; the operation needs scope full.');
@@ -46,9 +48,9 @@ const howToSignIn = (app: App): string =>
 const BEARER = /^Bearer +(\S+)$/i;
 
 /** Returns the caller, by the API key or else the session cookie, with at most one query. Throws `unauthenticated`. */
-async function authenticate(app: App, secret: string, request: FastifyRequest): Promise<Caller> {
+async function authenticate(app: App, keys: KeyLookups, secret: string, request: FastifyRequest): Promise<Caller> {
   const { authorization, cookie } = request.headers;
-  if (authorization) return authenticateKey(app, authorization);
+  if (authorization) return authenticateKey(app, keys, authorization);
   if (hasSessionCookie(cookie)) return authenticateSession(app, secret, request);
   throw new ServiceError(
     'unauthenticated',
@@ -66,9 +68,9 @@ async function authenticateSession(app: App, secret: string, request: FastifyReq
   return caller;
 }
 
-async function authenticateKey(app: App, header: string): Promise<Caller> {
+async function authenticateKey(app: App, keys: KeyLookups, header: string): Promise<Caller> {
   const key = BEARER.exec(header)?.[1] ?? '';
-  const caller = looksLikeKey(key) ? await findCaller(app.db, key) : undefined;
+  const caller = looksLikeKey(key) ? await keys.find(key) : undefined;
   if (!caller) throw new ServiceError('unauthenticated', 'The API key is malformed, unknown, expired or revoked.');
   if (caller.isUseStale) {
     touchKey(app.db, caller.credentialId).catch((error: unknown) => {

@@ -1,0 +1,61 @@
+// Tests of the queries that requests with the same API key share.
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { KeyLookups } from '../src/api-keys/lookups.ts';
+import type { KeyCaller } from '../src/api-keys/store.ts';
+import type { Db } from '../src/db/database.ts';
+
+/** Lookups whose queries the test answers one by one. */
+function lookupsOf() {
+  const queries: { key: string; answer: (caller: KeyCaller | undefined) => void; fail: () => void }[] = [];
+  const find = (key: string) => {
+    const { promise, resolve, reject } = Promise.withResolvers<KeyCaller | undefined>();
+    queries.push({ key, answer: resolve, fail: () => reject(new Error('the database is away')) });
+    return promise;
+  };
+  return { queries, lookups: new KeyLookups({} as Db, find) };
+}
+const caller = { accountId: 'account' } as KeyCaller;
+
+describe('requests with the same API key', () => {
+  it('that arrive during a query share the next one, so none gets an answer from before it came (RES-10)', async () => {
+    const { queries, lookups } = lookupsOf();
+    const first = lookups.find('key');
+    const later = [lookups.find('key'), lookups.find('key'), lookups.find('key')];
+    const other = lookups.find('other key');
+    assert.deepEqual(
+      queries.map(({ key }) => key),
+      ['key', 'other key'],
+    );
+    queries[0]?.answer(caller);
+    assert.equal(await first, caller);
+    await nextTurn();
+    assert.equal(queries.length, 3);
+    const last = lookups.find('key');
+    // The key was revoked after the first query.
+    queries[2]?.answer(undefined);
+    assert.deepEqual(await Promise.all(later), [undefined, undefined, undefined]);
+    await nextTurn();
+    assert.equal(queries.length, 4);
+    queries[1]?.answer(caller);
+    queries[3]?.answer(undefined);
+    assert.deepEqual([await other, await last], [caller, undefined]);
+    void lookups.find('key');
+    assert.equal(queries.length, 5, 'without a query under way, a request asks at once');
+  });
+
+  it('all get the error of their query, and the next requests ask again (RES-10)', async () => {
+    const { queries, lookups } = lookupsOf();
+    const first = lookups.find('key');
+    const later = [lookups.find('key'), lookups.find('key')];
+    queries[0]?.fail();
+    await assert.rejects(first, /away/);
+    await nextTurn();
+    queries[1]?.fail();
+    for (const one of later) await assert.rejects(one, /away/);
+    const next = lookups.find('key');
+    queries[2]?.answer(caller);
+    assert.equal(await next, caller);
+  });
+});
