@@ -137,6 +137,20 @@ describe('a guest stream', () => {
     await refusesBoth('conflict', /is stopped/, other);
   });
 
+  it('that cannot be opened because the connection to the guest breaks is host_unavailable, and so is a call', async () => {
+    host.guestCalls['ports.list'] = () => {
+      throw new Error('the session broke');
+    };
+    await assert.rejects(listPorts(), isError('host_unavailable', /connection to the machine broke/));
+    host.guestStreams['terminals.attach'] = () => {
+      throw new Error('the session broke');
+    };
+    const options = { waits: false, places, signal: new AbortController().signal };
+    const opening = openGuestStream(app, caller, machine, 'terminals.attach', {}, options);
+    await assert.rejects(opening, isError('host_unavailable', /connection to the machine broke/));
+    areFree();
+  });
+
   it('takes a place of its account until it is closed: one more is rate_limited', async () => {
     const streams = [await open(), await open(), await open()];
     await assert.rejects(open(), isError('rate_limited', /has 3 open terminals/));

@@ -5,6 +5,7 @@ import type { App } from '../app.ts';
 import type { Caller } from '../http/route-config.ts';
 import { findRunningMachine } from '../machines/running.ts';
 import { checkAnswer, toGuestRefusal } from './answer.ts';
+import { explainBreak } from './broken.ts';
 
 export type CallOptions = {
   /** Whether the call waits up to 30 s for a machine that is on its way to running. Default: true. */
@@ -29,8 +30,8 @@ export async function callGuest<T extends TSchema>(
 ): Promise<Static<T>> {
   const machine = await findRunningMachine(app, accountId, machineId, waits);
   const client = app.hosts.client(machine.host_id);
-  const answer = await client.callGuest(machine.id, name, params, signal).catch((error: unknown) => {
-    throw toGuestRefusal(error, name);
+  const answer = await client.callGuest(machine.id, name, params, signal).catch(async (error: unknown) => {
+    throw await explainBreak(app, accountId, machine.id, toGuestRefusal(error, name));
   });
   return checkAnswer(schema, answer);
 }

@@ -4,13 +4,12 @@ import type { Duplex } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import type { App } from '../app.ts';
-import { HostUnavailable } from '../hosts/client.ts';
-import type { HostStream } from '../hosts/guest-stream.ts';
 import type { Places } from '../http/places.ts';
 import type { Caller } from '../http/route-config.ts';
 import { findRunningMachine } from '../machines/running.ts';
 import { isShuttingDown } from '../operations/refusals.ts';
 import { toGuestRefusal } from './answer.ts';
+import { explainBreak } from './broken.ts';
 
 export type StreamOptions = {
   /** Whether opening waits up to 30 s for a machine that is on its way to running. */
@@ -57,38 +56,24 @@ export async function openGuestStream(
     const machine = await findRunningMachine(app, caller.accountId, machineId, waits);
     ending.signal.throwIfAborted();
     // Our own reason to end the stream comes before whatever the host or the guest said about it.
-    const explain = (error: unknown) => (ending.signal.aborted ? ending.signal.reason : toGuestRefusal(error, name));
+    const explain = async (error: unknown): Promise<never> => {
+      if (ending.signal.aborted) throw ending.signal.reason;
+      throw await explainBreak(app, caller.accountId, machine.id, toGuestRefusal(error, name));
+    };
     const client = app.hosts.client(machine.host_id);
-    const stream = await client.openStream(machine.id, name, params, ending.signal).catch((error: unknown) => {
-      throw explain(error);
-    });
-    stream.duplex.once('close', stop);
-    return { ...stream, result: explainEnd(app, caller.accountId, machine.id, stream, explain) };
+    const { head, duplex, result } = await client
+      .openStream(machine.id, name, params, ending.signal)
+      .catch((error: unknown) => explain(error));
+    // If the stream was cut right after it was opened, `close` was emitted already.
+    if (duplex.closed) stop();
+    else duplex.once('close', stop);
+    const explained = result.catch(explain);
+    explained.catch(() => {});
+    return { head, duplex, result: explained };
   } catch (error) {
     stop();
     throw error;
   }
-}
-
-/** Rejects with the error that the client is told, once the stream has ended early. */
-function explainEnd(
-  app: App,
-  accountId: string,
-  machineId: string,
-  { result }: HostStream,
-  explain: (error: unknown) => unknown,
-): Promise<unknown> {
-  const explained = result.catch(async (cause: unknown) => {
-    const error = explain(cause);
-    if (!(error instanceof HostUnavailable)) throw error;
-    // The connection to the host broke. If that is because the machine was stopped or deleted, say so.
-    await findRunningMachine(app, accountId, machineId, false).catch((why: unknown) => {
-      throw why instanceof ServiceError ? why : error;
-    });
-    throw error;
-  });
-  explained.catch(() => {});
-  return explained;
 }
 
 /**

@@ -41,7 +41,7 @@ export function addGuestRoutes(untyped: FastifyInstance, machines: GuestMachines
   server.post(HOST_PATHS.guestCall, { schema: { params: HostGuestCallParams } }, async (request, reply) => {
     const { id, name } = request.params;
     const params = JSON.stringify(request.body ?? {});
-    const answer = await machines.get(id).callGuest(name, params, GUEST_CALLS[name].timeoutMs);
+    const answer = await orBroken(machines.get(id).callGuest(name, params, GUEST_CALLS[name].timeoutMs));
     return reply.type('application/json; charset=utf-8').serializer(String).send(answer);
   });
 
@@ -50,9 +50,23 @@ export function addGuestRoutes(untyped: FastifyInstance, machines: GuestMachines
     const header = request.headers[GUEST_STREAM_HEADERS.params];
     if (typeof header !== 'string')
       throw new ServiceError('validation_error', `a stream needs the header ${GUEST_STREAM_HEADERS.params}`);
-    const stream = await machines.get(id).openStream(name, decodeHeader(header));
+    const stream = await orBroken(machines.get(id).openStream(name, decodeHeader(header)));
     reply.hijack();
     relay(stream, request.raw, reply.raw);
+  });
+}
+
+/**
+ * Turns every error that is no refusal into `host_unavailable`: the session with the guest broke, perhaps because its
+ * machine is being stopped.
+ */
+function orBroken<T>(asked: Promise<T>): Promise<T> {
+  return asked.catch((cause: unknown) => {
+    if (cause instanceof ServiceError) throw cause;
+    throw new ServiceError('host_unavailable', 'The connection to the machine broke. Retry.', {
+      retryAfterSec: 2,
+      cause,
+    });
   });
 }
 
