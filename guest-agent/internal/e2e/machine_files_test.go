@@ -262,3 +262,36 @@ func checkWatch(t *testing.T, h *host) {
 	}
 	t.Log(got)
 }
+
+// A power failure loses what is only in the memory of the machine. An upload that was answered is on the disk, and one
+// that was not leaves the old file and nothing else.
+func TestMachineFilesAfterAPowerFailure(t *testing.T) {
+	m := bootMachine(t)
+	identify := func() *host {
+		h := newHost(t, m.port, testToken)
+		h.expect(200, "PUT", "/identity", identityOf("0195a1b2-c3d4-7890-abcd-ef0123456789"))
+		return h
+	}
+	h := identify()
+	params := map[string]any{"path": "/root/folder/file", "parents": true}
+	for _, content := range []string{"old", "new"} {
+		if err := h.upload(params, strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+		m.kill()
+		m = bootDisk(t, m.disk)
+		h = identify()
+		h.expectFile("/root/folder/file", content)
+		s := h.guestStream("files.write", params, nil)
+		if _, err := io.Copy(onlyWriter{s}, newNoise(40<<20)); err != nil {
+			t.Fatal(err)
+		}
+		m.kill()
+		m = bootDisk(t, m.disk)
+		h = identify()
+		h.expectFile("/root/folder/file", content)
+		if got := h.sh("names", "ls -A /root/folder"); got.String() != "exited 0 null|file|" {
+			t.Error(got)
+		}
+	}
+}

@@ -24,6 +24,7 @@ type machine struct {
 	qmp     string // path of the socket of QEMU's monitor
 	disk    string
 	console string // path of the log of the console
+	kill    func() // ends the machine as a power failure does
 	ended   chan struct{}
 }
 
@@ -31,8 +32,8 @@ type machine struct {
 // the agent under test as /init.
 func bootMachine(t *testing.T) *machine {
 	t.Helper()
-	kernel, initramfs, rootfs := os.Getenv("SANDBAR_TEST_KERNEL"), os.Getenv("SANDBAR_TEST_INITRAMFS"), os.Getenv("SANDBAR_TEST_ROOTFS")
-	if kernel == "" || initramfs == "" || rootfs == "" {
+	rootfs := os.Getenv("SANDBAR_TEST_ROOTFS")
+	if os.Getenv("SANDBAR_TEST_KERNEL") == "" || os.Getenv("SANDBAR_TEST_INITRAMFS") == "" || rootfs == "" {
 		t.Skip("SANDBAR_TEST_KERNEL, SANDBAR_TEST_INITRAMFS and SANDBAR_TEST_ROOTFS name nothing to boot")
 	}
 	directory := t.TempDir()
@@ -41,6 +42,13 @@ func bootMachine(t *testing.T) *machine {
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-b", rootfs, "-F", "raw", disk, "10G").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
+	return bootDisk(t, disk)
+}
+
+// bootDisk boots the kernel and initramfs of bootMachine with a disk that one of its machines has used.
+func bootDisk(t *testing.T, disk string) *machine {
+	t.Helper()
+	kernel, initramfs := os.Getenv("SANDBAR_TEST_KERNEL"), os.Getenv("SANDBAR_TEST_INITRAMFS")
 	return startMachine(t, disk, "-kernel", kernel, "-initrd", initramfs,
 		"-append", "console=ttyS0 quiet reboot=t cryptomgr.notests audit=0 noreplace-smp rcupdate.rcu_expedited=1 nowatchdog random.trust_cpu=on panic=-1 tsc_early_khz="+tscKHz()+" root=/dev/vda"+
 			" "+os.Getenv("SANDBAR_TEST_APPEND"))
@@ -70,9 +78,12 @@ func startMachine(t *testing.T, disk string, more ...string) *machine {
 		_ = qemu.Wait()
 		close(m.ended)
 	}()
-	t.Cleanup(func() {
-		_ = qemu.Process.Kill()
+	m.kill = func() {
+		_ = qemu.Process.Kill() // fails if it has ended
 		<-m.ended
+	}
+	t.Cleanup(func() {
+		m.kill()
 		if t.Failed() {
 			log, _ := os.ReadFile(m.console)
 			t.Logf("console:\n%s", log)

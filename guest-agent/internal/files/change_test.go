@@ -2,6 +2,7 @@ package files
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,7 +83,10 @@ func TestRemoveOfALinkToAFolderKeepsTheFolder(t *testing.T) {
 
 func TestRemoveNeverEmptiesWhatIsMounted(t *testing.T) {
 	folder := t.TempDir()
-	put(t, folder+"/a/first", "")
+	for i := range 50 {
+		put(t, folder+"/a/file"+strconv.Itoa(i), "")
+	}
+	before := namesIn(t, folder+"/a")
 	point := folder + "/a/mounted here"
 	if err := os.Mkdir(point, 0o755); err != nil {
 		t.Fatal(err)
@@ -96,6 +100,9 @@ func TestRemoveNeverEmptiesWhatIsMounted(t *testing.T) {
 	for _, path := range []string{folder, folder + "/a", point} {
 		_, err := ask[nothing](t, f.remove, fields{"path": path, "recursive": true})
 		mustRefuse(t, err, fault.Conflict, "mounted there; unmount it first: "+point)
+	}
+	if got := namesIn(t, folder+"/a"); got != before+" mounted here" {
+		t.Errorf("something was removed: %s", got)
 	}
 	// Also if it is mounted after the first look.
 	at, err := openPlace(Path(folder + "/a"))

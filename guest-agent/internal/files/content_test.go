@@ -110,8 +110,8 @@ func TestWritesThatAreRefused(t *testing.T) {
 		{fields{"path": folder + "/root"}, fault.Conflict, "it is a folder"},
 		{fields{"path": folder + "/fifo"}, fault.Conflict, "device, pipe or socket"},
 		{fields{"path": "/dev/null"}, fault.Conflict, "device, pipe or socket"},
-		{fields{"path": "/proc/sys/kernel/hostname"}, fault.Conflict, "kernel"},
-		{fields{"path": "/sys/new"}, fault.Conflict, "kernel"},
+		{fields{"path": "/proc/sys/kernel/hostname"}, fault.Conflict, "the kernel makes"},
+		{fields{"path": "/sys/new"}, fault.Conflict, "the kernel makes"},
 		{fields{"path": "/"}, fault.Conflict, "root folder"},
 		{fields{"path": folder + "/.."}, fault.Validation, ".."},
 		{fields{"path": folder + "/loop"}, fault.Conflict, "loop"},
@@ -123,8 +123,12 @@ func TestWritesThatAreRefused(t *testing.T) {
 		{fields{"path": file, "mode": 0o10000}, fault.Validation, "mode"},
 		{fields{"path": file, "user": "no-such-user"}, fault.Validation, "no-such-user"},
 	} {
-		_, err := write(t, f, wrong.params, "new")
+		s := newStream(strings.NewReader("new"), io.Discard)
+		_, err := f.write(t.Context(), wrong.params.json(t), s.open)
 		mustRefuse(t, err, wrong.code, wrong.text)
+		if s.head != nil {
+			t.Errorf("%v: refused only after the content", wrong.params)
+		}
 	}
 	expectContent(t, file, "kept")
 	if got := namesIn(t, folder); got != before {

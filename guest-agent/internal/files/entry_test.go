@@ -3,6 +3,7 @@ package files
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +119,22 @@ func TestListIsInTheOrderOfTheTree(t *testing.T) {
 	expect(64, "a b b/1 b/1/x b/2 b-c b.d b.d/y c line\nbreak self \xff")
 	if got := listAll(t, f, folder+"/c", 1, 10); got != "1 2" {
 		t.Errorf("a link to a folder: %q", got)
+	}
+}
+
+func TestPagesOfAFolderWithManyNames(t *testing.T) {
+	folder := t.TempDir()
+	var names []string
+	for i := range 500 {
+		name := strconv.Itoa(i * 7919 % 500)
+		put(t, folder+"/"+name, "")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, limit := range []int{1, 7, 499, 500, 501} {
+		if got := listAll(t, newFiles(), folder, 1, limit); got != strings.Join(names, " ") {
+			t.Errorf("limit %d: %s", limit, got)
+		}
 	}
 }
 
