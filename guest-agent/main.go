@@ -85,6 +85,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	contents := files.New(gate)
 	raiseFileLimit()
 	freezer := freeze.New(gate)
 	processes := freeze.NewOfProcesses(startGate)
@@ -93,7 +94,10 @@ func run() error {
 		shells.Abandon()
 		freezer.Release()
 		processes.Release()
-		power.Off(registry.Close)
+		power.Off(func() {
+			contents.Close()
+			registry.Close()
+		})
 	}
 	power.HandleSignals(powerOff)
 	port, err := channel.OpenPort(portName, portPatience)
@@ -118,7 +122,7 @@ func run() error {
 		StartGate: startGate,
 
 		Terminals: shells,
-		Features:  []api.Feature{registry, shells, files.New(gate)},
+		Features:  []api.Feature{registry, shells, contents},
 	}
 	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)

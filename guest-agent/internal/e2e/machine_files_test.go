@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +35,7 @@ func TestMachineFiles(t *testing.T) {
 	checkKernelFiles(t, h)
 	checkFreezeDuringUpload(t, h)
 	checkWatch(t, h)
+	checkPowerOffDuringUpload(t, m, h)
 }
 
 // residentOfAgent returns the peak of the agent's memory in kB.
@@ -232,6 +235,25 @@ func checkFreezeDuringUpload(t *testing.T, h *host) {
 	got := sha256.New()
 	if err := h.download("files.read", params, got); err != nil || hex.EncodeToString(got.Sum(nil)) != content.sum() {
 		t.Errorf("%x, %v, want %s", got.Sum(nil), err, content.sum())
+	}
+}
+
+// checkPowerOffDuringUpload powers the machine off while an upload runs, which must not keep the disk from being made
+// read-only.
+func checkPowerOffDuringUpload(t *testing.T, m *machine, h *host) {
+	t.Helper()
+	s := h.guestStream("files.write", map[string]any{"path": "/root/unfinished"}, nil)
+	if _, err := io.Copy(onlyWriter{s}, newNoise(1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	h.expect(202, "POST", "/poweroff", nil)
+	select {
+	case <-m.ended:
+	case <-time.After(15 * time.Second):
+		t.Error("the machine does not power off")
+	}
+	if log, err := os.ReadFile(m.console); err != nil || !bytes.Contains(log, []byte("powering off")) || bytes.Contains(log, []byte("remount")) {
+		t.Errorf("%s %v", log, err)
 	}
 }
 

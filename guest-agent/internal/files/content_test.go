@@ -302,6 +302,28 @@ func overContext(t *testing.T) context.Context {
 	return ctx
 }
 
+func TestAPowerOffDiscardsUploads(t *testing.T) {
+	f := newFiles()
+	folder := mountSmall(t, "1m")
+	path := put(t, folder+"/file", "old")
+	ended, in := newUpload(t, f, fields{"path": path})
+	if _, err := in.Write([]byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != unix.EBUSY {
+		t.Errorf("the file system is not busy: %v", err)
+	}
+	f.Close()
+	if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Errorf("the file system is still busy: %v", err)
+	}
+	_, _ = in.Write([]byte("more"))
+	mustRefuse(t, <-ended, fault.Conflict, "powering off")
+	_, err := write(t, f, fields{"path": t.TempDir() + "/late"}, "")
+	mustRefuse(t, err, fault.Conflict, "powering off")
+	expectContent(t, path, "old")
+}
+
 func TestPartsOfAFile(t *testing.T) {
 	f := newFiles()
 	path := put(t, t.TempDir()+"/file", "0123456789")

@@ -24,8 +24,9 @@ type Files struct {
 	gate *freeze.Gate
 	root string // the directory above etc/passwd; empty, except in tests
 
-	leftovers leftovers
-	watchers  atomic.Int32 // how many files.watch run
+	leftovers   leftovers
+	temporaries temporaries
+	watchers    atomic.Int32 // how many files.watch run
 }
 
 // New returns the files of the machine. The gate is shut while the root file system is frozen.
@@ -50,6 +51,14 @@ func (f *Files) Streams() map[string]calls.Stream {
 		"files.archive": f.archive,
 		"files.unpack":  f.unpack,
 		"files.watch":   f.watch,
+	}
+}
+
+// Close discards all uploads that are not finished, and refuses new ones. It is called before a power-off, because a file
+// that is open for writing keeps its file system from being unmounted or made read-only.
+func (f *Files) Close() {
+	for _, t := range f.temporaries.close() {
+		t.discard()
 	}
 }
 

@@ -2,8 +2,13 @@ package files
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"sandbar/guest-agent/internal/fault"
 )
 
 // temporary is a file that gets its content before it gets its name, so that others see the whole file or none. On most
@@ -12,17 +17,25 @@ import (
 type temporary struct {
 	files  *Files
 	folder int
-	file   int
-	name   string // empty while it has none
 
+	mu      sync.Mutex // held during each step, because Close can discard the file at any time
+	file    int        // -1 after discard
+	name    string     // empty while it has none
 	written int64
 	flushed int64 // the kernel was asked to write the bytes below this offset to the disk
 }
 
+var errPoweringOff = fault.New(fault.Conflict, "the machine is powering off")
+
 // newTemporary makes an empty file in an open folder. The caller ends with discard in any case.
 func (f *Files) newTemporary(ctx context.Context, folder int) (*temporary, error) {
 	t := &temporary{files: f, folder: folder, file: -1}
+	if !f.temporaries.add(t) {
+		return nil, errPoweringOff
+	}
 	err := f.change(ctx, func() (err error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		f.leftovers.sweep(folder)
 		t.file, err = t.open(".", unix.O_TMPFILE)
 		if err == unix.EOPNOTSUPP || err == unix.EISDIR {
@@ -42,13 +55,25 @@ func (t *temporary) open(name string, flags int) (int, error) {
 	return again(func() (int, error) { return unix.Openat(t.folder, name, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o600) })
 }
 
+// change runs one step with the file, unless it was discarded.
+func (t *temporary) change(ctx context.Context, step func() error) error {
+	return t.files.change(ctx, func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.file < 0 {
+			return errPoweringOff
+		}
+		return step()
+	})
+}
+
 // flushEvery is after how many bytes the kernel is asked to begin to write them to the disk. Without that, the end of a
 // long upload and each freeze would wait for the disk to write all of it.
 const flushEvery = 8 << 20
 
 // write appends bytes.
 func (t *temporary) write(ctx context.Context, data []byte) error {
-	return t.files.change(ctx, func() error {
+	return t.change(ctx, func() error {
 		for len(data) > 0 {
 			n, err := again(func() (int, error) { return unix.Write(t.file, data) })
 			if err != nil {
@@ -69,13 +94,16 @@ func (t *temporary) write(ctx context.Context, data []byte) error {
 // sync waits until the content is on the disk. It stays outside of the gate, because it may take long. A freeze writes
 // the same bytes to the disk, so sync does not hold it up, nor hang in a frozen file system.
 func (t *temporary) sync() error {
-	_, err := again(func() (int, error) { return 0, unix.Fsync(t.file) })
+	t.mu.Lock()
+	file := t.file
+	t.mu.Unlock()
+	_, err := again(func() (int, error) { return 0, unix.Fsync(file) })
 	return err
 }
 
 // place gives the file its name. It replaces what has that name, or with exclusive returns EEXIST then.
 func (t *temporary) place(ctx context.Context, name string, exclusive bool) error {
-	return t.files.change(ctx, func() error {
+	return t.change(ctx, func() error {
 		if t.name != "" {
 			flags := uint(0)
 			if exclusive {
@@ -111,14 +139,54 @@ func (t *temporary) rename(name string, flags uint) error {
 // discard closes the file, and deletes it if it was not placed. It waits while the root file system is frozen, because
 // the kernel then frees the space.
 func (t *temporary) discard() {
+	t.files.temporaries.drop(t)
 	_ = t.files.change(context.Background(), func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		if t.name != "" {
 			_ = unix.Unlinkat(t.folder, t.name, 0)
 			t.files.leftovers.drop(t.name)
+			t.name = ""
 		}
 		if t.file >= 0 {
 			_ = unix.Close(t.file)
+			t.file = -1
 		}
 		return nil
 	})
+}
+
+// temporaries is the set of the temporary files that exist.
+type temporaries struct {
+	mu       sync.Mutex
+	all      map[*temporary]struct{}
+	isClosed bool
+}
+
+// add adds a file, or returns false after close.
+func (s *temporaries) add(t *temporary) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return false
+	}
+	if s.all == nil {
+		s.all = map[*temporary]struct{}{}
+	}
+	s.all[t] = struct{}{}
+	return true
+}
+
+func (s *temporaries) drop(t *temporary) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, t)
+}
+
+// close lets no more files be added, and returns those that exist.
+func (s *temporaries) close() []*temporary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isClosed = true
+	return slices.Collect(maps.Keys(s.all))
 }

@@ -96,12 +96,12 @@ func (u *unpacking) putFile(at place, m *member, content io.Reader) error {
 	}
 	defer file.discard()
 	if err := file.receive(u.ctx, content); err != nil {
-		if _, isKernels := err.(unix.Errno); isKernels || u.ctx.Err() != nil {
+		if _, isKernels := err.(unix.Errno); isKernels || u.ctx.Err() != nil || err == errPoweringOff {
 			return err
 		}
 		return errArchive{err}
 	}
-	err = u.files.change(u.ctx, func() error {
+	err = file.change(u.ctx, func() error {
 		if err := own(file.file, uint32(m.header.Mode&maxMode), &m.owner); err != nil {
 			return err
 		}

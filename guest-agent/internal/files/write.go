@@ -148,7 +148,7 @@ func (f *Files) finish(ctx context.Context, file *temporary, at place, request *
 	if request.Mode != nil {
 		mode = *request.Mode
 	}
-	if err := f.change(ctx, func() error { return own(file.file, mode, who) }); err != nil {
+	if err := file.change(ctx, func() error { return own(file.file, mode, who) }); err != nil {
 		return nil, err
 	}
 	if err := file.sync(); err != nil {
@@ -158,7 +158,7 @@ func (f *Files) finish(ctx context.Context, file *temporary, at place, request *
 		return nil, err
 	}
 	info := new(unix.Stat_t)
-	if err := unix.Fstat(file.file, info); err != nil {
+	if err := file.change(ctx, func() error { return unix.Fstat(file.file, info) }); err != nil {
 		return nil, err
 	}
 	return info, syncFolder(at.folder)
