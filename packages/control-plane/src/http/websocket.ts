@@ -42,6 +42,25 @@ export function requireUpgrade(request: FastifyRequest): void {
   );
 }
 
+/** Aborted when the connection of a request closes, also after its upgrade. */
+export function abortOnClose({ raw: { socket } }: FastifyRequest): AbortSignal {
+  const controller = new AbortController();
+  if (socket.destroyed) controller.abort();
+  else socket.once('close', () => controller.abort());
+  return controller.signal;
+}
+
+/**
+ * Frees the request and the response of a WebSocket, which would take 10 KB for as long as it is open. What waits for the
+ * end of the response then waits for the end of the connection.
+ */
+function letGo(response: ServerResponse, socket: Socket): void {
+  const listeners = response.listeners('close') as (() => void)[];
+  response.removeAllListeners('close');
+  response.detachSocket(socket);
+  for (const listener of listeners) socket.once('close', listener);
+}
+
 /** Opens the WebSockets of a route. `protocol` is the one subprotocol that it knows besides none. */
 export class WebSocketRoute {
   readonly #server: WebSocketServer;
@@ -71,9 +90,10 @@ export class WebSocketRoute {
     reply.hijack();
     return new Promise((resolve, reject) => {
       const onClose = () => reject(new Error('The client went away before its WebSocket was open.'));
-      reply.raw.once('close', onClose);
+      socket.once('close', onClose);
       this.#server.handleUpgrade(raw, socket, head, (webSocket) => {
-        reply.raw.removeListener('close', onClose);
+        socket.removeListener('close', onClose);
+        letGo(reply.raw, socket);
         webSocket.pause();
         resolve(webSocket);
       });

@@ -4,13 +4,12 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';
 import { TERMINAL_BOUNDS, TERMINAL_PROTOCOL, TerminalQuery } from '@sandbar/contract/terminal.ts';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { App } from '../app.ts';
 import { refuseForeignOrigin } from '../auth/origin.ts';
 import type { Connections } from '../http/connections.ts';
-import { abortOnDisconnect } from '../http/disconnect.ts';
 import { Places } from '../http/places.ts';
-import { requireUpgrade, WebSocketRoute } from '../http/websocket.ts';
+import { abortOnClose, requireUpgrade, WebSocketRoute } from '../http/websocket.ts';
 import { connectTerminal, requireRunning, resizeTerminal } from './open.ts';
 import { relayTerminal } from './relay.ts';
 import { type SpentTicket, spendTicket } from './store.ts';
@@ -63,7 +62,7 @@ export function addConnectionRoute(untyped: FastifyInstance, app: App, connectio
       if (!ticket) throw new Error('A terminal was asked for without a ticket.');
       await requireRunning(app, ticket);
       requireUpgrade(request);
-      const stream = await connectTerminal(app, ticket, places, abortOnDisconnect(reply));
+      const stream = await connectTerminal(app, ticket, places, abortOnClose(request));
       const socket = await webSockets.open(request, reply).catch((error: unknown) => {
         stream.duplex.destroy();
         throw error;
@@ -74,20 +73,22 @@ export function addConnectionRoute(untyped: FastifyInstance, app: App, connectio
         heartbeatMs: app.config.timing.streamHeartbeatMs,
         resize: (size) => resizeTerminal(app, ticket, size),
       });
-      void logEnd(request, reply, ticket, relaying);
+      logEnd(request, ticket, relaying);
       return reply;
     },
   });
 }
 
 /** A WebSocket has no response in the log of requests, so it gets a line of its own when it ends. */
-async function logEnd(
-  request: FastifyRequest,
-  reply: FastifyReply,
+function logEnd(
+  { log, routeOptions: { url: route } }: FastifyRequest,
   { account_id }: SpentTicket,
   relaying: ReturnType<typeof relayTerminal>,
-): Promise<void> {
-  const { code } = await relaying;
-  const ms = Math.round(reply.elapsedTime);
-  request.log.info({ route: request.routeOptions.url, ms, account_id, close_code: code }, 'terminal connection ended');
+): void {
+  const openedAt = performance.now();
+  // Keeps the log and not the request, which would take memory for as long as the terminal is connected.
+  void relaying.then(({ code }) => {
+    const ms = Math.round(performance.now() - openedAt);
+    log.info({ route, ms, account_id, close_code: code }, 'terminal connection ended');
+  });
 }
