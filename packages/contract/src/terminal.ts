@@ -45,7 +45,14 @@ export const TerminalSessionCreate = Type.Object(
       }),
     ),
   },
-  { title: 'TerminalSessionCreate', additionalProperties: false },
+  {
+    title: 'TerminalSessionCreate',
+    additionalProperties: false,
+    // These fields are about a new terminal, and `terminal_id` names one that runs already.
+    allOf: ['command', 'env', 'cwd', 'user'].map((name) => ({
+      not: { type: 'object', required: ['terminal_id', name] },
+    })),
+  },
 );
 export type TerminalSessionCreate = Static<typeof TerminalSessionCreate>;
 

@@ -226,7 +226,11 @@ describe('a request for a ticket', () => {
       return json.detail;
     };
     for (const cols of [0, 1001, 1.5, '80', null]) assert.match(await refused({ cols }), /cols/);
-    assert.match(await refused({ terminal_id: randomUUID(), command: ['sh'] }), /command and terminal_id exclude/);
+    for (const opens of [{ command: ['sh'] }, { env: {} }, { cwd: '/' }, { user: 'root' }]) {
+      const [name] = Object.keys(opens);
+      const detail = await refused({ terminal_id: randomUUID(), ...opens });
+      assert.match(detail, new RegExp(`terminal_id and ${name} exclude each other`));
+    }
     assert.match(await refused({ terminal_id: 'x' }), /UUID/);
     assert.match(await refused({ command: [] }), /command/);
     assert.match(await refused({ env: { A: 'x'.repeat(70_000) } }), /65536 bytes/);

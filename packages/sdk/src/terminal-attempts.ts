@@ -1,7 +1,7 @@
 // Attempts to connect to a terminal: with which request, and which failures pass.
 import type { TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_PROTOCOL } from '@sandbar/contract/terminal-bounds.ts';
-import { ApiError } from './errors.ts';
+import { ApiError, ConnectionError } from './errors.ts';
 import { isUnavailable, sleep } from './retry.ts';
 import type { Transport } from './transport.ts';
 import { openWebSocket, type WebSocket } from './web-socket.ts';
@@ -41,23 +41,28 @@ export async function connectFirst(
   }
 }
 
-/** Opens the connection of a ticket. Throws ApiError, ConnectionError. */
-export function connect(
+/**
+ * Opens the connection of a ticket. Throws ApiError, and ConnectionError also when the ticket is refused: it is new, so it
+ * was spent by an attempt whose answer was lost, or it expired on the way.
+ */
+export async function connect(
   { baseUrl, userAgent }: Transport,
   { ws_path, ticket }: TerminalSession,
   signal: AbortSignal,
 ): Promise<WebSocket> {
   const path = `${ws_path}?ticket=${encodeURIComponent(ticket)}`;
-  return openWebSocket({ baseUrl, userAgent, path, protocol: TERMINAL_PROTOCOL }, signal);
+  try {
+    return await openWebSocket({ baseUrl, userAgent, path, protocol: TERMINAL_PROTOCOL }, signal);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) throw new ConnectionError(baseUrl, error);
+    throw error;
+  }
 }
 
 /**
- * Whether another attempt may succeed. A ticket is also refused when the answer to its first use was lost, and an
- * account may have too many connections until the service has noticed that a broken one is gone.
+ * Whether another attempt may succeed. An account may have too many connections until the service has noticed that a
+ * broken one is gone.
  */
 export function isPassing(error: unknown): boolean {
-  return isUnavailable(error) || (error instanceof ApiError && isTicketRefusal(error)) || isTooMany(error);
+  return isUnavailable(error) || (error instanceof ApiError && error.status === 429);
 }
-
-const isTicketRefusal = ({ status, detail }: ApiError): boolean => status === 401 && detail.includes('ticket');
-const isTooMany = (error: unknown): boolean => error instanceof ApiError && error.status === 429;

@@ -6,10 +6,9 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { after, beforeEach, describe, it } from 'node:test';
 import { type WebSocket, WebSocketServer } from 'ws';
+import { Sandbar } from './client.ts';
 import { ApiError } from './errors.ts';
 import type { OpenTerminalOptions } from './terminals.ts';
-import { Terminals } from './terminals.ts';
-import { Transport } from './transport.ts';
 
 const TERMINAL_ID = '019b7c21-3c4d-7e5f-8a6b-7c8d9e0f1a2b';
 /** The bodies of the requests for tickets. */
@@ -32,7 +31,7 @@ const server = createServer(async (request: IncomingMessage, response: ServerRes
 server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
   const refusal = refusals.shift();
   if (refusal) {
-    const body = JSON.stringify({ code: refusal[0], detail: `about the ticket: ${refusal[0]}` });
+    const body = JSON.stringify({ code: refusal[0], detail: `it is ${refusal[0]}` });
     socket.end(
       `HTTP/1.1 ${refusal[1]} No\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\nx-request-id: r\r\n\r\n${body}`,
     );
@@ -59,7 +58,7 @@ beforeEach(() => {
 });
 
 const open = (options: OpenTerminalOptions = {}, retryForSec = 20) =>
-  new Terminals(new Transport({ baseUrl, apiKey: 'k' }, { retryForSec })).open('m', options);
+  new Sandbar({ baseUrl, apiKey: 'k', retryForSec }).machine('m').terminal(options);
 const start = (socket: WebSocket, offset: number) =>
   socket.send(JSON.stringify({ type: 'start', terminal_id: TERMINAL_ID, offset }));
 const exit = (socket: WebSocket, code: number | null, signal: string | null = null) => {

@@ -20,8 +20,7 @@ export async function createTerminalSession(
   body: TerminalSessionCreate,
 ): Promise<TerminalSession> {
   const { terminal_id, cols, rows, ...opens } = body;
-  if (terminal_id !== undefined) refuseWith(opens);
-  else checkSize(opens);
+  checkSize(opens);
   const machine = await findMachine(app, caller.accountId, machineId);
   const { colsDefault, rowsDefault } = TERMINAL_BOUNDS;
   const hasSize = terminal_id === undefined || cols !== undefined || rows !== undefined;
@@ -46,15 +45,6 @@ export async function createTerminalSession(
     ws_path: `/v1/machines/${machine.id}/terminal`,
     expires_at: expiresAt.toISOString(),
   };
-}
-
-function refuseWith(opens: object): void {
-  const [name] = Object.keys(opens);
-  if (name === undefined) return;
-  throw new ServiceError(
-    'validation_error',
-    `${name} and terminal_id exclude each other: terminal_id names a terminal that runs already.`,
-  );
 }
 
 function checkSize(opens: object): void {
