@@ -265,12 +265,13 @@ describe('files', () => {
     const { refused, refused_count } = await files.unpack('/root/jail', hostileArchive());
     assert.deepEqual(
       refused.map(({ name }) => name),
-      ['../out', '/root/jail-absolute', 'up', 'up/out', 'device'],
+      ['../out', '/root/jail-absolute', 'up', 'device'],
     );
-    assert.equal(refused_count, 5);
+    assert.equal(refused_count, 4);
     assert.equal(
-      await inMachine('ls -A /root/jail; ls -d /root/out /root/jail-absolute /root/jail/out 2>/dev/null; true'),
-      'good\n',
+      await inMachine('find /root/jail -mindepth 1 | sort; ls -d /root/out /root/jail-absolute 2>/dev/null; true'),
+      // The link was left out, so the entry below it got a directory of its own.
+      '/root/jail/good\n/root/jail/up\n/root/jail/up/out\n',
     );
   });
 
