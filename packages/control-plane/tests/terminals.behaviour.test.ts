@@ -470,12 +470,14 @@ describe('a client that answers no ping', () => {
 });
 
 describe('a connection ends', () => {
-  const LEAKS = /sock|\/tmp|127\.0\.0\.1|10\.83|localhost|host agent/i;
+  const LEAKS = /\.sock|\/tmp|127\.0\.0\.1|10\.83|localhost|host agent/i;
   const endsWith = async (end: (id: string, client: TerminalClient) => unknown) => {
     const { client, id } = await open();
     await end(id, client);
     const close = await client.ends();
     assert(!LEAKS.test(close.reason), close.reason);
+    assert.match(client.headers, /"x-request-id"/);
+    assert(!LEAKS.test(client.headers), client.headers);
     return close;
   };
 

@@ -22,12 +22,17 @@ export class TerminalClient {
   readonly messages: Record<string, unknown>[] = [];
   closed: { code: number; reason: string } | undefined;
   pings = 0;
+  /** The headers of the answer that opened the WebSocket, as text. */
+  headers = '';
 
   constructor(socket: WebSocket) {
     this.socket = socket;
     socket.on('message', (bytes: Buffer, isBinary) => {
       if (isBinary) this.data += bytes.toString();
       else this.messages.push(JSON.parse(bytes.toString()));
+    });
+    socket.once('upgrade', (response) => {
+      this.headers = JSON.stringify(response.headers);
     });
     socket.on('ping', () => {
       this.pings++;
