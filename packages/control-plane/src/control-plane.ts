@@ -32,6 +32,13 @@ export type ControlPlane = {
   close(): Promise<void>;
 };
 
+/**
+ * How many connections the kernel keeps until this process accepts them. If more come, the kernel drops them, and each
+ * client tries again only after a second or more. Node's default is 511, which a client that opens 1,000 streams
+ * exceeds within a pause of some milliseconds. The kernel's own limit is net.core.somaxconn, usually 4,096.
+ */
+const BACKLOG = 4_096;
+
 /** An address to listen on is used by another process. The message says which variable to change. */
 export class AddressInUse extends Error {}
 
@@ -96,7 +103,7 @@ export async function startControlPlane(config: Config, log: Log, hostClient?: H
     await listenMetrics(metrics, config.metricsListen);
     events = listenToHost(app, listening.signal);
     reconciler = startReconciler(app);
-    await server.listen({ host: config.listen.host, port: config.listen.port }).catch((error: unknown) => {
+    await server.listen({ ...config.listen, backlog: BACKLOG }).catch((error: unknown) => {
       throw isInUse(error) ? inUse(config.listen, 'SANDBAR_LISTEN') : error;
     });
   } catch (error) {

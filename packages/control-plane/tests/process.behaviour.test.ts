@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
@@ -84,6 +84,19 @@ describe('the process', () => {
     child.kill('SIGTERM');
     assert.equal(await exited, 0, output());
     assert.match(output(), /shutting down/);
+  });
+
+  it('loses no connection when a thousand are opened while it is busy (RES-10)', async () => {
+    const { child, exited, baseUrl } = await startReady();
+    // The stopped process accepts nothing, so all connections stay with the kernel.
+    child.kill('SIGSTOP');
+    const { hostname, port } = new URL(baseUrl);
+    const sockets = Array.from({ length: 1_000 }, () => connect(Number(port), hostname).on('error', () => undefined));
+    await Promise.all(sockets.map((socket) => once(socket, 'connect', { signal: AbortSignal.timeout(15_000) })));
+    for (const socket of sockets) socket.destroy();
+    child.kill('SIGCONT');
+    child.kill('SIGTERM');
+    assert.equal(await exited, 0);
   });
 
   it('lets requests in flight end, and ends long waits early', async () => {
