@@ -37,11 +37,19 @@ export type StreamErrors = {
 /** The most bytes of a refusal. */
 const REFUSAL_BYTES = 64 * 1024;
 
+/**
+ * After how many bytes of all streams the young generation of the heap is collected. Each piece of 64 KiB is garbage once
+ * it was sent, and V8 would otherwise wait until the small objects around the pieces fill the young generation: the
+ * process grew by 48 MiB while a file of 1 GiB went through it. A collection takes about 1 ms.
+ */
+const COLLECT_BYTES = 8 * 1024 * 1024;
+
 /** Opens streams to the agent that listens on a Unix socket. */
 export class StreamTransport {
   readonly #agent = new Agent({ keepAlive: false });
   readonly #socketPath: string;
   readonly #errors: StreamErrors;
+  #uncollectedBytes = 0;
 
   constructor(socketPath: string, errors: StreamErrors) {
     this.#socketPath = socketPath;
@@ -75,7 +83,7 @@ export class StreamTransport {
       const text = await readText(response).finally(() => request.destroy());
       throw this.#errors.refused(status, text);
     }
-    const duplex = new HostDuplex(request, response, this.#errors, signal);
+    const duplex = new HostDuplex(request, response, this.#errors, signal, this.#onPassed);
     const head = parseHeader(response.headers[GUEST_STREAM_HEADERS.head]);
     if (head === undefined) {
       const error = this.#errors.broken(new Error('The host opened a stream without a head.'));
@@ -89,6 +97,14 @@ export class StreamTransport {
   close(): void {
     this.#agent.destroy();
   }
+
+  readonly #onPassed = (bytes: number): void => {
+    this.#uncollectedBytes += bytes;
+    if (this.#uncollectedBytes < COLLECT_BYTES) return;
+    this.#uncollectedBytes = 0;
+    // Node has this function only with --expose-gc.
+    void globalThis.gc?.({ type: 'minor' });
+  };
 
   #answerTo(request: ClientRequest, timeoutMs: number, signal: AbortSignal): Promise<IncomingMessage> {
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
@@ -113,17 +129,25 @@ class HostDuplex extends Duplex {
   readonly #response: IncomingMessage;
   readonly #errors: StreamErrors;
   readonly #signal: AbortSignal;
+  readonly #onPassed: (bytes: number) => void;
   readonly #settle: { resolve(result: unknown): void; reject(error: unknown): void };
   /** True when the guest has ended the stream. It takes no bytes any more. */
   #isOver = false;
 
-  constructor(request: ClientRequest, response: IncomingMessage, errors: StreamErrors, signal: AbortSignal) {
+  constructor(
+    request: ClientRequest,
+    response: IncomingMessage,
+    errors: StreamErrors,
+    signal: AbortSignal,
+    onPassed: (bytes: number) => void,
+  ) {
     // When the guest has ended the stream and all its bytes were read, our direction ends too.
     super({ allowHalfOpen: false });
     this.#request = request;
     this.#response = response;
     this.#errors = errors;
     this.#signal = signal;
+    this.#onPassed = onPassed;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     this.result = promise;
     this.#settle = { resolve, reject };
@@ -132,6 +156,7 @@ class HostDuplex extends Duplex {
     this.on('error', () => {});
     response.on('error', () => {});
     response.on('data', (chunk: Buffer) => {
+      onPassed(chunk.length);
       if (!this.push(chunk)) response.pause();
     });
     response.once('close', () => this.#onClose());
@@ -144,6 +169,7 @@ class HostDuplex extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
+    this.#onPassed(chunk.length);
     if (this.#isOver) done();
     else this.#request.write(chunk, (error) => this.#written(error, done));
   }

@@ -119,18 +119,23 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
       const databaseUrl = config.databaseUrl ?? databaseUrlOf(`${run}/postgres`);
       const node = `${confinement.checkout}/${NODE}`;
       const { secrets, rest } = splitSecrets(settingsFor(config.env));
-      const child = launchUnprivileged(confinement, node, nodeArgs(confinement.checkout, 'control-plane', SMALL_HEAP), {
-        env: {
-          ...rest,
-          SANDBAR_HOME: path.dirname(run),
-          SANDBAR_LISTEN: formatAddress(config.listen),
-          SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
-          [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
-          ...MEMORY_SETTINGS,
-          ...compileCache(`${run}/control-plane`),
+      const child = launchUnprivileged(
+        confinement,
+        node,
+        nodeArgs(confinement.checkout, 'control-plane', SMALL_HEAP, COLLECTABLE),
+        {
+          env: {
+            ...rest,
+            SANDBAR_HOME: path.dirname(run),
+            SANDBAR_LISTEN: formatAddress(config.listen),
+            SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
+            [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
+            ...MEMORY_SETTINGS,
+            ...compileCache(`${run}/control-plane`),
+          },
+          stdio: ['ignore', log, log, 'ipc', 'pipe'],
         },
-        stdio: ['ignore', log, log, 'ipc', 'pipe'],
-      });
+      );
       sendSecrets(child, { ...secrets, SANDBAR_DATABASE_URL: databaseUrl, SANDBAR_SECRET: secret });
       return child;
     },
@@ -150,6 +155,11 @@ export const MEMORY_SETTINGS = { MALLOC_MMAP_THRESHOLD_: '16384', MALLOC_ARENA_M
  * attacks of bench/attacks.ts, at most 234 MB were resident with this option, and 321 MB without it.
  */
 export const SMALL_HEAP = '--heap-growing-percent=30';
+
+/**
+ * Option of Node for the control plane: lets it collect garbage itself, which it does while large files go through it.
+ */
+const COLLECTABLE = '--expose-gc';
 
 /** Writes the secrets to the descriptor that the control plane reads at its start. */
 function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
