@@ -554,13 +554,24 @@ describe('a request that offers an upgrade', () => {
     assert.match(absent, /^HTTP\/1\.1 404 Not Found/);
   });
 
-  it('counts as a connection of its account for as long as it is open', async () => {
-    const few = await startTestBed({ bounds: { connectionsPerAddress: 2 } });
+  it('counts as a connection of its account for as long as it is open, and no longer', async () => {
+    const few = await startTestBed({ bounds: { connectionsPerAddress: 2, connectionsPerAccount: 8 } });
     const fake = new FakeTerminals(few.host);
     const id: string = (await few.api('POST', '/v1/machines')).json.id;
-    const ticket = (await few.api('POST', `/v1/machines/${id}/terminal-session`)).json.ticket;
-    const client = await connect(few.plane, id, ticket);
-    clients.push(client);
+    const openOne = async () => {
+      const { ticket } = (await few.api('POST', `/v1/machines/${id}/terminal-session`)).json;
+      const client = await connect(few.plane, id, ticket);
+      clients.push(client);
+      return client;
+    };
+    for (let index = 0; index < 12; index++) {
+      const { socket } = await openOne();
+      const closed = once(socket, 'close');
+      socket.close();
+      await closed;
+    }
+    fake.all.clear();
+    const client = await openOne();
     // More strangers than an address may have push each other out, and never the terminal.
     for (let index = 0; index < 5; index++) {
       const stranger = createConnection(few.plane.address.port, few.plane.address.host).on('error', () => {});

@@ -112,14 +112,20 @@ describe('a terminal of the client', () => {
 
   it('says how much output is lost, and goes on after it', async () => {
     const gaps: number[] = [];
+    const connections: [offset: number, output: string][] = [
+      [0, 'before'],
+      [1000, 'after'],
+      [1002, 'ter it'],
+    ];
     onConnection = (socket, index) => {
-      start(socket, index * 1000);
-      socket.send(Buffer.from(index === 0 ? 'before' : 'after'));
-      if (index === 0) socket.close(4408, 'too_slow');
+      const [offset, output] = connections[index] ?? [0, 'too many connections'];
+      start(socket, offset);
+      socket.send(Buffer.from(output));
+      if (index < 2) socket.close(4408, 'too_slow');
       else exit(socket, null, 'SIGHUP');
     };
     const terminal = await open({ onGap: (bytes) => gaps.push(bytes) });
-    assert.equal(await readAll(terminal), 'beforeafter');
+    assert.equal(await readAll(terminal), 'beforeafter it');
     assert.deepEqual(gaps, [1000 - 'before'.length]);
     assert.deepEqual(await terminal.exit, { type: 'exit', code: null, signal: 'SIGHUP' });
   });
