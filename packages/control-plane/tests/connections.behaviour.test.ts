@@ -15,8 +15,14 @@ const bed = await startTestBed({ bounds, config: { trustProxy: '127.0.0.9' } });
 const impatient = await startTestBed({ timing: { headersMs: 200 } });
 const { api, host, keys } = bed;
 const machine: string = (await api('POST', '/v1/machines')).json.id;
-const sleeper: string = (await api('POST', `/v1/machines/${machine}/execs`, { body: { command: 'sleep' } })).json.id;
-const LONG_POLL = `/v1/machines/${machine}/execs/${sleeper}?wait_ms=60000`;
+/** Long polls of different jobs, so that each makes a call to the host: polls of one job would share a call. */
+const LONG_POLLS: string[] = [];
+for (const on of [machine, (await api('POST', '/v1/machines')).json.id as string]) {
+  for (let count = 0; count < 10; count++) {
+    const { id } = (await api('POST', `/v1/machines/${on}/execs`, { body: { command: 'sleep' } })).json;
+    LONG_POLLS.push(`/v1/machines/${on}/execs/${id}?wait_ms=60000`);
+  }
+}
 
 type Client = { socket: Socket; received: () => string; isOpen: () => boolean };
 const clients: Client[] = [];
@@ -129,7 +135,7 @@ describe('connections of one account', () => {
 
   it('that all wait for an answer: one more request is 429, and other accounts have their own (RES-10)', async () => {
     const waits = host.callsOf('getJob');
-    for (let index = 0; index < 5; index++) send(await open('127.0.0.2'), LONG_POLL, keys.full);
+    for (const poll of LONG_POLLS.slice(0, 5)) send(await open('127.0.0.2'), poll, keys.full);
     await until(() => host.callsOf('getJob') === waits + 5, 'all wait');
     const refused = await open('127.0.0.2');
     assert.equal(await get(refused), 'HTTP/1.1 429');
@@ -148,7 +154,7 @@ describe('connections of one account', () => {
     // The second round shows that the queued requests of the first round are no longer counted.
     for (const round of [1, 2]) {
       const client = await open('127.0.0.2');
-      for (let index = 0; index < 20; index++) send(client, LONG_POLL, keys.full);
+      for (const poll of LONG_POLLS) send(client, poll, keys.full);
       await until(() => host.callsOf('getJob') === waits + round * 5, 'five wait');
       assert.equal(await get(await open('127.0.0.2')), 'HTTP/1.1 429');
       assert.equal(host.callsOf('getJob'), waits + round * 5);
