@@ -3,7 +3,8 @@
 // while a query for a key is under way, the requests that arrive with this key share the next query.
 //
 // A request never gets the answer of a query that began before the request arrived: a key that was revoked before is
-// refused.
+// refused. If the query under way fails, because the database does not answer, so do the requests that wait for it: a
+// query of their own would only make them wait twice as long.
 import type { Db } from '../db/database.ts';
 import { findCaller, type KeyCaller } from './store.ts';
 
@@ -23,8 +24,7 @@ export class KeyLookups {
   find(key: string): Answer {
     const lookup = this.#underWay.get(key);
     if (!lookup) return this.#begin(key);
-    const begin = () => this.#begin(key);
-    lookup.next ??= lookup.answer.then(begin, begin);
+    lookup.next ??= lookup.answer.then(() => this.#begin(key));
     return lookup.next;
   }
 
