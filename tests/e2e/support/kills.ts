@@ -4,33 +4,37 @@ import { restart } from './host.ts';
 
 type Name = 'host-agent' | 'control-plane';
 
-/** What is killed, in turns: each process alone, then both at once. */
+/** What is killed, one after the other: each process alone, then both at once. */
 const VICTIMS: readonly (readonly Name[])[] = [['host-agent'], ['control-plane'], ['host-agent', 'control-plane']];
 /** The longest pause between the moment when a kill is due and the kill, ms. It makes the kill hit any step. */
 const JITTER_MS = 40;
 
+/** Tells how far the work is, from 0 to 1. Resolves when the service works again after the kills that are due. */
+export type Advance = (share: number) => Promise<void>;
+
 /**
- * Runs `work` and kills processes `count` times meanwhile. `work` tells how far it is, as a share from 0 to 1; the kills
- * are spread evenly over that. Work that is done before a kill is due waits for nothing, so tell the share often.
- * Resolves with the result when the service works again. The kills do not wait for the work, nor the work for them.
+ * Runs `work` and meanwhile kills the host agent, the control plane, and both, spread evenly over the work. Resolves with
+ * its result when the service works again. Work that does not wait for `advance` is under way during the kills. Work
+ * that has ended before a kill is due fails, because the kill would have hit nothing.
  */
-export async function underKills<T>(count: number, work: (advance: (share: number) => void) => Promise<T>): Promise<T> {
+export async function underKills<T>(work: (advance: Advance) => Promise<T>): Promise<T> {
   let due = 0;
   let kills = Promise.resolve();
-  const kill = (names: readonly Name[]) => async () => {
+  const kill = async (names: readonly Name[]) => {
     await delay(Math.random() * JITTER_MS);
     await restart(names, 'SIGKILL');
   };
-  const advance = (share: number) => {
-    while (due < count && share >= (due + 0.5) / count) {
-      kills = kills.then(kill(VICTIMS[due % VICTIMS.length] ?? []));
-      // The error is thrown below, when the work has ended.
+  const advance = (share: number): Promise<void> => {
+    for (; due < VICTIMS.length && share >= (due + 0.5) / VICTIMS.length; due++) {
+      const names = VICTIMS[due] ?? [];
+      kills = kills.then(() => kill(names));
+      // An error is thrown below, also when nobody waits here.
       kills.catch(() => {});
-      due += 1;
     }
+    return kills;
   };
   const result = await work(advance);
   await kills;
-  if (due < count) throw new Error(`the work ended after ${due} of ${count} kills`);
+  if (due < VICTIMS.length) throw new Error(`the work ended after ${due} of ${VICTIMS.length} kills`);
   return result;
 }
