@@ -105,6 +105,20 @@ describe('a run of tests', () => {
     ]);
   });
 
+  it('runs two files at a time, also where there are two cores', async () => {
+    const meet = (mine: string, other: string) => `
+      import { existsSync, writeFileSync } from 'node:fs';
+      it('meets the other', { timeout: 30_000 }, async ({ signal }) => {
+        writeFileSync(import.meta.dirname + '/${mine}.here', '');
+        while (!signal.aborted && !existsSync(import.meta.dirname + '/${other}.here')) await new Promise((go) => setTimeout(go, 10));
+      });`;
+    const { hasPassed, summary } = await runFiles({
+      'one.test.mjs': meet('one', 'two'),
+      'two.test.mjs': meet('two', 'one'),
+    });
+    assert.deepEqual([hasPassed, /^2 tests: 2 passed/.test(summary)], [true, true]);
+  });
+
   it('an abort ends the processes and rejects', async () => {
     const { child, ended } = start({
       'endless.test.mjs':

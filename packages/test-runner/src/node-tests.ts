@@ -1,5 +1,6 @@
 // Runs test files with node's test runner, each in its own process. From the runner's events it collects what `npm
 // test` prints at the end: which tests failed and why, and how long each file took.
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
@@ -20,11 +21,18 @@ export type NodeTestOptions = {
   env: NodeJS.ProcessEnv;
   /** Aborting it ends the test processes. */
   signal: AbortSignal;
-  /** Whether files run one at a time. If not, one file fewer than there are cores runs at a time. */
+  /** Whether files run one at a time. If not, `FILES_AT_ONCE` files run at a time. */
   isAlone: boolean;
   /** Called with the output of node's `spec` reporter while the tests run. */
   show: (text: string) => void;
 };
+
+/**
+ * How many test files run at a time: one fewer than there are cores, as node's runner does, but at least two. Most tests
+ * wait most of the time, for example for a machine to boot or for a time limit to pass, so one file alone leaves half
+ * of two cores idle.
+ */
+const FILES_AT_ONCE = Math.max(2, availableParallelism() - 1);
 
 /**
  * Runs `files`, whose paths are relative to `checkout`. When the signal is aborted, rejects with its reason. Must not
@@ -39,7 +47,7 @@ export async function runNodeTests(
   const events = run({
     cwd: checkout,
     files: files.map((file) => path.join(checkout, file)),
-    concurrency: isAlone ? 1 : true,
+    concurrency: isAlone ? 1 : FILES_AT_ONCE,
     isolation: 'process',
     signal,
     env: { ...env, NODE_OPTIONS: '', ...(process.stdout.isTTY ? { FORCE_COLOR: '1' } : {}) },
