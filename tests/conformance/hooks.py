@@ -18,6 +18,14 @@ def filter_failure(context, failure, case, response):
     return not is_excluded(failure, case, response)
 
 
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # A watch of a path that exists never ends, so its answer would be waited for in vain.
+    path = (case.query or {}).get("path")
+    if case.operation.label.endswith("/files/watch") and isinstance(path, str) and path.startswith("/"):
+        case.query = {**case.query, "path": f"/no/such/directory{path}"}
+
+
 # The service limits password guesses per client address. Connect from a different address of 127.0.0.0/8 each time, so
 # that schemathesis, and the tests after it, get the real answers and not refusals of that limit.
 _clients = itertools.count(2)
