@@ -161,11 +161,11 @@ func TestWithoutAConnectionTheLastBytesAreKept(t *testing.T) {
 }
 
 func TestAConnectionThatTakesNothingIsCut(t *testing.T) {
-	m := newMachine(t, Config{Stall: 50 * time.Millisecond})
+	m := newMachine(t, Config{Stall: 300 * time.Millisecond})
 	id := m.sh(1, "read x; "+numbers(200_000))
 	idle := m.attachUnread(id, -1)
 	reader := m.attach(id, -1)
-	time.Sleep(3 * m.config.Stall)
+	time.Sleep(2 * m.config.Stall)
 	select {
 	case <-idle.over:
 		t.Fatal("a connection was cut while there was no output")

@@ -33,17 +33,18 @@ func (t *terminal) pump(line *pty) {
 		t.awaitRoom(&pace)
 		n, err := t.transfer(line)
 		pace.note(n, time.Now())
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			t.drain(line)
 			return
-		}
-		if err == nil {
-			continue
-		}
-		select { // a program has hung up the terminal; another may open it again
-		case <-t.exited:
-			return
-		case <-time.After(hungUpRetry):
+		default: // a program has hung up the terminal; another may open it again
+			select {
+			case <-t.exited:
+				t.drain(line)
+				return
+			case <-time.After(hungUpRetry):
+			}
 		}
 	}
 }
