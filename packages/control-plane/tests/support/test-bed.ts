@@ -106,9 +106,11 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const lines: string[] = [];
   const log: Log = createLog('debug', { write: (line: string) => void lines.push(line) });
   const replicas: ControlPlane[] = [];
+  let begun = 0;
 
   const addReplica = async (timing: Partial<Timing> = {}) => {
-    const home = join(root, `replica-${replicas.length}`);
+    // Replicas start at the same time, and each needs a folder of its own.
+    const home = join(root, `replica-${begun++}`);
     const config: Config = {
       home,
       hostAgentSocket: join(root, 'host.sock'),
