@@ -16,6 +16,7 @@ import (
 	"sandbar/guest-agent/internal/identity"
 	"sandbar/guest-agent/internal/jobs"
 	"sandbar/guest-agent/internal/modprobe"
+	"sandbar/guest-agent/internal/ports"
 	"sandbar/guest-agent/internal/power"
 	"sandbar/guest-agent/internal/reaper"
 	"sandbar/guest-agent/internal/terminals"
@@ -120,9 +121,8 @@ func run() error {
 
 		Processes: processes,
 		StartGate: startGate,
-
 		Terminals: shells,
-		Features:  []api.Feature{registry, shells, contents},
+		Features:  []api.Feature{registry, shells, contents, ports.Ports{}},
 	}
 	go func() { power.Fail(api.Serve(host, machine)) }()
 	console.Log("ready, version ", version)
