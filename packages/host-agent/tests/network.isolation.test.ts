@@ -420,6 +420,31 @@ describe('network isolation', { skip: !canIsolate }, () => {
       udp.close();
     });
 
+    it('the host connects to a port of a machine, which reaches nothing of the host by that (NET-3)', async () => {
+      await start();
+      const a = await machineWith(A, IP_A);
+      const own = createServer((socket) => socket.end('host')).listen(0, '0.0.0.0');
+      await once(own, 'listening');
+      const { port: ownPort } = own.address() as AddressInfo;
+      const server = a.start(
+        `require('net').createServer((s) => {
+           const back = require('net').connect(${ownPort}, s.remoteAddress);
+           back.on('data', () => s.end('reached the host'));
+           back.on('error', (error) => s.end(error.code));
+         }).listen(${UDP_PORT}, () => console.log('listening'));
+         process.stdin.resume().on('end', () => process.exit())`,
+      );
+      await once(server.stdout, 'data');
+      const socket = await network.connect(IP_A, UDP_PORT);
+      assert(socket);
+      assert.equal(String((await once(socket, 'data'))[0]), REFUSED);
+      assert.equal(await network.connect(IP_A, 1), undefined, 'a closed port');
+      socket.destroy();
+      server.stdin.end();
+      await once(server, 'close');
+      own.close();
+    });
+
     it('nobody outside opens a connection to a machine; the host may (NET-3)', async () => {
       await start();
       const a = await machineWith(A, IP_A);

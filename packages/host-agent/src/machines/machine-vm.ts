@@ -1,4 +1,5 @@
 // Holds the VM that a machine has now, and the session with the guest agent in it. A machine without a VM has neither.
+import type { Duplex } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -17,6 +18,8 @@ export class MachineVm {
   readonly #log: Log;
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
+  /** Connections to the VM that end with it. */
+  readonly #connections = new Set<Duplex>();
 
   constructor(machineId: string, book: RecordBook, log: Log) {
     this.#machineId = machineId;
@@ -45,12 +48,19 @@ export class MachineVm {
     this.#vm = vm;
   }
 
+  /** Destroys a connection to the current VM when the VM ends. Its network would only let the connection hang. */
+  endWith(connection: Duplex): void {
+    this.#connections.add(connection);
+    connection.once('close', () => this.#connections.delete(connection));
+  }
+
   /** Closes the session and returns the VM, which the caller then ends. */
   letGo(): Vm | undefined {
     const vm = this.#vm;
     this.#vm = undefined;
     this.closeSession();
     this.#link = undefined;
+    for (const connection of this.#connections) connection.destroy();
     return vm;
   }
 

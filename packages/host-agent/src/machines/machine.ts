@@ -21,6 +21,7 @@ import { Lifecycle, type MachineParts } from './lifecycle.ts';
 import { MachineDisk } from './machine-disk.ts';
 import type { MachineHost, NewMachine } from './machine-host.ts';
 import { MachineJobs } from './machine-jobs.ts';
+import { CONNECT_STREAM, MachinePorts } from './machine-ports.ts';
 import { MachineVm } from './machine-vm.ts';
 import { checkVolumes, MachineVolumes } from './machine-volumes.ts';
 import type { Origin } from './origin.ts';
@@ -33,6 +34,7 @@ export class Machine {
   readonly #dir: string;
   readonly #parts: MachineParts;
   readonly #lifecycle: Lifecycle;
+  readonly #ports: MachinePorts;
   #queue: Promise<unknown> = Promise.resolve();
 
   private constructor(id: string, host: MachineHost, record: MachineRecord) {
@@ -54,6 +56,7 @@ export class Machine {
       volumes: new MachineVolumes(id, host.dataVolumes, volumeBook, host.log),
       jobs: new MachineJobs(id, host, book, vm),
     };
+    this.#ports = new MachinePorts(host.vms.network, book, vm);
     this.#lifecycle = new Lifecycle({ ...this.#parts, machineId: id, host, enqueue });
   }
 
@@ -200,8 +203,12 @@ export class Machine {
     return guest.call(name, isTerminal ? withTerminalDefaults(params, book.record.image.exec) : params, timeoutMs);
   }
 
-  /** Opens a two-way stream with the guest agent. Throws `conflict` when the machine does not run. */
+  /**
+   * Opens a two-way stream with the guest agent, or with a port of the machine, see {@link MachinePorts.connect}. Throws
+   * `conflict` when the machine does not run.
+   */
   async openStream(name: string, params: string): Promise<GuestStream> {
+    if (name === CONNECT_STREAM) return this.#ports.connect(params);
     const guest = await this.#parts.vm.findGuest();
     return guest.openStream(name, params);
   }

@@ -3,10 +3,12 @@
 // directory, so two services never share it. The network stays when the agent dies; the next agent replaces the rules
 // in one transaction.
 import { writeFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import type { Log } from '@sandbar/logging/log.ts';
 import type { Nic } from '../hypervisor/driver.ts';
 import { reservedUids, uidRange } from '../jail/uid-pool.ts';
+import { connectPort } from './connect-port.ts';
 import { forgetConnections, rememberedAddresses } from './connections.ts';
 import { NameRelay } from './dns/name-relay.ts';
 import { Firewall } from './firewall.ts';
@@ -148,6 +150,10 @@ export class BridgeNetwork implements HostNetwork {
     await removePort(tap, this.#names.bridge, address);
     if (address !== undefined) await forgetConnections(address);
     this.#detaching.delete(tap);
+  }
+
+  connect(privateIp: string, port: number): Promise<Socket | undefined> {
+    return connectPort(privateIp, port);
   }
 
   async listVmIds(): Promise<string[]> {

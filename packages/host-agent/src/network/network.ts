@@ -1,6 +1,7 @@
 // The interface to the machines' network. With root it is a bridge of our own with NAT; without root it is QEMU's
 // user networking. A VM is attached before its machine is known, because a pooled clone has no address yet. `assign`
 // later gives it the address.
+import type { Socket } from 'node:net';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import type { Static } from 'typebox';
 import type { Nic } from '../hypervisor/driver.ts';
@@ -31,6 +32,11 @@ export interface HostNetwork {
    * Does nothing when there are none.
    */
   detach(vmId: string): Promise<void>;
+  /**
+   * Connects to a TCP port at the address of a machine. Undefined when the machine does not accept the connection, and
+   * always where the host cannot reach machines.
+   */
+  connect(privateIp: string, port: number): Promise<Socket | undefined>;
   /** Lists the ids of VMs that have a tap or a rule in the kernel. */
   listVmIds(): Promise<string[]>;
   /**

@@ -1,5 +1,6 @@
 // Networking without root: each QEMU translates addresses for its own machine (slirp). A machine has its private_ip,
 // can reach the internet and resolve names, and cannot be reached from outside. No taps or rules exist on the host.
+import type { Socket } from 'node:net';
 import type { Nic } from '../hypervisor/driver.ts';
 import type { HostNetwork } from './network.ts';
 import { PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
@@ -36,6 +37,11 @@ export class UserNetwork implements HostNetwork {
   async assign(): Promise<void> {}
 
   async detach(): Promise<void> {}
+
+  /** QEMU's network lets nobody in. The guest agent connects instead. */
+  async connect(_privateIp: string, _port: number): Promise<Socket | undefined> {
+    return undefined;
+  }
 
   async listVmIds(): Promise<string[]> {
     return [];
