@@ -105,6 +105,8 @@ export type Bounds = ConnectionBounds & {
   terminalsPerAccount: number;
   /** The most snapshots of one account. */
   snapshotsPerAccount: number;
+  /** The most requests and connections to ports of machines of one account at once, on one replica. */
+  portConnectionsPerAccount: number;
 };
 
 export const DEFAULT_BOUNDS: Bounds = {
@@ -114,6 +116,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   streamsPerAccount: 256,
   terminalsPerAccount: 512,
   snapshotsPerAccount: 200,
+  portConnectionsPerAccount: 512,
 };
 
 /**
@@ -149,6 +152,10 @@ export type Config = {
   /** Addresses or networks of reverse proxies whose header X-Forwarded-For is trusted, comma-separated; empty: none. */
   trustProxy: string;
   auth: AuthConfig;
+  /** The domain below which each port of a machine has a host name of its own, in lower case. */
+  previewDomain: string;
+  /** Origins whose pages may show the ports of machines in frames. */
+  previewFrameOrigins: readonly string[];
   logLevel: LogLevel;
   timing: Timing;
 };
@@ -191,6 +198,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     secret: readSecret(env),
     trustProxy: readProxies(env),
     auth: readAuthConfig(env, listen),
+    ...readPreviews(env),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,
   };
@@ -241,6 +249,7 @@ function readBounds(env: Env): Bounds {
     streamsPerAccount: read('SANDBAR_MAX_STREAMS', DEFAULT_BOUNDS.streamsPerAccount),
     terminalsPerAccount: read('SANDBAR_MAX_TERMINALS', DEFAULT_BOUNDS.terminalsPerAccount),
     snapshotsPerAccount: read('SANDBAR_MAX_SNAPSHOTS', DEFAULT_BOUNDS.snapshotsPerAccount),
+    portConnectionsPerAccount: read('SANDBAR_MAX_PORT_CONNECTIONS', DEFAULT_BOUNDS.portConnectionsPerAccount),
   };
 }
 
@@ -272,6 +281,26 @@ function readProxies(env: Env): string {
   throw new ConfigError(
     `SANDBAR_TRUST_PROXY must be addresses or networks such as 127.0.0.1,10.0.0.0/8, not "${text}".`,
   );
+}
+
+const HOST_NAME = /^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
+
+function readPreviews(env: Env): Pick<Config, 'previewDomain' | 'previewFrameOrigins'> {
+  const previewDomain = (env.SANDBAR_PREVIEW_DOMAIN || 'localhost').toLowerCase();
+  if (!HOST_NAME.test(previewDomain)) {
+    throw new ConfigError(
+      `SANDBAR_PREVIEW_DOMAIN must be a host name such as preview.example.com, not "${previewDomain}".`,
+    );
+  }
+  const previewFrameOrigins = (env.SANDBAR_PREVIEW_FRAME_ORIGINS ?? '').split(',').filter(Boolean);
+  const isOrigin = (text: string) =>
+    /^https?:$/.test(URL.parse(text)?.protocol ?? '') && URL.parse(text)?.origin === text;
+  if (!previewFrameOrigins.every(isOrigin)) {
+    throw new ConfigError(
+      'SANDBAR_PREVIEW_FRAME_ORIGINS must be origins such as https://app.example.com, with commas.',
+    );
+  }
+  return { previewDomain, previewFrameOrigins };
 }
 
 const SECRET_LENGTH_MIN = 32;

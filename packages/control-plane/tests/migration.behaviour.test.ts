@@ -168,6 +168,7 @@ async function update<Ids>(
           bounds: DEFAULT_BOUNDS,
         },
         ...{ secret: 'a secret of the tests that is long enough', trustProxy: '', logLevel: 'silent' },
+        ...{ previewDomain: 'localhost', previewFrameOrigins: [] },
         auth: {
           publicUrl: 'http://sandbar.test',
           signUp: 'closed',

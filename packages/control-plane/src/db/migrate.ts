@@ -15,6 +15,7 @@ import * as snapshots from './migrations/008-snapshots.ts';
 import * as operations from './migrations/009-operations.ts';
 import * as room from './migrations/010-room.ts';
 import * as terminalTickets from './migrations/011-terminal-tickets.ts';
+import * as portAccess from './migrations/012-port-access.ts';
 import { grantToApp } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -30,6 +31,7 @@ export const MIGRATIONS = {
   '009-operations': operations,
   '010-room': room,
   '011-terminal-tickets': terminalTickets,
+  '012-port-access': portAccess,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

@@ -317,6 +317,8 @@ export type TerminalTicketTable = {
   credential_id: string;
   expires_at: Date;
 };
+/** A port that everybody may use. A port without a row is private. */
+export type PublicPortTable = { machine_id: string; port: number };
 
 export type Database = {
   accounts: AccountTable;
@@ -335,6 +337,7 @@ export type Database = {
   snapshots: SnapshotTable;
   operations: OperationTable;
   terminal_tickets: TerminalTicketTable;
+  public_ports: PublicPortTable;
 };
 
 export type AccountRow = Selectable<AccountTable>;

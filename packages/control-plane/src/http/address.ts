@@ -1,5 +1,5 @@
 // Client addresses, as the limits on connections and sign-ins count them.
-import { BlockList, isIPv6 } from 'node:net';
+import { BlockList, isIP, isIPv6 } from 'node:net';
 
 /**
  * Returns what counts as one client: an IPv4 address, or a /64 network of IPv6, because a client usually has all
@@ -19,6 +19,29 @@ export function proxyMatcher(trustProxy: string): (ip: string) => boolean {
     else proxies.addSubnet(address, Number(bits), family);
   }
   return (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4');
+}
+
+/**
+ * Returns the address of the client behind trusted proxies. `forwardedFor`: the header that each proxy appends the
+ * address of its client to. Only what trusted proxies wrote counts.
+ */
+export function clientAddress(
+  remote: string,
+  forwardedFor: string | string[] | undefined,
+  isProxy: (ip: string) => boolean,
+): string {
+  const hops = [forwardedFor ?? []]
+    .flat()
+    .join(',')
+    .split(',')
+    .map((hop) => hop.trim());
+  let address = remote;
+  while (isProxy(address) && hops.length > 0) {
+    const before = hops.pop() ?? '';
+    if (isIP(before) === 0) break;
+    address = before;
+  }
+  return address;
 }
 
 /** The first four groups of an IPv6 address, after `::` is expanded to the zeros that it stands for. */

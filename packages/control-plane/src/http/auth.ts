@@ -3,7 +3,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
 import { looksLikeKey } from '../api-keys/key.ts';
 import { KeyLookups } from '../api-keys/lookups.ts';
-import { touchKey } from '../api-keys/store.ts';
+import { type KeyCaller, touchKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { hasSessionCookie, readSessionCookie, sessionSecret } from '../auth/cookie.ts';
 import { requireOwnOrigin } from '../auth/origin.ts';
@@ -72,12 +72,16 @@ async function authenticateKey(app: App, keys: KeyLookups, header: string): Prom
   const key = BEARER.exec(header)?.[1] ?? '';
   const caller = looksLikeKey(key) ? await keys.find(key) : undefined;
   if (!caller) throw new ServiceError('unauthenticated', 'The API key is malformed, unknown, expired or revoked.');
-  if (caller.isUseStale) {
-    touchKey(app.db, caller.credentialId).catch((error: unknown) => {
-      app.log.warn({ err: error }, 'the last use of a key could not be written');
-    });
-  }
+  noteUse(app, caller);
   return caller;
+}
+
+/** Writes the time of a key's use, in the background, if the stored time is too old. */
+export function noteUse(app: App, { isUseStale, credentialId }: KeyCaller): void {
+  if (!isUseStale) return;
+  touchKey(app.db, credentialId).catch((error: unknown) => {
+    app.log.warn({ err: error }, 'the last use of a key could not be written');
+  });
 }
 
 /** The caller of a route that is not public. */

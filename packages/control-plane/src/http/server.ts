@@ -1,5 +1,12 @@
 // The API server: Fastify with the routes of every feature and with rules for all routes: authentication comes first,
 // input is checked strictly, all errors have one form, and every response has a request id.
+import {
+  createServer,
+  type Server as HttpServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from 'node:http';
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
@@ -14,6 +21,8 @@ import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
 import { countRequests, type RequestCounter } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
+import { PreviewServer } from '../ports/preview-server.ts';
+import { addPortRoutes } from '../ports/routes.ts';
 import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { addSnapshotRoutes } from '../snapshots/routes.ts';
@@ -37,24 +46,22 @@ const BODY_LIMIT = 1024 * 1024;
 const RECEIVE_MS = 120_000;
 /** How often connections are checked for the time-outs of receiving, milliseconds. */
 const CHECK_RECEIVING_MS = 1_000;
+/** How long a connection between two requests is kept, milliseconds. Longer than the 60 s of many load balancers. */
+const KEEP_IDLE_MS = 72_000;
 const MAX_PARAM_LENGTH = 1024;
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
 /** Builds the server. It does not listen yet, and connects to nothing. */
 export async function buildServer(app: App, requests: RequestCounter): Promise<Server> {
   const rawBodies = new RawBodies();
+  const previews = new PreviewServer(app);
   const server = fastify({
     loggerInstance: app.log as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true }),
     requestIdHeader: false,
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
-    requestTimeout: RECEIVE_MS,
-    http: {
-      headersTimeout: app.config.timing.headersMs,
-      shouldUpgradeCallback: isWebSocketUpgrade,
-      connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, app.config.timing.headersMs),
-    },
+    serverFactory: (handler) => createHttpServer(app, previews, handler),
     ...(app.config.trustProxy === '' ? {} : { trustProxy: app.config.trustProxy }),
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
@@ -73,7 +80,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     },
     frameworkErrors: sendFrameworkError,
     clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
-      if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && rawBodies.isReceiving(socket)) return;
+      const isStream = rawBodies.isReceiving(socket) || previews.isRelaying(socket);
+      if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && isStream) return;
       if (socket.writable) socket.end(malformedRequestResponse(error.code));
       else socket.destroy();
     },
@@ -81,6 +89,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
 
   const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy));
   connections.watch(server.server);
+  previews.connections = connections;
   acceptUpgrades(server);
 
   // JSON.stringify is faster here than the serialiser that Fastify generates from a response schema, and it keeps all
@@ -121,6 +130,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   await addExecRoutes(server, app);
   await addFileRoutes(server, app, rawBodies);
   addTerminalRoutes(server, app, connections);
+  addPortRoutes(server, app);
   addVolumeRoutes(server, app);
   addSnapshotRoutes(server, app);
   addImageRoutes(server, app);
@@ -131,6 +141,32 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   );
   refuseOtherMethods();
   await server.ready();
+  return server;
+}
+
+/** Creates the HTTP server. Requests to the host names of ports never reach Fastify, which `handler` passes them to. */
+function createHttpServer(app: App, previews: PreviewServer, handler: RequestListener): HttpServer {
+  const { headersMs } = app.config.timing;
+  const server = createServer(
+    {
+      headersTimeout: headersMs,
+      requestTimeout: RECEIVE_MS,
+      keepAliveTimeout: KEEP_IDLE_MS,
+      connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, headersMs),
+      shouldUpgradeCallback: isWebSocketUpgrade,
+    },
+    (request, response) => {
+      if (!previews.handle(request, response)) handler(request, response);
+    },
+  );
+  // Node would leave out header fields past this number, such as the length of a body that it then reads all the same.
+  // Their size is limited in any case.
+  server.maxHeadersCount = 0;
+  // A request that waits for `100 Continue`: the API asks for every body, a machine decides for itself.
+  server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+    if (!previews.isFor(request)) response.writeContinue();
+    server.emit('request', request, response);
+  });
   return server;
 }
 

@@ -33,6 +33,9 @@ export function acceptUpgrades({ server }: FastifyInstance): void {
   });
 }
 
+/** Returns the connection of a request for a WebSocket, and the bytes that arrived after its head. */
+export const upgradeOf = (request: IncomingMessage): Upgrade | undefined => upgrades.get(request);
+
 /** Throws `validation_error` for a request that asks for no WebSocket. */
 export function requireUpgrade(request: FastifyRequest): void {
   if (upgrades.has(request.raw)) return;

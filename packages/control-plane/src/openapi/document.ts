@@ -54,6 +54,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Exec', description: 'Commands in machines, as jobs.' },
         { name: 'Files', description: 'Files of running machines.' },
         { name: 'Terminal', description: 'Shells in machines, over a WebSocket.' },
+        { name: 'Ports', description: 'What programs in machines serve.' },
         { name: 'Volumes', description: 'Disks with a life of their own.' },
         {
           name: 'Snapshots',

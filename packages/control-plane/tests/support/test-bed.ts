@@ -15,6 +15,7 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { ImageList } from '@sandbar/contract/image.ts';
 import { Machine, MachineList } from '@sandbar/contract/machine.ts';
+import { Port, PortList, PortToken } from '@sandbar/contract/port.ts';
 import { Quotas } from '@sandbar/contract/quota.ts';
 import { Snapshot, SnapshotList } from '@sandbar/contract/snapshot.ts';
 import { TerminalList, TerminalSession } from '@sandbar/contract/terminal.ts';
@@ -141,6 +142,8 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
         mail: undefined,
         oidc: undefined,
       },
+      previewDomain: 'localhost',
+      previewFrameOrigins: [],
       ...options.config,
       bounds: { ...DEFAULT_BOUNDS, ...options.bounds },
       logLevel: 'debug',
@@ -238,6 +241,8 @@ const SCHEMAS: [RegExp, TSchema][] = [
   [/\/files\/(entry|content|directory|move)$/, FileEntry],
   [/\/files\/archive$/, FileUnpacked],
   [/^\/v1\/(machines\/[^/]+\/)?activity$/, ActivityList],
+  [/^\/v1\/machines\/[^/]+\/ports$/, PortList],
+  [/^\/v1\/machines\/[^/]+\/ports\/\d+$/, Port],
   [/^\/v1\/quotas$/, Quotas],
   [/^\/v1\/volumes\/[^/]+(\/attach|\/detach)?$/, Volume],
   [/^\/v1\/volumes$/, VolumeList],
@@ -255,6 +260,7 @@ const CREATED: [RegExp, TSchema][] = [
   [/^\/v1\/volumes$/, Volume],
   [/\/snapshots$/, Snapshot],
   [/\/files\/directory$/, FileEntry],
+  [/\/ports\/\d+\/token$/, PortToken],
 ];
 
 /** Asserts that an answer matches the schema of the contract and has no other field. */

@@ -1,0 +1,128 @@
+// Decides whether a request may reach a port of a machine. A public port is open to everybody. A private one needs, in
+// this order: an API key, a session or a token in X-Sandbar-Key, or in Authorization: Bearer; a token in the query; a
+// token in the port's cookie. A machine that does not exist looks like one with private ports.
+import type { IncomingMessage } from 'node:http';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { looksLikeKey } from '../api-keys/key.ts';
+import { findCaller, findValidKeys } from '../api-keys/store.ts';
+import type { App } from '../app.ts';
+import { readSessionCookie, SESSION_COOKIE } from '../auth/cookie.ts';
+import { findSessionCaller } from '../auth/store.ts';
+import { noteUse } from '../http/auth.ts';
+import type { Caller } from '../http/route-config.ts';
+import { machineNotFound } from '../machines/refusals.ts';
+import { portCookies } from './cookies.ts';
+import { bearerOf } from './headers.ts';
+import { type FoundPort, findPort } from './store.ts';
+import { looksLikeCredential, type PortTokenContent, readPortToken } from './token.ts';
+
+/** The secrets that credentials are signed with, derived once. */
+export type Secrets = { session: string; token: Buffer };
+
+/** Who may use the port, and until when: `credential` is watched while a relay lasts. */
+export type Permission = {
+  found: FoundPort;
+  /** Undefined for a public port, and for a token that a session made. */
+  credential: Pick<Caller, 'via' | 'credentialId'> | undefined;
+  /** When a token expires, in milliseconds since 1970. */
+  expiresAt: number | undefined;
+  /** Whether the header Authorization has the credential. */
+  dropsAuthorization: boolean;
+};
+
+export type PortRequest = {
+  request: IncomingMessage;
+  machineId: string;
+  port: number;
+  /** The token in the query. */
+  queryToken: string | undefined;
+};
+
+/** Throws `unauthenticated`, `forbidden`, and `not_found` for a machine of another account. */
+export async function authorise(app: App, secrets: Secrets, asked: PortRequest): Promise<Permission> {
+  const {
+    headers,
+    method,
+    headers: { upgrade },
+  } = asked.request;
+  const given = givenCredential(headers, secrets);
+  const [found, caller] = await Promise.all([
+    findPort(app.db, asked.machineId, asked.port),
+    given === undefined || isPortToken(given.value) ? undefined : findCallerOf(app, secrets, given.value),
+  ]);
+  const dropsAuthorization = given?.isAuthorization === true;
+  if (found?.isPublic) return { found, credential: undefined, expiresAt: undefined, dropsAuthorization };
+  if (caller) {
+    if (found?.target.accountId !== caller.accountId) throw machineNotFound();
+    const isRead = (method === 'GET' || method === 'HEAD') && upgrade === undefined;
+    if (caller.scope !== 'full' && !isRead) {
+      throw new ServiceError('forbidden', 'This key has scope read; it reaches a port with GET and HEAD only.');
+    }
+    return { found, credential: caller, expiresAt: undefined, dropsAuthorization };
+  }
+  const token = await findToken(app, secrets, asked, given?.value);
+  if (!token || found?.target.accountId !== token.accountId) throw unauthenticated(asked, given !== undefined);
+  const { keyId, expiresAt } = token;
+  const credential = keyId === undefined ? undefined : ({ via: 'key', credentialId: keyId } as const);
+  return { found, credential, expiresAt, dropsAuthorization };
+}
+
+type Given = { value: string; isAuthorization: boolean };
+
+/** Returns the credential in the headers. An Authorization that is none of ours is the program's own affair. */
+function givenCredential(headers: IncomingMessage['headers'], secrets: Secrets): Given | undefined {
+  const own = headers['x-sandbar-key'];
+  if (typeof own === 'string') return { value: own, isAuthorization: false };
+  const bearer = bearerOf(headers.authorization);
+  if (bearer === undefined) return undefined;
+  const isOurs = looksLikeCredential(bearer) || sessionToken(bearer, secrets) !== undefined;
+  return isOurs ? { value: bearer, isAuthorization: true } : undefined;
+}
+
+const isPortToken = (value: string): boolean => looksLikeCredential(value) && !looksLikeKey(value);
+
+/** The token of a session whose cookie has this value; undefined when its signature is wrong. */
+const sessionToken = (value: string, secrets: Secrets): string | undefined =>
+  value.includes(';') ? undefined : readSessionCookie(`${SESSION_COOKIE}=${value}`, secrets.session);
+
+/** Throws `unauthenticated` for an unknown, expired or revoked credential. */
+async function findCallerOf(app: App, secrets: Secrets, value: string): Promise<Caller> {
+  if (looksLikeKey(value)) {
+    const caller = await findCaller(app.db, value);
+    if (caller) {
+      noteUse(app, caller);
+      return caller;
+    }
+  } else {
+    const token = sessionToken(value, secrets);
+    const caller = token === undefined ? undefined : await findSessionCaller(app.db, token);
+    if (caller) return caller;
+  }
+  throw new ServiceError('unauthenticated', 'The credential is malformed, unknown, expired or revoked.');
+}
+
+/** Returns the first token that is valid for the port: the one in the headers if there is one, else query, else cookie. */
+async function findToken(
+  app: App,
+  secrets: Secrets,
+  { request, machineId, port, queryToken }: PortRequest,
+  given: string | undefined,
+): Promise<PortTokenContent | undefined> {
+  const texts =
+    given !== undefined ? [given] : queryToken !== undefined ? [queryToken] : portCookies(request.headers.cookie);
+  const now = Date.now();
+  const token = texts
+    .map((text) => readPortToken(text, secrets.token, now))
+    .find((content) => content?.machineId === machineId && content.port === port);
+  if (token?.keyId === undefined) return token;
+  return (await findValidKeys(app.db, [token.keyId])).length > 0 ? token : undefined;
+}
+
+function unauthenticated({ port, queryToken }: PortRequest, wasGiven: boolean): ServiceError {
+  return new ServiceError(
+    'unauthenticated',
+    wasGiven || queryToken !== undefined
+      ? `The token is not valid for port ${port} of this machine, or has expired. Get a new link.`
+      : `Port ${port} of this machine is private. Open it with a link from sandbar ports MACHINE ${port} --url, or send an API key in X-Sandbar-Key.`,
+  );
+}

@@ -1,0 +1,183 @@
+// Serves the host names of ports: finds the machine, checks who asks, and relays. The API's routes never see these
+// requests, and machines never see the API's credentials.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import { sessionSecret } from '../auth/cookie.ts';
+import { clientAddress, proxyMatcher } from '../http/address.ts';
+import type { Connections } from '../http/connections.ts';
+import { Places } from '../http/places.ts';
+import { upgradeOf } from '../http/websocket.ts';
+import { isShuttingDown } from '../operations/refusals.ts';
+import { authorise, type Permission } from './authorise.ts';
+import { PortConnections } from './connections.ts';
+import { writePortCookie } from './cookies.ts';
+import { openPort } from './open-port.ts';
+import { type Destination, destinationOf } from './preview-host.ts';
+import { locationOf, takeToken } from './query-token.ts';
+import { refuse } from './refusal.ts';
+import { bodyOf, type Relayed, relayRequest } from './relay.ts';
+import { portTokenSecret } from './token.ts';
+import { relayUpgrade } from './upgrade.ts';
+
+export class PreviewServer {
+  readonly #app: App;
+  readonly #places: Places;
+  readonly #ports: PortConnections;
+  readonly #isProxy: (ip: string) => boolean;
+  readonly #secrets: { session: string; token: Buffer };
+  /** Connections on which an invalid request arrived. What follows it is not read. */
+  readonly #distrusted = new WeakSet<Socket>();
+  readonly #relaying = new WeakSet<Socket>();
+  /** Set once the API's server exists. */
+  connections: Connections | undefined;
+
+  constructor(app: App) {
+    this.#app = app;
+    this.#places = new Places(app.config.bounds.portConnectionsPerAccount, 'requests and connections to ports');
+    this.#ports = new PortConnections((target) => openPort(app, target));
+    this.#isProxy = proxyMatcher(app.config.trustProxy);
+    this.#secrets = { session: sessionSecret(app.config.secret), token: portTokenSecret(app.config.secret) };
+  }
+
+  /** Whether the host name of a request is that of a port. */
+  isFor({ headers }: IncomingMessage): boolean {
+    return destinationOf(headers.host, this.#app.config.previewDomain).kind !== 'api';
+  }
+
+  /** True while a request on this connection is relayed. The general time limit on receiving a request is not for it. */
+  isRelaying(socket: Socket): boolean {
+    return this.#relaying.has(socket);
+  }
+
+  /** Handles a request whose host name is that of a port. Returns false, and does nothing, for all others. */
+  handle(request: IncomingMessage, response: ServerResponse): boolean {
+    const destination = destinationOf(request.headers.host, this.#app.config.previewDomain);
+    if (destination.kind === 'api') return false;
+    request.on('error', () => undefined);
+    if (this.#distrusted.has(request.socket)) {
+      response.destroy();
+      return true;
+    }
+    this.#serve(destination, request, response).catch((error: unknown) => {
+      refuse(error, request, response, this.#app.log);
+    });
+    return true;
+  }
+
+  async #serve(destination: Destination, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.#checkMessage(request);
+    if (destination.kind !== 'port') throw new ServiceError('not_found', 'There is nothing at this address.');
+    const { machineId, port } = destination;
+    const { token, cleanPath } = takeToken(request.url ?? '/');
+    const asked = { request, machineId, port, queryToken: token };
+    const permission = await authorise(this.#app, this.#secrets, asked);
+    const { target, state, isPublic } = permission.found;
+    // A request that everybody may send does not make its connection one of the account.
+    if (!isPublic) this.#connections.authenticated(response, target.accountId);
+    if (token !== undefined && permission.expiresAt !== undefined && isPageLoad(request)) {
+      this.#exchange(token, permission.expiresAt, cleanPath, response);
+      return;
+    }
+    if (state !== 'running') throw new ServiceError('conflict', `The machine is ${state}; it must run for this.`);
+    const leave = this.#places.take(target.accountId);
+    const watch = watchPermission(this.#app, permission);
+    this.#relaying.add(request.socket);
+    const relayed: Relayed = {
+      target,
+      path: cleanPath,
+      forwarded: this.#forwardedOf(request, permission.dropsAuthorization),
+      frameOrigins: this.#app.config.previewFrameOrigins,
+    };
+    try {
+      await this.#relay(relayed, request, response, watch.signal);
+    } finally {
+      watch.stop();
+      leave();
+      this.#relaying.delete(request.socket);
+    }
+  }
+
+  #relay(relayed: Relayed, request: IncomingMessage, response: ServerResponse, signal: AbortSignal): Promise<void> {
+    if (response.destroyed) return Promise.resolve();
+    if (signal.aborted) return Promise.reject(isShuttingDown());
+    const upgrade = upgradeOf(request);
+    if (upgrade) return relayUpgrade(this.#ports, relayed, { request, response, head: upgrade.head, signal });
+    return relayRequest(this.#ports, relayed, { request, response, signal });
+  }
+
+  /** Sends the browser to the same address without the token, which it then has as a cookie. */
+  #exchange(token: string, expiresAt: number, path: string, response: ServerResponse): void {
+    const isSecure = this.#app.config.auth.publicUrl.startsWith('https:');
+    response.writeHead(302, {
+      location: locationOf(path),
+      'set-cookie': writePortCookie(token, expiresAt, Date.now(), isSecure),
+      'cache-control': 'no-store',
+      'referrer-policy': 'no-referrer',
+      'content-length': '0',
+    });
+    response.end();
+  }
+
+  #checkMessage(request: IncomingMessage): void {
+    try {
+      checkMessage(request);
+    } catch (error) {
+      this.#distrusted.add(request.socket);
+      throw error;
+    }
+  }
+
+  #forwardedOf({ headers, socket }: IncomingMessage, dropsAuthorization: boolean): Relayed['forwarded'] {
+    const remote = socket.remoteAddress ?? '';
+    const isProxied = this.#isProxy(remote);
+    const isTls = isProxied && headers['x-forwarded-proto'] === 'https';
+    return {
+      host: headers.host ?? '',
+      clientIp: clientAddress(remote, headers['x-forwarded-for'], this.#isProxy),
+      protocol: isTls ? 'https' : 'http',
+      dropsAuthorization,
+    };
+  }
+
+  get #connections(): Connections {
+    if (!this.connections) throw new Error('The server is not complete.');
+    return this.connections;
+  }
+}
+
+/** Whether a browser can follow a redirect of the request and show its page. */
+const isPageLoad = ({ method, headers }: IncomingMessage): boolean =>
+  (method === 'GET' || method === 'HEAD') && headers.upgrade === undefined;
+
+/**
+ * Throws `validation_error` for a request that two readers could understand differently: with two host names, with an
+ * address in place of a path, or with a body whose end is unclear.
+ */
+function checkMessage(request: IncomingMessage): void {
+  const names = request.rawHeaders.filter((text, index) => index % 2 === 0 && text.toLowerCase() === 'host');
+  if (names.length !== 1) throw new ServiceError('validation_error', 'The request must have one Host header.');
+  const isPath = request.url?.startsWith('/') || (request.method === 'OPTIONS' && request.url === '*');
+  if (!isPath) throw new ServiceError('validation_error', 'The request must name a path.');
+  bodyOf(request);
+}
+
+/** Returns a signal that is aborted when the relay has to end: a shutdown, or the end of the credential. */
+function watchPermission(app: App, { credential, expiresAt }: Permission): { signal: AbortSignal; stop(): void } {
+  const controller = new AbortController();
+  const end = () => controller.abort();
+  const watched = credential && app.credentials.watch(credential);
+  const signals = [app.closing, ...(watched ? [watched.signal] : [])];
+  for (const signal of signals) {
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+  }
+  const timer = expiresAt === undefined ? undefined : setTimeout(end, expiresAt - Date.now()).unref();
+  const stop = () => {
+    clearTimeout(timer);
+    watched?.stop();
+    for (const signal of signals) signal.removeEventListener('abort', end);
+  };
+  return { signal: controller.signal, stop };
+}
