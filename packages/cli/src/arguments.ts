@@ -14,6 +14,20 @@ export function parseInteger(text: string): number {
   throw new InvalidArgumentError('It must be a whole number.');
 }
 
+/** A TCP port. Throws InvalidArgumentError. */
+export function parsePort(text: string): number {
+  const port = parseInteger(text);
+  if (port >= 1 && port <= 65_535) return port;
+  throw new InvalidArgumentError('It must be a port from 1 to 65535.');
+}
+
+/** PORT or LOCAL:REMOTE, where LOCAL may be 0. Throws InvalidArgumentError. */
+export function parsePortPair(text: string): { local: number; remote: number } {
+  const [local = '', remote = local, more] = text.split(':');
+  if (more !== undefined) throw new InvalidArgumentError('It must be PORT or LOCAL:REMOTE.');
+  return { local: local === '0' ? 0 : parsePort(local), remote: parsePort(remote) };
+}
+
 /** An id, which is never empty. Throws InvalidArgumentError. */
 export function parseId(text: string): string {
   if (text !== '') return text;

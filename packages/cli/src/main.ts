@@ -39,6 +39,14 @@ const COMMANDS: Record<string, Entry> = {
     summary: 'opens a terminal in a machine: sandbar shell MACHINE',
     define: async (command) => (await import('./commands/shell.ts')).defineShell(command),
   },
+  ports: {
+    summary: 'lists the open ports of a machine, and makes one public: sandbar ports MACHINE',
+    define: async (command) => (await import('./commands/ports.ts')).definePorts(command),
+  },
+  forward: {
+    summary: 'listens on this computer for a port of a machine: sandbar forward MACHINE 8000[:80]',
+    define: async (command) => (await import('./commands/forward.ts')).defineForward(command),
+  },
   machines: {
     summary: 'lists, creates, changes, stops, starts and destroys machines',
     define: async (command) => (await import('./commands/machines.ts')).defineMachines(command),

@@ -53,6 +53,11 @@ export class Transport {
     this.userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
   }
 
+  /** The header `Authorization`. */
+  get authorization(): string {
+    return `Bearer ${this.#apiKey}`;
+  }
+
   /**
    * Returns the JSON of a successful answer. Throws ApiError, ConnectionError, or the reason of an aborted `signal`.
    */
@@ -121,7 +126,7 @@ export class Transport {
 
   #headersOf({ body, content, headers = {} }: RequestOptions): Record<string, string> {
     return {
-      authorization: `Bearer ${this.#apiKey}`,
+      authorization: this.authorization,
       'user-agent': this.userAgent,
       accept: 'application/json',
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),

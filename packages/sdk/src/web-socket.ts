@@ -13,6 +13,8 @@ export type WebSocketTarget = {
   /** The path with its query. */
   path: string;
   protocol: string;
+  /** The header Authorization. Absent when the path has a credential. */
+  authorization?: string;
 };
 
 /**
@@ -20,12 +22,12 @@ export type WebSocketTarget = {
  * when the service refuses, ConnectionError when it does not answer, and the reason of `signal` after an abort.
  */
 export async function openWebSocket(
-  { baseUrl, userAgent, path, protocol }: WebSocketTarget,
+  { baseUrl, userAgent, path, protocol, authorization }: WebSocketTarget,
   signal: AbortSignal | undefined,
 ): Promise<WebSocket> {
   signal?.throwIfAborted();
   const { WebSocket } = await import('ws');
-  const headers = { 'user-agent': userAgent };
+  const headers = { 'user-agent': userAgent, ...(authorization === undefined ? {} : { authorization }) };
   const url = `${baseUrl.replace(/^http/, 'ws')}${path}`;
   const socket = new WebSocket(url, protocol, { headers, perMessageDeflate: false });
   const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
