@@ -110,30 +110,32 @@ function expected(bytes: Buffer, from: StreamOffsets): Outcome {
     const isOutput = kind === 66 || kind === 67;
     const isAllowed =
       (kind === 64 && length >= 2 && length <= 2 + 2 ** 20) ||
-      (kind === 65 && length === 2) ||
+      (kind === 65 && length >= 2 && length <= 2 + 4096) ||
       (isOutput && length > 8 && length <= 8 + 65_536) ||
       (kind === 68 && length > 0 && length <= 4096) ||
-      (kind === 69 && length === 0);
+      (kind === 69 && length === 0) ||
+      (kind === 70 && length === 4);
     if (!isAllowed) return 'refused';
     const payload = bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length);
     if (payload.length < length) break;
     at += HEADER_BYTES + length;
     const call = calls[id - 1];
-    if (!call?.isOpen) return 'refused';
+    // Only a two-way stream has input, and none of these calls is one.
+    if (!call?.isOpen || kind === 70) return 'refused';
     const { outcome } = call;
     if (kind === 69) {
       outcome.isBroken = true;
       call.isOpen = false;
     } else if (kind === 64) {
       const [status, text] = [payload.readUInt16BE(0), payload.toString('utf8', 2)];
-      if (![200, 201, 202, 204, 400, 404, 409, 500].includes(status) || (status === 204 && length > 2))
+      if (![200, 201, 202, 204, 400, 404, 409, 500, 502, 507].includes(status) || (status === 204 && length > 2))
         return 'refused';
       if (call.kind !== 'question' && (outcome.hasBegun || status < 300)) return 'refused';
       outcome.answer = `${status} ${text}`;
       call.isOpen = false;
     } else if (call.kind === 'question') return 'refused';
     else if (kind === 65) {
-      if (outcome.hasBegun || ![200, 201].includes(payload.readUInt16BE(0))) return 'refused';
+      if (length > 2 || outcome.hasBegun || ![200, 201].includes(payload.readUInt16BE(0))) return 'refused';
       outcome.hasBegun = true;
     } else if (!outcome.hasBegun) return 'refused';
     else if (isOutput) {
@@ -166,8 +168,10 @@ function madeUpSession(random: Random, from: StreamOffsets): Buffer {
     if (isQuestion || !offsets || random.chance(0.02)) parts.push(madeUpAnswer(id, isQuestion, random));
     else if (!begun.has(id) && !random.chance(0.02)) {
       if (random.chance(0.2)) parts.push(madeUpAnswer(id, false, random));
-      else parts.push(beginOf(id, random.pick([200, 201, 201])));
+      else parts.push(beginOf(id, random.pick([200, 201, 201]), random.chance(0.02) ? '{}' : ''));
       begun.add(id);
+    } else if (random.chance(0.01)) {
+      parts.push(frameOf(KIND.inputCredit, id, '\0\0\0\x01'));
     } else if (random.chance(0.1)) {
       parts.push(random.chance(0.3) ? frameOf(KIND.broken, id) : frameOf(KIND.end, id, madeUpEnd(random)));
     } else {
