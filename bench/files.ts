@@ -4,7 +4,7 @@
 // Starts a service of its own. Optional variables: BENCH_MB (size of the large file, default 1024), BENCH_ROUNDS (default
 // 3, of the large file; other figures take more).
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import type { homePaths } from '@sandbar/contract/home.ts';
 import type { Sandbar } from '@sandbar/sdk/client.ts';
 import type { Files } from '@sandbar/sdk/files.ts';
@@ -109,11 +109,11 @@ class MemoryWatch {
       ['control-plane', readPid(paths.pidFile('control-plane')) ?? 0],
       ['host-agent', agent],
     ];
-    // The guest gateway is the only Node process that the agent starts.
-    for (const pid of readFileSync(`/proc/${agent}/task/${agent}/children`, 'utf8').split(' ').filter(Boolean)) {
-      const isNode = readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('gateway');
-      if (isNode) this.#pids.push(['gateway', Number(pid)]);
-    }
+    // Programs that confine the guest gateway are above it in the tree of processes, with its arguments in theirs.
+    const gateway = descendantsOf(agent).findLast((pid) =>
+      readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('gateway'),
+    );
+    if (gateway !== undefined) this.#pids.push(['gateway', gateway]);
     this.#before = this.#sample();
     this.#most = this.#before;
     this.#timer = setInterval(() => {
@@ -138,6 +138,15 @@ class MemoryWatch {
   stop(): void {
     clearInterval(this.#timer);
   }
+}
+
+/** The children of a process, each followed by its own. */
+function descendantsOf(parent: number): number[] {
+  const threads = readdirSync(`/proc/${parent}/task`);
+  const children = threads.flatMap((thread) =>
+    readFileSync(`/proc/${parent}/task/${thread}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+  );
+  return children.flatMap((pid) => [pid, ...descendantsOf(pid)]);
 }
 
 /** Resident memory of the guest agent, now and the most so far. */

@@ -66,7 +66,8 @@ describe('streams to a real machine', () => {
   /** Runs `work` and returns by how many MiB each process of the service has grown at most meanwhile. */
   async function growthDuring(work: () => Promise<void>): Promise<Record<string, number>> {
     const hostAgent = pidOf('host-agent');
-    const gateway = childrenOf(hostAgent).find((pid) => commandOf(pid).includes('gateway'));
+    // Programs that confine the gateway are above it in the tree of processes, with its arguments in theirs.
+    const gateway = childrenOf(hostAgent).findLast((pid) => commandOf(pid).includes('gateway'));
     assert(gateway !== undefined, 'the gateway runs');
     const pids = { 'control plane': pidOf('control-plane'), 'host agent': hostAgent, gateway };
     const most: Record<string, number> = {};

@@ -17,6 +17,7 @@ import {
 import { HOST_PATHS } from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance } from 'fastify';
 import type { GuestStream } from '../guest/guest-stream.ts';
+import { EarlyCollection } from './early-collection.ts';
 
 /** The machines whose guests can be asked. `get` throws `not_found`. */
 export type GuestMachines = {
@@ -37,6 +38,7 @@ export function addGuestRoutes(untyped: FastifyInstance, machines: GuestMachines
   // The body of a stream goes to the guest as it arrives.
   untyped.addContentTypeParser(BYTES, (_request, payload, done) => done(null, payload));
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+  const collection = new EarlyCollection();
 
   server.post(HOST_PATHS.guestCall, { schema: { params: HostGuestCallParams } }, async (request, reply) => {
     const { id, name } = request.params;
@@ -52,6 +54,8 @@ export function addGuestRoutes(untyped: FastifyInstance, machines: GuestMachines
       throw new ServiceError('validation_error', `a stream needs the header ${GUEST_STREAM_HEADERS.params}`);
     const stream = await orBroken(machines.get(id).openStream(name, decodeHeader(header)));
     reply.hijack();
+    request.raw.on('data', collection.notePassed);
+    stream.duplex.on('data', collection.notePassed);
     relay(stream, request.raw, reply.raw);
   });
 }

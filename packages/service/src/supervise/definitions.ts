@@ -90,7 +90,7 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
     stopSignal: 'SIGTERM',
     stopWithinMs: 15_000,
     spawn: (log) =>
-      spawn(path.join(checkout, NODE), nodeArgs(checkout, 'host-agent'), {
+      spawn(path.join(checkout, NODE), nodeArgs(checkout, 'host-agent', COLLECTABLE), {
         stdio: ['ignore', log, log, 'ipc'],
         detached: true,
         cwd: '/',
@@ -157,7 +157,7 @@ export const MEMORY_SETTINGS = { MALLOC_MMAP_THRESHOLD_: '16384', MALLOC_ARENA_M
 export const SMALL_HEAP = '--heap-growing-percent=30';
 
 /**
- * Option of Node for the control plane: lets it collect garbage itself, which it does while large files go through it.
+ * Option of Node: lets a process collect garbage itself, which it does while large files go through it.
  */
 const COLLECTABLE = '--expose-gc';
 
