@@ -94,7 +94,8 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
 
 /** The body of an operation that takes bytes. OpenAPI 3.1 describes bytes by a media type without a schema. */
 const RAW_BODY = {
-  required: true,
+  // No body is the same as an empty one.
+  required: false,
   description: 'Bytes of any length; the content type does not matter.',
   content: { 'application/octet-stream': {} },
 };
