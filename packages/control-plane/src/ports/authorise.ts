@@ -46,9 +46,13 @@ export async function authorise(app: App, secrets: Secrets, asked: PortRequest):
     headers: { upgrade },
   } = asked.request;
   const given = givenCredential(headers, secrets);
-  const [found, caller] = await Promise.all([
+  const token = readToken(secrets, asked, given?.value);
+  const isCaller = given !== undefined && !isPortToken(given.value);
+  // The queries do not depend on each other, so they go to the database together.
+  const [found, caller, hasKey] = await Promise.all([
     findPort(app.db, asked.machineId, asked.port),
-    given === undefined || isPortToken(given.value) ? undefined : findCallerOf(app, secrets, given.value),
+    isCaller ? findCallerOf(app, secrets, given.value) : undefined,
+    token?.keyId === undefined ? true : isValidKey(app, token.keyId),
   ]);
   const dropsAuthorization = given?.isAuthorization === true;
   if (found?.isPublic) return { found, credential: undefined, expiresAt: undefined, dropsAuthorization };
@@ -60,8 +64,8 @@ export async function authorise(app: App, secrets: Secrets, asked: PortRequest):
     }
     return { found, credential: caller, expiresAt: undefined, dropsAuthorization };
   }
-  const token = await findToken(app, secrets, asked, given?.value);
-  if (!token || found?.target.accountId !== token.accountId) throw unauthenticated(asked, given !== undefined);
+  if (!token || !hasKey || found?.target.accountId !== token.accountId)
+    throw unauthenticated(asked, given !== undefined);
   const { keyId, expiresAt } = token;
   const credential = keyId === undefined ? undefined : ({ via: 'key', credentialId: keyId } as const);
   return { found, credential, expiresAt, dropsAuthorization };
@@ -101,22 +105,22 @@ async function findCallerOf(app: App, secrets: Secrets, value: string): Promise<
   throw new ServiceError('unauthenticated', 'The credential is malformed, unknown, expired or revoked.');
 }
 
-/** Returns the first token that is valid for the port: the one in the headers if there is one, else query, else cookie. */
-async function findToken(
-  app: App,
+/** Returns the first token that is signed for the port: the one in the headers if there is one, else query, else cookie. */
+function readToken(
   secrets: Secrets,
   { request, machineId, port, queryToken }: PortRequest,
   given: string | undefined,
-): Promise<PortTokenContent | undefined> {
-  const texts =
-    given !== undefined ? [given] : queryToken !== undefined ? [queryToken] : portCookies(request.headers.cookie);
+): PortTokenContent | undefined {
+  const inHeaders = given ?? queryToken;
+  const texts = inHeaders === undefined ? portCookies(request.headers.cookie) : [inHeaders];
   const now = Date.now();
-  const token = texts
+  return texts
     .map((text) => readPortToken(text, secrets.token, now))
     .find((content) => content?.machineId === machineId && content.port === port);
-  if (token?.keyId === undefined) return token;
-  return (await findValidKeys(app.db, [token.keyId])).length > 0 ? token : undefined;
 }
+
+const isValidKey = async (app: App, keyId: string): Promise<boolean> =>
+  (await findValidKeys(app.db, [keyId])).length > 0;
 
 function unauthenticated({ port, queryToken }: PortRequest, wasGiven: boolean): ServiceError {
   return new ServiceError(
