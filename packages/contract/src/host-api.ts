@@ -262,6 +262,9 @@ export const HostOutputQuery = Type.Object({
   wait_ms: Type.Integer({ minimum: 0, maximum: EXEC_BOUNDS.waitMsMax, default: 0 }),
 });
 
+/** The protocol after the upgrade of a connection to a port of a machine: the bytes as they are. */
+export const PORT_UPGRADE = 'sandbar-port';
+
 /** The paths of all operations. */
 export const HOST_PATHS = {
   host: '/v1/host',
@@ -275,6 +278,8 @@ export const HOST_PATHS = {
   jobOutput: '/v1/machines/:id/jobs/:job_id/output',
   guestCall: '/v1/machines/:id/calls/:name',
   guestStream: '/v1/machines/:id/streams/:name',
+  /** Upgraded to a connection to the port, see {@link PORT_UPGRADE}. */
+  port: '/v1/machines/:id/ports/:port',
   machineSnapshot: '/v1/machines/:id/snapshots/:snapshot_id',
   snapshots: '/v1/snapshots',
   snapshot: '/v1/snapshots/:id',

@@ -201,6 +201,20 @@ describe('a relayed request', () => {
     assert.deepEqual(ends, ['begun', 'cut']);
   });
 
+  it('whose response has no length is complete when the program ends it, and not when the connection breaks', async () => {
+    await programs.serveRaw(machine, 1010, (socket) => {
+      socket.once('data', (data) => {
+        socket.write('HTTP/1.0 200 OK\r\n\r\nthe content');
+        if (String(data).startsWith('GET /whole')) socket.end();
+        else setTimeout(() => socket.resetAndDestroy(), 100);
+      });
+    });
+    assert.equal((await fetchText(1010, { path: '/whole' })).text, 'the content');
+    const request = open(1010, { path: '/part' });
+    request.end();
+    await assert.rejects(textOf(await answerOf(request)), /aborted/);
+  });
+
   it('uses a connection to the program again, and another one when the program has just closed it', async () => {
     const used = new Map<Socket, number>();
     await programs.serve(machine, 1008, ({ socket }, response) => {

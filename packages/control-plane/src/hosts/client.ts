@@ -1,6 +1,7 @@
 // The client of the host API on the agent's Unix socket. Every host call is safe to repeat, so the transport sends a
 // request a second time if its connection broke. If the repetition fails too, or the answer is not JSON, the call
 // throws `host_unavailable`. If the host refuses, the call throws the ServiceError that the host named.
+import type { Socket } from 'node:net';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { GUEST_CALLS, type GuestCallName, type GuestStreamName } from '@sandbar/contract/guest-calls.ts';
@@ -21,6 +22,7 @@ import {
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import { type HostStream, StreamTransport } from './guest-stream.ts';
+import { openPortSocket } from './port-socket.ts';
 import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from './transport.ts';
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
@@ -76,6 +78,11 @@ export type HostClient = {
    * When `signal` is aborted, the stream is cut with its reason. Also throws the refusals of the guest.
    */
   openStream(machineId: string, name: GuestStreamName, params: unknown, signal: AbortSignal): Promise<HostStream>;
+  /**
+   * Opens a connection to a TCP port of a machine. When `signal` is aborted, it is destroyed. Throws `port_not_open` with
+   * the open ports, and `conflict` for a machine that does not run.
+   */
+  connectPort(machineId: string, port: number, signal: AbortSignal): Promise<Socket>;
   /**
    * Returns what is missing on the host and what should not be there, according to the host's own records. Also lists
    * the host's machines, volumes and snapshots.
@@ -226,6 +233,11 @@ export function createHostClient(socketPath: string): HostClient {
     openStream: (id, name, params, signal) => {
       const path = HOST_PATHS.guestStream.replace(':id', id).replace(':name', name);
       return streams.open(path, params, OPEN_STREAM_MS, signal);
+    },
+    connectPort: (id, port, signal) => {
+      const path = HOST_PATHS.port.replace(':id', id).replace(':port', String(port));
+      const broken = (cause: unknown) => new HostUnavailable(true, cause);
+      return openPortSocket(socketPath, path, signal, { refused: refusalText, broken });
     },
     audit: () => json({ method: 'GET', path: HOST_PATHS.audit, timeoutMs: AUDIT_MS }),
     fixAudit: () => json({ method: 'POST', path: HOST_PATHS.auditFix, timeoutMs: AUDIT_MS }),

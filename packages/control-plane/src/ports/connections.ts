@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 
 export type PortTarget = { accountId: string; hostId: string; machineId: string; port: number };
 /** Opens a connection to a port. Rejects with a `ServiceError`. The connection is destroyed when the machine stops. */
-export type OpenPort = (target: PortTarget) => Promise<Duplex>;
+export type OpenPort = (target: PortTarget) => Promise<Socket>;
 
 /**
  * How long an idle connection is kept, milliseconds. Shorter than the 5 s after which the servers of Node, Gunicorn and
@@ -23,7 +23,7 @@ type PortRequestOptions = RequestOptions & { target?: PortTarget };
 export class PortConnections extends Agent {
   readonly #open: OpenPort;
   /** Idle connections, the longest idle one first. */
-  readonly #idle = new Map<Duplex, NodeJS.Timeout>();
+  readonly #idle = new Map<Socket, NodeJS.Timeout>();
 
   constructor(open: OpenPort) {
     super({ keepAlive: true, maxFreeSockets: IDLE_OF_PORT });
@@ -48,8 +48,9 @@ export class PortConnections extends Agent {
     this.#connect(options.target, callback);
   }
 
-  override keepSocketAlive(socket: Duplex): boolean {
-    const keeps = super.keepSocketAlive(socket as Socket) as unknown as boolean;
+  override keepSocketAlive(stream: Duplex): boolean {
+    const socket = stream as Socket;
+    const keeps = super.keepSocketAlive(socket) as unknown as boolean;
     if (!keeps) return false;
     const timer = setTimeout(() => socket.destroy(), IDLE_MS).unref();
     this.#idle.set(socket, timer);
@@ -59,29 +60,22 @@ export class PortConnections extends Agent {
     return true;
   }
 
-  override reuseSocket(socket: Duplex, request: ClientRequest): void {
-    this.#forget(socket);
-    super.reuseSocket(socket as Socket, request);
+  override reuseSocket(stream: Duplex, request: ClientRequest): void {
+    this.#forget(stream as Socket);
+    super.reuseSocket(stream as Socket, request);
   }
 
   #connect(target: PortTarget, callback: Callback): undefined {
     this.#open(target).then(
-      (stream) => callback(null, asSocket(stream)),
-      (error: Error) => callback(error, undefined as unknown as Duplex),
+      (socket) => callback(null, socket),
+      (error: Error) => callback(error, undefined as unknown as Socket),
     );
   }
 
-  #forget(socket: Duplex): void {
+  #forget(socket: Socket): void {
     clearTimeout(this.#idle.get(socket));
     this.#idle.delete(socket);
   }
 }
 
 type Callback = (error: Error | null, stream: Duplex) => void;
-
-/** Adds the methods of a `net.Socket` that node's HTTP client calls. They mean nothing for a stream through the host. */
-function asSocket(stream: Duplex): Duplex {
-  const nothing = () => stream;
-  const methods = { setKeepAlive: nothing, setNoDelay: nothing, setTimeout: nothing, ref: nothing, unref: nothing };
-  return Object.assign(stream, methods, { timeout: 0 });
-}

@@ -1,5 +1,5 @@
 // Opens a connection to a port of a machine, through its host.
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import { toGuestRefusal } from '../guest/answer.ts';
@@ -13,15 +13,13 @@ const CONNECT_MS = 12_000;
  * It ends with the machine, with the host, and when the service stops. Throws `port_not_open`, `conflict` for a machine
  * that does not run, and `host_unavailable`.
  */
-export async function openPort(app: App, { hostId, machineId, port }: PortTarget): Promise<Duplex> {
+export async function openPort(app: App, { hostId, machineId, port }: PortTarget): Promise<Socket> {
   const limit = new AbortController();
   const late = () => limit.abort(new ServiceError('port_not_open', `Port ${port} did not answer in time.`));
   const timer = setTimeout(late, CONNECT_MS);
   try {
     const signal = AbortSignal.any([app.closing, limit.signal]);
-    const client = app.hosts.client(hostId);
-    const stream = await client.openStream(machineId, 'ports.connect', { port }, signal);
-    return stream.duplex;
+    return await app.hosts.client(hostId).connectPort(machineId, port, signal);
   } catch (error) {
     throw toGuestRefusal(limit.signal.aborted ? limit.signal.reason : error, 'ports.connect');
   } finally {

@@ -2,6 +2,7 @@
 // reader. A message that breaks off is broken off on the other side too, so nobody takes it for complete.
 import { type ClientRequest, type IncomingMessage, request as openRequest, type ServerResponse } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { wasCut } from '../hosts/port-socket.ts';
 import type { PortConnections, PortTarget } from './connections.ts';
 import { type Forwarded, toClient, toMachine, trailersOf } from './headers.ts';
 
@@ -138,6 +139,11 @@ export function sendAnswer(
   // Send the head at once: an event stream may send its first event much later.
   response.flushHeaders();
   answer.once('end', () => {
+    // A response without a length ends with its connection, and must not seem complete when that was cut.
+    if (wasCut(answer.socket)) {
+      response.destroy();
+      return;
+    }
     const trailers = trailersOf(answer.rawTrailers);
     if (trailers.length > 0) response.addTrailers(trailers);
   });

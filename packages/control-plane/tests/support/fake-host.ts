@@ -21,6 +21,7 @@ import {
 } from '@sandbar/contract/host-api.ts';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
 import { addGuestRoutes } from '../../../host-agent/src/http/guest-routes.ts';
+import { addPortRoute } from '../../../host-agent/src/http/port-route.ts';
 
 export type Operation =
   | 'info'
@@ -268,7 +269,11 @@ export class FakeHost {
       reply.code(told.status).send({ detail: told.message, code: told.code });
     });
     this.#addRoutes(server);
-    addGuestRoutes(server, { get: (id) => this.#guestOf(id) });
+    const guests = { get: (id: string) => this.#guestOf(id) };
+    addGuestRoutes(server, guests);
+    addPortRoute(server, guests, (error) =>
+      error instanceof ServiceError ? error : new ServiceError('internal_error', String(error)),
+    );
     rmSync(this.#socketPath, { force: true });
     await server.listen({ path: this.#socketPath });
   }

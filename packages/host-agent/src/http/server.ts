@@ -41,6 +41,7 @@ import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import { addGuestRoutes } from './guest-routes.ts';
+import { addPortRoute } from './port-route.ts';
 
 /** Enough for a stdin of 512 KiB in base64 and the other fields of a job. */
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
@@ -164,6 +165,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   );
 
   addGuestRoutes(server, machines);
+  addPortRoute(server, machines, (error) => toServiceError(error as FastifyError));
 
   server.get(HOST_PATHS.volumes, { schema: { response: { 200: HostVolumeList } } }, () => ({
     volumes: allVolumes(),
