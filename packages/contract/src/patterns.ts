@@ -9,6 +9,8 @@ export const ENV_NAME_PATTERN = '^[^=\\u0000]+$';
 export const NO_NUL_PATTERN = '^[^\\u0000]*$';
 export const ABSOLUTE_PATH_PATTERN = '^/';
 export const FILE_MODE_PATTERN = '^[0-7]{3,4}$';
+/** 1 to 65535, as a text because it is a part of a path. */
+export const PORT_PATTERN = '^([1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d{2}|655[0-2]\\d|6553[0-5])$';
 /** Absolute and in its shortest form: no empty part, no `.` or `..`, no control character, no `/` at the end. */
 export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+)+$';
 /** The unused bits before the padding must be zero, so that the same bytes always have the same text. */
@@ -28,6 +30,7 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   [ENV_NAME_PATTERN, { kind: 'a name that is not empty and has no "=" and no NUL character in it' }],
   [NO_NUL_PATTERN, { kind: 'a string', rule: ' without NUL characters' }],
   [ABSOLUTE_PATH_PATTERN, { kind: 'an absolute path' }],
+  [PORT_PATTERN, { kind: 'a TCP port, 1 to 65535' }],
   [FILE_MODE_PATTERN, { kind: 'an octal number of three or four digits such as 0644' }],
   [
     MOUNT_PATH_PATTERN,

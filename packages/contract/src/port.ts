@@ -1,6 +1,7 @@
 // Ports: what programs in a machine serve over TCP, the address at which a browser reaches it, and who may use it.
 import { type Static, Type } from 'typebox';
 import { Nullable, OneOf, Timestamp, Uuid } from './fields.ts';
+import { PORT_PATTERN } from './patterns.ts';
 import { END_OF_BYTES, PORT_BOUNDS, PORT_PROTOCOL } from './port-bounds.ts';
 
 export { END_OF_BYTES, PORT_BOUNDS, PORT_PROTOCOL };
@@ -29,7 +30,7 @@ export type PortList = Static<typeof PortList>;
 export const PortParams = Type.Object({
   id: Uuid(),
   port: Type.String({
-    pattern: '^([1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d{2}|655[0-2]\\d|6553[0-5])$',
+    pattern: PORT_PATTERN,
     description: 'A TCP port, 1 to 65535.',
   }),
 });
