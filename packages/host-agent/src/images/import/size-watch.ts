@@ -2,7 +2,7 @@
  * Ends a program when it has written too much. A limit on the size of a file does not stop a program that writes many
  * files, as skopeo does for an image with many layers.
  */
-import { lstat, readdir } from 'node:fs/promises';
+import { lstat, opendir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { hasErrorCode } from '../image-error.ts';
@@ -25,10 +25,14 @@ export async function watchSize(
   }
 }
 
-/** Returns the size of all files in a folder, or some size above `enough`. */
+/**
+ * Returns the size of all files in a folder, or some size above `enough`. Reads the folder entry by entry, because a
+ * program may add files faster than they are read, and a list of all of them would never be complete.
+ */
 async function sizeOf(folder: string, enough: number): Promise<number> {
   let sum = 0;
-  for (const entry of (await readdir(folder, { withFileTypes: true }).catch(nothingIfGone)) ?? []) {
+  const entries = await opendir(folder, { bufferSize: 1000 }).catch(nothingIfGone);
+  for await (const entry of entries ?? []) {
     const file = path.join(folder, entry.name);
     sum += Math.max((await lstat(file).catch(nothingIfGone))?.size ?? 0, FILE_BYTES);
     if (entry.isDirectory()) sum += await sizeOf(file, enough - sum);
