@@ -318,7 +318,7 @@ describe('a request that two readers could understand differently', () => {
 
 describe('a program that does not keep to HTTP', () => {
   const bad: [string, string][] = [
-    ['no HTTP at all', 'SSH-2.0-OpenSSH_9.9\r\n'],
+    ['no HTTP at all', 'ssh 2.0-OpenSSH_9.9\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc'],
     ['a length and an encoding', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['a head of 1 MB', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(1024 * 1024)}\r\n\r\n`],
