@@ -76,7 +76,7 @@ export class JobWaits {
         },
       };
     };
-    // Without output on the host, the answer depends on the status of the job's row too.
+    // The status is part of the key, because the answer depends on it when the host has no output of the job.
     const key = `${exec.machine_id} ${exec.id} ${exec.status} ${stream} ${offset} ${limit}`;
     const shared = { key, ask, isOver: (page: Page) => page.isOver };
     try {

@@ -6,7 +6,7 @@
 //
 //   the call ends with an answer or an error                    all its waiters get it
 //   the call's time limit passes, and a waiter may wait longer  the waiter begins or joins the next call
-//   a waiter's time limit passes before that of the call        it asks the host for the state of now, and leaves
+//   a waiter's time limit passes before that of the call        it asks the host for the current state and leaves
 //   a waiter's client has gone                                  it leaves; when the last one leaves, the call is aborted
 
 export type SharedCall<T> = {

@@ -136,8 +136,8 @@ function write(sink: Writable, event: Buffer, signal: AbortSignal): Promise<void
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onAbort = () => reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  // Node would collect the pieces of a chunk and send them only after the turn of this stream, so that the time for it
-  // would not be counted. This sends them at once.
+  // Node would send the pieces of a chunk together at the end of the tick, after the turn of this stream, so the time
+  // for sending would not count for the turn. With cork and uncork they are sent at once.
   const { socket } = sink as Partial<ServerResponse>;
   socket?.cork();
   sink.write(event, (error) => (error ? reject(error) : resolve()));

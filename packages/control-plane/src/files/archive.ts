@@ -18,8 +18,9 @@ export function openArchive(
 }
 
 /**
- * Unpacks a tar archive into a directory. Entries that would leave it, and devices, are left out. Throws `not_found` for a
- * missing directory, `conflict` for what is no directory, `validation_error` for what is no archive, and `disk_full`.
+ * Unpacks a tar archive into a directory. Entries that would leave it, and devices, are left out. Throws `not_found`
+ * for a missing directory, `conflict` when the path is not a directory, `validation_error` when the bytes are not an
+ * archive, and `disk_full`.
  */
 export async function unpackArchive(
   app: App,

@@ -17,19 +17,24 @@ import { modeNumber } from './write.ts';
 /** The mode of a new directory when none is given. */
 const DIRECTORY_MODE = 0o755;
 
-/** Returns the entry of a path. A symlink is described itself, not what it names. Throws `not_found`. */
+/**
+ * Returns the entry of a path. For a symlink, the entry describes the symlink and not its target. Throws `not_found`.
+ */
 export async function getEntry(app: App, { caller, machineId, path }: FileTarget): Promise<FileEntry> {
   return toEntry(await callGuest(app, caller, machineId, 'files.entry', { path }, GuestEntry));
 }
 
-/** Removes a file, or a directory: an empty one, or with `recursive` any. Throws `not_found`, `conflict`. */
+/**
+ * Removes a file or an empty directory, or with `recursive` a directory with everything in it. Throws `not_found`,
+ * `conflict`.
+ */
 export async function removeFile(app: App, { caller, machineId, path }: FileTarget, recursive: boolean): Promise<void> {
   await callGuest(app, caller, machineId, 'files.remove', { path, recursive }, GuestNothing);
 }
 
 /**
  * Makes a directory, and the directories above it that are missing. `created` is false if it was there already. Throws
- * `validation_error`, and `conflict` for what is no directory.
+ * `validation_error`, and `conflict` when something other than a directory is there.
  */
 export async function createDirectory(
   app: App,
@@ -56,7 +61,7 @@ export async function moveFile(
   return toEntry(await callGuest(app, caller, machineId, 'files.move', params, GuestEntry));
 }
 
-/** The path of a body, which has it as text or percent-encoded. Throws `validation_error`. */
+/** Returns the path in a request body, which gives it either as text or percent-encoded. Throws `validation_error`. */
 function bodyPath(field: string, text: string | undefined, encoded: string | undefined): string {
   const path = encoded === undefined ? Buffer.from(text ?? '') : decodePath(encoded);
   checkPath(path, encoded === undefined ? field : `${field}_encoded`);

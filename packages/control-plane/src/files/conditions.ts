@@ -1,12 +1,12 @@
-// The rules of RFC 9110 for conditional and range requests, as far as files have them: If-None-Match, If-Range and a
+// The rules of RFC 9110 for conditional and range requests, as far as files support them: If-None-Match, If-Range and a
 // single byte range.
 
 /** A requested part of a file, in bytes. `end` is inclusive. */
 export type ByteRange = { start: number; end?: number } | { last: number };
 
 /**
- * The part that the header Range asks for. Undefined, which means the whole file, without the header, for more than one
- * range, and for a header that is malformed, which RFC 9110 wants to be ignored.
+ * Returns the part that the header Range asks for. Returns undefined, which means the whole file, when the header is
+ * missing, asks for more than one range or is malformed. RFC 9110 says to ignore a malformed Range.
  */
 export function parseRange(header: string | undefined): ByteRange | undefined {
   const [, first, last] = /^bytes=[ \t]*(\d*)-(\d*)[ \t]*$/i.exec(header ?? '') ?? [];
@@ -28,8 +28,8 @@ export function isNoneMatch(header: string | undefined, etag: string): boolean {
 }
 
 /**
- * Whether If-Range allows the answer to have a part of the file: without the header, or if it is exactly this ETag. A date
- * never allows it, because a file can change twice in a second.
+ * Whether If-Range allows an answer with only a part of the file: it does when the header is missing or is exactly this
+ * ETag. A date never allows it, because a file can change twice in a second.
  */
 export function allowsRange(ifRange: string | undefined, etag: string): boolean {
   return ifRange === undefined || ifRange.trim() === etag;

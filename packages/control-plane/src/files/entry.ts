@@ -1,5 +1,5 @@
-// Turns what a guest agent says about a file into what clients get. A guest may be hostile, so a path that is no path or
-// a time that is no time is a bad answer, not an error of ours.
+// Turns what a guest agent says about a file into what clients get. A guest may be hostile, so an invalid path or time
+// is reported as a bad answer of the guest, not as an error of the service.
 import { isUtf8 } from 'node:buffer';
 import type { FileEntry, FileEvent, GuestEntry, GuestFileEvent } from '@sandbar/contract/file.ts';
 import { decodePath, encodePath } from '@sandbar/contract/file-path.ts';
@@ -56,7 +56,7 @@ export function decodeBytes(encoded: string): Buffer {
   }
 }
 
-/** The text of a path, and its exact form if the text cannot have it. */
+/** Returns a path as text, and also percent-encoded if it is not valid UTF-8, because the text then has lost bytes. */
 function textOf(path: Buffer): { path: string; path_encoded?: string } {
   const text = path.toString();
   return isUtf8(path) ? { path: text } : { path: text, path_encoded: encodePath(path) };

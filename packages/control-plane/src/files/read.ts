@@ -1,5 +1,5 @@
-// Opens a file, or a part of it, for reading. What is sent is decided by the head of the stream, which describes the file
-// that the guest has opened, so the size, the ETag and the bytes are of one version of the file.
+// Opens a file, or a part of it, for reading. The head of the stream describes the file that the guest has opened. The
+// answer to the client is made from this head, so its size, ETag and bytes are of the same version of the file.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestReadHead } from '@sandbar/contract/file.ts';
 import type { App } from '../app.ts';
@@ -38,8 +38,8 @@ const ETAG = /^"?([\x21\x23-\x7e]{1,126})"?$/;
 
 /**
  * Opens a file. With `range`, opens that part if `ifRange` is the present ETag or undefined, otherwise the whole file.
- * Throws RangeNotSatisfiable, and the errors of openGuestStream: `not_found` for a missing path, `conflict` for what is
- * no file.
+ * Throws RangeNotSatisfiable, and the errors of openGuestStream: `not_found` for a missing path, `conflict` when the
+ * path is not a file.
  */
 export async function openFile(
   app: App,
@@ -49,7 +49,8 @@ export async function openFile(
 ): Promise<OpenedFile> {
   if (range === undefined) return open(app, target, {}, options);
   const opened = await open(app, target, toPart(range), options);
-  // A file that does not know its size has no parts.
+  // Only a file of known size can be sent in part. Send the whole file otherwise, or when it is not the one of
+  // `ifRange`.
   if (opened.length !== null && allowsRange(ifRange, opened.etag)) return opened;
   opened.stream.duplex.destroy();
   return open(app, target, {}, options);
@@ -57,7 +58,7 @@ export async function openFile(
 
 function toPart(range: ByteRange): Part {
   if (!('last' in range)) return range;
-  // The last 0 bytes are no part of any file, just as what begins behind its end.
+  // A range of the last 0 bytes cannot be satisfied. A start behind the end of any file gets the same refusal.
   return { start: range.last === 0 ? Number.MAX_SAFE_INTEGER : -range.last };
 }
 

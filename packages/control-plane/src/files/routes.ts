@@ -27,7 +27,7 @@ import { addWatchRoute } from './watch-route.ts';
 
 const tags = ['Files'];
 
-/** Adds the routes, with a hook that concerns no other routes. */
+/** Adds the routes in a scope of their own, so that the hook for `path` runs for no other routes. */
 export async function addFileRoutes(server: FastifyInstance, app: App, rawBodies: RawBodies): Promise<void> {
   const places = new Places(app.config.bounds.streamsPerAccount, 'transfers of files');
   await server.register(async (files) => {

@@ -1,5 +1,5 @@
-// Answers a request with a machine's stream as its body. Once the status line is sent, an error can only be shown by
-// breaking the connection, so a client must not take a broken body for a complete one: it never is.
+// Answers a request with a machine's stream as its body. After the status line was sent, an error can only be shown by
+// breaking the connection. So a client must treat a body that broke off as incomplete.
 import type { OutgoingHttpHeaders } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import type { FastifyReply } from 'fastify';
@@ -17,7 +17,10 @@ export function beginAnswer(reply: FastifyReply, status: number, headers: Outgoi
   reply.raw.flushHeaders();
 }
 
-/** Sends all bytes of the stream, which are `length` if that is not null. Breaks the connection if they are not complete. */
+/**
+ * Sends all bytes of the stream: exactly `length` bytes, unless that is null. Breaks the connection when bytes are
+ * missing.
+ */
 export async function sendBody(
   app: App,
   reply: FastifyReply,

@@ -1,4 +1,4 @@
-// Writes a file. The guest agent writes beside the file and renames at the end, so the file appears whole or not at all,
+// Writes a file. The guest agent writes a new file and renames it at the end, so the file appears whole or not at all,
 // also when the connection breaks in the middle of the body.
 import type { Readable } from 'node:stream';
 import { type FileEntry, type FileWriteQuery, GuestWritten } from '@sandbar/contract/file.ts';
@@ -10,13 +10,13 @@ import type { FileTarget } from './target.ts';
 import { upload } from './upload.ts';
 
 export type Writing = Omit<FileWriteQuery, 'path'> & {
-  /** Whether an existing file is a `conflict`. */
+  /** Whether to throw `conflict` when the file exists already. */
   exclusive: boolean;
 };
 
 /**
- * Writes `body` to the file and returns its entry. Throws `not_found` when a directory is missing and `parents` is false,
- * `conflict` for what is no file, and `disk_full`.
+ * Writes `body` to the file and returns its entry. Throws `not_found` when a directory is missing and `parents` is
+ * false, `conflict` when the path is not a file, and `disk_full`.
  */
 export async function writeFile(
   app: App,
@@ -31,6 +31,9 @@ export async function writeFile(
   return toEntry({ ...entry, path: entry.path ?? path });
 }
 
-/** The permission bits of an octal text; null without one: an existing file keeps its own, a new one gets the default. */
+/**
+ * Returns the permission bits of an octal text, or null without a text. Null: the guest keeps those of an existing
+ * file, and gives a new file the default.
+ */
 export const modeNumber = (mode: string | undefined): number | null =>
   mode === undefined ? null : Number.parseInt(mode, 8);

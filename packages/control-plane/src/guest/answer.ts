@@ -20,7 +20,10 @@ const CODES: ReadonlySet<ErrorCode> = new Set([
 ]);
 /** The longest text of a refusal, in characters. A path of 4,096 bytes fits, percent-encoded. */
 const DETAIL_MAX = 16_384;
-/** What the guest agent says to a name that it does not know. Its machine was made by an older version of the service. */
+/**
+ * The error text of a guest agent that does not know a call or stream, because an older version of the service made its
+ * machine.
+ */
 const UNKNOWN_NAME = 'no such request';
 const FEATURES: Record<string, string> = {
   files: 'read or change files',

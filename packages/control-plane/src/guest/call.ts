@@ -1,4 +1,4 @@
-// Asks the guest agent of an account's machine for a client: one JSON request, one checked JSON answer.
+// Calls the guest agent of a machine on behalf of a client: one JSON request, one JSON answer, which is checked.
 import type { GuestCallName } from '@sandbar/contract/guest-calls.ts';
 import type { Static, TSchema } from 'typebox';
 import type { App } from '../app.ts';

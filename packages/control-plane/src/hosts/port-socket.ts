@@ -16,7 +16,7 @@ const agent = new Agent({ keepAlive: false });
 const cut = new WeakSet<Socket>();
 const PROBE = Buffer.from([0]);
 
-/** Whether the bytes of a connection that has ended are not all bytes: the machine, its host or the program broke it. */
+/** Whether a connection broke before all its bytes arrived: the machine, its host or the program broke it. */
 export const wasCut = (socket: Socket): boolean => cut.has(socket);
 
 /**
@@ -60,7 +60,7 @@ export function openPortSocket(
  * end it has closed the connection, and a write fails at once. This must be the first listener of `end`.
  */
 function noteCut(socket: Socket): void {
-  // Otherwise nothing could be written after the end.
+  // Without this, Node would end our direction too when the host ends its direction, so the probe could not be written.
   socket.allowHalfOpen = true;
   socket.on('error', () => cut.add(socket));
   socket.prependListener('end', () => {

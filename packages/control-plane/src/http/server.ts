@@ -144,7 +144,10 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   return server;
 }
 
-/** Creates the HTTP server. Requests to the host names of ports never reach Fastify, which `handler` passes them to. */
+/**
+ * Creates the HTTP server. `handler` passes a request to Fastify. Requests to the host names of ports go to `previews`
+ * and never reach Fastify.
+ */
 function createHttpServer(app: App, previews: PreviewServer, handler: RequestListener): HttpServer {
   const { headersMs } = app.config.timing;
   const server = createServer(
@@ -162,7 +165,8 @@ function createHttpServer(app: App, previews: PreviewServer, handler: RequestLis
   // Node would leave out header fields past this number, such as the length of a body that it then reads all the same.
   // Their size is limited in any case.
   server.maxHeadersCount = 0;
-  // A request that waits for `100 Continue`: the API asks for every body, a machine decides for itself.
+  // The client waits for `100 Continue` before it sends the body. The API always sends it. For a request to a port, the
+  // program in the machine decides.
   server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
     if (!previews.isFor(request)) response.writeContinue();
     server.emit('request', request, response);

@@ -1,5 +1,5 @@
-// Lets a route answer with a WebSocket. A request for an upgrade takes the way of every other request first, so that its
-// limits, hooks and errors are the same, and a refusal is an ordinary HTTP answer.
+// Lets a route answer with a WebSocket. A request for an upgrade is first routed like every other request, so that the
+// same limits, hooks and errors apply, and a refusal is an ordinary HTTP answer.
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -54,8 +54,8 @@ export function abortOnClose({ raw: { socket } }: FastifyRequest): AbortSignal {
 }
 
 /**
- * Frees the request and the response of a WebSocket, which would take 10 KB for as long as it is open. What waits for the
- * end of the response then waits for the end of the connection.
+ * Frees the request and the response of a WebSocket, which would take 10 KB for as long as the WebSocket is open.
+ * Listeners for the close of the response are called when the connection closes.
  */
 function letGo(response: ServerResponse, socket: Socket): void {
   const listeners = response.listeners('close') as (() => void)[];
@@ -64,7 +64,7 @@ function letGo(response: ServerResponse, socket: Socket): void {
   for (const listener of listeners) socket.once('close', listener);
 }
 
-/** Opens the WebSockets of a route. `protocol` is the one subprotocol that it knows besides none. */
+/** Opens the WebSockets of a route. A client may offer the subprotocol `protocol`, or none. */
 export class WebSocketRoute {
   readonly #server: WebSocketServer;
 
@@ -83,7 +83,7 @@ export class WebSocketRoute {
 
   /**
    * Turns a request into a WebSocket. It is paused, so that no message is lost before the caller listens. Throws when
-   * the handshake is malformed, which the client has been told then, or when the client went away.
+   * the client went away, or when the handshake is malformed. In the latter case the client already has an answer.
    */
   open(request: FastifyRequest, reply: FastifyReply): Promise<WebSocket> {
     requireUpgrade(request);

@@ -22,8 +22,8 @@ export const isHidden = (operation: Pick<OperationRow, 'kind' | 'undoing'> | und
 
 /**
  * Returns the id of the unfinished operation that must end before the machine runs, or undefined if the machine runs
- * now. `refuse` returns the error for a machine in a state that does not run. Throws that error, and `conflict` when the
- * operation leads elsewhere.
+ * now. `refuse` returns the error for a machine in a state that does not run. Throws that error, and `conflict` when
+ * the operation does not end with a running machine.
  */
 export function operationBeforeRunning(
   { state }: Pick<MachineRow, 'state'>,

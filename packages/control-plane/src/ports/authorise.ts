@@ -73,7 +73,10 @@ export async function authorise(app: App, secrets: Secrets, asked: PortRequest):
 
 type Given = { value: string; isAuthorization: boolean };
 
-/** Returns the credential in the headers. An Authorization that is none of ours is the program's own affair. */
+/**
+ * Returns the credential in the headers. Ignores an Authorization header without a credential of the service: it is for
+ * the program in the machine.
+ */
 function givenCredential(headers: IncomingMessage['headers'], secrets: Secrets): Given | undefined {
   const own = headers['x-sandbar-key'];
   if (typeof own === 'string') return { value: own, isAuthorization: false };
@@ -105,7 +108,7 @@ async function findCallerOf(app: App, secrets: Secrets, value: string): Promise<
   throw new ServiceError('unauthenticated', 'The credential is malformed, unknown, expired or revoked.');
 }
 
-/** Returns the first token that is signed for the port: the one in the headers if there is one, else query, else cookie. */
+/** Returns the content of the token for the port: from the headers, else from the query, else from the cookie. */
 function readToken(
   secrets: Secrets,
   { request, machineId, port, queryToken }: PortRequest,

@@ -1,7 +1,9 @@
 // Cookies between browsers and machines. None of the service's cookies reaches a machine, and a machine sets cookies
 // for its own host name only.
 
-/** Holds a token of the port, see token.ts. Its host name is that of the port alone, because it has no Domain. */
+/**
+ * Holds a token of the port, see token.ts. Has no Domain, so the browser sends it to the host name of this port only.
+ */
 export const PORT_COOKIE = 'sandbar_port';
 /** All cookies of the service begin with this (auth/cookie.ts, auth/device-cookie.ts). */
 const OUR_PREFIX = 'sandbar_';
@@ -14,8 +16,9 @@ export function withoutOurCookies(header: string): string | undefined {
 }
 
 /**
- * Returns the values of all cookies with the port's cookie name. There may be several: a page of another machine can
- * set one for a shared parent domain with a script, and it must not hide ours.
+ * Returns the values of all cookies with the port's cookie name. There may be several: a script on a page of another
+ * machine can set a cookie with this name for a shared parent domain. That cookie must not hide the real token, so all
+ * values are tried.
  */
 export function portCookies(header: string | undefined): string[] {
   const pairs = (header ?? '').split(';').filter((pair) => nameOf(pair) === PORT_COOKIE);

@@ -26,7 +26,8 @@ const FORWARDED = 'x-forwarded-';
 
 /**
  * Fields of a response that would reach beyond the port's own host name: Clear-Site-Data ends the cookies of the whole
- * site, which may be that of the dashboard, and Set-Cookie2 was never specified to be checked.
+ * site, which may be that of the dashboard, and Set-Cookie2 is an obsolete way to set cookies, whose Domain the relay
+ * does not remove.
  */
 const KEPT_BACK = new Set(['clear-site-data', 'set-cookie2']);
 
@@ -69,7 +70,7 @@ export function toClient(raw: RawHeaders, frameOrigins: readonly string[]): stri
   return headers;
 }
 
-/** Returns the fields after a body, in pairs. Fields that the relay sets or keeps back in a head do not pass here. */
+/** Returns the trailers after a body, in pairs, without those fields that the relay replaces or removes in a head. */
 export function trailersOf(raw: RawHeaders): [string, string][] {
   const pairs: [string, string][] = [];
   for (const [name, value, lower] of withoutConnection(raw)) {

@@ -27,7 +27,7 @@ export class PreviewServer {
   readonly #ports: PortConnections;
   readonly #isProxy: (ip: string) => boolean;
   readonly #secrets: { session: string; token: Buffer };
-  /** Connections on which an invalid request arrived. What follows it is not read. */
+  /** Connections on which an invalid request arrived. Later requests on them get no answer. */
   readonly #distrusted = new WeakSet<Socket>();
   readonly #relaying = new WeakSet<Socket>();
   /** Set once the API's server exists. */
@@ -46,7 +46,10 @@ export class PreviewServer {
     return destinationOf(headers.host, this.#app.config.previewDomain).kind !== 'api';
   }
 
-  /** True while a request on this connection is relayed. The general time limit on receiving a request is not for it. */
+  /**
+   * True while a request on this connection is relayed. Then the general time limit on receiving a request does not
+   * apply.
+   */
   isRelaying(socket: Socket): boolean {
     return this.#relaying.has(socket);
   }
@@ -74,7 +77,7 @@ export class PreviewServer {
     const asked = { request, machineId, port, queryToken: token };
     const permission = await authorise(this.#app, this.#secrets, asked);
     const { target, state, isPublic } = permission.found;
-    // A request that everybody may send does not make its connection one of the account.
+    // Everybody may send requests to a public port, so they do not count toward the account's limit on connections.
     if (!isPublic) this.#connections.authenticated(response, target.accountId);
     if (token !== undefined && permission.expiresAt !== undefined && isPageLoad(request)) {
       this.#exchange(token, permission.expiresAt, cleanPath, response);
@@ -107,7 +110,7 @@ export class PreviewServer {
     return relayRequest(this.#ports, relayed, { request, response, signal });
   }
 
-  /** Sends the browser to the same address without the token, which it then has as a cookie. */
+  /** Sets the token as a cookie, and redirects the browser to the same address without the token. */
   #exchange(token: string, expiresAt: number, path: string, response: ServerResponse): void {
     const isSecure = this.#app.config.auth.publicUrl.startsWith('https:');
     response.writeHead(302, {

@@ -7,7 +7,7 @@ import { errorBody, toServiceError } from '../http/errors.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from '../http/request-id.ts';
 import type { Log } from '../log.ts';
 
-/** Errors that a later attempt may not have: the program starts, the machine starts, the host comes back. */
+/** Errors after which a later attempt may succeed, because the program or the machine starts or the host comes back. */
 const PASSING: ReadonlySet<ErrorCode> = new Set([
   'port_not_open',
   'conflict',
@@ -36,7 +36,8 @@ export function refuse(error: unknown, request: IncomingMessage, response: Serve
   const requestId = requestIdOf(request);
   const page = wantsPage(request) ? pageOf(told) : undefined;
   const body = page?.html ?? JSON.stringify(errorBody(told, requestId));
-  // The rest of the request's body was not read. After an invalid request nobody knows where the next one begins.
+  // Close the connection if the rest of the body was not read, or if the request was invalid, because then nobody knows
+  // where the next request begins.
   if (!request.complete || told.code === 'validation_error') response.shouldKeepAlive = false;
   response.writeHead(told.status, {
     'content-type': page ? 'text/html; charset=utf-8' : 'application/json; charset=utf-8',
@@ -85,5 +86,5 @@ ${isPassing ? '<p>This page tries again by itself.</p>' : ''}
 
 const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
 
-/** The text may have names of the machine's programs in it, which are free to hold any character. */
+/** The text may contain names of programs in the machine, which may contain any character, so escape it. */
 const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? '');

@@ -14,7 +14,7 @@ const UNSUPPORTED = 1003;
 /** Relays until one side ends. `heartbeatMs`: the interval of pings. Expects a paused WebSocket. */
 export function relayBytes(socket: WebSocket, { duplex, result }: MachineStream, heartbeatMs: number): void {
   watchClient(socket, heartbeatMs);
-  // A client that breaks the protocol. The library closes the connection.
+  // The client broke the protocol. The library closes the connection, so there is nothing to do.
   socket.on('error', () => undefined);
   socket.once('close', () => duplex.destroy());
   socket.on('message', (data: RawData, isBinary) => {
@@ -26,7 +26,7 @@ export function relayBytes(socket: WebSocket, { duplex, result }: MachineStream,
       socket.close(UNSUPPORTED, 'There are bytes, and at their end the one text message {"type":"end"}.');
     }
     duplex.end();
-    // The library may hand over messages after a pause, so this may be paused, and no `drain` comes any more.
+    // The WebSocket may still be paused, and after `end` no `drain` comes that would resume it.
     socket.resume();
   });
   duplex.on('drain', () => socket.resume());
@@ -54,7 +54,7 @@ function watchClient(socket: WebSocket, heartbeatMs: number): void {
     isAlive = true;
   };
   const timer = setInterval(() => {
-    // A paused connection is not read, so its pongs are not seen.
+    // While the connection is paused, nothing is read from it, so a missing pong says nothing.
     if (!isAlive && !socket.isPaused) socket.terminate();
     isAlive = false;
     socket.ping();

@@ -16,12 +16,16 @@ export type Relayed = {
 
 /** How often a request is repeated because the machine closed a kept connection at the same moment. */
 const REPEATS = 2;
-/** How long a program may take to answer `Expect: 100-continue`, milliseconds. As curl, which then sends the body. */
+/**
+ * How long a program may take to answer `Expect: 100-continue`, milliseconds. curl waits as long and then sends the
+ * body.
+ */
 const CONTINUE_MS = 1_000;
 
 /**
- * Relays a request until the response is closed. Rejects, before anything of a response was sent, when the machine gives
- * none: with the `ServiceError` of the connection or `port_not_open`. `signal` breaks the relay off.
+ * Relays a request until the response is closed. Rejects when the machine gives no response, before anything was sent
+ * to the client: with the `ServiceError` of the connection or with `port_not_open`. An abort of `signal` breaks the
+ * relay off.
  */
 export async function relayRequest(
   connections: PortConnections,
@@ -77,7 +81,8 @@ function relayOnce(
     }
   });
   upstream.once('error', (error) => {
-    // Once the answer has begun, its own error or end decides. The machine may stop reading the request early.
+    // After the answer has begun, ignore errors of the request: the machine may stop reading it early. The error or end
+    // of the answer decides.
     if (!hasAnswer) fail(explain(relayed.target.port, upstream, error), isRepeatable && upstream.reusedSocket);
   });
   const fail = (error: Error, isStale: boolean) => {
@@ -85,7 +90,7 @@ function relayOnce(
     upstream.destroy();
     resolve({ error, isStale });
   };
-  // A program may answer with a WebSocket that nobody asked for. Then node ends the request without an error.
+  // A program may answer with an upgrade that nobody asked for. Then node closes the request without an error.
   upstream.once('close', () => {
     if (!hasAnswer) fail(noAnswer(relayed.target.port), false);
   });
@@ -94,8 +99,8 @@ function relayOnce(
 }
 
 /**
- * Tells the client to send its body when the program asks for it, or does not say within {@link CONTINUE_MS}: simple
- * servers never do, and some clients wait for it without end.
+ * Tells the client to send its body when the program asks for the body, or after {@link CONTINUE_MS}: simple servers
+ * never ask, and some clients would wait for ever.
  */
 function passContinue(upstream: ClientRequest, response: ServerResponse): void {
   const pass = () => {
@@ -118,7 +123,8 @@ function sendBody(request: IncomingMessage, upstream: ClientRequest): void {
     const trailers = trailersOf(request.rawTrailers);
     if (trailers.length > 0) upstream.addTrailers(trailers);
   });
-  // The client is gone before the end of its body. The machine must not take the part for the whole.
+  // The client went away before the end of its body. Break the request off, so that the machine does not take the part
+  // for the whole body.
   request.once('error', () => upstream.destroy());
   // Send the head at once: the first bytes of the body may come much later.
   upstream.flushHeaders();
@@ -139,7 +145,8 @@ export function sendAnswer(
   // Send the head at once: an event stream may send its first event much later.
   response.flushHeaders();
   answer.once('end', () => {
-    // A response without a length ends with its connection, and must not seem complete when that was cut.
+    // The end of the connection is the end of a response without a length. If the connection was cut, the response must
+    // not seem complete.
     if (wasCut(answer.socket)) {
       response.destroy();
       return;
@@ -167,7 +174,7 @@ export function bodyOf({ headers, method = '' }: IncomingMessage): string[] {
   return ['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE'].includes(method) ? [] : ['Content-Length', '0'];
 }
 
-/** Returns the error for the client: why no connection was made, or that the program broke it. */
+/** Returns the error for the client: why no connection was made, or that the program broke the connection. */
 export function explain(port: number, upstream: ClientRequest, error: Error): Error {
   const isOurs = error instanceof ServiceError && (upstream.socket === null || error.code !== 'conflict');
   return isOurs ? error : noAnswer(port, error);

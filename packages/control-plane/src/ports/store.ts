@@ -56,7 +56,7 @@ export async function addPublicPort(db: Db, machineId: string, port: number): Pr
   return rows[0]?.is_public ?? false;
 }
 
-/** Makes a port private. Does nothing when it is. */
+/** Makes a port private. Does nothing when it is private already. */
 export async function removePublicPort(db: Db, machineId: string, port: number): Promise<void> {
   await db.deleteFrom('public_ports').where('machine_id', '=', machineId).where('port', '=', port).execute();
 }

@@ -1,5 +1,5 @@
-// Relays a WebSocket: the request for it is checked and rewritten as every other, and its bytes then pass unread. A
-// machine that refuses the WebSocket answers as to every other request.
+// Relays a WebSocket: checks and rewrites the request like every other request, and then passes the bytes on unread.
+// When the machine refuses the WebSocket, its answer is relayed like every other answer.
 import { type IncomingMessage, request as openRequest, type ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { PortConnections } from './connections.ts';
@@ -8,7 +8,7 @@ import { explain, noAnswer, type Relayed, sendAnswer } from './relay.ts';
 
 export type Upgrading = {
   request: IncomingMessage;
-  /** For an answer that is no WebSocket. Its socket is that of the request. */
+  /** Carries the answer when the machine refuses the WebSocket. Uses the socket of the request. */
   response: ServerResponse;
   /** The first bytes of the WebSocket, which arrived with the request. */
   head: Buffer;
@@ -70,7 +70,7 @@ function headText(headers: readonly string[]): string {
   return text;
 }
 
-/** Passes bytes both ways. The end of one side is passed on; a side that breaks breaks the other. */
+/** Passes bytes both ways. Passes on the end of either side. When one side breaks, destroys the other. */
 export function join(one: Duplex, other: Duplex): void {
   for (const [from, to] of [
     [one, other],

@@ -86,7 +86,7 @@ function logEnd(
   relaying: ReturnType<typeof relayTerminal>,
 ): void {
   const openedAt = performance.now();
-  // Keeps the log and not the request, which would take memory for as long as the terminal is connected.
+  // Hold on to the log only, not to the request, which would stay in memory for as long as the terminal is connected.
   void relaying.then(({ code }) => {
     const ms = Math.round(performance.now() - openedAt);
     log.info({ route, ms, account_id, close_code: code }, 'terminal connection ended');

@@ -38,7 +38,7 @@ export async function requireRunning(app: App, { account_id, machine_id }: Spent
 
 /**
  * Opens the stream of a terminal. It ends when `signal` is aborted, and for the reasons of every guest stream. Throws
- * `not_found` for a terminal that is to be joined and has ended, `conflict`, `rate_limited`, `host_unavailable`.
+ * `not_found` when the terminal to join has ended, `conflict`, `rate_limited`, `host_unavailable`.
  */
 export async function connectTerminal(
   app: App,
@@ -53,7 +53,7 @@ export async function connectTerminal(
   const options = { waits: false, places, signal };
   const stream = await openGuestStream(app, caller, machineId, 'terminals.attach', { id }, options).catch(
     (error: unknown) => {
-      // Nobody knows the new terminal, so it would wait for its end in vain.
+      // No client is connected to the new terminal, so end it now instead of at its idle time limit.
       if (wanted.opens !== null) void endTerminal(app, ticket).catch(() => undefined);
       throw error;
     },

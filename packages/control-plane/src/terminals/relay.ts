@@ -1,5 +1,5 @@
-// Carries bytes between the WebSocket of a client and the stream of a terminal, in bounded memory: the guest is not read
-// while the client takes nothing, and the client is not read while the terminal takes nothing.
+// Carries bytes between the WebSocket of a client and the stream of a terminal, in bounded memory: the guest's output
+// is not read while the client takes nothing, and the client's input is not read while the terminal takes nothing.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import {
   GuestTerminalResult,
@@ -28,7 +28,7 @@ export type Relayed = {
 /** The guest is not read while more bytes than this wait for the client. */
 const WAITING_BYTES = 64 * 1024;
 
-/** Relays until one side ends, and resolves with the reason when the WebSocket is closed. Expects a paused WebSocket. */
+/** Relays until one side ends. Resolves with the reason when the WebSocket is closed. Expects a paused WebSocket. */
 export function relayTerminal(socket: WebSocket, stream: TerminalStream, relayed: Relayed): Promise<Close> {
   return new Relay(socket, stream, relayed).run();
 }
@@ -63,7 +63,7 @@ class Relay {
     this.#socket.on('pong', () => {
       this.#isAlive = true;
     });
-    // A client that breaks the protocol. The library closes the connection.
+    // The client broke the protocol. The library closes the connection, so there is nothing to do.
     this.#socket.on('error', () => undefined);
     this.#socket.once('close', (code, reason) => {
       clearInterval(heartbeat);
@@ -84,8 +84,8 @@ class Relay {
     const { duplex, result } = this.#stream;
     const drained = new Promise<void>((resolve) => duplex.once('end', resolve));
     const exit = await result.catch((error: unknown) => {
-      // The guest refuses to wait longer for a client that takes nothing. This comes after the output before it, so by
-      // now the client takes data again.
+      // The guest ended the stream because the client took no data for too long. The guest's error arrives after all
+      // earlier output, so the client takes data again by now and can receive the close.
       if (this.#wasBehind && isConflict(error)) this.#end(tooSlow);
       throw error;
     });
@@ -140,7 +140,9 @@ class Relay {
     this.#end(closeOf(new ServiceError('validation_error', detail)));
   }
 
-  /** Pings the client. The answer to a ping waits behind data on both ways, so a client that is not read is not asked. */
+  /**
+   * Pings the client. Does not ping while the client's data is not read, because the pong would wait behind that data.
+   */
   #beat(): void {
     if (this.#isInputFull) return;
     if (!this.#isAlive && this.#isBehind()) this.#end(tooSlow);
@@ -153,7 +155,7 @@ class Relay {
   #end(close: Close): void {
     if (this.#close !== undefined || this.#socket.readyState !== this.#socket.OPEN) return;
     this.#close = close;
-    // The answer of the client to the close must be read.
+    // Resume reading, because the client answers the close.
     this.#socket.resume();
     this.#socket.close(close.code, close.reason);
     this.#stream.duplex.destroy();

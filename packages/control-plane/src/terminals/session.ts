@@ -10,8 +10,8 @@ import { insertTicket } from './store.ts';
 import { generateTicket } from './ticket.ts';
 
 /**
- * Makes a ticket for a machine of the account, in whatever state the machine is: the state counts when the ticket is
- * spent. Throws `validation_error`, `not_found`.
+ * Makes a ticket for a machine of the account, in any state: the state is checked when the ticket is spent. Throws
+ * `validation_error`, `not_found`.
  */
 export async function createTerminalSession(
   app: App,
