@@ -21,8 +21,8 @@ type Stream func(ctx context.Context, params []byte, open func(head any) (Conn, 
 // Conn carries the bytes of a stream. One goroutine may read while another writes. Both fail when the stream function has
 // returned.
 type Conn interface {
-	// Reader returns the bytes that the host sends. It returns io.EOF only after the host has said that these are all
-	// bytes, and another error when the stream was cut.
+	// Reader returns the bytes that the host sends. It returns io.EOF only after the host has ended its direction, and
+	// another error when the stream was cut.
 	io.Reader
 	// Writer sends bytes to the host. It waits until the host accepts them.
 	io.Writer

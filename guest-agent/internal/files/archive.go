@@ -73,8 +73,8 @@ func checkArchived(found int, path Path) (*unix.Stat_t, error) {
 	return info, nil
 }
 
-// maxLinkBytes is how many bytes of names an archiver remembers to recognize hard links. Past it, a further file with
-// several names is stored once for each.
+// maxLinkBytes is how many bytes of names an archiver remembers to recognize hard links. After that many bytes, a
+// further file with several names is stored once for each name.
 const maxLinkBytes = 8 << 20
 
 type archiver struct {

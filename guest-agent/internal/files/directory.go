@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namesSize is how many bytes the kernel returns about names at most in one step. Walks through nested folders hold that
-// much for each level.
+// namesSize is the size of the buffer for the names that the kernel returns in one step. A walk through nested folders
+// holds one buffer for each level.
 const namesSize = 8 << 10
 
 var namesBuffers = sync.Pool{New: func() any { return new([namesSize]byte) }}
 
-// readNames calls each with the names in an open folder, in no order, until there are no more or each returns an error.
-// It starts at the beginning of the folder. It leaves out "." and "..".
+// readNames calls the function each with every name in an open folder, in no order. It stops when each returns an
+// error. It starts at the beginning of the folder. It leaves out "." and "..".
 func readNames(folder int, each func(name string) error) error {
 	if _, err := unix.Seek(folder, 0, unix.SEEK_SET); err != nil {
 		return err
@@ -40,8 +40,9 @@ func openToRead(folder int, name string) (int, error) {
 	return openAt(folder, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
-// kernelFileSystems are the file systems whose files the kernel makes up. These have no size of their own, and new ones
-// cannot be made there as on a disk. The numbers without a name are those of configfs and mqueue in linux/magic.h.
+// kernelFileSystems are the file systems whose files the kernel generates, such as /proc. Most of these files have no
+// known size, and new files cannot be made there as on a disk. The numbers without a name are those of configfs and
+// mqueue in linux/magic.h.
 var kernelFileSystems = [...]uint32{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.DEBUGFS_MAGIC,
 	unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.DEVPTS_SUPER_MAGIC, unix.EFIVARFS_MAGIC,

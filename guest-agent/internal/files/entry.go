@@ -91,8 +91,8 @@ func (n *names) entryAt(folder int, name string, path Path) (Entry, error) {
 	return entry, nil
 }
 
-// maxPathInHead is the length of the longest encoded path in the head or result of a stream, in bytes. These may have
-// 4 KiB in all, and who asked knows the path.
+// maxPathInHead is the length of the longest encoded path in the head or result of a stream, in bytes. A head or result
+// may have 4 KiB in all. A longer path is left out, because the host sent it in the request and knows it.
 const maxPathInHead = 3 << 10
 
 // openEntry returns the entry of an open file, for the head or result of a stream.

@@ -65,7 +65,7 @@ func (f *Files) Close() {
 // nothing is an answer without fields.
 type nothing struct{}
 
-// decode reads the parameters of a request. It does not check that a path is there; see Path.mustBe.
+// decode reads the parameters of a request. It does not check that the request has a path; see Path.mustBe.
 func decode(params []byte, into any) error {
 	err := json.Unmarshal(params, into)
 	known := new(fault.Error)
@@ -77,7 +77,7 @@ func decode(params []byte, into any) error {
 
 func invalid(detail string) error { return fault.New(fault.Validation, detail) }
 
-// owner is who gets new files: a user of the machine.
+// owner is the user of the machine that new files belong to.
 type owner struct{ uid, gid int }
 
 // findOwner looks up a user of the machine by name or uid. Without a user it returns nil.

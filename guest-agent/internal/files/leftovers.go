@@ -37,7 +37,8 @@ type leftovers struct {
 	inUse map[string]struct{}    // names of temporary files of this boot
 }
 
-// newName returns a name for a temporary file. The file is no leftover until the name is given to drop.
+// newName returns a name for a temporary file. A file with this name does not count as a leftover until drop is called
+// with the name.
 func (l *leftovers) newName() string {
 	var random [temporaryDigits / 2]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -78,8 +78,9 @@ type listing struct {
 // errPageFull ends a listing, because a further entry was found.
 var errPageFull = errors.New("the page is full")
 
-// list answers files.list. Each folder is followed by what is in it, and the names of a folder are in the order of their
-// bytes. Pages are found again by the last path, so entries may come and go between pages.
+// list answers files.list. Each folder is followed by its contents, and the names in a folder are sorted by their
+// bytes. A page begins after the last path of the page before, so entries may appear and disappear between two
+// requests.
 func (f *Files) list(ctx context.Context, params []byte) (any, error) {
 	request, after, err := parseList(params)
 	if err != nil {

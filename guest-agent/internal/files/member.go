@@ -76,8 +76,8 @@ func checkIDs(ids ...int) error {
 	return nil
 }
 
-// cleanName returns a name of an archive without empty parts and ".". It is "." if nothing is left. A name that leads out
-// of the folder is refused, also where it would come back.
+// cleanName returns a name of an archive without empty parts and ".". It is "." if nothing is left. A name with the
+// part ".." is refused, even if it would not lead out of the folder as a whole.
 func cleanName(name string) (string, error) {
 	if strings.HasPrefix(name, "/") {
 		return "", refusal("its name is absolute")
@@ -96,8 +96,8 @@ func cleanName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// checkSymlink checks the text of a symbolic link in the folder above. It follows the text alone: what that leads to
-// through other links is checked where an entry is unpacked through them.
+// checkSymlink checks the target of a symbolic link in the folder above. It looks only at the text of the target. If
+// other links on the way lead out of the folder, openBeneath refuses to unpack an entry through them.
 func checkSymlink(above, target string) error {
 	switch {
 	case target == "":

@@ -12,9 +12,9 @@ const (
 	maxName = 255
 )
 
-// Path is an absolute path of the machine in its bytes, which need not be UTF-8. It has no empty parts and no ".", except
-// that the root folder is "/". It may have "..", which means what it means to the kernel. In JSON every byte that is no
-// letter or digit, and none of - . _ ~ /, is percent-encoded.
+// Path is an absolute path of the machine in its bytes, which need not be UTF-8. It has no empty parts and no ".",
+// except that the root folder is "/". It may have "..", which the kernel resolves. In JSON every byte except letters,
+// digits and - . _ ~ / is percent-encoded.
 type Path string
 
 const upperHex = "0123456789ABCDEF"

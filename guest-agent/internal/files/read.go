@@ -80,14 +80,14 @@ func openFile(path Path) (int, *unix.Stat_t, error) {
 	return file, info, err
 }
 
-// reopen opens to read what a descriptor made with O_PATH refers to. Files such as /proc/kmsg would block without
+// reopen opens the file of a descriptor made with O_PATH for reading. Files such as /proc/kmsg would block without
 // O_NONBLOCK.
 func reopen(found int) (int, error) {
 	return openAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(found), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 }
 
-// etagOf returns a text that is another one after each change of the file, as far as the clock of its file system shows
-// changes.
+// etagOf returns a text that differs after each change of the file, unless the file system gives both versions the same
+// times and size.
 func etagOf(info *unix.Stat_t) string {
 	hex := func(n int64) string { return strconv.FormatUint(uint64(n), 16) }
 	return hex(int64(info.Ino)) + "-" + hex(info.Size) + "-" + hex(unix.TimespecToNsec(info.Mtim)) + "-" + hex(unix.TimespecToNsec(info.Ctim))

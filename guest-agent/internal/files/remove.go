@@ -19,9 +19,9 @@ const (
 	maxPasses = 16
 )
 
-// remove answers files.remove. A symbolic link is removed and not followed. A removal of a folder with its contents goes
-// from descriptor to descriptor, so that a folder which is replaced by a link leads nowhere else, and it stays on the
-// mount of the folder: what is mounted there is never emptied.
+// remove answers files.remove. A symbolic link is removed and not followed. To remove a folder with its contents, it
+// opens each folder relative to the open folder above. So a program that replaces a folder by a link cannot direct the
+// removal elsewhere. It never enters another mount, so it does not empty a file system that is mounted in the folder.
 func (f *Files) remove(ctx context.Context, params []byte) (any, error) {
 	var request struct {
 		Path      Path `json:"path"`

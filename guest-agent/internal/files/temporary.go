@@ -92,7 +92,7 @@ func (t *temporary) write(ctx context.Context, data []byte) error {
 }
 
 // sync waits until the content is on the disk. It stays outside of the gate, because it may take long. A freeze writes
-// the same bytes to the disk, so sync does not hold it up, nor hang in a frozen file system.
+// the same bytes to the disk, so sync neither delays the freeze nor hangs in a frozen file system.
 func (t *temporary) sync() error {
 	t.mu.Lock()
 	file := t.file
@@ -101,7 +101,8 @@ func (t *temporary) sync() error {
 	return err
 }
 
-// place gives the file its name. It replaces what has that name, or with exclusive returns EEXIST then.
+// place gives the file its name. If something has that name already, it replaces that, or with exclusive returns
+// EEXIST.
 func (t *temporary) place(ctx context.Context, name string, exclusive bool) error {
 	return t.change(ctx, func() error {
 		if t.name != "" {

@@ -113,8 +113,8 @@ func (u *unpacking) putFile(at place, m *member, content io.Reader) error {
 	return file.place(u.ctx, at.name, false)
 }
 
-// putNamed makes something that has its name from the start: under the name of the place, or if that is taken under a
-// temporary name that then replaces it.
+// putNamed makes a link, which needs a name from the start. It uses the name of the place. If that is taken, it makes
+// the link under a temporary name, and renames it over what has the name.
 func (u *unpacking) putNamed(at place, make func(name string) error) error {
 	return u.files.change(u.ctx, func() error {
 		err := make(at.name)

@@ -168,7 +168,7 @@ const (
 	// pairPatience is how long the second half of a renaming may take. The kernel puts both halves into the queue one
 	// after the other.
 	pairPatience = 20 * time.Millisecond
-	// maxLines is from how many bytes on lines are sent while more events wait.
+	// maxLines is after how many collected bytes the lines are sent, even if more events wait.
 	maxLines = 32 << 10
 )
 

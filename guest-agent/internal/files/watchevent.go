@@ -151,7 +151,8 @@ func (w *watcher) addNew(c *change) {
 	}
 }
 
-// endMove reports the first half of a renaming without a second half: something was moved to where nobody watches.
+// endMove reports the first half of a renaming without a second half: something was moved to a folder that is not
+// watched.
 func (w *watcher) endMove() {
 	from := w.moved
 	w.moved = nil

@@ -11,8 +11,8 @@ import (
 // a limited number in all.
 const maxWatched = 8192
 
-// watchTree holds the folders that are watched. The events of the kernel tell only the number of a folder and a name in
-// it. No folder is held open, because the kernel would not tell then that it is removed.
+// watchTree holds the folders that are watched. An event of the kernel has only the number of a watched folder and a
+// name in it. No folder is held open, because then the kernel would not report that the folder is removed.
 type watchTree struct {
 	queue    int // the inotify instance
 	byNumber map[int32]*watched
@@ -56,7 +56,8 @@ func (f *watched) pathOf(root Path) Path {
 	return f.above.pathOf(root).join(f.name)
 }
 
-// watchedEvents are the changes that the kernel reports. IN_EXCL_UNLINK: not of files that have no name any more.
+// watchedEvents are the changes that the kernel reports. With IN_EXCL_UNLINK it leaves out files that are still open
+// but have no name any more.
 const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
@@ -99,7 +100,7 @@ func (t *watchTree) move(f *watched, above *watched, name string) {
 }
 
 // addBelow watches all folders below one that is open and watched. It calls found, unless that is nil, with each name.
-// It leaves out what has just been removed, and what the kernel makes up.
+// It leaves out folders that have just been removed, and those whose files the kernel generates.
 func (t *watchTree) addBelow(folder int, at *watched, found func(*watched, string), level int) error {
 	names, err := openToRead(folder, ".")
 	if err != nil || level == maxLevels {

@@ -23,7 +23,7 @@ func (c *Call) BeginDuplex(status int, head []byte) (*Duplex, error) {
 	c.mu.Lock()
 	c.duplex = d
 	c.mu.Unlock()
-	// From here on, frames of input find their buffer.
+	// The buffer for input is ready before this frame, because the host may send input as soon as it gets the frame.
 	if err := c.session.write(appendFrame(nil, KindBegin, c.id, statusBytes(status), head)); err != nil {
 		return nil, err
 	}

@@ -168,8 +168,8 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	return err
 }
 
-// interrupt ends a write to the pipe that waits when ctx ends. The returned function undoes that. After it the deadline
-// of the pipe does not change any more.
+// interrupt makes a waiting write to the pipe return when ctx ends. The returned function calls that off: after it has
+// returned, the deadline of the pipe does not change any more.
 func interrupt(ctx context.Context, pipe *os.File) (resume func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -210,8 +210,8 @@ func (in *input) refusal() error {
 	return nil
 }
 
-// leave closes the pipe, for the reason that state gives. A request that waits for the command to read ends. Only the
-// first reason counts, except that of a job that has ended.
+// leave closes the pipe and records state as the reason. A request that waits for the command to read then returns.
+// Only the first reason is kept, except that inputOver replaces it.
 func (in *input) leave(state inputState) {
 	in.mu.Lock()
 	pipe := in.pipe

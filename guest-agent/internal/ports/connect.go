@@ -116,15 +116,15 @@ func await(fd int, err error) error {
 	}
 }
 
-// relay copies bytes both ways until the program has ended its direction. The end of the host's direction is passed on
-// alone, because the program may answer after it has read everything. When the stream is cut, the program gets a reset,
-// which it cannot mistake for the end of the data.
+// relay copies bytes both ways until the program has ended its direction. When the host ends its direction, only that
+// direction ends, because the program may answer after it has read everything. When the stream is cut, the program gets
+// a reset, which it cannot mistake for the end of the data.
 func relay(ctx context.Context, socket *os.File, conn calls.Conn) (any, error) {
 	stop := context.AfterFunc(ctx, func() { reset(socket) })
 	defer stop()
 	go func() {
-		// An error here needs no answer: either the stream was cut, or the program takes no more bytes, which does not keep
-		// it from sending some.
+		// An error here is ignored: either the stream was cut, or the program takes no more bytes but may still send
+		// some.
 		if copyAll(socket, conn) == nil {
 			shutdownWrites(socket)
 		}

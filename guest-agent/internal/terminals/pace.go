@@ -3,8 +3,8 @@ package terminals
 import "time"
 
 const (
-	// readPeriod is how often a terminal reads small output while somebody is connected, after it has read the first
-	// piece at once. A program that prints without end in small pieces would else cause one message for each.
+	// readPeriod is the time between two reads of small output while somebody is connected. The first piece is read at
+	// once. Without the pause, a program that prints many small pieces would cause one message for each.
 	readPeriod = 4 * time.Millisecond
 	// unreadPeriod is the same while nobody is connected.
 	unreadPeriod = 32 * time.Millisecond

@@ -123,8 +123,8 @@ func (t *terminal) awaitRoom(pace *pace) {
 	}
 }
 
-// room reports whether one more read would leave in the ring what every connection still needs, and how often small
-// output is read.
+// room reports whether one more read would keep in the ring all output that a connection still needs, and returns the
+// period for reads of small output.
 func (t *terminal) room() (hasRoom bool, period time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

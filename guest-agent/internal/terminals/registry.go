@@ -115,8 +115,8 @@ func (r *Registry) open(ctx context.Context, request *openRequest) error {
 	return nil
 }
 
-// start makes a terminal and starts its program. A program that cannot be run is a terminal that has ended, with the
-// message and the exit code of a shell.
+// start makes a terminal and starts its program. If the program cannot be run, the terminal has ended at once, with the
+// message and the exit code that a shell would give.
 func (r *Registry) start(request *openRequest) (*terminal, error) {
 	program, failure, err := request.find()
 	if err != nil {

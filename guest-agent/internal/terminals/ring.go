@@ -7,7 +7,7 @@ const ringSize = 256 << 10
 const minRing = 1 << 10
 
 // ring holds the last bytes of an output. Offsets count all bytes of the output from its beginning. The ring grows with
-// its content, so that idle terminals need little memory. Its user locks it.
+// its content, so that idle terminals need little memory. It has no lock: its user must hold one.
 type ring struct {
 	bytes []byte // byte number n of the output is at n modulo the length, which is a power of two
 	begin int64  // offset of the oldest byte that is kept
