@@ -9,7 +9,8 @@ export type JobStatus = (typeof JOB_STATUSES)[number];
 
 /**
  * The actions that a job allows in each state. Every state except `running` is final, so a cancel or a signal then
- * changes nothing (`noop`), and stdin only takes a repetition of what it accepted before (`repeated`).
+ * changes nothing (`noop`), and a write to stdin succeeds only if it repeats bytes that were accepted before
+ * (`repeated`).
  */
 export const JOB_STATE_TABLE: Record<
   JobStatus,

@@ -208,7 +208,7 @@ export const GuestEntry = Type.Object({
 });
 export type GuestEntry = Static<typeof GuestEntry>;
 
-/** The entry of an open file. Without its path when that is too long for the head or the result of a stream. */
+/** The entry of an open file. The path is missing when it is too long for the head or the result of a stream. */
 export const GuestOpenEntry = Type.Object({ ...GuestEntry.properties, path: Type.Optional(GuestPath) });
 export type GuestOpenEntry = Static<typeof GuestOpenEntry>;
 
@@ -220,7 +220,7 @@ export type GuestEntryPage = Static<typeof GuestEntryPage>;
 
 export const GuestDirectory = Type.Object({ entry: GuestEntry, created: Type.Boolean() });
 
-/** The head of `files.read`. `length` is null when the file does not know its size, as in /proc. */
+/** The head of `files.read`. `length` is null when the size of the file is unknown, as in /proc. */
 export const GuestReadHead = Type.Object({
   entry: GuestOpenEntry,
   start: Size,

@@ -15,7 +15,7 @@ export const PORT_BOUNDS = {
 export const PORT_PROTOCOL = 'sandbar.port.v1';
 
 /**
- * A text message of the WebSocket of `…/ports/{port}/connect`: its sender sends no more bytes, but still takes some.
+ * A text message of the WebSocket of `…/ports/{port}/connect`: its sender sends no more bytes, but still receives.
  * Binary messages are the bytes of the connection.
  */
 export const END_OF_BYTES = '{"type":"end"}';

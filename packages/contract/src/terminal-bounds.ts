@@ -24,8 +24,8 @@ export const TERMINAL_BOUNDS = {
 } as const;
 
 /**
- * Close codes of a terminal's WebSocket, besides 1000 (the program ended) and 1009 (a message is too long). A code from
- * 4000 on is 4000 and the HTTP status of the error. The reason has the error's code and sentence.
+ * Close codes of a terminal's WebSocket, besides 1000 (the program ended) and 1009 (a message is too long). A code of
+ * 4000 or more is 4000 plus the HTTP status of the error. The reason has the error's code and sentence.
  */
 export const TERMINAL_CLOSES = {
   ended: 1000,

@@ -68,7 +68,7 @@ export const TerminalSession = Type.Object(
 );
 export type TerminalSession = Static<typeof TerminalSession>;
 
-/** Not required here, because a request without a ticket is a 401 and not a 400. */
+/** The ticket is optional in the schema, so that a request without a ticket is answered with 401 and not with 400. */
 export const TerminalQuery = Type.Object(
   { ticket: Type.Optional(Type.String({ description: 'From POST …/terminal-session.' })) },
   { additionalProperties: false },

@@ -122,7 +122,7 @@ const UNSENT_REASONS = new Set([
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
 ]);
 
-/** The file was changed while it was downloaded, so the rest would not fit to what was read before. */
+/** The file was changed while it was downloaded, so the rest would not belong to the bytes that were read before. */
 export class FileChangedError extends Error {
   override readonly name = 'FileChangedError';
 

@@ -15,8 +15,8 @@ export type DownloadOptions = CallOptions & {
 const RESUME_MS = 250;
 
 /**
- * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or when
- * the file, such as one of /proc, has no parts to go on with.
+ * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or
+ * when the file, such as one of /proc, cannot be read from the middle.
  */
 export async function* downloadFile(
   transport: Transport,
@@ -62,7 +62,7 @@ async function openFrom(transport: Transport, url: string, { position, end, etag
     ...(isPart && etag !== undefined ? { 'if-range': etag } : {}),
   };
   const response = await transport.open('GET', url, { headers, signal }).catch((error: unknown) => {
-    // The file is shorter than what was read of it before.
+    // The file is now shorter than the part that was read before.
     if (etag !== undefined && error instanceof ApiError && error.status === 416) throw new FileChangedError();
     throw error;
   });

@@ -19,7 +19,7 @@ export type WriteOptions = CallOptions & {
   user?: string | undefined;
   /** Make the directories of the path that are missing. Default: true. */
   parents?: boolean | undefined;
-  /** Replace a file that exists. Default: true. If false, it is a `conflict`. */
+  /** Replace a file that exists. Default: true. If false, the write fails with `conflict` when the file exists. */
   overwrite?: boolean | undefined;
 };
 
@@ -89,7 +89,7 @@ export class Files {
     } while (cursor !== '');
   }
 
-  /** All entries of a directory; as `entries`, in one array. */
+  /** Returns the entries of a directory in one array, in the same order as `entries`. */
   async list(path: FilePath, options: CallOptions & { depth?: number | undefined } = {}): Promise<FileEntry[]> {
     const entries: FileEntry[] = [];
     for await (const entry of this.entries(path, options)) entries.push(entry);
@@ -112,7 +112,10 @@ export class Files {
     return this.#transport.json('POST', `${this.#url}/directory`, { body, isRepeatable: true, signal });
   }
 
-  /** Moves a file or directory and returns its new entry. What exists at `to` is a `conflict`, unless `overwrite`. */
+  /**
+   * Moves a file or directory and returns its new entry. If something exists at `to`, throws ApiError `conflict` unless
+   * `overwrite` is true.
+   */
   move(
     from: FilePath,
     to: FilePath,
@@ -123,7 +126,7 @@ export class Files {
     const request = { body, isRepeatable: true, signal };
     return this.#transport.json<FileEntry>('POST', `${this.#url}/move`, request, async (refusal) => {
       if (refusal.code !== 'not_found') throw refusal;
-      // The first request has moved it, if it is at the new path now.
+      // An earlier attempt has moved the file if it is at the new path now.
       return this.stat(to, { signal }).catch(() => {
         throw refusal;
       });

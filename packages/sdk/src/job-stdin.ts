@@ -101,7 +101,8 @@ export class JobStdin {
     const accepted = Math.max(0, Math.min(next_offset - offset, body.length));
     this.#drop(accepted);
     this.#accepted = offset + accepted;
-    // The service waits for the command to read before it answers so. When it does not wait, it is about to stop.
+    // The service accepts nothing when the command did not read for a while, or at once when the service is about to
+    // stop. So wait before the next request.
     if (accepted === 0 && !closed) await sleep(IDLE_MS, this.#signal);
     if (closed && this.#pendingBytes === 0) this.#isClosed = true;
     this.#release();
@@ -112,7 +113,7 @@ export class JobStdin {
     return this.#transport.json('PUT', this.#path, { query, content: () => bytes, signal: this.#signal });
   }
 
-  /** Joins what is pending into one buffer, as much as one request may have. It stays pending. */
+  /** Returns the pending bytes in one buffer, at most as many as one request may have. The bytes stay pending. */
   #take(): Buffer {
     if (this.#pending.length > 1) this.#pending = [Buffer.concat(this.#pending)];
     return (this.#pending[0] ?? Buffer.alloc(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);

@@ -1,4 +1,5 @@
-// Attempts to connect to a terminal: with which request, and which failures pass.
+// Attempts to connect to a terminal: which request each attempt makes, and after which failures another one may
+// succeed.
 import type { TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_PROTOCOL } from '@sandbar/contract/terminal-bounds.ts';
 import { ApiError, ConnectionError } from './errors.ts';
@@ -13,8 +14,8 @@ export type CreateSession = (body: TerminalSessionCreate, signal: AbortSignal) =
 export const RECONNECT_MS = 250;
 
 /**
- * Makes the first connection. When it breaks before it is open, the terminal may be open already, so this tries to join
- * that one before it opens another.
+ * Makes the first connection. When the connection breaks before it is open, the terminal may be open already, so this
+ * tries to join that terminal before it opens another.
  */
 export async function connectFirst(
   transport: Transport,
@@ -42,8 +43,8 @@ export async function connectFirst(
 }
 
 /**
- * Opens the connection of a ticket. Throws ApiError, and ConnectionError also when the ticket is refused: it is new, so it
- * was spent by an attempt whose answer was lost, or it expired on the way.
+ * Opens the connection of a ticket. Throws ApiError and ConnectionError. A refused ticket is a ConnectionError too: the
+ * ticket is new, so an attempt whose answer was lost has spent it, or it expired on the way.
  */
 export async function connect(
   { baseUrl, userAgent }: Transport,
@@ -60,8 +61,8 @@ export async function connect(
 }
 
 /**
- * Whether another attempt may succeed. An account may have too many connections until the service has noticed that a
- * broken one is gone.
+ * Whether another attempt may succeed. After 429 it may, because the service counts a broken connection until it
+ * notices that the client is gone.
  */
 export function isPassing(error: unknown): boolean {
   return isUnavailable(error) || (error instanceof ApiError && error.status === 429);

@@ -16,7 +16,7 @@ export type TerminalEvents = {
   /** The connection broke. Input waits until there is another. */
   onDisconnect?: ((reason: string) => void) | undefined;
   onReconnect?: (() => void) | undefined;
-  /** So many bytes of output are lost, because the terminal wrote over 256 KiB more than this client has read. */
+  /** `bytes` bytes of output are lost: the terminal keeps 256 KiB of its output, and this client was further behind. */
   onGap?: ((bytes: number) => void) | undefined;
 };
 
@@ -36,7 +36,7 @@ const CLOSE_MS = 2_000;
 
 /**
  * A terminal in a machine. Iterate over it to read its output; the iteration ends when the program ends, or after
- * `leave`. It throws the error with which the terminal cannot be reached any more.
+ * `leave`. The iteration throws an error when the terminal cannot be reached any more.
  */
 export class TerminalConnection implements AsyncIterable<Uint8Array> {
   /** The id, with which other clients can join the terminal. */
@@ -106,7 +106,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
 
   /**
    * Sends input. Resolves when it was handed to the connection, in the order of the calls, and waits for a connection.
-   * Input is lost that was on its way when a connection broke. Resolves without effect when the terminal has ended.
+   * Input that was on its way when a connection broke is lost. Resolves without effect when the terminal has ended.
    */
   write(input: string | Uint8Array): Promise<void> {
     const bytes = typeof input === 'string' ? Buffer.from(input) : input;

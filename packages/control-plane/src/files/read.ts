@@ -15,7 +15,7 @@ export type OpenedFile = {
   modifiedAt: Date;
   /** Bytes of the whole file. */
   size: number;
-  /** Bytes that the stream will have; null when the file does not know its size, as in /proc. */
+  /** Bytes that the stream will have; null when the size of the file is unknown, as in /proc. */
   length: number | null;
   /** Where the sent part begins in the file; undefined when the whole file is sent. */
   start: number | undefined;

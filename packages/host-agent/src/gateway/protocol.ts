@@ -31,8 +31,8 @@
 // `credit`. A frame costs its bytes and OUTPUT_COST. The agent grants the cost of a frame again when it has stored the
 // bytes. So a slow disk slows down the guest, and unstored output does not fill the agent's memory.
 //
-// The input of a call may be INPUT_CREDIT bytes, and as many more as the gateway grants with `allow` after the guest took
-// them.
+// The agent may send INPUT_CREDIT bytes of input for a call, and as many more as the gateway grants with `allow`. The
+// gateway grants bytes again when the guest has taken them.
 //
 // Trust: the agent believes no frame. It kills the gateway when a frame is too long, has an unknown kind or an id that
 // the agent never gave out, or carries output without credit, and when the gateway does not answer pings. It checks the

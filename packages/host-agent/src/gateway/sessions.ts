@@ -128,7 +128,7 @@ export class GatewaySessions {
       }
       this.#send(encodeFrame(KIND.end, id, encodeJson(await result)));
     } catch (error) {
-      // The error of the stream is that of its result. The duplex has the same one, or says only that it was cut.
+      // Report the error of the result. The error of the duplex is the same, or says only that the stream was cut.
       await result;
       throw error;
     } finally {

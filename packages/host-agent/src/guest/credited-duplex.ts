@@ -1,7 +1,7 @@
-// A Node `Duplex` whose both directions have credit. The other side may send INITIAL_CREDIT bytes, and as many more as
-// the reader has taken; this side sends only what the other side has asked for. So a side that does not read makes the
-// other side wait, and little of a stream is in memory. Two-way streams with a guest (frame-duplex.ts) and with the
-// gateway (gateway/remote-duplex.ts) are such streams.
+// A Node `Duplex` with flow control by credit in both directions. Each side may send an initial number of bytes, and
+// then as many more as the receiver has read. So a side that does not read makes the other side wait, and little of a
+// stream is in memory. Two-way streams with a guest (frame-duplex.ts) and with the gateway (gateway/remote-duplex.ts)
+// are such streams.
 import { Duplex } from 'node:stream';
 
 /** Credit is granted in pieces of at least this many bytes, so that small pieces do not cost one frame each. */
@@ -34,7 +34,7 @@ export class CreditedDuplex {
   #isOver = false;
   /** How much the other side may still send. */
   #credit: number;
-  /** What was read, and for which the other side has no credit yet. */
+  /** The cost of bytes that were read and for which this side has not granted credit again. */
   #owed = 0;
   #unread: Unread[] = [];
   #isReaderWaiting = false;
@@ -127,7 +127,7 @@ export class CreditedDuplex {
     this.#owed = 0;
   }
 
-  /** Sends as much as the other side has asked for. After the end of the stream, bytes have no receiver and are dropped. */
+  /** Sends as much as the other side has granted credit for. After the end of the stream, drops the bytes. */
   #write(chunk: Buffer, done: () => void): void {
     let rest = chunk;
     while (rest.length > 0 && this.#sendCredit > 0 && !this.#isOver) {

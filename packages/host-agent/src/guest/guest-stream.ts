@@ -3,11 +3,14 @@
 import type { Duplex } from 'node:stream';
 
 export type GuestStream = {
-  /** What the guest says of the stream before its bytes, as JSON text. The guest may be hostile: check its shape. */
+  /**
+   * What the guest says about the stream before the first byte, as JSON text. The guest may be hostile: check its
+   * shape.
+   */
   head: string;
   /**
-   * The bytes of both directions. `end()` tells the guest that these were all bytes; `destroy()` cuts the stream, and
-   * the guest never takes a cut for an end. The readable side ends only when the guest has ended the stream well;
+   * The bytes of both directions. `end()` tells the guest that it has got all bytes. `destroy()` cuts the stream, and
+   * the guest can tell a cut from an end. The readable side ends only when the guest has ended the stream well;
    * otherwise the duplex is destroyed with the error of `result`.
    */
   duplex: Duplex;

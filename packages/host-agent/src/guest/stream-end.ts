@@ -3,7 +3,9 @@ import type { ServiceError } from '@sandbar/contract/errors.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
 import { refusalOf } from './refusal.ts';
 
-/** Returns the result as JSON text, or the guest's error. Throws {@link GuestProtocolError} for what is not JSON. */
+/**
+ * Returns the result as JSON text, or the guest's error. Throws {@link GuestProtocolError} when the text is not JSON.
+ */
 export function parseStreamEnd(text: string): string | ServiceError {
   const { result, error } = parse(text);
   return error === undefined ? JSON.stringify(result ?? null) : refusalOf(Object(error));

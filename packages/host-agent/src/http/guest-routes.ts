@@ -121,7 +121,8 @@ function sendUp(request: IncomingMessage, duplex: Duplex): void {
 
 /**
  * While the guest takes no bytes, nothing is read from the connection, so nobody notices when the client closes it. So
- * write nothing to it from time to time: the write of no bytes to a closed Unix socket fails, and destroys it.
+ * write an empty buffer to the connection from time to time: on a closed Unix socket this fails and destroys the
+ * socket.
  */
 function probeWhilePaused(request: IncomingMessage, duplex: Duplex): void {
   let timer: NodeJS.Timeout | undefined;

@@ -20,7 +20,7 @@ export function addPortRoute(
   toError: (error: unknown) => ServiceError,
 ): void {
   const open = new Set<Socket>();
-  // The server does not know of these connections any more, so it would wait for them without end.
+  // The server no longer manages these connections after their upgrade, and would wait for them without end.
   server.addHook('preClose', async () => {
     for (const socket of open) socket.destroy();
   });
@@ -72,7 +72,8 @@ function relay({ duplex, result }: GuestStream, socket: Socket): void {
   Promise.all([result, isRead]).then(
     () => {
       socket.end();
-      // The machine takes nothing more. Read the rest, so that the end of the connection is seen.
+      // The machine takes nothing more. Read and drop what the client still sends, so that the end of the connection is
+      // seen.
       socket.unpipe(duplex);
       socket.resume();
     },

@@ -37,8 +37,8 @@ export function withImageDefaults(spec: JobSpec, image: ImageExec | undefined): 
 }
 
 /**
- * Fills in the same for a terminal. `params` is the JSON of the guest call `terminals.open`. The entrypoint is put before
- * its command; a login shell runs without it.
+ * Fills in from the image what a new terminal does not set, as for a job. `params` is the JSON of the guest call
+ * `terminals.open`. The entrypoint is put before the terminal's command. A login shell runs without the entrypoint.
  */
 export function withTerminalDefaults(params: string, image: ImageExec | undefined): string {
   if (image === undefined) return params;

@@ -193,8 +193,8 @@ export class Machine {
   }
 
   /**
-   * Makes the guest agent call `name`, see {@link Guest.call}. A new terminal gets the defaults of the image. Throws `conflict` when the machine does not run. The
-   * answer is JSON text of a guest that may be hostile.
+   * Makes the guest call `name`, see {@link Guest.call}. A new terminal gets the defaults of the image. Throws
+   * `conflict` when the machine does not run. The answer is JSON text of a guest that may be hostile.
    */
   async callGuest(name: string, params: string, timeoutMs: number): Promise<string> {
     const { vm, book } = this.#parts;
