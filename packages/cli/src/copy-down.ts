@@ -62,7 +62,8 @@ async function copyFolder(files: Files, path: string, place: string, { isQuiet, 
   const unpack = extract({
     cwd: place,
     preserveOwner: false,
-    // A program of the machine must not get rights here by its mode bits.
+    // Drop set-uid, set-gid and the sticky bit, so that a file from the machine gets no special rights on this
+    // computer.
     onReadEntry: (entry) => {
       entry.mode = (entry.mode ?? 0o644) & 0o777;
     },
@@ -75,7 +76,7 @@ async function copyFolder(files: Files, path: string, place: string, { isQuiet, 
   unpacked.catch(() => undefined);
   try {
     for await (const chunk of progress.count(files.archive(path, { signal }))) {
-      // The library takes a Uint8Array that is no Buffer for text.
+      // The library needs a Buffer: it would treat any other Uint8Array as text.
       const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
       if (!unpack.write(bytes)) await once(unpack, 'drain');
     }

@@ -43,7 +43,7 @@ async function copyFolder(files: Files, source: string, target: string, options:
   const { create } = await import('tar');
   await files.mkdir(target, { user, signal });
   const progress = new Progress(basename(source), undefined, isQuiet);
-  // `portable`: without the numbers of users of this computer, which mean others in the machine.
+  // `portable` leaves out the uids and gids of this computer, which belong to other users in the machine.
   const open = () => progress.count(create({ cwd: source, portable: true }, ['.']) as AsyncIterable<Uint8Array>);
   const unpacked = await files.unpack(target, open, { user, signal }).finally(() => progress.end());
   for (const { name, reason } of unpacked.refused) printNotice(`${name} was left out: ${reason}`);

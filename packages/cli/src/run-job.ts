@@ -40,7 +40,8 @@ export async function runJob(
     const { output, ...started } = await execs.start(
       machineId,
       { ...command, ...stdinOf(first), exec_id: id },
-      // A job with more input to come rarely ends soon, and its input must not wait for that.
+      // While more input follows, do not wait for the job to end: the job rarely ends soon, and its input would have to
+      // wait.
       { ...(isOpen ? {} : { waitMs: FIRST_WAIT_MS }), signal },
     );
     const running = { signal: AbortSignal.any([signal, ended.signal]) };
@@ -55,7 +56,7 @@ export async function runJob(
       copy('stdout', output?.stdout, process.stdout),
       copy('stderr', output?.stderr, process.stderr),
     ]);
-    // The input may never end, so only its failure matters here.
+    // The input may never end, so do not wait for its end. But fail when passing it on fails.
     await Promise.race([copying, passing?.then(() => copying) ?? copying]);
     const job = started.status === 'running' ? await execs.wait(machineId, id, { signal }) : started;
     if (job.truncated) {

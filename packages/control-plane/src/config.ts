@@ -90,7 +90,8 @@ export type Rates = {
 export const DEFAULT_RATES: Rates = {
   mutating: { perSec: 10, burst: 60 },
   exec: { perSec: 20, burst: 100 },
-  // A change of a file costs its own machine more than the service, and programs write many small files at once.
+  // This limit is high: most of the cost of a file change falls on the machine, and programs write many small files at
+  // once.
   files: { perSec: 100, burst: 500 },
   signInAddress: { perSec: 1, burst: 20 },
   signInEmail: { perSec: 0.2, burst: 10 },

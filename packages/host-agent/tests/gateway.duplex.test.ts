@@ -1,5 +1,5 @@
 // Tests two-way streams through the gateway: the agent's side and the gateway's side of the protocol are connected, and
-// the test writes the guest.
+// the test plays the guest.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { Duplex, PassThrough, Readable } from 'node:stream';

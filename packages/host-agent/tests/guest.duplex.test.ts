@@ -1,4 +1,4 @@
-// Tests two-way streams with a guest that speaks frames and that the test writes.
+// Tests two-way streams with a guest that uses the frame protocol. The test plays the guest.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -74,7 +74,10 @@ export class Files {
     return this.#transport.json('GET', this.#of('/entry', path), { signal });
   }
 
-  /** Yields the entries of a directory, sorted by the bytes of their paths; with `depth` 2 those of its directories too. */
+  /**
+   * Yields the entries of a directory, sorted by the bytes of their paths; with `depth` 2 also those of its
+   * directories.
+   */
   async *entries(
     path: FilePath,
     options: CallOptions & { depth?: number | undefined } = {},

@@ -42,7 +42,7 @@ continued.`,
     });
 }
 
-/** The errors of the file system and of the tar library have a code, and a message that says enough. */
+/** Errors of the file system and of the tar library have a code. Their message is clear enough to be shown as it is. */
 function explain(error: unknown): unknown {
   const isLocal = error instanceof Error && !(error instanceof ApiError) && 'code' in error;
   return isLocal ? new CopyError(error.message, { cause: error }) : error;

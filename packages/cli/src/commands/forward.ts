@@ -23,7 +23,7 @@ protocol over TCP. It does so until Ctrl-C.`,
     )
     .action(async (machineId, { local, remote }, { bind }) => {
       const machine = connect().machine(machineId);
-      // Refuse a machine that does not exist or does not run now, and not at the first connection.
+      // If the machine does not exist or does not run, fail here and not only at the first connection.
       await machine.ports.list();
       const signal = onInterruption();
       const sockets = new Set<Socket>();
@@ -55,7 +55,7 @@ async function forward(socket: Socket, port: MachinePort): Promise<void> {
     socket.resetAndDestroy();
     return;
   }
-  // A side that breaks breaks the other, so that nobody takes a part for the whole.
+  // When one side breaks, break the other side too, so that its program does not take a part of the data for the whole.
   const breakBoth = (error: NodeJS.ErrnoException | null | undefined) => {
     if (!error) return;
     remote.destroy();

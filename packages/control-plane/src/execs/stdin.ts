@@ -30,7 +30,7 @@ export type Append = {
 
 /**
  * The requests for one job. `idle` resolves when the last of them has ended. `nextOffset` is the latest answer of the
- * guest; it only grows, so what lies before it need not be sent to the guest again.
+ * guest; it only grows, so bytes before it need not be sent to the guest again.
  */
 type Queue = { idle: Promise<void>; nextOffset: number };
 

@@ -22,8 +22,8 @@ export function proxyMatcher(trustProxy: string): (ip: string) => boolean {
 }
 
 /**
- * Returns the address of the client behind trusted proxies. `forwardedFor`: the header that each proxy appends the
- * address of its client to. Only what trusted proxies wrote counts.
+ * Returns the address of the client behind trusted proxies. `forwardedFor`: the header X-Forwarded-For. Each proxy
+ * appends the address of its own client to it. Only what trusted proxies wrote counts.
  */
 export function clientAddress(
   remote: string,

@@ -157,7 +157,7 @@ export const MEMORY_SETTINGS = { MALLOC_MMAP_THRESHOLD_: '16384', MALLOC_ARENA_M
 export const SMALL_HEAP = '--heap-growing-percent=30';
 
 /**
- * Option of Node: lets a process collect garbage itself, which it does while large files go through it.
+ * An option of Node that lets a process start a garbage collection. The process does so while it passes on large files.
  */
 const COLLECTABLE = '--expose-gc';
 
