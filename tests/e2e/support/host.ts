@@ -34,7 +34,9 @@ export function vmOf(machineId: string): VmRecord {
 /** The records of all VMs of the service: of machines, of clones in the pool, and of templates being made. */
 export function vmRecords(): VmRecord[] {
   const dir = join(HOME, 'run/vms');
-  return readdirSync(dir).map((name) => JSON.parse(readFileSync(join(dir, name), 'utf8')) as VmRecord);
+  // The agent writes a record under another name first.
+  const names = readdirSync(dir).filter((name) => name.endsWith('.json'));
+  return names.map((name) => JSON.parse(readFileSync(join(dir, name), 'utf8')) as VmRecord);
 }
 
 export function runDirOf(machineId: string): string {
