@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import type { App } from '../app.ts';
+import { firstOf } from '../http/ending.ts';
 import type { Places } from '../http/places.ts';
 import type { Caller } from '../http/route-config.ts';
 import { findRunningMachine } from '../machines/running.ts';
@@ -81,24 +82,17 @@ export async function openGuestStream(
  * shuts down. `stop` ends the watch.
  */
 function watchForEnd(app: App, caller: Caller, client: AbortSignal): { signal: AbortSignal; stop(): void } {
-  const controller = new AbortController();
   const credential = app.credentials.watch(caller);
-  const ends: [AbortSignal, () => ServiceError][] = [
+  const ending = firstOf([
     [client, () => (client.reason instanceof ServiceError ? client.reason : clientHasGone())],
     [app.closing, isShuttingDown],
     [credential.signal, credentialHasEnded],
-  ];
-  const listeners = ends.map(([signal, reason]) => {
-    const onAbort = () => controller.abort(reason());
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort, { once: true });
-    return () => signal.removeEventListener('abort', onAbort);
-  });
+  ]);
   const stop = () => {
     credential.stop();
-    for (const remove of listeners) remove();
+    ending.stop();
   };
-  return { signal: controller.signal, stop };
+  return { signal: ending.signal, stop };
 }
 
 const clientHasGone = (): ServiceError => new ServiceError('conflict', 'The client closed the connection.');

@@ -7,6 +7,7 @@ import type { App } from '../app.ts';
 import { sessionSecret } from '../auth/cookie.ts';
 import { clientAddress, proxyMatcher } from '../http/address.ts';
 import type { Connections } from '../http/connections.ts';
+import { firstOf } from '../http/ending.ts';
 import { Places } from '../http/places.ts';
 import { upgradeOf } from '../http/websocket.ts';
 import { isShuttingDown } from '../operations/refusals.ts';
@@ -168,19 +169,15 @@ function checkMessage(request: IncomingMessage): void {
 
 /** Returns a signal that is aborted when the relay has to end: a shutdown, or the end of the credential. */
 function watchPermission(app: App, { credential, expiresAt }: Permission): { signal: AbortSignal; stop(): void } {
-  const controller = new AbortController();
-  const end = () => controller.abort();
   const watched = credential && app.credentials.watch(credential);
-  const signals = [app.closing, ...(watched ? [watched.signal] : [])];
-  for (const signal of signals) {
-    if (signal.aborted) end();
-    else signal.addEventListener('abort', end, { once: true });
-  }
-  const timer = expiresAt === undefined ? undefined : setTimeout(end, expiresAt - Date.now()).unref();
+  const expiry = new AbortController();
+  const timer = expiresAt === undefined ? undefined : setTimeout(() => expiry.abort(), expiresAt - Date.now()).unref();
+  const signals = [app.closing, expiry.signal, ...(watched ? [watched.signal] : [])];
+  const ending = firstOf(signals.map((signal) => [signal, () => undefined]));
   const stop = () => {
     clearTimeout(timer);
     watched?.stop();
-    for (const signal of signals) signal.removeEventListener('abort', end);
+    ending.stop();
   };
-  return { signal: controller.signal, stop };
+  return { signal: ending.signal, stop };
 }
