@@ -6,6 +6,7 @@ import { CreditedDuplex, type CreditedLine } from './credited-duplex.ts';
 import { OFFSET_BYTES } from './frame-codec.ts';
 import { INITIAL_CREDIT } from './frame-stream.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
+import { StreamBeginning } from './stream-beginning.ts';
 import { parseStreamEnd } from './stream-end.ts';
 
 /** How many bytes of input the host may send before the guest grants more. */
@@ -13,7 +14,7 @@ const INITIAL_INPUT_CREDIT = 256 * 1024;
 
 export class DuplexCall {
   readonly #stream: CreditedDuplex;
-  #hasBegun = false;
+  readonly #beginning = new StreamBeginning();
   #offset = 0;
 
   constructor(line: CreditedLine) {
@@ -30,19 +31,17 @@ export class DuplexCall {
 
   /** Handles the frame with which the stream begins. Throws {@link GuestProtocolError} if it came before. */
   begin(status: number): void {
-    if (this.#hasBegun) throw new GuestProtocolError(`the guest began a stream twice, with status ${status}`);
-    this.#hasBegun = true;
+    this.#beginning.begin(status);
   }
 
   /** Checks that the guest may refuse the stream. Throws {@link GuestProtocolError}. */
   refuse(status: number): void {
-    if (this.#hasBegun) throw new GuestProtocolError(`the guest answered with ${status} after it had begun a stream`);
-    if (status < 300) throw new GuestProtocolError(`the guest answered with ${status} and not with a stream`);
+    this.#beginning.refuse(status);
   }
 
   /** Adds bytes that arrived. Throws {@link GuestProtocolError}. */
   push(stream: OutputStream, payload: Buffer): void {
-    this.#expectBegun();
+    this.#beginning.expect();
     const offset = payload.readUInt32BE(0) * 2 ** 32 + payload.readUInt32BE(4);
     if (stream !== 'stdout' || offset !== this.#offset)
       throw new GuestProtocolError(`the guest sent ${stream} at byte ${offset} of a stream that is at ${this.#offset}`);
@@ -54,13 +53,13 @@ export class DuplexCall {
 
   /** Allows the host to send more bytes. Throws {@link GuestProtocolError} when the guest had not got so many. */
   allowInput(bytes: number): void {
-    this.#expectBegun();
+    this.#beginning.expect();
     if (!this.#stream.allow(bytes)) throw new GuestProtocolError('the guest granted more input than it has received');
   }
 
   /** Ends the stream with the guest's result. Throws {@link GuestProtocolError}. */
   end(payload: Buffer): void {
-    this.#expectBegun();
+    this.#beginning.expect();
     const end = parseStreamEnd(payload.toString());
     if (end instanceof Error) this.#stream.fail(end);
     else this.#stream.end(end);
@@ -73,9 +72,5 @@ export class DuplexCall {
   /** Discards what arrived, and all that still arrives. */
   drop(): void {
     this.#stream.duplex.destroy();
-  }
-
-  #expectBegun(): void {
-    if (!this.#hasBegun) throw new GuestProtocolError('the guest sent the frames of a stream that it had not begun');
   }
 }

@@ -6,6 +6,7 @@ import { OFFSET_BYTES } from './frame-codec.ts';
 import type { GuestJob, JobFrame, StreamOffsets } from './guest.ts';
 import { parseGuestJob } from './guest-job.ts';
 import { GuestProtocolError } from './guest-protocol-error.ts';
+import { StreamBeginning } from './stream-beginning.ts';
 import { UnreadOutput } from './unread-output.ts';
 
 /** How many bytes of output, with their offsets, the guest may send before it gets credit. */
@@ -31,7 +32,7 @@ export class StreamCall implements AsyncIterable<JobFrame> {
   #unread = 0;
   /** Bytes that the reader has taken and for which the guest has no credit yet. */
   #owed = 0;
-  #hasBegun = false;
+  readonly #beginning = new StreamBeginning();
   #isDropped = false;
   #job: GuestJob | undefined;
   #failure: Error | undefined;
@@ -45,19 +46,17 @@ export class StreamCall implements AsyncIterable<JobFrame> {
 
   /** Handles the frame with which the output begins. Throws {@link GuestProtocolError} if it came before. */
   begin(status: number): void {
-    if (this.#hasBegun) throw new GuestProtocolError(`the guest began a stream twice, with status ${status}`);
-    this.#hasBegun = true;
+    this.#beginning.begin(status);
   }
 
   /** Checks that the guest may refuse to send output. Throws {@link GuestProtocolError}. */
   refuse(status: number): void {
-    if (this.#hasBegun) throw new GuestProtocolError(`the guest answered with ${status} after it had begun a stream`);
-    if (status < 300) throw new GuestProtocolError(`the guest answered with ${status} and not with a stream`);
+    this.#beginning.refuse(status);
   }
 
   /** Adds an output frame. Throws {@link GuestProtocolError}. */
   push(stream: OutputStream, payload: Buffer): void {
-    this.#expectBegun();
+    this.#beginning.expect();
     const offset = payload.readUInt32BE(0) * 2 ** 32 + payload.readUInt32BE(4);
     if (offset !== this.#next[stream])
       throw new GuestProtocolError(
@@ -75,7 +74,7 @@ export class StreamCall implements AsyncIterable<JobFrame> {
 
   /** Ends the stream with the job's final status. Throws {@link GuestProtocolError} when `payload` is no status. */
   end(payload: Buffer): void {
-    this.#expectBegun();
+    this.#beginning.expect();
     this.#job = parseEnd(payload.toString());
     this.#wake?.();
   }
@@ -111,10 +110,6 @@ export class StreamCall implements AsyncIterable<JobFrame> {
       this.drop();
       this.#line.drop();
     }
-  }
-
-  #expectBegun(): void {
-    if (!this.#hasBegun) throw new GuestProtocolError('the guest sent the frames of a stream that it had not begun');
   }
 
   async #arrival(): Promise<void> {
