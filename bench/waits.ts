@@ -1,5 +1,6 @@
-// Measures what another account notices while 1,000 event streams and 1,000 long polls wait for 40 running jobs, and how
-// much memory the control plane takes. It starts a control plane of its own on a real PostgreSQL and a fake host.
+// Opens 1,000 event streams and 1,000 long polls that wait for 40 running jobs. Measures how long the requests of
+// another account take meanwhile, and how much memory the control plane uses. The benchmark starts its own control
+// plane, with a real PostgreSQL server and a fake host.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/waits.ts
 // Creates the database `sandbar_bench_waits` on the server of the URL and drops it at the end. Optional variables:
 // BENCH_SECONDS (how long each phase is measured, default 8), BENCH_NODE_OPTIONS (for the control plane, to profile it).

@@ -5,8 +5,8 @@
 //	  |----command closes its end (EPIPE)----> broken
 //	  '----job ends, or the machine lets go--> over
 //
-// Nothing but the first bytes of a job waits in memory: a request writes what the pipe takes, waits for the command to
-// read, and is answered with the number of bytes that were accepted.
+// The agent keeps only the first bytes of a job in memory. A later request writes to the pipe. When the pipe is
+// full, the request waits until the command reads. The answer tells the host how many bytes the pipe has accepted.
 
 package jobs
 

@@ -115,8 +115,8 @@ func (r *Registry) open(ctx context.Context, request *openRequest) error {
 	return nil
 }
 
-// start makes a terminal and starts its program. If the program cannot be run, the terminal has ended at once, with the
-// message and the exit code that a shell would give.
+// start makes a terminal and starts its program. If the program cannot be run, start returns a terminal that has
+// already ended. Its output and exit code are the error message and the exit code that a shell would give.
 func (r *Registry) start(request *openRequest) (*terminal, error) {
 	program, failure, err := request.find()
 	if err != nil {

@@ -7,7 +7,7 @@ import type { RequestOptions } from './transport.ts';
  */
 export type Content = string | Uint8Array | (() => AsyncIterable<Uint8Array>) | AsyncIterable<Uint8Array>;
 
-/** Larger bytes are sent in pieces, because `fetch` would copy all of them. */
+/** A larger byte array is sent in pieces of this size, because `fetch` would first copy the whole array. */
 const PIECE_BYTES = 1024 * 1024;
 
 /** The options of a request that sends the content. `isRepeatable`: whether an upload may happen twice. */

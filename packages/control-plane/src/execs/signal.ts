@@ -13,8 +13,9 @@ import { findExec } from './store.ts';
 const Nothing = Type.Object({}, { additionalProperties: false });
 
 /**
- * Sends the signal and returns the job, which may still run. A job that has ended is returned unchanged. Throws
- * `not_found`, `conflict`, `host_unavailable`.
+ * Sends the signal to the job and then returns the job. The job may still be running, because the service does not wait
+ * for the signal to end it. When the job has already ended, the service sends no signal. Throws `not_found`,
+ * `conflict`, `host_unavailable`.
  */
 export async function signalExec(
   app: App,

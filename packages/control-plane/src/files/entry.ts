@@ -26,7 +26,7 @@ export function toEntry(entry: GuestEntry): FileEntry {
 
 /** When the file was changed last. Throws the error of a bad answer. */
 export function modifiedAt({ mtime_ns }: Pick<GuestEntry, 'mtime_ns'>): Date {
-  if (!NANOSECONDS.test(mtime_ns)) throw badAnswer('a time that is no number');
+  if (!NANOSECONDS.test(mtime_ns)) throw badAnswer('a time that is not a number');
   return new Date(Number(BigInt(mtime_ns) / 1_000_000n));
 }
 
@@ -43,7 +43,7 @@ export function toEvent({ type, path, from }: GuestFileEvent): FileEvent {
 /** The bytes of a path of the guest. Throws the error of a bad answer. */
 function readPath(encoded: string): Buffer {
   const path = decodeBytes(encoded);
-  if (path[0] !== SLASH || path.includes(0)) throw badAnswer('a path that is no path');
+  if (path[0] !== SLASH || path.includes(0)) throw badAnswer('a path that is not absolute or has a zero byte');
   return path;
 }
 

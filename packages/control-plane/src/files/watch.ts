@@ -48,6 +48,6 @@ function parse(line: Buffer): unknown {
   try {
     return JSON.parse(line.toString());
   } catch {
-    throw badAnswer('an event that is no JSON');
+    throw badAnswer('an event that is not JSON');
   }
 }

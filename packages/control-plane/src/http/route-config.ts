@@ -44,9 +44,9 @@ declare module 'fastify' {
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
-    /** The content type of a body that is no JSON: any bytes. */
+    /** The content type of a body that is not JSON: any bytes. */
     binaryRequest?: string;
-    /** The content type of an answer that is no JSON: any bytes, which the handler writes as a stream. */
+    /** The content type of an answer that is not JSON: any bytes, which the handler writes as a stream. */
     binaryResponse?: string;
     /** Statuses of a good answer besides that of the schema or 200, with their descriptions. */
     furtherStatuses?: Record<number, { description: string; isBinary: boolean }>;

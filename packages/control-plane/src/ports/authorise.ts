@@ -19,14 +19,17 @@ import { looksLikeCredential, type PortTokenContent, readPortToken } from './tok
 /** The secrets that credentials are signed with, derived once. */
 export type Secrets = { session: string; token: Buffer };
 
-/** Who may use the port, and until when: `credential` is watched while a relay lasts. */
+/** Permission to use a port. While a relay is open, the service checks whether `credential` is still valid. */
 export type Permission = {
   found: FoundPort;
-  /** Undefined for a public port, and for a token that a session made. */
+  /**
+   * The key or session that gave the permission. For a token, it is the API key that made the token. Undefined when the
+   * port is public, or when a session made the token.
+   */
   credential: Pick<Caller, 'via' | 'credentialId'> | undefined;
-  /** When a token expires, in milliseconds since 1970. */
+  /** When the token expires, in milliseconds since 1970. Undefined when the request used no token. */
   expiresAt: number | undefined;
-  /** Whether the header Authorization has the credential. */
+  /** Whether the credential came in the Authorization header. */
   dropsAuthorization: boolean;
 };
 

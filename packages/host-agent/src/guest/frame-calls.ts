@@ -18,14 +18,14 @@ const OUTPUT = new Map<number, OutputStream>([
   [KIND.stderr, 'stderr'],
 ]);
 
-/** A call, which waits for its answer. */
+/** A call that the host has sent to the guest, and that has not ended yet. */
 export type OpenCall = {
-  /** The output of the job or the two-way stream, when the call asks for it. */
+  /** The stream that the call asked for: the output of a job, or a two-way stream. Undefined for other calls. */
   stream?: StreamCall | DuplexCall;
-  /** Runs until the call is answered or its stream has begun. */
+  /** Limits how long the host waits for the guest to answer the call or to begin its stream. */
   timer?: NodeJS.Timeout;
   onAnswer: (answer: Answer) => void;
-  /** `head`: that of a two-way stream, as JSON text; empty for other streams. */
+  /** `head`: the head of a two-way stream as JSON text. It is empty for the output of a job. */
   onBegin?: (head: string) => void;
   /** Called when the call or its stream ends without an answer. */
   onFailure: (error: Error) => void;

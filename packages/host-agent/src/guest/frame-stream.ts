@@ -137,6 +137,6 @@ function parseEnd(text: string): GuestJob {
     return parseGuestJob(JSON.parse(text));
   } catch (error) {
     if (error instanceof GuestProtocolError) throw error;
-    throw new GuestProtocolError('the guest described a job in what is not JSON');
+    throw new GuestProtocolError('the guest described a job with a text that is not JSON');
   }
 }

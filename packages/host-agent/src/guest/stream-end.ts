@@ -15,6 +15,6 @@ function parse(text: string): { result?: unknown; error?: unknown } {
   try {
     return Object(JSON.parse(text));
   } catch {
-    throw new GuestProtocolError('the guest ended a stream with what is not JSON');
+    throw new GuestProtocolError('the guest ended a stream with a text that is not JSON');
   }
 }
