@@ -39,14 +39,24 @@ const maxStreams = 210
 
 var errManyStreams = fault.New(fault.Conflict, "the machine has 210 open streams (terminals, transfers, ports), which is the limit")
 
-func (s *server) postCall(c *frames.Call, name string) {
-	call, found := s.guest.calls[name]
-	if !found {
+// find returns the guest call or guest stream with this name. If there is none, or the machine has no identity, it
+// answers c with the error and returns false.
+func find[T calls.Call | calls.Stream](s *server, c *frames.Call, named map[string]T, name string) (T, bool) {
+	found, ok := named[name]
+	if !ok {
 		answerUnknown(c)
-		return
+		return nil, false
 	}
 	if s.Identity.MachineID() == "" {
 		answerError(c, errNoIdentity)
+		return nil, false
+	}
+	return found, true
+}
+
+func (s *server) postCall(c *frames.Call, name string) {
+	call, ok := find(s, c, s.guest.calls, name)
+	if !ok {
 		return
 	}
 	result, err := call(c.Context(), c.Body)
@@ -64,13 +74,8 @@ type streamEnd struct {
 }
 
 func (s *server) postStream(c *frames.Call, name string) {
-	stream, found := s.guest.streams[name]
-	if !found {
-		answerUnknown(c)
-		return
-	}
-	if s.Identity.MachineID() == "" {
-		answerError(c, errNoIdentity)
+	stream, ok := find(s, c, s.guest.streams, name)
+	if !ok {
 		return
 	}
 	if s.streams.Add(1) > maxStreams {
