@@ -189,7 +189,7 @@ type running struct {
 
 // supervise waits for the end of the job and records it. If the machine is powering off (abandoned is closed), it
 // records nothing. If the machine let go of the job, it removes the job's control group as soon as the group is empty.
-func (r *running) supervise(background string, abandoned <-chan struct{}) {
+func (r *running) supervise(abandoned <-chan struct{}) {
 	state, status := r.awaitEnd()
 	select {
 	case <-abandoned:
@@ -207,7 +207,7 @@ func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	for _, p := range r.pumps {
 		<-p.drained
 	}
-	r.group.Dissolve(background)
+	r.group.Dissolve()
 	r.finish(state, status)
 }
 

@@ -5,7 +5,6 @@ package jobs
 import (
 	"cmp"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -28,8 +27,8 @@ type Config struct {
 
 // Registry holds all jobs that the host has not deleted yet.
 type Registry struct {
-	config     Config
-	background string // control group of the processes that ended jobs left behind
+	config Config
+	groups process.Groups
 
 	abandoned   chan struct{} // closed when the machine ends
 	abandonOnce sync.Once
@@ -41,15 +40,15 @@ type Registry struct {
 
 // NewRegistry returns an empty registry and makes the control group for its jobs.
 func NewRegistry(config Config) (*Registry, error) {
-	background := filepath.Join(config.CgroupDirectory, "background")
-	if err := os.MkdirAll(background, 0o755); err != nil {
+	groups, err := process.MakeGroups(config.CgroupDirectory)
+	if err != nil {
 		return nil, err
 	}
 	return &Registry{
-		config:     config,
-		background: background,
-		abandoned:  make(chan struct{}),
-		jobs:       make(map[string]*Job),
+		config:    config,
+		groups:    groups,
+		abandoned: make(chan struct{}),
+		jobs:      make(map[string]*Job),
 	}, nil
 }
 
@@ -169,7 +168,7 @@ func (r *Registry) start(id string, request *Request) (*Job, error) {
 // launch starts the process with its pipes and control group. It returns an error of exec unchanged, because the caller
 // passes it to process.ExecFailure.
 func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time.Duration) (err error) {
-	group, directory, err := process.MakeGroup(filepath.Join(r.config.CgroupDirectory, "job-"+job.id))
+	group, directory, err := r.groups.Make("job-" + job.id)
 	if err != nil {
 		return err
 	}
@@ -184,7 +183,7 @@ func (r *Registry) launch(job *Job, program *program, stdin []byte, timeout time
 			for _, p := range pumps {
 				go p.run()
 			}
-			go run.supervise(r.background, r.abandoned)
+			go run.supervise(r.abandoned)
 			return nil
 		}
 	}

@@ -18,13 +18,26 @@ import (
 // listings.
 const maxPasses = 50
 
-// Group is the control group of a job or a terminal.
-type Group struct{ path string }
+// Groups is the directory in which groups are made.
+type Groups struct {
+	directory  string
+	background string // control group of the processes that ended jobs and terminals left behind
+}
 
-// MakeGroup makes an empty group and opens it, so that a process can be started in it. The name is still taken if the
+// MakeGroups makes the directory, which must be on a cgroup2 file system, and the background group in it. Both may exist.
+func MakeGroups(directory string) (Groups, error) {
+	background := filepath.Join(directory, "background")
+	return Groups{directory, background}, os.MkdirAll(background, 0o755)
+}
+
+// Group is the control group of a job or a terminal.
+type Group struct{ path, background string }
+
+// Make makes an empty group and opens it, so that a process can be started in it. The name is still taken if the
 // machine let go of an earlier job or terminal with the same id. Then a number is added to the name.
-func MakeGroup(path string) (Group, *os.File, error) {
-	taken := path
+func (g Groups) Make(name string) (Group, *os.File, error) {
+	taken := filepath.Join(g.directory, name)
+	path := taken
 	err := os.Mkdir(path, 0o755)
 	for n := 1; os.IsExist(err); n++ {
 		path = taken + "." + strconv.Itoa(n)
@@ -38,7 +51,7 @@ func MakeGroup(path string) (Group, *os.File, error) {
 		_ = os.Remove(path)
 		return Group{}, nil, err
 	}
-	return Group{path}, os.NewFile(uintptr(fd), path), nil
+	return Group{path, g.background}, os.NewFile(uintptr(fd), path), nil
 }
 
 // processes returns the processes in the group and in groups that a program made inside it.
@@ -115,11 +128,11 @@ func (g Group) AwaitEmpty(patience time.Duration) bool {
 
 // Dissolve removes the group after its main process has ended. It moves the processes that are left to the background
 // group. If some keep escaping by forking, the group is removed when the last of them has ended.
-func (g Group) Dissolve(background string) {
+func (g Group) Dissolve() {
 	if g.Remove() {
 		return
 	}
-	target := filepath.Join(background, "cgroup.procs")
+	target := filepath.Join(g.background, "cgroup.procs")
 	for range maxPasses {
 		for _, pid := range g.processes() {
 			_ = os.WriteFile(target, strconv.AppendInt(nil, int64(pid), 10), 0) // it may have ended since
@@ -172,7 +185,7 @@ func (g Group) Remove() bool {
 		entries, _ := os.ReadDir(g.path)
 		for _, entry := range entries {
 			if entry.IsDir() {
-				Group{filepath.Join(g.path, entry.Name())}.Remove()
+				Group{path: filepath.Join(g.path, entry.Name())}.Remove()
 			}
 		}
 		err = unix.Rmdir(g.path)

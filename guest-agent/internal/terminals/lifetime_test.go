@@ -50,7 +50,7 @@ func TestProcessesThatIgnoreTheHangUpAreKilled(t *testing.T) {
 	if got := c.end(); got != "SIGKILL" {
 		t.Error(got)
 	}
-	if left, _ := os.ReadFile(filepath.Join(m.background, "cgroup.procs")); len(left) != 0 {
+	if left, _ := os.ReadFile(filepath.Join(m.config.CgroupDirectory, "background", "cgroup.procs")); len(left) != 0 {
 		t.Errorf("processes are left: %s", left)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +36,8 @@ type Config struct {
 
 // Registry holds the terminals that run, and for a short time those that have ended.
 type Registry struct {
-	config     Config
-	background string // control group of the processes that ended terminals left behind
+	config Config
+	groups process.Groups
 
 	abandoned   chan struct{} // closed when the machine ends
 	abandonOnce sync.Once
@@ -53,15 +51,15 @@ type Registry struct {
 func NewRegistry(config Config) (*Registry, error) {
 	config.KeepEnded = cmp.Or(config.KeepEnded, time.Minute)
 	config.Stall = cmp.Or(config.Stall, 10*time.Second)
-	background := filepath.Join(config.CgroupDirectory, "background")
-	if err := os.MkdirAll(background, 0o755); err != nil {
+	groups, err := process.MakeGroups(config.CgroupDirectory)
+	if err != nil {
 		return nil, err
 	}
 	return &Registry{
-		config:     config,
-		background: background,
-		abandoned:  make(chan struct{}),
-		terminals:  make(map[string]*terminal),
+		config:    config,
+		groups:    groups,
+		abandoned: make(chan struct{}),
+		terminals: make(map[string]*terminal),
 	}, nil
 }
 
@@ -142,7 +140,7 @@ func (r *Registry) start(request *openRequest) (*terminal, error) {
 
 // launch starts the program on a new pseudo-terminal, in its own control group.
 func (r *Registry) launch(t *terminal, program *process.Program) error {
-	group, directory, err := process.MakeGroup(filepath.Join(r.config.CgroupDirectory, "terminal-"+t.id))
+	group, directory, err := r.groups.Make("terminal-" + t.id)
 	if err != nil {
 		return err
 	}
@@ -161,7 +159,7 @@ func (r *Registry) launch(t *terminal, program *process.Program) error {
 	run := &running{terminal: t, owner: r.config.Reaper, pid: pid, exit: exit, group: group}
 	t.running = run
 	go t.pump(line)
-	go run.supervise(r.background, r.abandoned)
+	go run.supervise(r.abandoned)
 	return nil
 }
 

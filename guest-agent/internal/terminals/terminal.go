@@ -153,7 +153,7 @@ type running struct {
 // supervise waits for the end of the main process and records it. Programs that are left in the background lose the
 // terminal, as they do when a remote login ends, and go on. If the machine is powering off (abandoned is closed),
 // supervise records nothing.
-func (r *running) supervise(background string, abandoned <-chan struct{}) {
+func (r *running) supervise(abandoned <-chan struct{}) {
 	status := r.awaitEnd()
 	select {
 	case <-abandoned:
@@ -164,7 +164,7 @@ func (r *running) supervise(background string, abandoned <-chan struct{}) {
 	_ = r.pty.outer.SetReadDeadline(time.Unix(1, 0)) // fails only if the file is closed
 	<-r.drained
 	_ = r.pty.close()
-	r.group.Dissolve(background)
+	r.group.Dissolve()
 	r.finish(status)
 }
 
