@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refusal is why an entry of an archive is left out. The other entries are unpacked.
+// refusal says why an entry of an archive is not unpacked. The other entries are still unpacked.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -16,14 +16,14 @@ func (r refusal) Error() string { return string(r) }
 // member is a checked entry of an archive.
 type member struct {
 	header *tar.Header
-	above  string // the folder below the one that is unpacked into; "." for that folder itself
+	above  string // the parent folder of the entry, relative to the folder to unpack into; "." is that folder
 	name   string
 	target string // of a hard link: the other name, below the folder; of a symbolic link: its text
 	owner  owner
 }
 
 // checkMember checks an entry of an archive, whose maker may be hostile. It returns nil and no error for an entry that
-// needs no work: the folder itself, and information for the whole archive. A given owner replaces that of the entry.
+// needs no work: the folder itself, and information for the whole archive. A given owner replaces the entry's owner.
 func checkMember(header *tar.Header, who *owner) (*member, error) {
 	if header.Typeflag == tar.TypeXGlobalHeader {
 		return nil, nil

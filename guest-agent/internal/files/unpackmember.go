@@ -12,8 +12,8 @@ import (
 // stayed in the folder.
 const maxTries = 100
 
-// openBeneath opens a folder below the one to unpack into. The kernel ensures that neither a symbolic link nor anything
-// else leads out. Links that stay inside are followed, as /bin in many images.
+// openBeneath opens a folder below the folder to unpack into. The kernel ensures that no symbolic link or other part of
+// the path leads out. Links that stay inside are followed, as /bin in many images.
 func (u *unpacking) openBeneath(name string) (int, error) {
 	how := &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -31,7 +31,7 @@ func (u *unpacking) openBeneath(name string) (int, error) {
 	}
 }
 
-// openAbove opens the folder for an entry, and makes what is missing of it.
+// openAbove opens the folder that an entry goes into. It makes the folders of that path that do not exist.
 func (u *unpacking) openAbove(name string) (int, error) {
 	folder, err := u.openBeneath(name)
 	if err != unix.ENOENT || name == "." {
@@ -77,7 +77,7 @@ func (u *unpacking) put(m *member, content io.Reader) error {
 	return u.putFile(at, m, content)
 }
 
-// putFolder makes a folder. One that exists stays as it is.
+// putFolder makes a folder. A folder that already exists is not changed.
 func (u *unpacking) putFolder(at place, m *member) error {
 	created, err := u.files.makeFolder(u.ctx, at, uint32(m.header.Mode&maxMode), &m.owner)
 	if created {
@@ -113,8 +113,8 @@ func (u *unpacking) putFile(at place, m *member, content io.Reader) error {
 	return file.place(u.ctx, at.name, false)
 }
 
-// putNamed makes a link, which needs a name from the start. It uses the name of the place. If that is taken, it makes
-// the link under a temporary name, and renames it over what has the name.
+// putNamed makes a link, which needs a name from the start. If the name of the place is free, putNamed uses it. If the
+// name is taken, putNamed makes the link under a temporary name, and renames the link to replace the old entry.
 func (u *unpacking) putNamed(at place, make func(name string) error) error {
 	return u.files.change(u.ctx, func() error {
 		err := make(at.name)

@@ -17,7 +17,7 @@ export async function upload(body: Readable, { duplex, result }: MachineStream):
   body.pipe(duplex);
   try {
     const answer = await result;
-    if (!body.readableEnded) throw badAnswer('the result of an upload before it had all of it');
+    if (!body.readableEnded) throw badAnswer('the result of an upload before the end of the upload');
     return answer;
   } finally {
     body.off('close', onClose);

@@ -27,7 +27,7 @@ export type Permission = {
    * port is public, or when a session made the token.
    */
   credential: Pick<Caller, 'via' | 'credentialId'> | undefined;
-  /** When the token expires, in milliseconds since 1970. Undefined when the request used no token. */
+  /** When the token expires, in milliseconds since 1970. Undefined when no token gave the permission. */
   expiresAt: number | undefined;
   /** Whether the credential came in the Authorization header. */
   dropsAuthorization: boolean;
