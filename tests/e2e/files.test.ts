@@ -10,6 +10,7 @@ import type { Machine } from '@sandbar/contract/machine.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
 import { ApiError, DiskFullError, FileChangedError } from '@sandbar/sdk/errors.ts';
 import { type Files, pathOf } from '@sandbar/sdk/files.ts';
+import { block } from '../../packages/host-agent/tests/support/tar-blocks.ts';
 import { restart } from './support/host.ts';
 import { API_KEY, BASE_URL, createMachine, destroyMachine, pidOf, residentMb, sh, until } from './support/service.ts';
 
@@ -331,29 +332,11 @@ describe('files', () => {
 
 /** A tar archive with entries that lead out of the directory, a device, and one that is good. */
 async function* hostileArchive(): AsyncGenerator<Uint8Array> {
-  const tarEntry = (name: string, { type = '0', link = '', content = '' } = {}) => {
-    const header = Buffer.alloc(512);
-    header.write(name, 0);
-    header.write('0000644\0', 100);
-    header.write('0000000\0', 108);
-    header.write('0000000\0', 116);
-    header.write(`${content.length.toString(8).padStart(11, '0')}\0`, 124);
-    header.write('00000000000\0', 136);
-    header.write('        ', 148);
-    header.write(type, 156);
-    header.write(link, 157);
-    header.write('ustar\x0000', 257);
-    const sum = header.reduce((total, byte) => total + byte, 0);
-    header.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148);
-    const data = Buffer.alloc(Math.ceil(content.length / 512) * 512);
-    data.write(content);
-    return Buffer.concat([header, data]);
-  };
-  yield tarEntry('../out', { content: 'x' });
-  yield tarEntry('/root/jail-absolute', { content: 'x' });
-  yield tarEntry('up', { type: '2', link: '..' });
-  yield tarEntry('up/out', { content: 'x' });
-  yield tarEntry('device', { type: '3' });
-  yield tarEntry('good', { content: 'x' });
+  yield block({ name: '../out', data: 'x' });
+  yield block({ name: '/root/jail-absolute', data: 'x' });
+  yield block({ name: 'up', type: '2', linkName: '..' });
+  yield block({ name: 'up/out', data: 'x' });
+  yield block({ name: 'device', type: '3' });
+  yield block({ name: 'good', data: 'x' });
   yield Buffer.alloc(1024);
 }

@@ -24,6 +24,7 @@ import { basename, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { create, extract } from 'tar';
+import { block, archive as tarArchive } from '../../host-agent/tests/support/tar-blocks.ts';
 
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
 
@@ -270,33 +271,14 @@ describe('sandbar cp', () => {
 
 /** A tar archive with entries that lead out of the folder, and one with mode bits for more rights. */
 function hostileArchive(): Buffer {
-  const entry = (name: string, { type = '0', link = '', content = '', mode = '0000644' } = {}) => {
-    const header = Buffer.alloc(512);
-    header.write(name, 0);
-    header.write(`${mode}\0`, 100);
-    header.write('0000000\0', 108);
-    header.write('0000000\0', 116);
-    header.write(`${content.length.toString(8).padStart(11, '0')}\0`, 124);
-    header.write('00000000000\0', 136);
-    header.write('        ', 148);
-    header.write(type, 156);
-    header.write(link, 157);
-    header.write('ustar\x0000', 257);
-    const sum = header.reduce((total, byte) => total + byte, 0);
-    header.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148);
-    const data = Buffer.alloc(Math.ceil(content.length / 512) * 512);
-    data.write(content);
-    return Buffer.concat([header, data]);
-  };
-  return Buffer.concat([
-    entry('../escaped', { content: 'x' }),
-    entry('up', { type: '2', link: '..' }),
-    entry('up/escaped', { content: 'x' }),
-    entry('far', { type: '2', link: tmpdir() }),
-    entry('far/sandbar-cli-escaped', { content: 'x' }),
-    entry('setuid', { content: 'x', mode: '0006755' }),
-    Buffer.alloc(1024),
-  ]);
+  return tarArchive(
+    block({ name: '../escaped', data: 'x' }),
+    block({ name: 'up', type: '2', linkName: '..' }),
+    block({ name: 'up/escaped', data: 'x' }),
+    block({ name: 'far', type: '2', linkName: tmpdir() }),
+    block({ name: 'far/sandbar-cli-escaped', data: 'x' }),
+    block({ name: 'setuid', data: 'x', mode: 0o6755 }),
+  );
 }
 
 describe('sandbar files', () => {
