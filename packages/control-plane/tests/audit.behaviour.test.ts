@@ -384,8 +384,9 @@ describe('audit', () => {
 
   it('an entry of the ledger with the wrong sign is told, and left alone', async () => {
     const id = uuidv7();
-    const entry = { id, account_id: accountId, kind: 'charge' as const, amount_micros: 5 };
-    await db.insertInto('ledger').values(entry).execute();
+    await sql`
+      insert into ledger (id, account_id, kind, amount_micros, sales_vcpu_micros, charged_from, charged_to)
+      values (${id}, ${accountId}, 'charge', 5, -5, now(), now())`.execute(db);
     assert.equal(await expectOne('ledger', id, /charge of 0\.000005 EUR/), null);
     const { asOwner } = await import('../src/db/database.ts');
     await asOwner(bed.databaseUrl, plane.app.log, (owner) => owner.deleteFrom('ledger').execute());

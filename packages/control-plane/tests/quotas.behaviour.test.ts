@@ -6,7 +6,7 @@ import { type Amounts, QUOTA_DIMENSIONS, TIER_LIMITS } from '@sandbar/contract/q
 import fc from 'fast-check';
 import { insertAccount } from '../src/accounts/store.ts';
 import { insertKey } from '../src/api-keys/store.ts';
-import { addCredit } from '../src/wallet/store.ts';
+import { addEntry } from '../src/billing/ledger.ts';
 import { checkBooks, startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed({
@@ -109,13 +109,14 @@ describe('a create', () => {
     assert.deepEqual([empty.status, empty.json.code], [402, 'insufficient_balance']);
     await db.updateTable('accounts').set({ limit_machines: null }).where('id', '=', accountId).execute();
     const credit = (amountMicros: number) =>
-      db.transaction().execute((tx) => addCredit(tx, { accountId, kind: 'bonus', amountMicros, note: '' }));
+      db.transaction().execute((tx) => addEntry(tx, { accountId, kind: 'bonus', amountMicros, note: '' }));
     await credit(1_000_000);
     const { json, status } = await api('POST', '/v1/machines', { key });
     assert.equal(status, 201);
     await api('POST', `/v1/machines/${json.id}/stop`, { key });
-    const charge = { id: json.id, account_id: accountId, kind: 'charge', amount_micros: -1_000_000 } as const;
-    await db.insertInto('ledger').values(charge).execute();
+    await db
+      .transaction()
+      .execute((tx) => addEntry(tx, { accountId, kind: 'correction', amountMicros: -1_000_000, note: '' }));
     assert.equal((await api('POST', `/v1/machines/${json.id}/start`, { key })).json.code, 'insufficient_balance');
     await checkBooks(bed);
   });

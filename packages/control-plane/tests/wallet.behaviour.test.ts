@@ -2,12 +2,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { insertAccount } from '../src/accounts/store.ts';
-import { formatEur, parseEur } from '../src/wallet/money.ts';
-import { addCredit, balanceOf, type Credit } from '../src/wallet/store.ts';
+import { addEntry, type Entry } from '../src/billing/ledger.ts';
+import { formatEur, parseEur } from '../src/billing/money.ts';
 import { startTestBed } from './support/test-bed.ts';
 
 const { db } = (await startTestBed()).plane.app;
-const credit = (entry: Credit) => db.transaction().execute((tx) => addCredit(tx, entry));
+const credit = (entry: Entry) => db.transaction().execute((tx) => addEntry(tx, entry));
+const balanceOf = async (id: string) =>
+  (await db.selectFrom('accounts').select('balance_micros').where('id', '=', id).executeTakeFirstOrThrow())
+    .balance_micros;
 const tierOf = async (id: string) =>
   (await db.selectFrom('accounts').select('tier').where('id', '=', id).executeTakeFirstOrThrow()).tier;
 
@@ -54,11 +57,11 @@ describe('money', () => {
 describe('the ledger', () => {
   it('sums up to the balance, and only a top-up leaves the free tier', async () => {
     const accountId = await insertAccount(db, { email: 'wallet@example.test', tier: 'free', billingMode: 'prepaid' });
-    assert.equal(await balanceOf(db, accountId), 0);
+    assert.equal(await balanceOf(accountId), 0);
     await credit({ accountId, kind: 'bonus', amountMicros: 25_000_000, note: 'first card' });
-    assert.deepEqual([await balanceOf(db, accountId), await tierOf(accountId)], [25_000_000, 'free']);
+    assert.deepEqual([await balanceOf(accountId), await tierOf(accountId)], [25_000_000, 'free']);
     await credit({ accountId, kind: 'top-up', amountMicros: 1, note: '' });
-    assert.deepEqual([await balanceOf(db, accountId), await tierOf(accountId)], [25_000_001, 'payg']);
+    assert.deepEqual([await balanceOf(accountId), await tierOf(accountId)], [25_000_001, 'payg']);
   });
 
   it('a later top-up leaves the tier that the operator set, and no top-up lowers one', async () => {
@@ -77,11 +80,11 @@ describe('the ledger', () => {
     }
     await assert.rejects(
       db.transaction().execute(async (tx) => {
-        await addCredit(tx, { accountId, kind: 'top-up', amountMicros: 5, note: '' });
+        await addEntry(tx, { accountId, kind: 'top-up', amountMicros: 5, note: '' });
         throw new Error('later');
       }),
       /later/,
     );
-    assert.deepEqual([await balanceOf(db, accountId), await tierOf(accountId)], [0, 'free']);
+    assert.deepEqual([await balanceOf(accountId), await tierOf(accountId)], [0, 'free']);
   });
 });

@@ -1,8 +1,7 @@
 // The account in the form that the API sends.
 import type { Account } from '@sandbar/contract/account.ts';
+import { formatEur } from '../billing/money.ts';
 import type { Db } from '../db/database.ts';
-import { formatEur } from '../wallet/money.ts';
-import { balanceOf } from '../wallet/store.ts';
 import { getAccount } from './store.ts';
 
 /** Reads an account; it must exist. */
@@ -13,7 +12,7 @@ export async function readAccount(db: Db, accountId: string): Promise<Account> {
     email: row.email,
     tier: row.tier,
     billing_mode: row.billing_mode,
-    balance: formatEur(await balanceOf(db, accountId)),
+    balance: formatEur(row.balance_micros),
     created_at: row.created_at.toISOString(),
   };
 }

@@ -1,12 +1,12 @@
 // Accounts in the form that the operator's commands show.
 import { ACCOUNT_LIMITS, type AccountDetails, type AccountSummary } from '@sandbar/contract/admin.ts';
+import { formatEur } from '../billing/money.ts';
 import type { Rates } from '../config.ts';
+import type { AccountRow } from '../db/tables.ts';
 import { currentUse, effectiveLimits } from '../quotas/limits.ts';
 import { accountRate } from '../rate-limits/rates.ts';
-import { formatEur } from '../wallet/money.ts';
-import type { AccountWithBalance } from './account-store.ts';
 
-export function toSummary(row: AccountWithBalance): AccountSummary {
+export function toSummary(row: AccountRow): AccountSummary {
   return {
     id: row.id,
     email: row.email,
@@ -19,7 +19,7 @@ export function toSummary(row: AccountWithBalance): AccountSummary {
   };
 }
 
-export function toDetails(row: AccountWithBalance, configured: Rates): AccountDetails {
+export function toDetails(row: AccountRow, configured: Rates): AccountDetails {
   const limits = effectiveLimits(row);
   const own = { mutating: row.rate_mutating, exec: row.rate_exec };
   const rate = (kind: 'mutating' | 'exec') => {

@@ -1,21 +1,19 @@
 // SQL of accounts that only the operator's commands use.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { type SelectQueryBuilder, sql } from 'kysely';
+import { sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
-import type { AccountRow, Database } from '../db/tables.ts';
+import type { AccountRow } from '../db/tables.ts';
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
-export type AccountWithBalance = AccountRow & { balance_micros: number };
-
-/** All accounts with their balances, oldest first. */
-export function listAccounts(db: Db | Tx): Promise<AccountWithBalance[]> {
-  return withBalance(db.selectFrom('accounts').selectAll()).orderBy('created_at').orderBy('id').execute();
+/** All accounts oldest first. */
+export function listAccounts(db: Db | Tx): Promise<AccountRow[]> {
+  return db.selectFrom('accounts').selectAll().orderBy('created_at').orderBy('id').execute();
 }
 
 /** The account with this id or e-mail address. Throws `not_found`. */
-export async function findAccount(db: Db | Tx, idOrEmail: string): Promise<AccountWithBalance> {
-  const accounts = withBalance(db.selectFrom('accounts').selectAll());
+export async function findAccount(db: Db | Tx, idOrEmail: string): Promise<AccountRow> {
+  const accounts = db.selectFrom('accounts').selectAll();
   const row = await (UUID.test(idOrEmail)
     ? accounts.where('id', '=', idOrEmail)
     : accounts.where('email', '=', idOrEmail.toLowerCase())
@@ -36,14 +34,3 @@ export async function updateAccount(
     .where('id', '=', id)
     .execute();
 }
-
-const withBalance = (accounts: SelectQueryBuilder<Database, 'accounts', AccountRow>) =>
-  accounts.select((eb) =>
-    eb
-      .selectFrom('ledger')
-      .select(sql<number>`coalesce(sum(amount_micros), 0)::bigint`.as('sum'))
-      .whereRef('ledger.account_id', '=', 'accounts.id')
-      .$asScalar()
-      .$notNull()
-      .as('balance_micros'),
-  );

@@ -18,12 +18,13 @@ import { insertAccount } from '../accounts/store.ts';
 import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { generatePassword, setPassword } from '../auth/password.ts';
+import { addEntry } from '../billing/ledger.ts';
+import { parseEur } from '../billing/money.ts';
 import type { Tx } from '../db/database.ts';
+import type { AccountRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
-import { parseEur } from '../wallet/money.ts';
-import { addCredit } from '../wallet/store.ts';
 import { toDetails, toSummary } from './account-record.ts';
-import { type AccountWithBalance, findAccount, listAccounts, updateAccount } from './account-store.ts';
+import { findAccount, listAccounts, updateAccount } from './account-store.ts';
 
 /** An id or an e-mail address. */
 const params = Type.Object({ account: Type.String({ minLength: 1, maxLength: 254 }) });
@@ -33,7 +34,7 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const { db, config } = app;
   /** Changes an account in a transaction and answers with the account after the change. */
-  const change = (idOrEmail: string, work: (tx: Tx, account: AccountWithBalance) => Promise<void>) =>
+  const change = (idOrEmail: string, work: (tx: Tx, account: AccountRow) => Promise<unknown>) =>
     inTransaction(db, async (tx) => {
       const account = await findAccount(tx, idOrEmail);
       await work(tx, account);
@@ -55,7 +56,7 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   server.post(`${path}/credit`, { schema: { params, body: AccountCredit } }, (request) => {
     const amountMicros = parseEur(request.body.eur);
     return change(request.params.account, (tx, { id }) =>
-      addCredit(tx, { accountId: id, kind: request.body.as, amountMicros, note: 'by the operator' }),
+      addEntry(tx, { accountId: id, kind: request.body.as, amountMicros, note: 'by the operator' }),
     );
   });
 
@@ -98,7 +99,7 @@ function createAccount(app: App, request: AccountCreate): Promise<NewAccount> {
   const password = generatePassword();
   return inTransaction(app.db, async (tx) => {
     const accountId = await insertAccount(tx, { email, tier, billingMode });
-    if (amountMicros !== 0) await addCredit(tx, { accountId, kind: 'bonus', amountMicros, note: 'by the operator' });
+    if (amountMicros !== 0) await addEntry(tx, { accountId, kind: 'bonus', amountMicros, note: 'by the operator' });
     await setPassword(tx, accountId, password);
     return { account_id: accountId, api_key: await insertKey(tx, accountId, 'full', 'first key'), email, password };
   });

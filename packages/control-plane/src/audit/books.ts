@@ -3,8 +3,8 @@
 // checked by itself.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
+import { formatEur } from '../billing/money.ts';
 import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';
-import { formatEur } from '../wallet/money.ts';
 import type { Finding } from './finding.ts';
 
 const SHOWN_ENTRIES = 20;
@@ -47,14 +47,14 @@ async function findInReservations(app: App): Promise<Finding[]> {
 }
 
 /**
- * Finds ledger entries with the wrong sign: a charge must be negative, every other entry positive. They have no
- * automatic repair, because ledger entries are never changed; the operator adds a correcting entry.
+ * Finds charges that put money into the wallet. They have no automatic repair, because ledger entries are never changed;
+ * the operator adds a correcting entry.
  */
 async function findInLedger(app: App): Promise<Finding[]> {
   const rows = await app.db
     .selectFrom('ledger')
     .select(['id', 'account_id', 'kind', 'amount_micros'])
-    .where(sql<boolean>`(kind = 'charge') <> (amount_micros < 0)`)
+    .where(sql<boolean>`kind = 'charge' and amount_micros > 0`)
     .orderBy('id')
     .limit(SHOWN_ENTRIES)
     .execute();

@@ -16,6 +16,7 @@ import * as operations from './migrations/009-operations.ts';
 import * as room from './migrations/010-room.ts';
 import * as terminalTickets from './migrations/011-terminal-tickets.ts';
 import * as portAccess from './migrations/012-port-access.ts';
+import * as billing from './migrations/013-billing.ts';
 import { grantToApp } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -32,6 +33,7 @@ export const MIGRATIONS = {
   '010-room': room,
   '011-terminal-tickets': terminalTickets,
   '012-port-access': portAccess,
+  '013-billing': billing,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

@@ -1,13 +1,18 @@
 // Creates the database role of the application. This role may change rows but not tables. In the activity feed and the
-// ledger it may only insert and read. Migrations and the deletion of old months of the feed use the owner's role
+// ledger it may only insert and read, and of a meter it may only change the end. Migrations and the deletion of old months of the feed use the owner's role
 // instead.
 import { sql } from 'kysely';
 import { ConfigError } from '../config.ts';
 import { APP_ROLE, type Db } from './database.ts';
 import { inTransaction } from './transaction.ts';
 
-/** Tables in which the application may not update or delete rows. */
-const APPEND_ONLY: readonly string[] = ['activity', 'ledger'];
+/** What the application may do with the rows of these tables. With those of all others it may do anything. */
+const RIGHTS: Readonly<Record<string, string>> = {
+  activity: 'select, insert',
+  ledger: 'select, insert',
+  prices: 'select, insert',
+  meters: 'select, insert, update (ended_at)',
+};
 
 /**
  * Creates the role if it does not exist and grants it its rights on each table. Throws `ConfigError` if the owner may
@@ -23,7 +28,7 @@ export async function grantToApp(owner: Db): Promise<void> {
   await inTransaction(owner, async (tx) => {
     await sql`grant usage on schema ${sql.id(schema)} to ${sql.id(APP_ROLE)}`.execute(tx);
     for (const { name } of rows) {
-      const rights = APPEND_ONLY.includes(name) ? 'select, insert' : 'select, insert, update, delete';
+      const rights = RIGHTS[name] ?? 'select, insert, update, delete';
       await sql`grant ${sql.raw(rights)} on ${sql.table(name)} to ${sql.id(APP_ROLE)}`.execute(tx);
     }
   });

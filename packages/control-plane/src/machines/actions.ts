@@ -5,12 +5,12 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
+import { checkBalance } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationArguments } from '../db/tables.ts';
 import { type Begun, requestOperation } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';
 import { transition } from '../transitions/transition.ts';
-import { checkBalance } from '../wallet/check.ts';
 import { machineIsDestroyed, machineNotFound } from './refusals.ts';
 import { checkAction } from './rules.ts';
 import { bumpGeneration, findMachine, hasSnapshots, type MachineView } from './store.ts';
@@ -43,7 +43,7 @@ export async function startMachine(app: App, accountId: string, id: string): Pro
 async function checkMayRun(app: App, tx: Tx, machine: MachineRow): Promise<void> {
   const account = await getAccount(tx, machine.account_id);
   if (!admitsAccount(app, machine, account)) throw emulatedOnly();
-  await checkBalance(tx, account);
+  checkBalance(account);
 }
 
 /**

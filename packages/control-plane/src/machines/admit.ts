@@ -7,6 +7,7 @@ import type { Amounts, TierLimits } from '@sandbar/contract/quota.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
+import { checkBalance } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
@@ -21,7 +22,6 @@ import { effectiveLimits } from '../quotas/limits.ts';
 import { machineAmounts, machineRoom } from '../transitions/amounts.ts';
 import { insertMachine } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
-import { checkBalance } from '../wallet/check.ts';
 import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
 import { fleetIsFull, hostIsFull } from './refusals.ts';
 import { type AskedCreate, type CreateRequest, completeRequest, type DiskSource, findSource } from './source.ts';
@@ -75,7 +75,7 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
   const complete = completeRequest(asked, source);
   checkMachineSize(app, limits, hosts, complete);
   if (!source) checkImage(hosts, complete);
-  const host = await chooseHost(app, tx, { account, hosts, complete, tried: request.triedHosts });
+  const host = chooseHost(app, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
   return { kind: 'new', machine, claimed, expiresAt };
@@ -159,12 +159,12 @@ type Placing = { account: AccountRow; hosts: readonly HostRow[]; complete: Creat
  * and has enough quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`,
  * `fleet_capacity`.
  */
-async function chooseHost(app: App, tx: Tx, { account, hosts, complete, tried }: Placing): Promise<HostRow> {
+function chooseHost(app: App, { account, hosts, complete, tried }: Placing): HostRow {
   const { source, stack } = complete;
   const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
   const admitting = possible.filter((host) => admitsAccount(app, host, account));
   if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
-  await checkBalance(tx, account);
+  checkBalance(account);
   checkQuota(account, amountsOf(complete));
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));
