@@ -46,6 +46,8 @@ export type Timing = {
   headersMs: number;
   /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
   streamHeartbeatMs: number;
+  /** How often a prepaid account that uses something is charged. */
+  chargeMs: number;
   /** How long a host may take to start or stop a machine. */
   ensureMs: number;
   /** How long unfinished requests may continue after a shutdown began. */
@@ -67,6 +69,7 @@ export const DEFAULT_TIMING: Timing = {
   reconnectMs: { first: 100, longest: 2_000 },
   headersMs: 10_000,
   streamHeartbeatMs: 15_000,
+  chargeMs: 15_000,
   ensureMs: 60_000,
   shutdownMs: 10_000,
 };

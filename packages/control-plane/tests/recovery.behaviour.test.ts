@@ -134,7 +134,10 @@ describe('a stop and a delete that fail', () => {
  * Puts a machine into the state that a crash leaves: this row state, and an unfinished operation that nobody works on.
  */
 async function crash(id: string, state: MachineState, left: Left): Promise<void> {
-  if (left.kind === 'create') await sql`update machines set started_at = null where id = ${id}`.execute(db);
+  if (left.kind === 'create') {
+    await sql`update machines set started_at = null where id = ${id}`.execute(db);
+    await sql`update meters set ended_at = started_at where resource_id = ${id}`.execute(db);
+  }
   await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
   await leaveOperation(db, id, left);
 }

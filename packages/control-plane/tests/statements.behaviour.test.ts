@@ -27,11 +27,11 @@ describe('statements of a request', () => {
     return seen;
   };
 
-  it('a create has 17: key and rate, nine of the admission, six of the result', async () => {
+  it('a create has 19: key and rate, nine of the admission, eight of the result', async () => {
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines'));
-    assert.equal(statements.length, 17, statements.join('\n'));
+    assert.equal(statements.length, 19, statements.join('\n'));
     assert.deepEqual(
-      [2, 10, 11, 16].map((index) => statements[index]),
+      [2, 10, 11, 18].map((index) => statements[index]),
       ['begin', 'commit', 'begin', 'commit'],
     );
   });
@@ -39,27 +39,27 @@ describe('statements of a request', () => {
   it('a create with an Idempotency-Key has two more: it looks for the key, and writes it', async () => {
     const headers = { 'idempotency-key': 'counted' };
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { headers }));
-    assert.equal(statements.length, 19, statements.join('\n'));
+    assert.equal(statements.length, 21, statements.join('\n'));
   });
 
-  it('a create from a snapshot has one more, and one from a root volume three', async () => {
+  it('a create from a snapshot has one more, and one from a root volume four', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const { json: snapshot } = await bed.api('POST', `/v1/machines/${machine.id}/snapshots`);
     const { json: kept } = await bed.api('POST', '/v1/machines');
     const volume = (await bed.api('DELETE', `/v1/machines/${kept.id}?preserve_storage=true`)).json.root_volume_id;
     for (const [body, count] of [
-      [{ snapshot_id: snapshot.id }, 18],
-      [{ root_volume_id: volume }, 20],
+      [{ snapshot_id: snapshot.id }, 20],
+      [{ root_volume_id: volume }, 23],
     ] as const) {
       const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { body }));
       assert.equal(statements.length, count, statements.join('\n'));
     }
   });
 
-  it('a snapshot has 21', async () => {
+  it('a snapshot has 23', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const statements = await statementsOf(() => bed.api('POST', `/v1/machines/${machine.id}/snapshots`));
-    assert.equal(statements.length, 21, statements.join('\n'));
+    assert.equal(statements.length, 23, statements.join('\n'));
   });
 
   it('a job has eight, and its end is written once, whoever learns of it', async () => {

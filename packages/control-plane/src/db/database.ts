@@ -23,6 +23,11 @@ const POOL_SIZE = 16;
 export const POOL_KEPT = 4;
 
 const INT8_OID = 20;
+const INT8_ARRAY_OID = 1016;
+const INT8_PARSERS: ReadonlyMap<number, (text: string) => unknown> = new Map<number, (text: string) => unknown>([
+  [INT8_OID, Number],
+  [INT8_ARRAY_OID, (text) => text.slice(1, -1).split(',').filter(Boolean).map(Number)],
+]);
 
 /** Creates a connection pool with the role of the application. Connects only at the first query. */
 export function openDatabase(url: string, log: Log): Db {
@@ -52,8 +57,8 @@ type PoolOptions = { role: string | undefined; size: number; answerMs: number | 
 function openPool(url: string, log: Log, { role, size, answerMs }: PoolOptions): Db {
   const types = {
     getTypeParser: (oid: number, format?: 'text' | 'binary') =>
-      // Read int8 as a number: our counts and byte counts are far below 2^53.
-      oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text'),
+      // Read int8 as a number: our counts, byte counts and amounts of money are far below 2^53.
+      INT8_PARSERS.get(oid) ?? pg.types.getTypeParser(oid, format as 'text'),
   };
   const options = {
     connectionString: withOptions(url, role),

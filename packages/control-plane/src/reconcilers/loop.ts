@@ -1,6 +1,8 @@
 // The reconciler: these tasks find and finish everything that a crash, a lost connection or a failed undo has left
 // unfinished. There is no other code for recovery.
 import type { App } from '../app.ts';
+import { repriceAccounts } from '../billing/reprice.ts';
+import { chargeDueAccounts } from '../billing/round.ts';
 import { compareWithHosts } from './drift.ts';
 import { createDueRunner } from './due.ts';
 import { FACTS_MS, refreshHosts } from './host-facts.ts';
@@ -23,7 +25,7 @@ export type Reconciler = {
 
 /** Starts all tasks. Their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
-  const { reconcileMs, reconcileJobsMs } = app.config.timing;
+  const { reconcileMs, reconcileJobsMs, chargeMs } = app.config.timing;
   const unknownMachines = createSightings();
   const outputs = createOutputWatch(app);
   const volumes = { lost: createSightings(), unknown: createSightings() };
@@ -42,6 +44,7 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
+    startTask(app, 'charges', Math.min(reconcileJobsMs, chargeMs), () => meter(app)),
     startTask(app, 'facts of the hosts', Math.min(reconcileJobsMs, FACTS_MS), () => refreshHosts(app)),
   ];
   return {
@@ -57,4 +60,9 @@ export function startReconciler(app: App): Reconciler {
       await due.settled();
     },
   };
+}
+
+async function meter(app: App): Promise<void> {
+  await repriceAccounts(app);
+  await chargeDueAccounts(app);
 }

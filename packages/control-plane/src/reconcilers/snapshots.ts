@@ -4,6 +4,9 @@
 // was left by a crash or by a call that arrived late. It is deleted if its id belongs to this database.
 import type { App } from '../app.ts';
 import type { SnapshotRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { lockSnapshot } from '../snapshots/store.ts';
+import { transition } from '../transitions/transition.ts';
 import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
@@ -55,13 +58,10 @@ async function compareSnapshotsOf(app: App, hostId: string, { lost, unknown }: S
  * it is being deleted, or its loss was recorded before.
  */
 export async function loseSnapshot(app: App, id: string): Promise<boolean> {
-  const result = await app.db
-    .updateTable('snapshots')
-    .set({ state: 'error', error: LOST_SNAPSHOT })
-    .where('id', '=', id)
-    .where('state', '=', 'ready')
-    .executeTakeFirst();
-  const isLost = result.numUpdatedRows === 1n;
+  const isLost = await changeSnapshot(app, id, ({ state }) => state === 'ready', {
+    state: 'error',
+    error: LOST_SNAPSHOT,
+  });
   if (isLost) app.log.warn({ snapshot_id: id }, 'the host has lost a snapshot');
   return isLost;
 }
@@ -72,13 +72,25 @@ export async function loseSnapshot(app: App, id: string): Promise<boolean> {
  */
 export async function findSnapshotAgain(app: App, { id, error }: Pick<SnapshotRow, 'id' | 'error'>): Promise<void> {
   if (error !== LOST_SNAPSHOT) return;
-  await app.db
-    .updateTable('snapshots')
-    .set({ state: 'ready', error: null })
-    .where('id', '=', id)
-    .where('error', '=', LOST_SNAPSHOT)
-    .execute();
-  app.log.info({ snapshot_id: id }, 'a snapshot that was lost is there again');
+  const isStillLost = (row: SnapshotRow) => row.state === 'error' && row.error === LOST_SNAPSHOT;
+  const isBack = await changeSnapshot(app, id, isStillLost, { state: 'ready', error: null });
+  if (isBack) app.log.info({ snapshot_id: id }, 'a snapshot that was lost is there again');
+}
+
+/** Changes a snapshot if its locked row still meets the condition. Returns whether it did. */
+function changeSnapshot(
+  app: App,
+  id: string,
+  condition: (row: SnapshotRow) => boolean,
+  to: Pick<SnapshotRow, 'state' | 'error'>,
+): Promise<boolean> {
+  return inTransaction(app.db, async (tx) => {
+    const row = await lockSnapshot(tx, id);
+    if (!row || !condition(row)) return false;
+    const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:host' } as const;
+    await transition(app, tx, scope, (steps) => steps.changeSnapshot(row, to));
+    return true;
+  });
 }
 
 /**

@@ -5,6 +5,9 @@
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { transition } from '../transitions/transition.ts';
+import { lockVolume } from '../volumes/store.ts';
 import { attempt } from './attempt.ts';
 import type { Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
@@ -70,13 +73,8 @@ export async function removeUnknownVolume(app: App, hostId: string, id: string):
  * being changed or deleted, or its loss was recorded before.
  */
 export async function loseVolume(app: App, id: string): Promise<boolean> {
-  const result = await app.db
-    .updateTable('volumes')
-    .set({ state: 'error', error: LOST_DISK })
-    .where('id', '=', id)
-    .where('state', 'in', ['available', 'attached'])
-    .executeTakeFirst();
-  const isLost = result.numUpdatedRows === 1n;
+  const isThere = ({ state }: VolumeRow) => state === 'available' || state === 'attached';
+  const isLost = await changeVolume(app, id, isThere, () => ({ state: 'error', error: LOST_DISK }));
   if (isLost) app.log.warn({ volume_id: id }, 'the host has lost a volume');
   return isLost;
 }
@@ -87,15 +85,26 @@ export async function loseVolume(app: App, id: string): Promise<boolean> {
  */
 export async function findVolumeAgain(app: App, { id, error }: Pick<VolumeRow, 'id' | 'error'>): Promise<void> {
   if (error !== LOST_DISK) return;
-  await app.db
-    .updateTable('volumes')
-    .set({
-      state: sql<VolumeRow['state']>`case when machine_id is null then 'available' else 'attached' end`,
-      error: null,
-    })
-    .where('id', '=', id)
-    .where('state', '=', 'error')
-    .where('error', '=', LOST_DISK)
-    .execute();
-  app.log.info({ volume_id: id }, 'a volume that was lost is there again');
+  const isStillLost = (row: VolumeRow) => row.state === 'error' && row.error === LOST_DISK;
+  const isBack = await changeVolume(app, id, isStillLost, ({ machine_id }) => ({
+    state: machine_id === null ? 'available' : 'attached',
+    error: null,
+  }));
+  if (isBack) app.log.info({ volume_id: id }, 'a volume that was lost is there again');
+}
+
+/** Changes a volume if its locked row still meets the condition. Returns whether it did. */
+function changeVolume(
+  app: App,
+  id: string,
+  condition: (row: VolumeRow) => boolean,
+  to: (row: VolumeRow) => Pick<VolumeRow, 'state' | 'error'>,
+): Promise<boolean> {
+  return inTransaction(app.db, async (tx) => {
+    const row = await lockVolume(tx, id);
+    if (!row || !condition(row)) return false;
+    const scope = { accountId: row.account_id, hostId: row.host_id, actor: 'system:host' } as const;
+    await transition(app, tx, scope, (steps) => steps.changeVolume(row, to(row)));
+    return true;
+  });
 }

@@ -1,14 +1,19 @@
 // Applies the effects of a change of state beyond the changed row: entries of the activity feed, the use of the
-// account's quota, and the host's reservations. No other code writes these three.
+// account's quota, its meters, and the host's reservations. No other code writes the first two and the last, and only a
+// change of prices switches meters besides.
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
 import { activityParameter } from '../activity/write.ts';
+import { chargeAccounts } from '../billing/charge.ts';
+import { NEXT_INSTANT } from '../billing/clock.ts';
+import { switchMeters } from '../billing/meters.ts';
 import type { Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import type { Overcommit, Room } from '../hosts/room.ts';
 import { reserveRoom } from '../hosts/store.ts';
 import { fleetIsFull } from '../machines/refusals.ts';
+import type { MeterChange } from './metered.ts';
 
 export type Effects = {
   accountId: string;
@@ -17,6 +22,8 @@ export type Effects = {
   entries: NewActivity[];
   /** Quota amounts to add to the account's use; negative amounts reduce the use. */
   use: Partial<Amounts>;
+  /** Resources whose metered size changed. */
+  meters: MeterChange[];
   /** What to add to the host's reservations; negative numbers release room. */
   room: Room;
 };
@@ -53,17 +60,25 @@ export function addAmounts(a: Partial<Amounts>, b: Partial<Amounts>, sign: 1 | -
  * no two entries of an account have the same time, and entries become visible in the order of their times.
  */
 export function writeActivity(tx: Tx, accountId: string, entries: NewActivity[]): Promise<void> {
-  return changeAccount(tx, { accountId, entries, use: {} });
+  return changeAccount(tx, { accountId, entries, use: {}, meters: [] });
 }
 
+/**
+ * Meters are switched at the instant of the last entry, so the feed and the meters agree to the millisecond. What has
+ * accrued until then is charged in the same transaction.
+ */
 async function changeAccount(
   tx: Tx,
-  { accountId, entries, use }: Pick<Effects, 'accountId' | 'entries' | 'use'>,
+  { accountId, entries, use, meters }: Omit<Effects, 'hostId' | 'room'>,
 ): Promise<void> {
   const amounts = { ...NO_AMOUNTS, ...use };
   const isMoved = Object.values(amounts).some((amount) => amount !== 0);
-  if (entries.length > 0) await tell(tx, accountId, amounts, entries.length, activityParameter(entries));
-  else if (isMoved) await moveUse(tx, accountId, amounts);
+  const statements: Promise<unknown>[] = [];
+  if (entries.length > 0 || meters.length > 0) {
+    statements.push(tell(tx, accountId, amounts, Math.max(1, entries.length), activityParameter(entries)));
+  } else if (isMoved) statements.push(moveUse(tx, accountId, amounts));
+  if (meters.length > 0) statements.push(switchMeters(tx, accountId, meters), chargeAccounts(tx, [accountId]));
+  await Promise.all(statements);
 }
 
 const NO_AMOUNTS: Amounts = { machines: 0, vcpus: 0, memory_mb: 0, storage_gb: 0, volumes: 0 };
@@ -82,7 +97,8 @@ const moveUse = statement((db, accountId: string, amounts: Amounts) =>
 
 /**
  * One statement that updates the account's use and inserts `count` activity entries. The entries get different times,
- * one millisecond apart, and the last time is stored in the account's `activity_at`.
+ * one millisecond apart, and the last time is stored in the account's `activity_at`. Without entries, `count` is 1: the
+ * account's clock then only goes on to the next instant.
  */
 const tell = statement((db, accountId: string, amounts: Amounts, count: number, entries: string) =>
   db
@@ -91,8 +107,7 @@ const tell = statement((db, accountId: string, amounts: Amounts, count: number, 
         .updateTable('accounts')
         .set({
           ...movedUse(amounts),
-          activity_at: sql<Date>`greatest(date_trunc('milliseconds', clock_timestamp()),
-            activity_at + interval '1 millisecond') + (${count}::int - 1) * interval '1 millisecond'`,
+          activity_at: sql<Date>`${NEXT_INSTANT} + (${count}::int - 1) * interval '1 millisecond'`,
         })
         .where('id', '=', accountId)
         .returning(['id', 'activity_at']),

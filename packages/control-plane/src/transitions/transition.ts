@@ -1,6 +1,6 @@
 // The only code that changes the state of machines, volumes and snapshots. A transition writes the rows. From the rows
-// before and after the change it derives activity entries (entries.ts) and quota amounts (amounts.ts). It writes these
-// in the same transaction (effects.ts).
+// before and after the change it derives activity entries (entries.ts), quota amounts (amounts.ts) and what is metered
+// (metered.ts). It writes these in the same transaction (effects.ts).
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
 import type { MachineState } from '@sandbar/contract/machine.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
@@ -13,6 +13,7 @@ import { addRoom, NO_ROOM, type Room } from '../hosts/room.ts';
 import { machineRoom, machineUse, volumeRoom, volumeUse } from './amounts.ts';
 import { addAmounts, applyEffects, type Effects } from './effects.ts';
 import { entriesOfMachine, entriesOfSnapshot, entriesOfVolume, type Told } from './entries.ts';
+import { type MeterChange, meterChange, meteredMachine, meteredSnapshot, meteredVolume } from './metered.ts';
 
 /**
  * The columns of a machine to change. `started_at`, `stopped_at` and `destroyed_at` are set automatically when the
@@ -52,18 +53,24 @@ export type Steps = {
  */
 export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps: Steps) => Promise<T>): Promise<T> {
   const { accountId, hostId, actor } = scope;
-  const effects: Effects = { accountId, hostId, entries: [], use: {}, room: NO_ROOM };
-  const note = (entries: readonly NewActivity[], before: Counted, after: Counted) => {
+  const effects: Effects = { accountId, hostId, entries: [], use: {}, meters: [], room: NO_ROOM };
+  const note = (entries: readonly NewActivity[], before: Counted, after: Counted, metered: MeterChange | undefined) => {
     effects.entries.push(...entries);
+    if (metered) effects.meters.push(metered);
     effects.use = addAmounts(addAmounts(effects.use, after.use), before.use, -1);
     effects.room = addRoom(addRoom(effects.room, after.room), before.room, -1);
   };
   const noteMachine = (before: MachineRow | undefined, after: MachineRow | undefined, told: Told = {}) =>
-    note(entriesOfMachine(before, after, actor, told), countMachine(before), countMachine(after));
+    note(
+      entriesOfMachine(before, after, actor, told),
+      countMachine(before),
+      countMachine(after),
+      machineMeter(before, after),
+    );
   const noteVolume = (before: VolumeRow | undefined, after: VolumeRow | undefined) =>
-    note(entriesOfVolume(before, after, actor), countVolume(before), countVolume(after));
+    note(entriesOfVolume(before, after, actor), countVolume(before), countVolume(after), volumeMeter(before, after));
   const noteSnapshot = (before: SnapshotRow, after: SnapshotRow | undefined) =>
-    note(entriesOfSnapshot(before, after, actor), NOTHING, NOTHING);
+    note(entriesOfSnapshot(before, after, actor), NOTHING, NOTHING, snapshotMeter(before, after));
 
   const result = await work({
     changeMachine: async (before, to, told) => {
@@ -121,14 +128,15 @@ export async function insertMachine(
   taken: VolumeRow | undefined,
 ): Promise<MachineRow> {
   const machine = countMachine(row);
-  // A taken volume counts as zero, so subtract what the volume counted before.
+  // Neither the new machine nor the taken volume changes what is metered, so there is no meter to switch. A taken volume
+  // counts as zero in the quota, so subtract what the volume counted before.
   const volume = countVolume(taken);
   const use = addAmounts(machine.use, volume.use, -1);
   const room = addRoom(machine.room, volume.room, -1);
   const [[inserted]] = await Promise.all([
     insertMachineRow(tx, row),
     taken && takeVolume(tx, taken.id, row.id),
-    applyEffects(tx, { accountId, hostId, entries: [], use, room }, app.config.overcommit),
+    applyEffects(tx, { accountId, hostId, entries: [], use, meters: [], room }, app.config.overcommit),
   ]);
   if (!inserted) throw new Error('a machine was not written');
   return inserted;
@@ -178,6 +186,23 @@ function timesOf(before: MachineRow, { state }: MachineChange): MachineChange {
   if (state === 'running') return { started_at: now };
   if (state === 'destroyed') return { destroyed_at: now };
   return before.state === 'running' ? { stopped_at: now } : {};
+}
+
+function machineMeter(before: MachineRow | undefined, after: MachineRow | undefined): MeterChange | undefined {
+  const row = after ?? before;
+  const about = row && { resourceKind: 'machine' as const, resourceId: row.id, metadata: row.metadata };
+  return about && meterChange(about, before && meteredMachine(before), after && meteredMachine(after));
+}
+
+function volumeMeter(before: VolumeRow | undefined, after: VolumeRow | undefined): MeterChange | undefined {
+  const row = after ?? before;
+  const about = row && { resourceKind: 'volume' as const, resourceId: row.id, metadata: {} };
+  return about && meterChange(about, before && meteredVolume(before), after && meteredVolume(after));
+}
+
+function snapshotMeter(before: SnapshotRow, after: SnapshotRow | undefined): MeterChange | undefined {
+  const about = { resourceKind: 'snapshot' as const, resourceId: before.id, metadata: {} };
+  return meterChange(about, meteredSnapshot(before), after && meteredSnapshot(after));
 }
 
 type Counted = { use: ReturnType<typeof machineUse>; room: Room };

@@ -60,6 +60,10 @@ async function createMeters(db: Kysely<unknown>): Promise<void> {
   // A resource has at most one open meter.
   await sql`create unique index meters_open on meters (resource_id) where ended_at = 'infinity'`.execute(db);
   await sql`create index meters_account on meters (account_id, ended_at)`.execute(db);
+  // Rounds of metering search for accounts with open meters that cost something, or that have an old price.
+  await sql`
+    create index meters_priced on meters (price_id, account_id)
+    where ended_at = 'infinity' and price_id <> 0`.execute(db);
 }
 
 /**
@@ -139,9 +143,11 @@ async function openMeters(db: Kysely<unknown>): Promise<void> {
         0 as snapshot_mb, metadata
       from machines where state in ('running', 'stopped') or (state = 'provisioning' and started_at is not null)
       union all
-      select account_id, 'volume', id, 0, 0, size_gb, 0, '{}' from volumes where state not in ('creating', 'error')
+      select account_id, 'volume', id, 0, 0, size_gb, 0, '{}' from volumes
+      where state not in ('creating', 'error') and (state <> 'deleting' or error is null)
       union all
       select account_id, 'snapshot', id, 0, 0, 0, ceil(stored_bytes / 1048576.0)::int, '{}'
-      from snapshots where state in ('ready', 'deleting')
+      from snapshots
+      where state = 'ready' or (state = 'deleting' and error is null)
     ) as used join accounts on accounts.id = used.account_id`.execute(db);
 }
