@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { BillingMode } from '@sandbar/contract/account.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { Sandbar } from '@sandbar/sdk/client.ts';
 import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
@@ -24,7 +25,8 @@ export type Target = {
   host: ChildProcess;
   /** Starts the control plane, or starts it again. Returns its process id. */
   start(): Promise<number>;
-  newAccount(name: string): Promise<Client>;
+  /** An account without limits of its tier; unmetered unless told. A prepaid one gets 1,000 EUR. */
+  newAccount(name: string, billing?: BillingMode): Promise<Client>;
   /** Starts a program of the benchmark that ends with the target. `file` is relative to the folder `bench`. */
   forked(file: string): ChildProcess;
   /** Ends all processes and removes the database. */
@@ -101,8 +103,9 @@ export async function prepareTarget(database: string, nodeOptions: readonly stri
     host,
     start,
     forked,
-    newAccount: async (name) => {
-      const body = { email: `${name}@example.test`, tier: 'enterprise' };
+    newAccount: async (name, billing = 'unmetered') => {
+      const credit = billing === 'prepaid' ? { credit_eur: '1000' } : {};
+      const body = { email: `${name}@example.test`, tier: 'enterprise', billing_mode: billing, ...credit };
       const { json } = await callAdmin(paths.adminSocket, '/admin/accounts', body);
       const key = String(json.api_key);
       return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };

@@ -30,6 +30,8 @@ async function newAccount(billingMode: 'prepaid' | 'unmetered' = 'prepaid', amou
   const id = await insertAccount(db, { email: `m${made++}@example.test`, tier: 'enterprise', billingMode });
   const entry = { accountId: id, kind: 'bonus', amountMicros, note: '' } as const;
   if (billingMode === 'prepaid') await inTransaction(db, (tx) => addEntry(tx, entry));
+  // Otherwise the service's own rounds would find the account due at once.
+  await sql`update accounts set charged_until = now() where id = ${id}`.execute(db);
   return { id, key: await insertKey(db, id, 'full', 'key') };
 }
 const metersOf = (accountId: string) =>

@@ -13,7 +13,7 @@ const costOf = (kind: UsageKind): RawBuilder<number> =>
 
 /**
  * Charges accounts up to their present instants (`activity_at`). The caller has locked their rows and moved their
- * clocks. Writes no entry for an amount of 0, and none for an unmetered account.
+ * clocks. An amount of 0 writes nothing: it is a part of the next charge. Nothing is charged to an unmetered account.
  */
 export async function chargeAccounts(tx: Tx, accountIds: readonly string[]): Promise<void> {
   await charge(tx, accountIds);
@@ -27,7 +27,7 @@ const chargeSql = (accountIds: readonly string[]) => sql`
   with owing as (
     select id, charged_until, activity_at from accounts
     where id = any(${accountIds}::uuid[]) and billing_mode = 'prepaid' and charged_until < activity_at
-  ), used as (
+  ), used as materialized (
     select m.id, m.account_id, greatest(m.started_at, owing.charged_until) as used_from,
       ${costOf('vcpu')} as vcpu, ${costOf('memory')} as memory, ${costOf('storage')} as storage,
       ${costOf('snapshot')} as snapshot
@@ -36,6 +36,8 @@ const chargeSql = (accountIds: readonly string[]) => sql`
       join prices p on p.id = m.price_id
       cross join lateral (
         select ${meteredMs(sql`owing.charged_until`)} as from_ms, ${meteredMs(sql`owing.activity_at`)} as until_ms
+        -- PostgreSQL then computes these once for each meter, and not wherever they occur.
+        offset 0
       ) as span
   ), due as (
     select account_id, min(used_from) as charged_from, array_agg(id order by id) as meter_ids,
@@ -45,11 +47,10 @@ const chargeSql = (accountIds: readonly string[]) => sql`
   ), charged as (
     update accounts set
       charged_until = accounts.activity_at,
-      balance_micros = accounts.balance_micros - coalesce(due.total, 0),
-      empty_since = case when accounts.balance_micros > coalesce(due.total, 0) then null
+      balance_micros = accounts.balance_micros - due.total,
+      empty_since = case when accounts.balance_micros > due.total then null
         else coalesce(accounts.empty_since, accounts.activity_at) end
-    from owing left join due on due.account_id = owing.id
-    where accounts.id = owing.id
+    from due where accounts.id = due.account_id
     returning accounts.id, accounts.balance_micros, accounts.activity_at
   )
   insert into ledger (id, account_id, kind, amount_micros, sales_vcpu_micros, sales_memory_micros,

@@ -2,7 +2,8 @@
 // never far behind. Every replica makes rounds; each account is charged by whichever replica locks it first.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import { inTransaction } from '../db/transaction.ts';
+import type { Tx } from '../db/database.ts';
+import { commitUnsynced, inTransaction } from '../db/transaction.ts';
 import { chargeAccounts } from './charge.ts';
 import { NEXT_INSTANT } from './clock.ts';
 
@@ -10,31 +11,42 @@ import { NEXT_INSTANT } from './clock.ts';
  * Accounts of one transaction. They stay locked until it commits, which takes some milliseconds, and requests of these
  * accounts wait for that long.
  */
-const BATCH = 50;
+const BATCH = 200;
 
 /**
  * Charges the accounts whose last charge is at least `chargeMs` (config.timing) old by the database's clock. Returns
  * how many were charged. Accounts that another transaction has locked are left to the next round.
  */
-export async function chargeDueAccounts(app: App): Promise<number> {
+export async function chargeDueAccounts({ db, config, closing }: App): Promise<number> {
+  const { rows } = await sql<{ id: string }>`
+    select id from accounts
+    where billing_mode = 'prepaid' and ${isDue(config.timing.chargeMs)}
+      and id in (select account_id from meters where ended_at = 'infinity' and price_id <> 0)
+    order by charged_until`.execute(db);
   let charged = 0;
-  while (!app.closing.aborted) {
-    const ids = await inTransaction(app.db, async (tx) => {
-      const { rows } = await sql<{ id: string }>`
-        update accounts set activity_at = ${NEXT_INSTANT}
-        where id in (
-          select id from accounts
-          where billing_mode = 'prepaid'
-            and id in (select account_id from meters where ended_at = 'infinity' and price_id <> 0)
-            and charged_until <= clock_timestamp() - ${app.config.timing.chargeMs}::int * interval '1 millisecond'
-          order by charged_until limit ${BATCH} for no key update skip locked)
-        returning id`.execute(tx);
-      const locked = rows.map((row) => row.id);
-      if (locked.length > 0) await chargeAccounts(tx, locked);
-      return locked;
-    });
-    charged += ids.length;
-    if (ids.length < BATCH) break;
+  for (let start = 0; start < rows.length && !closing.aborted; start += BATCH) {
+    const ids = rows.slice(start, start + BATCH).map((row) => row.id);
+    charged += await inTransaction(db, (tx) => chargeBatch(tx, ids, config.timing.chargeMs));
   }
   return charged;
 }
+
+/** Charges those of the accounts that are still due and that no other transaction has locked. Returns how many. */
+async function chargeBatch(tx: Tx, accountIds: readonly string[], chargeMs: number): Promise<number> {
+  const { rows } = await sql<{ id: string }>`
+    update accounts set activity_at = ${NEXT_INSTANT}
+    where id in (
+      select id from accounts where id = any(${accountIds}::uuid[]) and ${isDue(chargeMs)}
+      for no key update skip locked)
+    returning id`.execute(tx);
+  const locked = rows.map((row) => row.id);
+  if (locked.length > 0) {
+    // If PostgreSQL crashes before it has written this commit to disk, the next round charges the same time.
+    await Promise.all([chargeAccounts(tx, locked), commitUnsynced(tx)]);
+  }
+  return locked.length;
+}
+
+/** SQL condition: the account's last charge is at least this old. */
+const isDue = (chargeMs: number) =>
+  sql<boolean>`charged_until <= clock_timestamp() - ${chargeMs}::int * interval '1 millisecond'`;
