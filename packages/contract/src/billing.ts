@@ -2,7 +2,7 @@
 // six decimals, as text, because a floating-point number would round them.
 import { type Static, Type } from 'typebox';
 import { Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
-import { EUR_PATTERN } from './patterns.ts';
+import { EUR_PATTERN, TOP_UP_PATTERN } from './patterns.ts';
 
 export const CURRENCY = 'EUR';
 
@@ -157,7 +157,7 @@ export const TOP_UP_EUR = { min: 5, max: 10_000 } as const;
 export const TopUpCreate = Type.Object(
   {
     amount: Type.String({
-      maxLength: 20,
+      pattern: TOP_UP_PATTERN,
       description: `EUR with at most two decimals, such as "25" or "12.50"; ${TOP_UP_EUR.min} to ${TOP_UP_EUR.max}.`,
     }),
     currency: Type.Optional(OneOf([CURRENCY])),

@@ -46,6 +46,10 @@ export const ERROR_TABLE = {
   disk_full: { status: 507, when: "The machine's own disk has no room for the file." },
   fleet_capacity: { status: 503, when: 'No host has room: a limit of the fleet, not an account quota. Retry later.' },
   host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },
+  payments_unavailable: {
+    status: 503,
+    when: 'The payment provider does not answer, or refuses what the service asks of it. Retry later.',
+  },
   shutting_down: { status: 503, when: 'The service is shutting down, or being restarted. Retry later.' },
   database_unavailable: { status: 503, when: 'The database does not answer. Retry later.' },
 } as const satisfies Record<string, { status: number; when: string }>;

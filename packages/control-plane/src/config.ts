@@ -4,7 +4,9 @@ import { isIP } from 'node:net';
 import { DEFAULT_LISTEN, DEFAULT_METRICS_LISTEN, defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
+import { type BillingConfig, readBillingConfig } from './billing/config.ts';
 import { ConfigError } from './config-error.ts';
+import type { Env } from './environment.ts';
 import type { Overcommit } from './hosts/room.ts';
 import type { ConnectionBounds } from './http/connections.ts';
 
@@ -156,6 +158,7 @@ export type Config = {
   /** Addresses or networks of reverse proxies whose header X-Forwarded-For is trusted, comma-separated; empty: none. */
   trustProxy: string;
   auth: AuthConfig;
+  billing: BillingConfig;
   /** The domain below which each port of a machine has a host name of its own, in lower case. */
   previewDomain: string;
   /** Origins whose pages may show the ports of machines in frames. */
@@ -163,8 +166,6 @@ export type Config = {
   logLevel: LogLevel;
   timing: Timing;
 };
-
-type Env = Record<string, string | undefined>;
 
 /**
  * Reads the configuration from the environment. `isRoot` determines the default of SANDBAR_HOME. Throws `ConfigError`.
@@ -202,6 +203,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     secret: readSecret(env),
     trustProxy: readProxies(env),
     auth: readAuthConfig(env, listen),
+    billing: readBillingConfig(env),
     ...readPreviews(env),
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,

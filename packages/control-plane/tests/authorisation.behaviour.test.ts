@@ -109,6 +109,7 @@ const BODIES: Record<string, object> = {
   updatePort: { access: 'public' },
   attachVolume: { machine_id: randomUUID() },
   createDirectory: { path: '/a' },
+  topUp: { amount: '25' },
   moveFile: { from: '/a', to: '/b' },
   changePassword: { current_password: 'not this one', new_password: 'another password' },
 };

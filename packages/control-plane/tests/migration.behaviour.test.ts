@@ -176,6 +176,7 @@ async function update<Ids>(
           mail: undefined,
           oidc: undefined,
         },
+        billing: { payments: undefined },
         timing: {
           ...DEFAULT_TIMING,
           ...{ reconcileMs: 100, reconcileJobsMs: 200, unknownGraceMs: 200, retryMs: { first: 100, longest: 1_000 } },

@@ -2,8 +2,7 @@
 // Connect.
 import { BILLING_MODES, type BillingMode } from '@sandbar/contract/account.ts';
 import { ConfigError } from '../config-error.ts';
-
-type Env = Record<string, string | undefined>;
+import { allOrNone, type Env, readUrl } from '../environment.ts';
 
 export type Oidc = { issuer: string; clientId: string; clientSecret: string };
 
@@ -50,29 +49,10 @@ function readOidc(env: Env): Oidc | undefined {
   return { issuer: issuer.replace(/\/$/, ''), clientId, clientSecret };
 }
 
-/**
- * Reads variables of which either all or none must be set. When none is set, all values are undefined. Throws
- * `ConfigError`.
- */
-function allOrNone(env: Env, names: readonly string[]): (string | undefined)[] {
-  const missing = names.filter((name) => !env[name]);
-  if (missing.length > 0 && missing.length < names.length) {
-    throw new ConfigError(`${names.join(', ')} belong together: ${missing.join(' and ')} is not set.`);
-  }
-  return names.map((name) => env[name] || undefined);
-}
-
 function readChoice<T extends string>(env: Env, name: string, choices: readonly [T, ...T[]]): T {
   const text = env[name];
   if (!text) return choices[0];
   const choice = choices.find((candidate) => candidate === text);
   if (!choice) throw new ConfigError(`${name} must be ${choices.join(' or ')}, not "${text}".`);
   return choice;
-}
-
-/** Reads a URL. The error does not quote the value, which may hold a password. */
-function readUrl(env: Env, name: string, protocols: readonly string[], fallback?: string): URL {
-  const url = URL.parse(env[name] || fallback || '');
-  if (url && protocols.includes(url.protocol)) return url;
-  throw new ConfigError(`${name} must be a URL that begins with ${protocols.map((p) => `${p}//`).join(' or ')}.`);
 }

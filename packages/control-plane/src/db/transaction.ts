@@ -1,6 +1,6 @@
 // Runs transactions. To avoid deadlocks, every transaction locks rows in this order of their tables:
 //
-//   machine, operation, volume, snapshot, job, account, host, idempotency key
+//   machine, operation, volume, snapshot, job, payment event, account, host, idempotency key
 //
 // A transaction that locks several volumes or several snapshots locks them in the order of their ids. A new operation is
 // inserted before its volume or snapshot is locked, because the insert waits for a transaction that finishes another

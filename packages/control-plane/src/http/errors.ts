@@ -53,6 +53,9 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (told.code === 'internal_error') request.log.error({ err: told.cause ?? told }, 'a request failed');
   if (told.code === 'database_unavailable') request.log.warn({ err: told.cause }, 'the database does not answer');
   if (told.code === 'host_unavailable') request.log.warn({ err: told.cause }, 'the host does not answer');
+  if (told.code === 'payments_unavailable') {
+    request.log.error({ err: told.cause }, 'the payment provider did not do what it was asked for');
+  }
   if (told.code === 'unauthenticated') reply.header('www-authenticate', 'Bearer realm="sandbar"');
   const retryAfterSec = told.retryAfterSec ?? (told.status === 503 ? DEFAULT_RETRY_SEC : undefined);
   if (retryAfterSec !== undefined) reply.header('retry-after', String(retryAfterSec));

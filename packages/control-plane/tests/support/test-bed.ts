@@ -8,6 +8,7 @@ import { after } from 'node:test';
 import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
+import { PaymentPage } from '@sandbar/contract/billing.ts';
 import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { FileEntry, FileList, FileUnpacked } from '@sandbar/contract/file.ts';
@@ -142,6 +143,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
         mail: undefined,
         oidc: undefined,
       },
+      billing: { payments: undefined },
       previewDomain: 'localhost',
       previewFrameOrigins: [],
       ...options.config,
@@ -255,6 +257,7 @@ const SCHEMAS: [RegExp, TSchema][] = [
 ];
 
 const CREATED: [RegExp, TSchema][] = [
+  [/^\/v1\/billing\/(top-ups|card)$/, PaymentPage],
   [/\/execs$/, ExecStarted],
   [/\/terminal-session$/, TerminalSession],
   [/^\/v1\/volumes$/, Volume],
