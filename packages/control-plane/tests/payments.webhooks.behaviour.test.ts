@@ -93,6 +93,13 @@ describe('a webhook', () => {
     assert.deepEqual([(await account(accountId)).tier, await balance(accountId)], ['payg', 12.34 * EUR]);
   });
 
+  it('with the id of an event that was handled is not read again', async () => {
+    const accountId = await makeAccount();
+    const event = paid(accountId, makePayment(accountId), 500);
+    await deliverAll([event, { ...paid(accountId, makePayment(accountId), 900), id: event.id }]);
+    assert.equal(await balance(accountId), 5 * EUR);
+  });
+
   it('about a payment that another event reported already credits nothing more', async () => {
     const accountId = await makeAccount();
     const payment = makePayment(accountId);
@@ -210,6 +217,22 @@ describe('a refund', () => {
         );
       }
     }
+  });
+
+  it('takes the money as soon as it has begun', async () => {
+    const accountId = await makeAccount();
+    const payment = makePayment(accountId);
+    await deliverAll([
+      paid(accountId, payment, 2000),
+      refund('refund.created', idAtStripe('re'), 'pending', payment, 500),
+    ]);
+    assert.equal(await balance(accountId), 15 * EUR);
+  });
+
+  it('that is reported only when it has failed adds nothing to the wallet', async () => {
+    const accountId = await makeAccount();
+    await deliverAll([refund('refund.failed', idAtStripe('re'), 'failed', makePayment(accountId), 500)]);
+    assert.equal(await balance(accountId), 0);
   });
 
   it('can come in parts, and can leave the wallet below zero', async () => {

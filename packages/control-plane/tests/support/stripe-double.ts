@@ -26,7 +26,9 @@ export class StripeDouble {
   /** The metadata of payments that exist. */
   readonly payments = new Map<string, Record<string, string>>();
   url = '';
-  readonly #customers = new Map<string, string>();
+  readonly #customers = new Set<string>();
+  /** The customer that was made with each idempotency key. */
+  readonly #answered = new Map<string, string>();
   #made = 0;
   #socketPath = '';
 
@@ -86,14 +88,15 @@ export class StripeDouble {
   #remember({ method, path, params, headers }: StripeCall, { status, body }: Reply): Reply {
     if (method === 'POST' && path === '/v1/customers') {
       const key = String(headers['idempotency-key']);
-      const id = this.#customers.get(key) ?? `cus_${++this.#made}`;
-      this.#customers.set(key, id);
+      const known = this.#answered.get(key);
+      const id = known ?? `cus_${++this.#made}`;
+      this.#answered.set(key, id);
+      if (known === undefined) this.#customers.add(id);
       return { status, body: { ...body, id } };
     }
     if (method === 'POST' && path === '/v1/checkout/sessions') {
       const customer = params.get('customer') ?? '';
-      const isKnown = [...this.#customers.values()].includes(customer);
-      if (!isKnown) return missing('customer', customer);
+      if (!this.#customers.has(customer)) return missing('customer', customer);
       const id = `cs_test_${++this.#made}`;
       return { status, body: { ...body, id, url: `https://checkout.stripe.test/${id}` } };
     }
@@ -103,8 +106,8 @@ export class StripeDouble {
     return metadata ? { status, body: { ...body, id: payment, metadata } } : missing('intent', payment);
   }
 
-  /** Forgets all customers, as if the service now used another account of Stripe. */
-  forgetCustomers(): void {
+  /** Deletes all customers. As at Stripe, an idempotency key that was used still answers with its customer. */
+  deleteCustomers(): void {
     this.#customers.clear();
   }
 }

@@ -49,6 +49,8 @@ describe('secrets of the supervised processes', () => {
       SANDBAR_DATABASE_URL_FILE: file('url', `postgres://user:${MARK}@127.0.0.1:${port}/x\n`),
       SANDBAR_SMTP_URL: `smtp://user:${MARK}@127.0.0.1`,
       SANDBAR_MAIL_FROM: 'sandbar@example.test',
+      SANDBAR_STRIPE_SECRET_KEY: `sk_test_${MARK}`,
+      SANDBAR_STRIPE_WEBHOOK_SECRET_FILE: file('webhooks', `whsec_${MARK}\n`),
       PGPASSWORD: MARK,
     };
     const config = readConfig(env, 1000);

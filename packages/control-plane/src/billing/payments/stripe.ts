@@ -8,7 +8,7 @@ import type { OpenedPage, Payer, PaymentProvider } from './provider.ts';
 import { ACCOUNT_ID, accountIdOf, readStripeEvent } from './stripe-events.ts';
 
 /** How long a call to Stripe may take, milliseconds. A person waits for the page. */
-const CALL_MS = 15_000;
+const CALL_MS = 10_000;
 /** Stripe's library repeats a call that failed, with the same idempotency key. */
 const RETRIES = 2;
 const CURRENCY = 'eur';
