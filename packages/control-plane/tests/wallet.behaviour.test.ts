@@ -1,6 +1,7 @@
 // Tests of the wallet: amounts are exact, and the entries of the ledger add up to the balance.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { addEntry, type Entry } from '../src/billing/ledger.ts';
 import { formatEur, parseEur } from '../src/billing/money.ts';
@@ -55,6 +56,36 @@ describe('money', () => {
 });
 
 describe('the ledger', () => {
+  it('takes rows whose books sum to zero only, and the application may not change or delete any', async () => {
+    const accountId = await insertAccount(db, { email: 'books@example.test', tier: 'free', billingMode: 'prepaid' });
+    await credit({ accountId, kind: 'bonus', amountMicros: 7, note: '' });
+    const row = await db.selectFrom('ledger').selectAll().where('account_id', '=', accountId).executeTakeFirstOrThrow();
+    assert.deepEqual([row.amount_micros, row.bonuses_micros, row.balance_micros], [7, -7, 7]);
+    const unbalanced = sql`insert into ledger (id, account_id, kind, amount_micros, bonuses_micros)
+      values (gen_random_uuid(), ${accountId}, 'bonus', 7, -6)`;
+    await assert.rejects(unbalanced.execute(db), /ledger_sums_to_zero/);
+    for (const forbidden of [
+      sql`update ledger set amount_micros = 8, bonuses_micros = -8`,
+      sql`delete from ledger`,
+      sql`truncate ledger`,
+      sql`update prices set vcpu_hour_micros = 0`,
+      sql`delete from prices`,
+      sql`update meters set started_at = now()`,
+      sql`update meters set vcpus = 0`,
+      sql`delete from meters`,
+    ]) {
+      await assert.rejects(forbidden.execute(db), /permission denied/);
+    }
+  });
+
+  it('records an entry with the same reference once, also when it comes many times at once', async () => {
+    const accountId = await insertAccount(db, { email: 'once@example.test', tier: 'free', billingMode: 'prepaid' });
+    const entry = { accountId, kind: 'top-up', amountMicros: 5_000_000, reference: 'payment 1', note: '' } as const;
+    const recorded = await Promise.all(Array.from({ length: 10 }, () => credit(entry)));
+    assert.equal(recorded.filter(Boolean).length, 1);
+    assert.equal(await balanceOf(accountId), 5_000_000);
+  });
+
   it('sums up to the balance, and only a top-up leaves the free tier', async () => {
     const accountId = await insertAccount(db, { email: 'wallet@example.test', tier: 'free', billingMode: 'prepaid' });
     assert.equal(await balanceOf(accountId), 0);
