@@ -2,7 +2,7 @@
 // six decimals, as text, because a floating-point number would round them.
 import { type Static, Type } from 'typebox';
 import { Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
-import { EUR_PATTERN, TOP_UP_PATTERN } from './patterns.ts';
+import { EUR_PATTERN, QUANTITY_PATTERN, TOP_UP_PATTERN, USAGE_GROUP_PATTERN } from './patterns.ts';
 
 export const CURRENCY = 'EUR';
 
@@ -38,6 +38,10 @@ export const LEDGER_KINDS = [
 ] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
 
+const Quantity = Type.String({
+  pattern: QUANTITY_PATTERN,
+  description: 'How many units, such as GiB-hours, rounded down to six decimals.',
+});
 const Eur = (description: string) => Type.String({ pattern: EUR_PATTERN, description });
 
 /** The longest range of a usage query, in days. */
@@ -51,7 +55,7 @@ export const UsageQuery = Type.Object(
       Type.String({
         default: 'kind',
         maxLength: 300,
-        pattern: '^(day|resource|kind|metadata\\..+)$',
+        pattern: USAGE_GROUP_PATTERN,
         description: 'day, resource, kind, or metadata.KEY: the value of that key when the interval began.',
       }),
     ),
@@ -63,11 +67,13 @@ export type UsageQuery = Static<typeof UsageQuery>;
 
 export const UsageItem = Type.Object({
   kind: OneOf(USAGE_KINDS),
-  resource_kind: Nullable(OneOf(RESOURCE_KINDS)),
-  resource_id: Nullable(Uuid()),
-  day: Nullable(Type.String({ description: 'The day in UTC, such as 2026-01-31.' })),
-  metadata_value: Nullable(Type.String({ description: 'The value of the metadata key; null where there was none.' })),
-  quantity: Type.String({ pattern: '^\\d+\\.\\d{6}$', description: 'In units, rounded down to six decimals.' }),
+  resource_kind: Nullable(OneOf(RESOURCE_KINDS, { description: 'With group_by=resource.' })),
+  resource_id: Nullable(Uuid('With group_by=resource.')),
+  day: Nullable(Type.String({ description: 'With group_by=day: the day in UTC, such as 2026-01-31.' })),
+  metadata_value: Nullable(
+    Type.String({ description: 'With group_by=metadata.KEY: the value of KEY; null where there was none.' }),
+  ),
+  quantity: Quantity,
   unit: OneOf(['vcpu_hour', 'gib_hour']),
   amount: Eur('EUR. The amounts of all items sum to total.'),
 });
@@ -77,8 +83,8 @@ export const Usage = Type.Object(
   {
     currency: OneOf([CURRENCY]),
     balance: Eur('The wallet now, EUR.'),
-    from: Timestamp(),
-    to: Timestamp(),
+    from: Timestamp('The beginning of the range.'),
+    to: Timestamp('The end of the range: at most the time up to which the account has been charged, or now.'),
     total: Eur('What was charged for the use in this range, EUR; 0 for an unmetered account.'),
     items: Type.Array(UsageItem),
   },
@@ -86,12 +92,16 @@ export const Usage = Type.Object(
 );
 export type Usage = Static<typeof Usage>;
 
+/** `page_size` of the ledger: the default, and the maximum. */
+export const LEDGER_PAGE = { default: 50, max: 1000 } as const;
+
 export const LedgerQuery = Type.Object(
   {
     kind: Type.Optional(OneOf(LEDGER_KINDS)),
     from: Type.Optional(Timestamp('RFC 3339. The oldest created_at, inclusive.')),
     to: Type.Optional(Timestamp('RFC 3339. The newest created_at, inclusive; not before from.')),
-    ...PagingQuery,
+    page_size: Type.Optional(Type.Integer({ minimum: 1, maximum: LEDGER_PAGE.max, default: LEDGER_PAGE.default })),
+    cursor: PagingQuery.cursor,
   },
   { additionalProperties: false },
 );
@@ -130,6 +140,8 @@ export const LedgerList = Type.Object(
 );
 export type LedgerList = Static<typeof LedgerList>;
 
+export const LedgerParams = Type.Object({ id: Uuid('The entry.') });
+
 /** One resource's part of a charge. */
 export const ChargeLine = Type.Object({
   resource_kind: OneOf(RESOURCE_KINDS),
@@ -137,7 +149,7 @@ export const ChargeLine = Type.Object({
   kind: OneOf(USAGE_KINDS),
   from: Timestamp(),
   to: Timestamp(),
-  quantity: Type.String({ pattern: '^\\d+\\.\\d{6}$', description: 'In units, rounded down to six decimals.' }),
+  quantity: Quantity,
   unit: OneOf(['vcpu_hour', 'gib_hour']),
   price: Eur('EUR per unit.'),
   amount: Eur('EUR'),

@@ -6,6 +6,9 @@ export const HOSTNAME_PATTERN = '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$';
 export const EUR_PATTERN = '^-?\\d+\\.\\d{6}$';
 /** Whole cents, from 0.00 to 99999.99. */
 export const TOP_UP_PATTERN = '^\\d{1,5}(\\.\\d{1,2})?$';
+/** A number with six decimals that is not negative. */
+export const QUANTITY_PATTERN = '^\\d+\\.\\d{6}$';
+export const USAGE_GROUP_PATTERN = '^(day|resource|kind|metadata\\.[\\s\\S]+)$';
 export const IDEMPOTENCY_KEY_PATTERN = '^[\\x20-\\x7e]{1,255}$';
 export const ENV_NAME_PATTERN = '^[^=\\u0000]+$';
 export const NO_NUL_PATTERN = '^[^\\u0000]*$';
@@ -29,6 +32,8 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   ],
   [EUR_PATTERN, { kind: 'an amount in EUR with six decimals such as 12.340000' }],
   [TOP_UP_PATTERN, { kind: 'an amount in EUR with at most two decimals such as 25 or 12.50' }],
+  [QUANTITY_PATTERN, { kind: 'a number with six decimals such as 1.500000' }],
+  [USAGE_GROUP_PATTERN, { kind: 'day, resource, kind or metadata.KEY' }],
   [IDEMPOTENCY_KEY_PATTERN, { kind: 'a text of 1 to 255 printable ASCII characters' }],
   [ENV_NAME_PATTERN, { kind: 'a name that is not empty and has no "=" and no NUL character in it' }],
   [NO_NUL_PATTERN, { kind: 'a string', rule: ' without NUL characters' }],

@@ -20,6 +20,9 @@ const KINDS = {
   snapshot: { quantity: 'snapshot_mb', price: 'snapshot_gib_hour_micros', perUnit: 1024 },
 } as const satisfies Record<UsageKind, unknown>;
 
+/** SQL (bigint): the price of a unit and hour, micro-euro. */
+export const priceOf = (kind: UsageKind): RawBuilder<number> => sql<number>`p.${sql.ref(KINDS[kind].price)}`;
+
 /** SQL (bigint): the milliseconds between two instants that have whole milliseconds and are not infinite. */
 export const msBetween = (from: RawBuilder<unknown>, to: RawBuilder<unknown>): RawBuilder<number> =>
   sql<number>`(extract(epoch from (${to}) - (${from})) * 1000)::bigint`;
@@ -33,8 +36,8 @@ export const meteredMs = (until: RawBuilder<unknown>): RawBuilder<number> =>
  * bigint expression of at least 0. It occurs several times in the SQL, so pass a column if it is costly.
  */
 export function amountOf(kind: UsageKind, ms: RawBuilder<number>): RawBuilder<number> {
-  const { quantity, price, perUnit } = KINDS[kind];
-  const rate = sql`(p.${sql.ref(price)} * m.${sql.ref(quantity)})`;
+  const { quantity, perUnit } = KINDS[kind];
+  const rate = sql`(${priceOf(kind)} * m.${sql.ref(quantity)})`;
   const divisor = sql.raw(String(perUnit * HOUR_MS));
   // Multiply as bigint, which is several times as fast as numeric, unless the product is too large for it.
   return sql<number>`case when ${ms} <= ${sql.raw(BIGINT_MAX)} / greatest(${rate}, 1) then ${rate} * ${ms} / ${divisor}

@@ -44,6 +44,8 @@ declare module 'fastify' {
     examples?: Examples;
     /** Whether the answer is sent as server-sent events when the client asks for them. */
     producesEvents?: boolean;
+    /** Whether the answer is sent as CSV when the client prefers that (http/csv.ts). */
+    producesCsv?: boolean;
     /** The content type of a body that is not JSON: any bytes. */
     binaryRequest?: string;
     /** The content type of an answer that is not JSON: any bytes, which the handler writes as a stream. */

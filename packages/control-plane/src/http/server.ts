@@ -16,6 +16,7 @@ import { addApiKeyRoutes } from '../api-keys/routes.ts';
 import type { App } from '../app.ts';
 import { addAuthRoutes } from '../auth/routes.ts';
 import { addPaymentRoutes } from '../billing/payments/routes.ts';
+import { addBillingRoutes } from '../billing/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addFileRoutes } from '../files/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
@@ -138,6 +139,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addQuotaRoutes(server, app);
   addActivityRoutes(server, app);
   await addPaymentRoutes(server, app);
+  addBillingRoutes(server, app);
   server.get('/', { schema: { hide: true }, config: { access: 'public', lenient: true } }, async (_request, reply) =>
     reply.redirect('/docs'),
   );

@@ -60,7 +60,7 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
           name: 'Snapshots',
           description: 'Saved disks and memories of machines, to go back to or to make machines from.',
         },
-        { name: 'Billing', description: 'The wallet, and what is paid into it and charged.' },
+        { name: 'Billing', description: 'What was used, what it cost, and the wallet that pays for it.' },
         { name: 'Activity', description: 'What was done.' },
         { name: 'Images', description: 'What machines are made from.' },
       ],

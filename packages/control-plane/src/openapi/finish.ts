@@ -83,6 +83,7 @@ function finishOperation(operation: Operation, facts: OperationFacts): void {
     const media = response.content[JSON_MEDIA];
     if (media && config.examples?.response !== undefined) media.example = config.examples.response;
     if (config.producesEvents) response.content['text/event-stream'] = { schema: { type: 'string' } };
+    if (config.producesCsv) response.content['text/csv'] = { schema: { type: 'string' } };
     success[status] = { ...response, description: operation.summary, headers };
   }
   for (const [status, { description, isBinary }] of Object.entries(config.furtherStatuses ?? {})) {

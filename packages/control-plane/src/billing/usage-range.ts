@@ -1,0 +1,57 @@
+// Reads the time range of a usage query, and ends it where the account has been charged so far.
+import { USAGE_DAYS_MAX, type UsageQuery } from '@sandbar/contract/billing.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
+import { readRange } from '../activity/range.ts';
+import type { Db } from '../db/database.ts';
+
+const DAY_MS = 86_400_000;
+
+export type UsageRange = { from: Date; to: Date };
+
+/** What a usage query needs of its account. `until`: later use is not charged yet. `now`: by the database's clock. */
+export type AccountUse = { balanceMicros: number; until: Date; now: Date };
+
+/**
+ * Reads the account's balance and how far its use can be reported. For a prepaid account that is `charged_until`, so
+ * that usage and ledger agree. An unmetered account is never charged, so its use is reported up to now.
+ */
+export async function readAccountUse(db: Db, accountId: string): Promise<AccountUse> {
+  // The account's clock is ahead of the database's clock after that has stepped back.
+  const now = sql<Date>`greatest(now(), activity_at)`;
+  return db
+    .selectFrom('accounts')
+    .select([
+      'balance_micros as balanceMicros',
+      sql<Date>`case billing_mode when 'prepaid' then charged_until else ${now} end`.as('until'),
+      now.as('now'),
+    ])
+    .where('id', '=', accountId)
+    .executeTakeFirstOrThrow();
+}
+
+/**
+ * Reads `from` and `to`. The end of the range is `until` if that is earlier than `to`. Throws `validation_error` when
+ * `from` is after `to`, or the range is too long.
+ */
+export function readUsageRange(query: Pick<UsageQuery, 'from' | 'to'>, { now, until }: AccountUse): UsageRange {
+  const given = readRange(query);
+  const from = given.from ?? new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth()));
+  const to = given.to ?? now;
+  if (from > to) {
+    const defaults = 'Without from, the range begins with this month in UTC; without to, it ends now.';
+    throw new ServiceError('validation_error', `from must not be after to. ${defaults}`);
+  }
+  if (to.getTime() - from.getTime() > USAGE_DAYS_MAX * DAY_MS) {
+    throw new ServiceError('validation_error', `to must be at most ${USAGE_DAYS_MAX} days after from.`);
+  }
+  return { from, to: new Date(Math.max(from.getTime(), Math.min(to.getTime(), until.getTime()))) };
+}
+
+/** The instants that split a range into days in UTC: its beginning, every midnight inside of it, and its end. */
+export function splitDays({ from, to }: UsageRange): Date[] {
+  const instants = [from];
+  const firstMidnight = (Math.floor(from.getTime() / DAY_MS) + 1) * DAY_MS;
+  for (let midnight = firstMidnight; midnight < to.getTime(); midnight += DAY_MS) instants.push(new Date(midnight));
+  return [...instants, to];
+}
