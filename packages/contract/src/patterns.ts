@@ -33,7 +33,7 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
   [EUR_PATTERN, { kind: 'an amount in EUR with six decimals such as 12.340000' }],
   [TOP_UP_PATTERN, { kind: 'an amount in EUR with at most two decimals such as 25 or 12.50' }],
   [QUANTITY_PATTERN, { kind: 'a number with six decimals such as 1.500000' }],
-  [USAGE_GROUP_PATTERN, { kind: 'day, resource, kind or metadata.KEY' }],
+  [USAGE_GROUP_PATTERN, { kind: 'a grouping', rule: ': day, resource, kind or metadata.KEY' }],
   [IDEMPOTENCY_KEY_PATTERN, { kind: 'a text of 1 to 255 printable ASCII characters' }],
   [ENV_NAME_PATTERN, { kind: 'a name that is not empty and has no "=" and no NUL character in it' }],
   [NO_NUL_PATTERN, { kind: 'a string', rule: ' without NUL characters' }],

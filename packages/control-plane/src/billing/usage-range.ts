@@ -32,7 +32,7 @@ export async function readAccountUse(db: Db, accountId: string): Promise<Account
 
 /**
  * Reads `from` and `to`. The end of the range is `until` if that is earlier than `to`. Throws `validation_error` when
- * `from` is after `to`, or the range is too long.
+ * `to` is before `from`, or the range is too long.
  */
 export function readUsageRange(query: Pick<UsageQuery, 'from' | 'to'>, { now, until }: AccountUse): UsageRange {
   const given = readRange(query);
@@ -40,7 +40,7 @@ export function readUsageRange(query: Pick<UsageQuery, 'from' | 'to'>, { now, un
   const to = given.to ?? now;
   if (from > to) {
     const defaults = 'Without from, the range begins with this month in UTC; without to, it ends now.';
-    throw new ServiceError('validation_error', `from must not be after to. ${defaults}`);
+    throw new ServiceError('validation_error', `to must not be before from. ${defaults}`);
   }
   if (to.getTime() - from.getTime() > USAGE_DAYS_MAX * DAY_MS) {
     throw new ServiceError('validation_error', `to must be at most ${USAGE_DAYS_MAX} days after from.`);

@@ -20,7 +20,7 @@ import { readAccountUse, readUsageRange, splitDays } from './usage-range.ts';
 const EPOCH = sql`timestamptz 'epoch'`;
 const METADATA_PREFIX = 'metadata.';
 
-/** The use of an account. Throws `validation_error` when `from` is after `to`, or the range is too long. */
+/** The use of an account. Throws `validation_error` when `to` is before `from`, or the range is too long. */
 export async function getUsage(app: App, accountId: string, query: UsageQuery): Promise<Usage> {
   const account = await readAccountUse(app.db, accountId);
   const range = readUsageRange(query, account);
