@@ -10,15 +10,18 @@ import { startTestBed } from './support/test-bed.ts';
 
 const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
-const BEGIN = Date.UTC(2026, 2, 1);
-const END = Date.UTC(2026, 2, 12);
+/** The tests' time: eleven days in UTC, long enough ago that nothing else happens in it. */
+const END = Math.floor(Date.now() / DAY_MS - 1) * DAY_MS;
+const BEGIN = END - 11 * DAY_MS;
 /** Prices with many digits, so that almost every amount has to be rounded down. */
 const PRICES = [
   { vcpu_micros: 50_000, memory_micros: 16_000, storage_micros: 200, snapshot_micros: 7 },
   { vcpu_micros: 33_333, memory_micros: 99_991, storage_micros: 1, snapshot_micros: 77_777_777 },
 ];
 
-const bed = await startTestBed();
+/** The longest interval that PostgreSQL reads as int, so that the service does not charge what the tests insert. */
+const NEVER_MS = 2 ** 31 - 1;
+const bed = await startTestBed({ timing: { chargeMs: NEVER_MS } });
 const { api } = bed;
 const { db } = bed.plane.app;
 
@@ -59,7 +62,11 @@ before(async () => {
   priceIds = [];
   for (const prices of PRICES) priceIds.push(await insertPrices(db, prices));
   account = await makeAccount('random@example.test', END);
-  meters = randomMeters(15, 300, BEGIN - 2 * DAY_MS, END, priceIds);
+  // The service moves open meters of an older price list to the newest one.
+  const newest = priceIds.at(-1) ?? 0;
+  meters = randomMeters(15, 300, BEGIN - 2 * DAY_MS, END, priceIds).map((meter) =>
+    meter.endedMs === null ? { ...meter, price_id: newest } : meter,
+  );
   await insertMeters(db, account.id, meters);
 });
 
@@ -199,6 +206,25 @@ describe('usage', () => {
   it('of a range without length is empty', async () => {
     const { items, total } = await usage(account.key, { from: BEGIN, to: BEGIN, group_by: 'day' });
     assert.deepEqual([items, total], [[], '0.000000']);
+  });
+});
+
+describe('usage of a prepaid account without open meters', () => {
+  it('is reported up to now, because all of it has been charged', async () => {
+    const { id, key } = await makeAccount('idle@example.test', END);
+    const closed = meters.filter(({ endedMs }) => endedMs !== null && endedMs <= END).slice(0, 20);
+    await insertMeters(
+      db,
+      id,
+      closed.map((meter) => ({ ...meter, resource_id: crypto.randomUUID() })),
+    );
+    const { to, total } = await usage(key, { from: BEGIN - 3 * DAY_MS });
+    assert(Date.parse(to) > END + DAY_MS / 2, to);
+    const items = expectedItems(BEGIN - 3 * DAY_MS, END, () => ({}), closed);
+    assert.equal(
+      micros(total),
+      items.reduce((sum, { amount }) => sum + micros(amount), 0n),
+    );
   });
 });
 

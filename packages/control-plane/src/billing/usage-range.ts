@@ -1,33 +1,35 @@
-// Reads the time range of a usage query, and ends it where the account has been charged so far.
+// Reads the time range of a usage query, and ends it where the account's use has been charged so far.
 import { USAGE_DAYS_MAX, type UsageQuery } from '@sandbar/contract/billing.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import { readRange } from '../activity/range.ts';
-import type { Db } from '../db/database.ts';
+import type { Tx } from '../db/database.ts';
 
 const DAY_MS = 86_400_000;
 
 export type UsageRange = { from: Date; to: Date };
 
-/** What a usage query needs of its account. `until`: later use is not charged yet. `now`: by the database's clock. */
+/** What a usage query needs of its account. `until`: later use is not charged yet. `now`: by the account's clock. */
 export type AccountUse = { balanceMicros: number; until: Date; now: Date };
 
 /**
- * Reads the account's balance and how far its use can be reported. For a prepaid account that is `charged_until`, so
- * that usage and ledger agree. An unmetered account is never charged, so its use is reported up to now.
+ * Reads the account's balance and how far its use can be reported. While a prepaid account has open meters, that is
+ * `charged_until`, so that usage and ledger agree. For all other accounts it is now: a closed meter has been charged,
+ * and a free one is never charged.
  */
-export async function readAccountUse(db: Db, accountId: string): Promise<AccountUse> {
-  // The account's clock is ahead of the database's clock after that has stepped back.
-  const now = sql<Date>`greatest(now(), activity_at)`;
-  return db
-    .selectFrom('accounts')
-    .select([
-      'balance_micros as balanceMicros',
-      sql<Date>`case billing_mode when 'prepaid' then charged_until else ${now} end`.as('until'),
-      now.as('now'),
-    ])
-    .where('id', '=', accountId)
-    .executeTakeFirstOrThrow();
+export async function readAccountUse(tx: Tx, accountId: string): Promise<AccountUse> {
+  const { rows } = await sql<AccountUse>`
+    select balance_micros as "balanceMicros", clock.now,
+      case when exists (
+        select from meters where account_id = accounts.id and ended_at = 'infinity' and price_id <> 0
+      ) then charged_until else clock.now end as until
+    from accounts,
+      -- The account's clock is ahead of the database's clock after that has stepped back.
+      lateral (select greatest(now(), activity_at)::timestamptz(3) as now) as clock
+    where id = ${accountId}`.execute(tx);
+  const [account] = rows;
+  if (!account) throw new Error('The account of the caller does not exist.');
+  return account;
 }
 
 /**

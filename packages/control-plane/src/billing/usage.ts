@@ -12,7 +12,7 @@ import {
 } from '@sandbar/contract/billing.ts';
 import { type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
-import type { Db } from '../db/database.ts';
+import type { Tx } from '../db/database.ts';
 import { amountOf, formatQuantity, msBetween, quantityOf } from './accrual.ts';
 import { formatEur } from './money.ts';
 import { readAccountUse, readUsageRange, splitDays } from './usage-range.ts';
@@ -22,11 +22,22 @@ const METADATA_PREFIX = 'metadata.';
 
 /** The use of an account. Throws `validation_error` when `to` is before `from`, or the range is too long. */
 export async function getUsage(app: App, accountId: string, query: UsageQuery): Promise<Usage> {
-  const account = await readAccountUse(app.db, accountId);
-  const range = readUsageRange(query, account);
   const groupBy = query.group_by ?? 'kind';
-  const cuts = groupBy === 'day' ? splitDays(range) : [range.from, range.to];
-  const rows = await sumMeters(app.db, { accountId, machineId: query.machine_id, cuts, groupBy });
+  // One snapshot of the database, so that no charge comes between reading the account and its meters.
+  const { account, range, cuts, rows } = await app.db
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .execute(async (tx) => {
+      const account = await readAccountUse(tx, accountId);
+      const range = readUsageRange(query, account);
+      const cuts = groupBy === 'day' ? splitDays(range) : [range.from, range.to];
+      return {
+        account,
+        range,
+        cuts,
+        rows: await sumMeters(tx, { accountId, machineId: query.machine_id, cuts, groupBy }),
+      };
+    });
   const items = rows.flatMap((row) => {
     const cut = cuts[row.part];
     return USAGE_KINDS.flatMap((kind) => toItem(row, kind, groupBy === 'day' ? cut : undefined));
@@ -58,7 +69,7 @@ type Row = {
  * without the meters that had ended by its beginning. So each meter is computed once for each cut, not twice for each
  * part, and the sums of neighbouring parts fit together exactly.
  */
-async function sumMeters(db: Db, { accountId, machineId, cuts, groupBy }: Selection): Promise<Row[]> {
+async function sumMeters(tx: Tx, { accountId, machineId, cuts, groupBy }: Selection): Promise<Row[]> {
   const columns = groupColumns(groupBy);
   const [from, to] = [cuts[0], cuts.at(-1)];
   const cutsMs = cuts.map((cut) => cut.getTime());
@@ -89,7 +100,7 @@ async function sumMeters(db: Db, { accountId, machineId, cuts, groupBy }: Select
       from sums
       window by_place as (${columns.length === 0 ? sql`` : sql`partition by ${sql.join(columns)}`} order by place)
     )
-    select * from parts where part >= 0 order by ${list(columns)} part`.execute(db);
+    select * from parts where part >= 0 order by ${list(columns)} part`.execute(tx);
   return rows;
 }
 
