@@ -1,0 +1,147 @@
+// Measures how long a usage query takes over a month of 10,000 machines, by every grouping, as JSON and as CSV. Times
+// are those of whole HTTP requests to a server in this process. It also measures one round of metering.
+//   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/billing.ts      (BENCH_MACHINES, default 10000)
+// Creates the database `sandbar_bench_billing` on the server of the URL, and drops it at the end.
+import { insertAccount } from '@sandbar/control-plane/accounts/store.ts';
+import { insertKey } from '@sandbar/control-plane/api-keys/store.ts';
+import type { App } from '@sandbar/control-plane/app.ts';
+import { CredentialWatch } from '@sandbar/control-plane/auth/credential-watch.ts';
+import { chargeDueAccounts } from '@sandbar/control-plane/billing/round.ts';
+import { readConfig } from '@sandbar/control-plane/config.ts';
+import { asOwner, type Db, openDatabase } from '@sandbar/control-plane/db/database.ts';
+import { migrate } from '@sandbar/control-plane/db/migrate.ts';
+import { createHostClient } from '@sandbar/control-plane/hosts/client.ts';
+import { createHosts } from '@sandbar/control-plane/hosts/hosts.ts';
+import { buildServer } from '@sandbar/control-plane/http/server.ts';
+import { createLog } from '@sandbar/control-plane/log.ts';
+import { createRequestCounter } from '@sandbar/control-plane/metrics/requests.ts';
+import { sql } from 'kysely';
+import pg from 'pg';
+import { Registry } from 'prom-client';
+import { measure, summarize } from './statistics.ts';
+
+const MACHINES = Number(process.env.BENCH_MACHINES ?? 10_000);
+const ROUNDS = 15;
+const WARM_UP = 3;
+/** Further accounts, with as many machines together, for the round of metering. */
+const ACCOUNTS = 100;
+const DATABASE = 'sandbar_bench_billing';
+const MONTH = { from: '2026-10-01T00:00:00Z', to: '2026-11-01T00:00:00Z' };
+const serverUrl = process.env.SANDBAR_DATABASE_URL;
+if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to measure.');
+const benchUrl = new URL(serverUrl);
+benchUrl.pathname = `/${DATABASE}`;
+const log = createLog('silent');
+
+async function onServer(...statements: string[]): Promise<void> {
+  const client = new pg.Client({ connectionString: serverUrl });
+  await client.connect();
+  for (const statement of statements) await client.query(statement);
+  await client.end();
+}
+
+/**
+ * Makes a prepaid account with machines of 2 vCPUs, 2 GiB and 10 GiB in 20 teams. Machine n runs from `start` to `end`,
+ * which are SQL expressions over n.
+ */
+async function makeAccount(db: Db, name: string, machines: number, start: string, end: string) {
+  const id = await insertAccount(db, { email: `${name}@example.test`, tier: 'enterprise', billingMode: 'prepaid' });
+  const chargedUntil = sql<Date>`timestamptz '2026-11-01Z'`;
+  await db.updateTable('accounts').set({ charged_until: chargedUntil }).where('id', '=', id).execute();
+  await sql`
+    insert into meters (account_id, resource_kind, resource_id, vcpus, memory_mb, storage_gb, price_id, metadata,
+      started_at, ended_at)
+    select ${id}, 'machine', gen_random_uuid(), 2, 2048, 10, 1, jsonb_build_object('team', 'team ' || n % 20),
+      ${sql.raw(start)}, ${sql.raw(end)}
+    from generate_series(1, ${machines}) as n`.execute(db);
+  return insertKey(db, id, 'read', 'bench');
+}
+
+async function startServer(db: Db): Promise<{ app: App; address: string; close: () => Promise<void> }> {
+  const config = readConfig(
+    {
+      SANDBAR_HOME: '/nonexistent',
+      SANDBAR_DATABASE_URL: benchUrl.href,
+      SANDBAR_SECRET: 'nothing is ever signed with this one',
+    },
+    false,
+  );
+  const hostClient = createHostClient(config.hostAgentSocket);
+  const closing = new AbortController().signal;
+  const credentials = new CredentialWatch(db, log, closing);
+  const hosts = createHosts(hostClient);
+  const app: App = { config, log, db, hosts, credentials, reconcileSoon: () => undefined, closing };
+  const server = await buildServer(app, createRequestCounter(new Registry()));
+  const address = await server.listen({ host: '127.0.0.1', port: 0 });
+  const close = async () => {
+    await server.close();
+    hostClient.close();
+  };
+  return { app, address, close };
+}
+
+async function measureUsage(address: string, key: string, name: string): Promise<void> {
+  for (const [groupBy, accept] of [
+    ['kind', 'application/json'],
+    ['day', 'application/json'],
+    ['metadata.team', 'application/json'],
+    ['resource', 'application/json'],
+    ['resource', 'text/csv'],
+  ] as const) {
+    const query = new URLSearchParams({ ...MONTH, group_by: groupBy });
+    let bytes = 0;
+    const request = async () => {
+      const headers = { authorization: `Bearer ${key}`, accept };
+      const response = await fetch(`${address}/v1/billing/usage?${query}`, { headers });
+      const text = await response.text();
+      if (response.status !== 200 || text.length < 300) throw new Error(`${response.status} ${text}`);
+      bytes = text.length;
+    };
+    await measure(WARM_UP, request);
+    const times = await measure(ROUNDS, request);
+    console.log(`${name}, by ${groupBy}, ${accept}, ${(bytes / 1024).toFixed(0)} KiB, ms: ${summarize(times)}`);
+  }
+}
+
+type Keys = { whole: string; short: string };
+
+/** Fills the database. Returns the keys of the two accounts that are queried. */
+async function generate(db: Db): Promise<Keys> {
+  const month = `timestamptz '2026-10-01Z'`;
+  const whole = await makeAccount(db, 'whole', MACHINES, `${month} - n * interval '1.234 seconds'`, `'infinity'`);
+  const shortStart = `${month} + n * interval '267.8 seconds' * 10000 / ${MACHINES}`;
+  const short = await makeAccount(db, 'short', MACHINES, shortStart, `${shortStart} + interval '77.7 minutes'`);
+  for (let account = 0; account < ACCOUNTS; account++) {
+    const machines = Math.ceil(MACHINES / ACCOUNTS);
+    await makeAccount(db, `a${account}`, machines, `${month} + n * interval '1.234 seconds'`, `'infinity'`);
+  }
+  await sql`vacuum analyze meters, accounts`.execute(db);
+  return { whole, short };
+}
+
+async function main(db: Db, { whole, short }: Keys): Promise<void> {
+  const { app, address, close } = await startServer(db);
+  try {
+    await measureUsage(address, whole, `${MACHINES} machines that ran the whole month`);
+    await measureUsage(address, short, `${MACHINES} machines of 77 minutes`);
+    // Every account is due: the one with all machines, and as many machines in many accounts.
+    const begin = performance.now();
+    const accounts = await chargeDueAccounts(app);
+    const ms = (performance.now() - begin).toFixed(0);
+    console.log(`a round of metering of ${accounts} accounts with ${2 * MACHINES} running machines: ${ms} ms`);
+  } finally {
+    await close();
+  }
+}
+
+await onServer(`drop database if exists ${DATABASE}`, `create database ${DATABASE}`);
+try {
+  const keys = await asOwner(benchUrl.href, log, async (owner) => {
+    await migrate(owner);
+    return generate(owner);
+  });
+  const db = openDatabase(benchUrl.href, log);
+  await main(db, keys).finally(() => db.destroy());
+} finally {
+  await onServer(`drop database ${DATABASE}`);
+}
