@@ -7,7 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 export const wantsCsv = (request: FastifyRequest): boolean =>
   accepts(request.raw).types(['application/json', 'text/csv']) === 'text/csv';
 
-const NUMBER = /^-?\d+(\.\d+)?$/;
+const NEGATIVE_NUMBER = /^-\d+(\.\d+)?$/;
 
 /**
  * Writes rows as CSV with a header row. An apostrophe is put before a text that a spreadsheet would run as a formula,
@@ -18,7 +18,7 @@ export const toCsv = (columns: readonly string[], rows: readonly object[]): stri
     header: true,
     columns: [...columns],
     escape_formulas: true,
-    cast: { string: (value) => (NUMBER.test(value) ? { value, escape_formulas: false } : value) },
+    cast: { string: (value) => (NEGATIVE_NUMBER.test(value) ? { value, escape_formulas: false } : value) },
   });
 
 /** Sends CSV. */
