@@ -44,6 +44,14 @@ export type Timing = {
   eventSilenceMs: number;
   /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
+  /** How often the spend guard looks for machines that are not paid. */
+  guardMs: number;
+  /** How often accounts without money are warned, and the reclaimer looks for abandoned accounts. */
+  reclaimMs: number;
+  /** How often the outbox is looked at for mails that are due. */
+  mailMs: number;
+  /** The pause after the first failed attempt to send a mail. It doubles after each further one, up to `longest`. */
+  mailRetryMs: { first: number; longest: number };
   /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
   /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
@@ -69,6 +77,10 @@ export const DEFAULT_TIMING: Timing = {
   unknownGraceMs: 6_000,
   eventSilenceMs: 15_000,
   reconnectMs: { first: 100, longest: 2_000 },
+  guardMs: 5_000,
+  reclaimMs: 60_000,
+  mailMs: 5_000,
+  mailRetryMs: { first: 60_000, longest: 3_600_000 },
   headersMs: 10_000,
   streamHeartbeatMs: 15_000,
   chargeMs: 15_000,
@@ -147,6 +159,8 @@ export type Config = {
   overcommit: Overcommit;
   /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
+  /** After so many days without money an account loses its machines, snapshots and volumes. */
+  reclaimDays: number;
   /** How long a terminal lives while nobody is connected to it, in seconds. */
   terminalIdleSec: number;
   /** If true, accounts other than the owner's may run machines on hosts without hardware virtualisation. */
@@ -188,6 +202,7 @@ export function readConfig(env: Env, isRoot: boolean): Config {
       disk: readNumber(env, 'SANDBAR_DISK_OVERCOMMIT', DEFAULT_OVERCOMMIT.disk, { min: 0.1, max: 1000 }),
     },
     activityRetentionDays: readNumber(env, 'SANDBAR_ACTIVITY_RETENTION_DAYS', 365, { min: 31, max: 36_500 }),
+    reclaimDays: readWhole(env, 'SANDBAR_RECLAIM_DAYS', 30, { min: 1, max: 3_650 }),
     terminalIdleSec: readWhole(env, 'SANDBAR_TERMINAL_IDLE_SEC', TERMINAL_BOUNDS.idleSecDefault, {
       min: 10,
       max: 604_800,

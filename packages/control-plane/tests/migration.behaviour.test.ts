@@ -162,6 +162,7 @@ async function update<Ids>(
         ...{
           overcommit: DEFAULT_OVERCOMMIT,
           activityRetentionDays: 365,
+          reclaimDays: 30,
           terminalIdleSec: 600,
           allowEmulatedTenants: true,
           rates: DEFAULT_RATES,

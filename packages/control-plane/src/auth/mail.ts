@@ -1,5 +1,7 @@
-// The only mail that the service sends: a link with which a person sets a new password.
+// The mail with a link with which a person sets a new password. It is sent at once and not stored in the outbox, because
+// the database must not have the link's token.
 import type { App } from '../app.ts';
+import { sendMail } from '../mail/transport.ts';
 
 const SUBJECT = 'Set a new password for Sandbar';
 
@@ -12,11 +14,6 @@ export type Mailer = {
 export function createMailer(app: App): Mailer | undefined {
   const { mail, publicUrl } = app.config.auth;
   if (!mail) return undefined;
-  const send = async (to: string, text: string) => {
-    // Loaded when the first mail is sent: most services never send one.
-    const { createTransport } = await import('nodemailer');
-    await createTransport(mail.smtpUrl).sendMail({ from: mail.from, to, subject: SUBJECT, text });
-  };
   return {
     sendReset: (to, token) => {
       // The token is in the fragment of the URL, which browsers do not send, so it appears in no server's log.
@@ -28,7 +25,9 @@ ${link}
 
 If it was not you, do nothing: your password stays as it is.
 `;
-      send(to, text).catch((error: unknown) => app.log.error({ err: error }, 'a mail could not be sent'));
+      sendMail(mail, { to, subject: SUBJECT, text }).catch((error: unknown) =>
+        app.log.error({ err: error }, 'a mail could not be sent'),
+      );
     },
   };
 }

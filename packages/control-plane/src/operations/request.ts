@@ -53,6 +53,12 @@ export async function requestOperation(app: App, request: OperationRequest): Pro
 const ONE_AT_A_TIME = ['operations_machine', 'operations_volume', 'operations_snapshot'];
 
 /**
+ * Returns true if an operation could not be inserted because another one on the same machine, volume or snapshot was
+ * inserted at the same moment.
+ */
+export const isOvertaken = (error: unknown): boolean => ONE_AT_A_TIME.some((index) => isUniqueViolation(error, index));
+
+/**
  * Returns undefined when another request began an operation on the same machine, volume or snapshot at the same moment.
  * The caller then has to decide again.
  */
@@ -60,7 +66,7 @@ async function decideOnce(app: App, request: OperationRequest): Promise<Step | u
   try {
     return await inTransaction(app.db, (tx) => decide(tx, request));
   } catch (error) {
-    if (!ONE_AT_A_TIME.some((index) => isUniqueViolation(error, index))) throw error;
+    if (!isOvertaken(error)) throw error;
     return undefined;
   }
 }

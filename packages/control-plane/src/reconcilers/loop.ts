@@ -1,8 +1,12 @@
 // The reconciler: these tasks find and finish everything that a crash, a lost connection or a failed undo has left
 // unfinished. There is no other code for recovery.
 import type { App } from '../app.ts';
+import { createGuard } from '../billing/guard.ts';
+import { giveNotices } from '../billing/notices.ts';
+import { createReclaimer } from '../billing/reclaimer.ts';
 import { repriceAccounts } from '../billing/reprice.ts';
 import { chargeDueAccounts } from '../billing/round.ts';
+import { sendDueMails } from '../mail/outbox.ts';
 import { compareWithHosts } from './drift.ts';
 import { createDueRunner } from './due.ts';
 import { FACTS_MS, refreshHosts } from './host-facts.ts';
@@ -25,7 +29,7 @@ export type Reconciler = {
 
 /** Starts all tasks. Their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
-  const { reconcileMs, reconcileJobsMs, chargeMs } = app.config.timing;
+  const { reconcileMs, reconcileJobsMs, chargeMs, guardMs, reclaimMs, mailMs } = app.config.timing;
   const unknownMachines = createSightings();
   const outputs = createOutputWatch(app);
   const volumes = { lost: createSightings(), unknown: createSightings() };
@@ -37,6 +41,8 @@ export function startReconciler(app: App): Reconciler {
     nextHousekeeping = performance.now() + (isComplete ? HOUSEKEEPING_MS : HOUSEKEEPING_RETRY_MS);
   };
   const due = createDueRunner(app);
+  const guard = createGuard(app);
+  const reclaimer = createReclaimer(app);
   const tasks: Task[] = [
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'operations that are due', reconcileMs, due.take),
@@ -46,18 +52,23 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
     startTask(app, 'charges', Math.min(reconcileJobsMs, chargeMs), () => meter(app)),
     startTask(app, 'facts of the hosts', Math.min(reconcileJobsMs, FACTS_MS), () => refreshHosts(app)),
+    startTask(app, 'spend guard', guardMs, guard.pass),
+    startTask(app, 'warnings about balances', reclaimMs, () => giveNotices(app)),
+    startTask(app, 'reclaimer', reclaimMs, reclaimer.pass),
+    startTask(app, 'mails', mailMs, () => sendDueMails(app)),
   ];
+  const settled = () => Promise.all([due.settled(), guard.settled(), reclaimer.settled()]);
   return {
     signal: () => {
       for (const task of tasks) task.signal();
     },
     runOnce: async () => {
       await Promise.all(tasks.map((task) => task.runOnce()));
-      await due.settled();
+      await settled();
     },
     stop: async () => {
       await Promise.all(tasks.map((task) => task.stop()));
-      await due.settled();
+      await settled();
     },
   };
 }

@@ -1,10 +1,17 @@
-// Deletes a snapshot at the request of an account. The request hides the snapshot's row, then the operation deletes the
-// snapshot on the host. The host keeps the disk layers of the snapshot that a machine or another snapshot still uses.
+// Deletes a snapshot: at the request of an account, or by the reclaimer. The beginning hides the snapshot's row, then the
+// operation deletes the snapshot on the host. The host keeps the disk layers of the snapshot that a machine or another
+// snapshot still uses.
+import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
+import type { SnapshotRow } from '../db/tables.ts';
 import { requestOperation } from '../operations/request.ts';
-import { insertClaimed } from '../operations/store.ts';
+import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockSnapshot, snapshotNotFound } from './store.ts';
+
+/** A snapshot that is to be deleted. These columns never change. */
+export type DeletableSnapshot = Pick<SnapshotRow, 'id' | 'account_id' | 'host_id'>;
 
 /**
  * Deletes a snapshot of the account, or joins an unfinished delete. Waits while a machine is being restored from the
@@ -14,26 +21,37 @@ import { lockSnapshot, snapshotNotFound } from './store.ts';
 export async function deleteSnapshot(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db
     .selectFrom('snapshots')
-    .select(['id', 'host_id'])
+    .select(['id', 'account_id', 'host_id'])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .where('state', '<>', 'creating')
     .executeTakeFirst();
   if (!found) throw snapshotNotFound();
-  const question = { kind: 'delete_snapshot', machine_id: null, volume_id: null, snapshot_id: found.id } as const;
   await requestOperation(app, {
-    ...question,
+    ...question(found.id),
     args: {},
-    begin: async (tx) => {
-      const { id: snapshotId, host_id: hostId } = found;
-      // Insert the operation before locking the snapshot (see the lock order in db/transaction.ts).
-      const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
-      const claimed = await insertClaimed(app, tx, row);
-      const snapshot = await lockSnapshot(tx, snapshotId);
-      if (!snapshot || snapshot.state === 'deleting') throw snapshotNotFound();
-      const scope = { accountId, hostId, actor: 'user' } as const;
-      await transition(app, tx, scope, (steps) => steps.changeSnapshot(snapshot, { state: 'deleting' }));
-      return claimed;
-    },
+    begin: (tx) => beginDeleteSnapshot(app, tx, found, 'user'),
   });
+}
+
+const question = (id: string) =>
+  ({ kind: 'delete_snapshot', machine_id: null, volume_id: null, snapshot_id: id }) as const;
+
+/**
+ * Inserts an operation that deletes a snapshot, and hides the snapshot. The caller has checked that no operation on the
+ * snapshot is unfinished. Throws `not_found` when the snapshot was deleted meanwhile.
+ */
+export async function beginDeleteSnapshot(
+  app: App,
+  tx: Tx,
+  { id, account_id, host_id }: DeletableSnapshot,
+  actor: ActivityActor,
+): Promise<Claimed> {
+  // Insert the operation before locking the snapshot (see the lock order in db/transaction.ts).
+  const claimed = await insertClaimed(app, tx, { ...question(id), account_id, host_id, args: '{}', actor });
+  const snapshot = await lockSnapshot(tx, id);
+  if (!snapshot || snapshot.state === 'deleting') throw snapshotNotFound();
+  const scope = { accountId: account_id, hostId: host_id, actor };
+  await transition(app, tx, scope, (steps) => steps.changeSnapshot(snapshot, { state: 'deleting' }));
+  return claimed;
 }

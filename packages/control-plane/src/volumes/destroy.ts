@@ -1,13 +1,18 @@
-// Deletes a volume at the request of an account. The request hides the volume's row, then the operation deletes the
-// disk on the host and the row.
+// Deletes a volume: at the request of an account, or by the reclaimer. The beginning hides the volume's row, then the
+// operation deletes the disk on the host and the row.
+import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { VOLUME_STATE_TABLE, type VolumeState } from '@sandbar/contract/volume.ts';
 import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { requestOperation } from '../operations/request.ts';
-import { insertClaimed } from '../operations/store.ts';
+import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockVolume, volumeNotFound } from './store.ts';
+
+/** A volume that is to be deleted. These columns never change. */
+export type DeletableVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
 
 /**
  * Deletes a volume of the account, or joins an unfinished delete. Throws `not_found`; `conflict` while the volume is
@@ -16,29 +21,40 @@ import { lockVolume, volumeNotFound } from './store.ts';
 export async function deleteVolume(app: App, accountId: string, id: string): Promise<void> {
   const found = await app.db
     .selectFrom('volumes')
-    .select(['id', 'host_id'])
+    .select(['id', 'account_id', 'host_id'])
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .where('state', 'not in', ['creating', 'taken'])
     .executeTakeFirst();
   if (!found) throw volumeNotFound();
-  const question = { kind: 'delete_volume', machine_id: null, volume_id: found.id, snapshot_id: null } as const;
   await requestOperation(app, {
-    ...question,
+    ...question(found.id),
     args: {},
-    begin: async (tx) => {
-      const { id: volumeId, host_id: hostId } = found;
-      // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
-      const row = { ...question, account_id: accountId, host_id: hostId, args: '{}', actor: 'user' } as const;
-      const claimed = await insertClaimed(app, tx, row);
-      const volume = await lockVolume(tx, volumeId);
-      if (!volume || volume.state === 'deleting' || volume.state === 'taken') throw volumeNotFound();
-      checkDeletable(volume);
-      const scope = { accountId, hostId, actor: 'user' } as const;
-      await transition(app, tx, scope, (steps) => steps.changeVolume(volume, { state: 'deleting' }));
-      return claimed;
-    },
+    begin: (tx) => beginDeleteVolume(app, tx, found, 'user'),
   });
+}
+
+const question = (id: string) =>
+  ({ kind: 'delete_volume', machine_id: null, volume_id: id, snapshot_id: null }) as const;
+
+/**
+ * Inserts an operation that deletes a volume, and hides the volume. The caller has checked that no operation on the
+ * volume is unfinished. Throws `not_found` when the volume was deleted meanwhile, and `conflict` while it is attached.
+ */
+export async function beginDeleteVolume(
+  app: App,
+  tx: Tx,
+  { id, account_id, host_id }: DeletableVolume,
+  actor: ActivityActor,
+): Promise<Claimed> {
+  // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
+  const claimed = await insertClaimed(app, tx, { ...question(id), account_id, host_id, args: '{}', actor });
+  const volume = await lockVolume(tx, id);
+  if (!volume || volume.state === 'deleting' || volume.state === 'taken') throw volumeNotFound();
+  checkDeletable(volume);
+  const scope = { accountId: account_id, hostId: host_id, actor };
+  await transition(app, tx, scope, (steps) => steps.changeVolume(volume, { state: 'deleting' }));
+  return claimed;
 }
 
 function checkDeletable({ state, machine_id }: VolumeRow): void {

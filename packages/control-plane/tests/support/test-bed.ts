@@ -45,6 +45,7 @@ const TEST_TIMING: Timing = {
   jobLostMs: 500,
   unknownGraceMs: 200,
   reconnectMs: { first: 20, longest: 100 },
+  mailRetryMs: { first: 100, longest: 1_000 },
   streamHeartbeatMs: 200,
   shutdownMs: 2_000,
 };
@@ -110,6 +111,9 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const replicas: ControlPlane[] = [];
   let begun = 0;
 
+  // A test that makes the reconciler slow wants the same of the tasks of billing.
+  const billingMs = options.timing?.reconcileMs ?? TEST_TIMING.reconcileMs;
+  const billing = { guardMs: billingMs, reclaimMs: billingMs, mailMs: billingMs };
   const addReplica = async (timing: Partial<Timing> = {}) => {
     // Replicas start at the same time, and each needs a folder of its own.
     const home = join(root, `replica-${begun++}`);
@@ -124,6 +128,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       // factor.
       overcommit: { memory: 4, vcpus: 1000, disk: 16, ...options.overcommit },
       activityRetentionDays: 365,
+      reclaimDays: 30,
       terminalIdleSec: 600,
       allowEmulatedTenants: true,
       rates: {
@@ -149,7 +154,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       ...options.config,
       bounds: { ...DEFAULT_BOUNDS, ...options.bounds },
       logLevel: 'debug',
-      timing: { ...TEST_TIMING, ...options.timing, ...timing },
+      timing: { ...TEST_TIMING, ...billing, ...options.timing, ...timing },
     };
     const plane = await startControlPlane(config, log);
     replicas.push(plane);

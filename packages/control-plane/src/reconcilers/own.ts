@@ -1,0 +1,57 @@
+// Operations that the service itself decides on, because of what the database says about an account: the spend guard
+// and the reclaimer. What it says may change until the operation begins, so it is checked again in the transaction that
+// inserts the operation.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
+import type { MachineRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { lockMachine } from '../machines/store.ts';
+import { type Begun, isOvertaken } from '../operations/request.ts';
+import { type Claimed, lockUnfinished, type Subject } from '../operations/store.ts';
+import { performDue } from './due.ts';
+
+export type OwnOperation = {
+  subject: Subject;
+  /** Inserts the operation. `machine` is the locked row of the subject's machine. May throw a refusal. */
+  begin: (tx: Tx, machine: MachineRow | undefined) => Promise<Begun>;
+  /**
+   * Locks the account's row and returns whether the reason for the operation still holds. It is called last before the
+   * commit, so a payment is either seen here, or comes after the operation has begun.
+   */
+  isStillDue: (tx: Tx) => Promise<boolean>;
+};
+
+/** The reason for the operation has gone. Rolls the transaction back. */
+class CalledOff extends Error {}
+
+/**
+ * Begins an operation and makes its first attempt. If the attempt fails, it is logged, and the reconciler repeats it.
+ * Does nothing when another operation on the same machine, volume or snapshot is unfinished, when the reason does not
+ * hold any more, or when the rows do not allow the operation any more; a later pass of the caller looks again. Returns
+ * true if the operation began.
+ */
+export async function performOwn(app: App, own: OwnOperation): Promise<boolean> {
+  const claimed = await beginOwn(app, own);
+  if (claimed) await performDue(app, claimed);
+  return claimed !== undefined;
+}
+
+async function beginOwn(app: App, { subject, begin, isStillDue }: OwnOperation): Promise<Claimed | undefined> {
+  try {
+    return await inTransaction(app.db, async (tx) => {
+      const [machine, unfinished] = await Promise.all([
+        subject.machineId === undefined ? undefined : lockMachine(tx, subject.machineId),
+        lockUnfinished(tx, subject),
+      ]);
+      const begun = unfinished.length > 0 ? 'noop' : await begin(tx, machine);
+      if (begun === 'noop') return undefined;
+      if (!(await isStillDue(tx))) throw new CalledOff();
+      return begun;
+    });
+  } catch (error) {
+    if (!(error instanceof CalledOff || error instanceof ServiceError || isOvertaken(error))) throw error;
+    app.log.debug({ err: error, ...subject }, 'an operation of the service was called off');
+    return undefined;
+  }
+}
