@@ -3,15 +3,14 @@ import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { sql } from 'kysely';
-import { SMTPServer } from 'smtp-server';
 import { insertAccount } from '../src/accounts/store.ts';
 import { readAuthConfig } from '../src/auth/config.ts';
 import { setPassword } from '../src/auth/password.ts';
 import { ConfigError } from '../src/config-error.ts';
 import { callAdmin } from './support/admin.ts';
+import { startMail } from './support/mail-server.ts';
 import { until } from './support/postgres.ts';
 import { cookieOf, startTestBed, TEST_ORIGIN, TEST_PASSWORD, type TestBed } from './support/test-bed.ts';
 
@@ -24,29 +23,6 @@ const account = (bed: TestBed, cookie: string, replica = 0) =>
   bed.api('GET', '/v1/account', { key: null, headers: { cookie }, plane: bed.replicas[replica] ?? bed.plane });
 const act = (bed: TestBed, path: string, cookie: string, body?: object, headers: Record<string, string> = {}) =>
   bed.api('POST', path, { key: null, body, headers: { cookie, origin: TEST_ORIGIN, ...headers } });
-
-/** Starts a mail server that keeps every message it receives. */
-async function startMail(): Promise<{ url: string; mails: string[] }> {
-  const mails: string[] = [];
-  const server = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData: (stream, _session, done) => {
-      let text = '';
-      stream.on('data', (chunk) => {
-        text += chunk;
-      });
-      stream.on('end', () => {
-        mails.push(text.replaceAll('=\r\n', '').replaceAll('=3D', '='));
-        done();
-      });
-    },
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server.server, 'listening');
-  after(() => new Promise<void>((resolve) => server.close(resolve)));
-  return { url: `smtp://127.0.0.1:${(server.server.address() as AddressInfo).port}`, mails };
-}
 
 /** Returns every row of every table as JSON text, so that a test can search it for secrets. */
 async function dump({ plane }: TestBed): Promise<string> {
