@@ -98,12 +98,12 @@ async function abandon(wallet: Wallet): Promise<void> {
 describe('a warning', () => {
   it('is given at a fifth, at zero, a week and a day before the reclaimer, each once by mail', async () => {
     const wallet = await openWallet(bed);
-    await buy(wallet);
-    await wallet.setBalance(2 * EUR + 1_000_000);
+    await wallet.setBalance(2 * EUR + 1);
     await pass();
     assert.equal((await wallet.row()).notice, null);
-    await wallet.setBalance(1.5 * EUR);
+    await wallet.setBalance(2 * EUR);
     await isWarned(wallet, 'low');
+    await buy(wallet);
     await wallet.setBalance(-1);
     await isWarned(wallet, 'empty');
     await letPass(wallet, 23 * DAY_MS - HOUR_MS);
@@ -156,18 +156,30 @@ describe('a warning', () => {
   });
 
   it('is not given to an account that never had money and owns nothing, nor to one that is not prepaid', async () => {
-    const [fresh, unmetered, deleted] = [await openWallet(bed), await openWallet(bed), await openWallet(bed)];
-    await fresh.setBalance(0);
-    await fresh.write({ full_micros: 0, notice: null, notice_at: null });
+    const [fresh, unmetered, deleted] = [
+      await openWallet(bed, { isNew: true }),
+      await openWallet(bed),
+      await openWallet(bed),
+    ];
     await unmetered.write({ billing_mode: 'unmetered' });
     await unmetered.setBalance(0);
     await deleted.write({ deleted_at: sql<Date>`now()` });
     await deleted.setBalance(0);
     await pass();
-    for (const wallet of [unmetered, deleted]) {
+    for (const wallet of [fresh, unmetered, deleted]) {
       assert.deepEqual([(await wallet.row()).notice, subjectsTo(wallet)], [null, []]);
     }
-    assert(['empty', null].includes((await fresh.row()).notice));
+  });
+
+  it('is given to an account that never had money but owns something', async () => {
+    const wallet = await openWallet(bed, { isNew: true });
+    await wallet.write({ billing_mode: 'unmetered' });
+    await buy(wallet);
+    await pass();
+    assert.equal((await wallet.row()).notice, null);
+    await wallet.write({ billing_mode: 'prepaid' });
+    await isWarned(wallet, 'empty');
+    await until(() => subjectsTo(wallet).length === 1, 'the mail has come', WITHIN_MS);
   });
 
   it('of twenty accounts at once comes once for each', async () => {
@@ -281,15 +293,15 @@ describe('the reclaimer', () => {
     const wallet = await openWallet(bed);
     await buy(wallet);
     const owned = await countOwned(wallet);
-    await abandon(wallet);
-    await wallet.topUp();
-    const kept = await countOwned(wallet);
     await wallet.setBalance(0);
-    await wallet.write({ notice: 'day', notice_at: sql<Date>`now() - interval '2 days'` });
+    await wallet.write({
+      empty_since: sql<Date>`now() - interval '29 days'`,
+      notice: 'day',
+      notice_at: sql<Date>`now() - interval '2 days'`,
+    });
     await pass();
     await pass();
-    assert.equal(await countOwned(wallet), kept);
-    assert(kept <= owned);
+    assert.equal(await countOwned(wallet), owned);
   });
 
   for (const table of ['snapshots', 'machines', 'volumes'] as const) {

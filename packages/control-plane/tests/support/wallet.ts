@@ -28,8 +28,8 @@ export type Wallet = {
 
 let count = 0;
 
-/** Makes a prepaid account with 10 EUR. */
-export async function openWallet(bed: TestBed): Promise<Wallet> {
+/** Makes a prepaid account, with 10 EUR unless `isNew`. */
+export async function openWallet(bed: TestBed, { isNew = false } = {}): Promise<Wallet> {
   const { db } = bed.plane.app;
   const email = `wallet-${++count}@example.test`;
   const id = await insertAccount(db, { email, tier: 'enterprise', billingMode: 'prepaid' });
@@ -57,6 +57,6 @@ export async function openWallet(bed: TestBed): Promise<Wallet> {
       return activity.map(({ action, actor }: Record<string, string>) => `${action} by ${actor}`).reverse();
     },
   };
-  await wallet.topUp();
+  if (!isNew) await wallet.topUp();
   return wallet;
 }
