@@ -46,8 +46,17 @@ export async function changeBillingMode(tx: Tx, accountId: string, mode: Billing
     .where('id', '=', accountId)
     .execute();
   await replaceOpenMeters(tx, [accountId]);
-  // Meters of an unmetered account are free, so an account that turns to prepaid owes nothing for them.
-  await tx.updateTable('accounts').set({ charged_until: sql<Date>`activity_at` }).where('id', '=', accountId).execute();
+  // Meters of an unmetered account are free, so an account that turns to prepaid owes nothing for them. The time without
+  // money, which counts toward the reclaimer, begins now.
+  await tx
+    .updateTable('accounts')
+    .set({
+      charged_until: sql<Date>`activity_at`,
+      empty_since: sql<Date | null>`case when balance_micros > 0 then null else activity_at end`,
+      notice: null,
+    })
+    .where('id', '=', accountId)
+    .execute();
 }
 
 async function reopenMeters(tx: Tx, accountIds: readonly string[]): Promise<void> {
