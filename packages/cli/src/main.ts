@@ -78,6 +78,14 @@ const COMMANDS: Record<string, Entry> = {
     summary: 'shows what was done: sandbar activity [MACHINE]',
     define: async (command) => (await import('./commands/activity.ts')).defineActivity(command),
   },
+  usage: {
+    summary: 'shows what was used and what that cost: sandbar usage --by day',
+    define: async (command) => (await import('./commands/usage.ts')).defineUsage(command),
+  },
+  ledger: {
+    summary: 'shows what changed the wallet, and what a charge consists of: sandbar ledger [ENTRY]',
+    define: async (command) => (await import('./commands/ledger.ts')).defineLedger(command),
+  },
   admin: {
     summary: 'accounts and hosts, for the operator: sandbar admin account list',
     define: async (command) => (await import('./commands/admin.ts')).defineAdmin(command),

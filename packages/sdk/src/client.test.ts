@@ -150,6 +150,53 @@ describe('client', () => {
     }
   });
 
+  it('usage sends the range and the grouping, and is also there as CSV', async () => {
+    handle = (request, response) => {
+      if (request.headers.accept === 'text/csv') response.end('kind,amount\n');
+      else answer(response, 200, { total: '1.000000' });
+    };
+    const filter = { from: '2026-01-01T00:00:00Z', groupBy: 'metadata.a b', machineId: 'm' };
+    assert.deepEqual(await sandbar.billing.usage(filter), { total: '1.000000' });
+    assert.equal(await sandbar.billing.usageCsv({ groupBy: 'day' }), 'kind,amount\n');
+    await sandbar.billing.usage();
+    assert.deepEqual(
+      requests.map(({ url }) => url),
+      [
+        '/v1/billing/usage?from=2026-01-01T00%3A00%3A00Z&group_by=metadata.a+b&machine_id=m',
+        '/v1/billing/usage?group_by=day',
+        '/v1/billing/usage',
+      ],
+    );
+  });
+
+  it('usage as CSV is retried, and a refusal is an error', async () => {
+    let attempts = 0;
+    handle = (_request, response) => {
+      if (attempts++ > 0) response.end('kind\n');
+      else answer(response, 503, { code: 'database_unavailable', detail: 'no' }, { 'retry-after': '0' });
+    };
+    assert.equal(await sandbar.billing.usageCsv(), 'kind\n');
+    assert.equal(attempts, 2);
+    handle = (_request, response) => answer(response, 400, { code: 'validation_error', detail: 'from' });
+    await assert.rejects(sandbar.billing.usageCsv(), { code: 'validation_error' });
+  });
+
+  it('ledger follows the cursor to the end, and an entry is read by its id', async () => {
+    handle = (request, response) =>
+      answer(response, 200, {
+        entries: [{ id: request.url?.includes('cursor=2') ? 'b' : 'a' }],
+        next_cursor: request.url?.includes('cursor=2') ? '' : '2',
+      });
+    const ids: string[] = [];
+    for await (const { id } of sandbar.billing.ledger({ kind: 'charge' })) ids.push(id);
+    assert.deepEqual(ids, ['a', 'b']);
+    assert.equal(requests[1]?.url, '/v1/billing/ledger?kind=charge&page_size=1000&cursor=2');
+    await sandbar.billing.ledgerPage({}, { pageSize: 5 });
+    assert.equal(requests[2]?.url, '/v1/billing/ledger?page_size=5');
+    await sandbar.billing.entry('a/b');
+    assert.equal(requests[3]?.url, '/v1/billing/ledger/a%2Fb');
+  });
+
   it('activity follows the cursor to the end', async () => {
     handle = (request, response) =>
       answer(response, 200, {

@@ -1,5 +1,6 @@
 // The client: `new Sandbar()` on the computer where the service runs, `new Sandbar({ baseUrl, apiKey })` anywhere else.
 import { Account } from './account.ts';
+import { Billing } from './billing.ts';
 import { Execs } from './execs.ts';
 import { Images } from './images.ts';
 import { MachineHandle } from './machine-handle.ts';
@@ -38,6 +39,7 @@ export class Sandbar {
   readonly volumes: Volumes;
   readonly snapshots: Snapshots;
   readonly account: Account;
+  readonly billing: Billing;
   readonly #transport: Transport;
 
   /** Throws ConfigurationError when the address or the key is missing or empty. */
@@ -52,6 +54,7 @@ export class Sandbar {
     this.volumes = new Volumes(transport);
     this.snapshots = new Snapshots(transport);
     this.account = new Account(transport);
+    this.billing = new Billing(transport);
   }
 
   /** The machine with this id, for what is inside of it: `sandbar.machine(id).files.read('/etc/hostname')`. Sends nothing. */

@@ -67,6 +67,12 @@ export class Transport {
     return this.#retry(attempt, method, options, findEarlier);
   }
 
+  /** Returns the text of a successful answer. Throws as `json` does. */
+  text(method: string, path: string, options: RequestOptions = {}): Promise<string> {
+    const attempt = async () => this.#readText(await this.#sendOnce(method, path, options), options);
+    return this.#retry(attempt, method, options);
+  }
+
   /** Sends a request whose answer has no body. Throws as `json` does. */
   run(
     method: string,

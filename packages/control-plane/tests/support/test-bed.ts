@@ -8,7 +8,7 @@ import { after } from 'node:test';
 import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
-import { PaymentPage } from '@sandbar/contract/billing.ts';
+import { LedgerDetails, LedgerList, PaymentPage, Usage } from '@sandbar/contract/billing.ts';
 import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { FileEntry, FileList, FileUnpacked } from '@sandbar/contract/file.ts';
@@ -239,6 +239,9 @@ function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
 const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/(account|auth\/sign-(in|up))$/, Account],
   [/^\/v1\/api-keys$/, ApiKeyList],
+  [/^\/v1\/billing\/usage$/, Usage],
+  [/^\/v1\/billing\/ledger$/, LedgerList],
+  [/^\/v1\/billing\/ledger\/[^/]+$/, LedgerDetails],
   [/^\/v1\/images$/, ImageList],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/output$/, ExecOutput],
   [/^\/v1\/machines\/[^/]+\/execs\/[^/]+\/stdin$/, ExecStdin],

@@ -1,0 +1,79 @@
+// `sandbar ledger`: prints the entries of the wallet's ledger, newest first, or the lines of one entry.
+import { type Command, Option } from '@commander-js/extra-typings';
+import { LEDGER_KINDS, type LedgerDetails, type LedgerEntry, type LedgerList } from '@sandbar/contract/billing.ts';
+import type { LedgerFilter } from '@sandbar/sdk/billing.ts';
+import { onlyGiven, parseId, parseInteger, UsageError } from '../arguments.ts';
+import { connect } from '../connect.ts';
+import { printJson, printLine, printTable } from '../print.ts';
+
+const DEFAULT_LIMIT = 50;
+
+export function defineLedger(command: Command): void {
+  command
+    .argument('[entry]', 'the id of an entry: what it consists of', parseId)
+    .addOption(new Option('--kind <kind>', 'only entries of this kind').choices(LEDGER_KINDS))
+    .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')
+    .option('--to <time>', 'only entries up to this time')
+    .option('--limit <n>', `how many entries (${DEFAULT_LIMIT})`, parseInteger)
+    .option('--json', 'print the answer of the API')
+    .action(async (id, { limit, json, ...filter }) => {
+      if (id !== undefined) {
+        if (limit !== undefined || Object.keys(filter).length > 0) {
+          throw new UsageError('an entry has no --kind, --from, --to and --limit: they select entries of the list');
+        }
+        const entry = await connect().billing.entry(id);
+        if (json) printJson(entry);
+        else printDetails(entry);
+        return;
+      }
+      const found = await readLedger(onlyGiven(filter), limit ?? DEFAULT_LIMIT);
+      if (json) printJson(found);
+      else printEntries(found.entries);
+    });
+}
+
+/** Reads pages until there are `limit` entries, and returns them as one page with the `next_cursor` of the last. */
+async function readLedger(filter: LedgerFilter, limit: number): Promise<LedgerList> {
+  const { billing } = connect();
+  const entries: LedgerEntry[] = [];
+  let cursor: string | undefined;
+  while (entries.length < limit && cursor !== '') {
+    const page: LedgerList = await billing.ledgerPage(filter, { pageSize: limit - entries.length, cursor });
+    entries.push(...page.entries);
+    cursor = page.next_cursor;
+  }
+  return { entries, next_cursor: cursor ?? '' };
+}
+
+function printEntries(entries: readonly LedgerEntry[]): void {
+  if (entries.length === 0) {
+    printLine('No entries.');
+    return;
+  }
+  const rows = entries.map((entry) => [
+    entry.created_at,
+    entry.kind,
+    entry.amount,
+    entry.balance,
+    entry.id,
+    textOf(entry),
+  ]);
+  printTable(['TIME', 'KIND', 'EUR', 'BALANCE', 'ID', 'FOR'], rows);
+}
+
+function printDetails(entry: LedgerDetails): void {
+  printEntries([entry]);
+  if (entry.lines.length === 0) return;
+  printLine('');
+  const rows = entry.lines.map((line) => [
+    ...[line.resource_kind, line.resource_id, line.kind, line.from, line.to],
+    ...[line.quantity, line.unit, line.price, line.amount],
+  ]);
+  printTable(['RESOURCE', 'ID', 'KIND', 'FROM', 'TO', 'QUANTITY', 'UNIT', 'PRICE', 'EUR'], rows);
+}
+
+/** What the entry is for: the interval of a charge, or the note and the reference. */
+function textOf({ charged_from, charged_to, note, reference }: LedgerEntry): string {
+  if (charged_to !== null) return `use from ${charged_from} to ${charged_to}`;
+  return [note, reference].filter(Boolean).join(', ') || '-';
+}

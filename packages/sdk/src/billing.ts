@@ -1,0 +1,77 @@
+// What the account used and what that cost, and the ledger of its wallet.
+import type {
+  LedgerDetails,
+  LedgerEntry,
+  LedgerList,
+  LedgerQuery,
+  Usage,
+  UsageQuery,
+} from '@sandbar/contract/billing.ts';
+import type { CallOptions } from './machines.ts';
+import type { Transport } from './transport.ts';
+
+/** Which use: default is that of this month in UTC, by kind. Times are RFC 3339. */
+export type UsageFilter = {
+  from?: string;
+  /** Not included in the range. */
+  to?: string;
+  groupBy?: NonNullable<UsageQuery['group_by']>;
+  machineId?: string;
+};
+export type LedgerFilter = Omit<LedgerQuery, 'cursor' | 'page_size'>;
+
+/** The largest page that the service returns. */
+const MAX_PAGE_SIZE = 1000;
+
+export class Billing {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** What was used and what that cost. Amounts are EUR as text, because a number would round them. */
+  usage(filter: UsageFilter = {}, { signal }: CallOptions = {}): Promise<Usage> {
+    return this.#transport.json('GET', '/v1/billing/usage', { query: usageQuery(filter), signal });
+  }
+
+  /** The items of `usage` as CSV with a header row. */
+  usageCsv(filter: UsageFilter = {}, { signal }: CallOptions = {}): Promise<string> {
+    const headers = { accept: 'text/csv' };
+    return this.#transport.text('GET', '/v1/billing/usage', { query: usageQuery(filter), headers, signal });
+  }
+
+  /** Yields the entries of the ledger, newest first. It fetches pages as you iterate, so stop when you have enough. */
+  async *ledger(filter: LedgerFilter = {}, { signal }: CallOptions = {}): AsyncGenerator<LedgerEntry> {
+    let cursor: string | undefined;
+    do {
+      const page: LedgerList = await this.ledgerPage(filter, { cursor, signal });
+      yield* page.entries;
+      cursor = page.next_cursor;
+    } while (cursor !== '');
+  }
+
+  /**
+   * One page of the ledger, newest entries first. `pageSize` is at most 1000. `cursor` is the `next_cursor` of the
+   * previous page; the last page has an empty `next_cursor`.
+   */
+  ledgerPage(
+    filter: LedgerFilter = {},
+    options: CallOptions & { pageSize?: number; cursor?: string | undefined } = {},
+  ): Promise<LedgerList> {
+    const { pageSize = MAX_PAGE_SIZE, cursor, signal } = options;
+    const query = { ...filter, page_size: Math.min(pageSize, MAX_PAGE_SIZE), cursor };
+    return this.#transport.json('GET', '/v1/billing/ledger', { query, signal });
+  }
+
+  /** An entry of the ledger with the lines of a charge. */
+  entry(id: string, { signal }: CallOptions = {}): Promise<LedgerDetails> {
+    return this.#transport.json('GET', `/v1/billing/ledger/${encodeURIComponent(id)}`, { signal });
+  }
+}
+
+const usageQuery = ({ from, to, groupBy, machineId }: UsageFilter) => ({
+  ...{ from, to },
+  group_by: groupBy,
+  machine_id: machineId,
+});
