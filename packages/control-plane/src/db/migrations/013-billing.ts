@@ -104,6 +104,8 @@ async function addBooks(db: Kysely<unknown>): Promise<void> {
         amount_micros + payments_micros + bonuses_micros + corrections_micros
           + sales_vcpu_micros + sales_memory_micros + sales_storage_micros + sales_snapshot_micros = 0),
       add constraint ledger_charge_has_interval check ((kind = 'charge') = (charged_to is not null))`.execute(db);
+  // Credits are few, and a list of them must not read all charges.
+  await sql`create index ledger_credits on ledger (account_id, created_at, id) where kind <> 'charge'`.execute(db);
   await sql`create unique index ledger_charge on ledger (account_id, charged_to) where kind = 'charge'`.execute(db);
 }
 
