@@ -23,6 +23,8 @@ const account: AccountDetails = {
   is_owner: false,
   machines: 2,
   created_at: 't',
+  suspended_at: null,
+  deleted_at: null,
   limits: {
     machines: { limit: 7, override: 7 },
     ...{ vcpus: limit, memory_mb: limit, storage_gb: limit, volumes: limit },
@@ -70,6 +72,7 @@ before(async () => {
     const list = path === '/admin/hosts' ? { hosts: [host] } : { accounts: [account] };
     if (request.method === 'GET') return answer(200, JSON.stringify(path.endsWith('s') ? list : account));
     if (path.startsWith('/admin/hosts')) return answer(200, JSON.stringify(host));
+    if (path.endsWith('/credit')) return answer(200, JSON.stringify({ ...account, is_new: !body.includes('again') }));
     answer(200, JSON.stringify(/(accounts|password|keys)$/.test(path) ? made : account));
   }).listen(adminSocket);
   await once(server, 'listening');
@@ -109,6 +112,13 @@ describe('sandbar admin', () => {
       ['account tier a1 free', 'POST /admin/accounts/a1/tier {"tier":"free"}'],
       ['account credit a1 --eur 12.5 --as top-up', 'POST /admin/accounts/a1/credit {"eur":"12.5","as":"top-up"}'],
       [
+        'account credit a1 --eur -2 --as correction --reference r/7 --note why',
+        'POST /admin/accounts/a1/credit {"eur":"-2","as":"correction","reference":"r/7","note":"why"}',
+      ],
+      ['account suspend a@b', 'POST /admin/accounts/a%40b/suspend {}'],
+      ['account resume a1', 'POST /admin/accounts/a1/resume {}'],
+      ['account delete a1', 'POST /admin/accounts/a1/delete {}'],
+      [
         'account limits a1 --machines 0 --memory-mb-per-machine default --rate-exec 7',
         'POST /admin/accounts/a1/limits {"machines":0,"memory_mb_per_machine":null,"rate_exec":7}',
       ],
@@ -138,11 +148,32 @@ describe('sandbar admin', () => {
     assert.match(stdout, /^Balance +12\.340000 EUR$/m);
     assert.match(stdout, /^machines +2 +7 +7$/m);
     assert.match(stdout, /^rate_mutating +- +2\/s, 12 at once +2$/m);
-    assert.match((await admin('account list')).stdout, /^ID +E-MAIL.*\na1 +a@example\.test +payg +prepaid +12\.340000/);
+    assert.match(
+      (await admin('account list')).stdout,
+      /^ID +E-MAIL.*\na1 +a@example\.test +active +payg +prepaid +12\.340000/,
+    );
     assert.match(
       (await admin('host list')).stdout,
       /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +2\/8 +1024\/16384 +20\/200 +100 +1 +t/,
     );
+  });
+
+  it('a credit that the ledger has already is told on stderr, and with --json in the answer', async () => {
+    const line = 'account credit a1 --eur 5 --as top-up --reference again';
+    const { code, stdout, stderr } = await admin(line);
+    assert.deepEqual(
+      [code, stderr],
+      [0, 'sandbar: the ledger has an entry with this reference already; nothing was changed\n'],
+    );
+    assert.match(stdout, /^Balance +12\.340000 EUR$/m);
+    assert.equal(JSON.parse((await admin(`${line} --json`)).stdout).is_new, false);
+  });
+
+  it('says whether an account is suspended or deleted', async () => {
+    refusal = { status: 200, body: JSON.stringify({ ...account, suspended_at: 'yesterday' }) };
+    assert.match((await admin('account show a1')).stdout, /^State +suspended since yesterday$/m);
+    refusal = { status: 200, body: JSON.stringify({ accounts: [{ ...account, suspended_at: 's', deleted_at: 'd' }] }) };
+    assert.match((await admin('account list')).stdout, /a1 +a@example\.test +deleted +payg/);
   });
 
   it('a wrong command line is one line and exit code 2, and sends no request', async () => {
@@ -160,6 +191,9 @@ describe('sandbar admin', () => {
       'account credit a1 --eur 5',
       'account credit a1 --as bonus',
       'account credit a1 --eur 5 --as charge',
+      'account credit a1 --eur 5 --as bonus --reference',
+      'account suspend',
+      'account delete',
       'account limits a1',
       'account limits a1 --machines many',
       'account limits a1 --machines -1',

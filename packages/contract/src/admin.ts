@@ -5,13 +5,15 @@ import { BILLING_MODES, type BillingMode, TIERS, type Tier } from './account.ts'
 import { KEY_SCOPES } from './api-key.ts';
 import { OneOf } from './fields.ts';
 import type { Isolation } from './machine.ts';
-import { EMAIL_PATTERN } from './patterns.ts';
+import { EMAIL_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
 import { QUOTA_DIMENSIONS, type QuotaDimension } from './quota.ts';
 
 const strict = { additionalProperties: false };
 const Eur = Type.String({ maxLength: 20, description: 'EUR, such as "25" or "12.34".' });
 
-export const CREDIT_KINDS = ['top-up', 'bonus'] as const;
+export const CREDIT_KINDS = ['top-up', 'bonus', 'correction'] as const;
+/** The most that one credit or correction may move, EUR. Far above any real payment, and far below what a sum can hold. */
+export const CREDIT_EUR_MAX = 1_000_000;
 
 /** The limits of its tier that the operator can override for an account. The names are those in requests. */
 export const ACCOUNT_LIMITS = [...QUOTA_DIMENSIONS, 'vcpus_per_machine', 'memory_mb_per_machine'] as const;
@@ -37,7 +39,16 @@ export const AccountCreate = Type.Object(
 export type AccountCreate = Static<typeof AccountCreate>;
 
 export const AccountTier = Type.Object({ tier: OneOf(TIERS) }, strict);
-export const AccountCredit = Type.Object({ eur: Eur, as: OneOf(CREDIT_KINDS) }, strict);
+export const AccountCredit = Type.Object(
+  {
+    eur: Eur,
+    as: OneOf(CREDIT_KINDS),
+    reference: Type.Optional(Type.String({ minLength: 1, maxLength: 255, pattern: NO_NUL_PATTERN })),
+    note: Type.Optional(Type.String({ maxLength: 1000, pattern: NO_NUL_PATTERN })),
+  },
+  strict,
+);
+export type AccountCredit = Static<typeof AccountCredit>;
 export const AccountKey = Type.Object(
   { scope: Type.Optional(OneOf(KEY_SCOPES)), name: Type.Optional(Type.String({ maxLength: 255 })) },
   strict,
@@ -70,7 +81,14 @@ export type AccountSummary = {
   is_owner: boolean;
   machines: number;
   created_at: string;
+  /** Since when the account can change nothing; null while it can. */
+  suspended_at: string | null;
+  /** When the account was deleted. Its ledger, meters and activity feed stay. */
+  deleted_at: string | null;
 };
+
+/** The answer to a credit. `is_new` is false when the ledger has an entry with this reference already. */
+export type AccountCredited = AccountDetails & { is_new: boolean };
 
 export type AccountDetails = AccountSummary & {
   limits: Record<LimitName, { limit: number; override: number | null }>;

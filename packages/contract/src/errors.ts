@@ -18,7 +18,10 @@ export const ERROR_TABLE = {
     status: 402,
     when: 'The prepaid wallet is empty; top it up. For a create or a start.',
   },
-  forbidden: { status: 403, when: 'The credential cannot do this. A retry never helps.' },
+  forbidden: {
+    status: 403,
+    when: 'The credential cannot do this, or the account is suspended. A retry does not help.',
+  },
   quota_exceeded: {
     status: 403,
     when: 'A quota of the account would be exceeded; detail names the dimension, with used, requested and limit.',

@@ -25,7 +25,14 @@ const machine: string = (await api('POST', '/v1/machines')).json.id;
 async function callerWithKey(name: string, accountId = bed.accountId): Promise<Caller> {
   await insertKey(app.db, accountId, 'full', name);
   const { id } = await app.db.selectFrom('api_keys').select('id').where('name', '=', name).executeTakeFirstOrThrow();
-  return { accountId, rates: { mutating: null, exec: null }, scope: 'full', via: 'key', credentialId: id };
+  return {
+    accountId,
+    rates: { mutating: null, exec: null },
+    scope: 'full',
+    via: 'key',
+    credentialId: id,
+    isSuspended: false,
+  };
 }
 
 const caller = await callerWithKey('streams');

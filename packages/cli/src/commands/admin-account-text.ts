@@ -1,6 +1,6 @@
 // Prints accounts as text on the operator's terminal.
 import type { AccountDetails, AccountSummary } from '@sandbar/contract/admin.ts';
-import { printLine, printTable } from '../print.ts';
+import { printJson, printLine, printTable } from '../print.ts';
 
 const SECRETS = { account_id: 'Account', email: 'E-mail', api_key: 'API key', password: 'Password' } as const;
 
@@ -21,19 +21,27 @@ export function printAccounts(accounts: readonly AccountSummary[]): void {
   const rows = accounts.map((account) => [
     account.id,
     account.email,
+    stateOf(account),
     account.tier,
     account.billing_mode,
     account.balance,
     `${account.machines}`,
     account.created_at,
   ]);
-  printTable(['ID', 'E-MAIL', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows);
+  printTable(['ID', 'E-MAIL', 'STATE', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows);
 }
 
-export function printAccount(account: AccountDetails): void {
+/** Prints an account, with `isJson` as the service has sent it. */
+export function printDetails(account: AccountDetails, isJson: boolean | undefined): void {
+  if (isJson) printJson(account);
+  else printAccount(account);
+}
+
+function printAccount(account: AccountDetails): void {
   const facts = [
     ['Account', account.id],
     ['E-mail', account.is_owner ? `${account.email} (the owner of the service)` : account.email],
+    ['State', describeState(account)],
     ['Tier', account.tier],
     ['Billing', account.billing_mode],
     ['Balance', `${account.balance} EUR`],
@@ -42,6 +50,14 @@ export function printAccount(account: AccountDetails): void {
   for (const [label = '', value] of facts) printLine(`${label.padEnd(10)}${value}`);
   printLine('');
   printTable(['LIMIT', 'USED', 'VALUE', 'OVERRIDE'], [...limitRows(account), ...rateRows(account)]);
+}
+
+const stateOf = ({ suspended_at, deleted_at }: AccountSummary): string =>
+  deleted_at !== null ? 'deleted' : suspended_at !== null ? 'suspended' : 'active';
+
+function describeState(account: AccountSummary): string {
+  const since = account.deleted_at ?? account.suspended_at;
+  return since === null ? stateOf(account) : `${stateOf(account)} since ${since}`;
 }
 
 function limitRows({ limits, used }: AccountDetails): string[][] {

@@ -4,9 +4,7 @@ import { BILLING_MODES, TIERS } from '@sandbar/contract/account.ts';
 import {
   ACCOUNT_LIMITS,
   ACCOUNT_RATES,
-  type AccountDetails,
   type AccountSummary,
-  CREDIT_KINDS,
   type NewAccount,
   type NewKey,
   type NewPassword,
@@ -15,7 +13,16 @@ import { KEY_SCOPES } from '@sandbar/contract/api-key.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { onlyGiven, parseId, parseInteger, UsageError } from '../arguments.ts';
 import { printJson } from '../print.ts';
-import { printAccount, printAccounts, printSecrets } from './admin-account-text.ts';
+import { defineMoney } from './admin-account-money.ts';
+import { printAccounts, printDetails, printSecrets } from './admin-account-text.ts';
+import { pathOf } from './admin-path.ts';
+
+/** The actions that change whether an account may be used. */
+const STATUS_CHANGES = {
+  suspend: 'lets an account change nothing, and stops its machines',
+  resume: 'lets a suspended account change things again; its machines stay stopped',
+  delete: 'deletes an account with its machines, volumes and snapshots; there is no way back',
+};
 
 const JSON_OPTION = ['--json', 'print the answer as JSON'] as const;
 
@@ -56,14 +63,15 @@ export function defineAccount(command: Command): void {
     .addArgument(new Argument('<tier>', 'its new quotas').choices(TIERS))
     .option(...JSON_OPTION)
     .action(async (id, tier, { json }) => printDetails(await callAdmin(`${pathOf(id)}/tier`, { tier }), json));
-  command
-    .command('credit')
-    .description('adds money to the wallet; the first top-up moves free to payg')
-    .argument('<account>', 'the account', parseId)
-    .requiredOption('--eur <n>', 'how much, EUR')
-    .addOption(new Option('--as <kind>', 'what it is').choices(CREDIT_KINDS).makeOptionMandatory())
-    .option(...JSON_OPTION)
-    .action(async (id, { eur, as, json }) => printDetails(await callAdmin(`${pathOf(id)}/credit`, { eur, as }), json));
+  for (const [action, description] of Object.entries(STATUS_CHANGES)) {
+    command
+      .command(action)
+      .description(description)
+      .argument('<account>', 'the account', parseId)
+      .option(...JSON_OPTION)
+      .action(async (id, { json }) => printDetails(await callAdmin(`${pathOf(id)}/${action}`, {}), json));
+  }
+  defineMoney(command);
   defineLimits(command.command('limits'));
   command
     .command('password')
@@ -122,11 +130,4 @@ function parseOverride(text: string): number | 'default' {
   } catch {
     throw new InvalidArgumentError('It must be a whole number, or default.');
   }
-}
-
-const pathOf = (idOrEmail: string) => `/admin/accounts/${encodeURIComponent(idOrEmail)}`;
-
-function printDetails(account: AccountDetails, isJson: boolean | undefined): void {
-  if (isJson) printJson(account);
-  else printAccount(account);
 }

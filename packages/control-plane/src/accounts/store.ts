@@ -2,7 +2,9 @@
 
 import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
+import type { ValidCredential } from '../auth/credential-watch.ts';
 import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import type { AccountRow } from '../db/tables.ts';
@@ -54,8 +56,23 @@ const selectForUpdate = statement((db, id: string) =>
   db.selectFrom('accounts').selectAll().where('id', '=', id).forNoKeyUpdate(),
 );
 
-/** Throws `not_found` when there is no such account. */
+/** The accounts among `ids` that are not deleted. */
+export function findLiveAccounts(db: Db, ids: readonly string[]): Promise<ValidCredential[]> {
+  return db
+    .selectFrom('accounts')
+    .select(['id', sql<boolean>`suspended_at is not null`.as('isSuspended')])
+    .where(sql<boolean>`id = any(${ids}::uuid[])`)
+    .where('deleted_at', 'is', null)
+    .execute();
+}
+
+/** Throws `not_found` when there is no such account, or it is deleted. */
 export async function checkAccount(db: Db | Tx, id: string): Promise<void> {
-  const row = await db.selectFrom('accounts').select('id').where('id', '=', id).executeTakeFirst();
+  const row = await db
+    .selectFrom('accounts')
+    .select('id')
+    .where('id', '=', id)
+    .where('deleted_at', 'is', null)
+    .executeTakeFirst();
   if (!row) throw new ServiceError('not_found', 'There is no such account.');
 }

@@ -16,6 +16,8 @@ export function toSummary(row: AccountRow): AccountSummary {
     is_owner: row.is_owner,
     machines: row.used_machines,
     created_at: row.created_at.toISOString(),
+    suspended_at: row.suspended_at?.toISOString() ?? null,
+    deleted_at: row.deleted_at?.toISOString() ?? null,
   };
 }
 

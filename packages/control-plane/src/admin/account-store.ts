@@ -1,8 +1,13 @@
 // SQL of accounts that only the operator's commands use.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
+import { Type } from 'typebox';
 import type { Db, Tx } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';
+
+/** An account in the path of a request: its id or its e-mail address. */
+export const AccountParams = Type.Object({ account: Type.String({ minLength: 1, maxLength: 254 }) });
+export const ACCOUNT_PATH = '/admin/accounts/:account';
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 

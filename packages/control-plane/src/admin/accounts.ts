@@ -4,7 +4,6 @@ import {
   ACCOUNT_LIMITS,
   ACCOUNT_RATES,
   AccountCreate,
-  AccountCredit,
   AccountKey,
   AccountOverrides,
   AccountTier,
@@ -13,33 +12,24 @@ import {
   type NewPassword,
 } from '@sandbar/contract/admin.ts';
 import type { FastifyInstance } from 'fastify';
-import { Type } from 'typebox';
+import { requireNotDeleted } from '../accounts/status.ts';
 import { insertAccount } from '../accounts/store.ts';
 import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { generatePassword, setPassword } from '../auth/password.ts';
 import { addEntry } from '../billing/ledger.ts';
-import { parseEur } from '../billing/money.ts';
-import type { Tx } from '../db/database.ts';
-import type { AccountRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { toDetails, toSummary } from './account-record.ts';
-import { findAccount, listAccounts, updateAccount } from './account-store.ts';
+import { ACCOUNT_PATH, AccountParams, findAccount, listAccounts, updateAccount } from './account-store.ts';
+import { changeLiveAccount } from './change-account.ts';
+import { CREDIT_NOTE, readFirstCredit } from './credit.ts';
 
-/** An id or an e-mail address. */
-const params = Type.Object({ account: Type.String({ minLength: 1, maxLength: 254 }) });
-const path = '/admin/accounts/:account';
+const params = AccountParams;
+const path = ACCOUNT_PATH;
 
 export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const { db, config } = app;
-  /** Changes an account in a transaction and answers with the account after the change. */
-  const change = (idOrEmail: string, work: (tx: Tx, account: AccountRow) => Promise<unknown>) =>
-    inTransaction(db, async (tx) => {
-      const account = await findAccount(tx, idOrEmail);
-      await work(tx, account);
-      return toDetails(await findAccount(tx, account.id), config.rates);
-    });
 
   server.get('/admin/accounts', async () => ({ accounts: (await listAccounts(db)).map(toSummary) }));
 
@@ -50,15 +40,8 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   );
 
   server.post(`${path}/tier`, { schema: { params, body: AccountTier } }, (request) =>
-    change(request.params.account, (tx, { id }) => updateAccount(tx, id, { tier: request.body.tier })),
+    changeLiveAccount(app, request.params.account, (tx, { id }) => updateAccount(tx, id, { tier: request.body.tier })),
   );
-
-  server.post(`${path}/credit`, { schema: { params, body: AccountCredit } }, (request) => {
-    const amountMicros = parseEur(request.body.eur);
-    return change(request.params.account, (tx, { id }) =>
-      addEntry(tx, { accountId: id, kind: request.body.as, amountMicros, note: 'by the operator' }),
-    );
-  });
 
   server.post(`${path}/limits`, { schema: { params, body: AccountOverrides } }, (request) => {
     const { body } = request;
@@ -68,7 +51,7 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
       ...limits.map((name) => [`limit_${name}`, body[name]]),
       ...rates.map((name) => [name, body[name]]),
     ]);
-    return change(request.params.account, (tx, { id }) => updateAccount(tx, id, set));
+    return changeLiveAccount(app, request.params.account, (tx, { id }) => updateAccount(tx, id, set));
   });
 
   server.post(
@@ -76,7 +59,9 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
     { schema: { params } },
     (request): Promise<NewPassword> =>
       inTransaction(db, async (tx) => {
-        const { id, email } = await findAccount(tx, request.params.account);
+        const account = await findAccount(tx, request.params.account);
+        requireNotDeleted(account);
+        const { id, email } = account;
         const password = generatePassword();
         await setPassword(tx, id, password);
         return { account_id: id, email, password };
@@ -84,7 +69,9 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
   );
 
   server.post(`${path}/keys`, { schema: { params, body: AccountKey } }, async (request): Promise<NewKey> => {
-    const { id } = await findAccount(db, request.params.account);
+    const account = await findAccount(db, request.params.account);
+    requireNotDeleted(account);
+    const { id } = account;
     const { scope = 'full', name = 'made by the operator' } = request.body;
     return { account_id: id, api_key: await insertKey(db, id, scope, name) };
   });
@@ -95,11 +82,11 @@ function createAccount(app: App, request: AccountCreate): Promise<NewAccount> {
   const { tier = 'free', credit_eur } = request;
   const email = request.email.toLowerCase();
   const billingMode = request.billing_mode ?? (credit_eur === undefined ? 'unmetered' : 'prepaid');
-  const amountMicros = credit_eur === undefined ? 0 : parseEur(credit_eur);
+  const amountMicros = credit_eur === undefined ? 0 : readFirstCredit(credit_eur);
   const password = generatePassword();
   return inTransaction(app.db, async (tx) => {
     const accountId = await insertAccount(tx, { email, tier, billingMode });
-    if (amountMicros !== 0) await addEntry(tx, { accountId, kind: 'bonus', amountMicros, note: 'by the operator' });
+    if (amountMicros !== 0) await addEntry(tx, { accountId, kind: 'bonus', amountMicros, note: CREDIT_NOTE });
     await setPassword(tx, accountId, password);
     return { account_id: accountId, api_key: await insertKey(tx, accountId, 'full', 'first key'), email, password };
   });

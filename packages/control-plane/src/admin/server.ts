@@ -14,6 +14,8 @@ import { checkAccount } from '../accounts/store.ts';
 import { insertKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { sendError } from '../http/errors.ts';
+import { addAccountMoneyRoutes } from './account-money.ts';
+import { addAccountStatusRoutes } from './account-status.ts';
 import { addAccountRoutes } from './accounts.ts';
 import { addAuditRoutes } from './audit.ts';
 import { addHostRoutes } from './hosts.ts';
@@ -51,6 +53,8 @@ export function buildAdminServer(app: App): FastifyInstance {
   });
 
   addAccountRoutes(untyped, app);
+  addAccountStatusRoutes(untyped, app);
+  addAccountMoneyRoutes(untyped, app);
   addHostRoutes(untyped, app);
   addAuditRoutes(untyped, app);
   server.post('/admin/machines/stop-all', { schema: { body: Nothing } }, () => stopAllMachines(app));

@@ -1,6 +1,7 @@
 // SQL of API keys.
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
+import type { ValidCredential } from '../auth/credential-watch.ts';
 import type { Db, Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import type { KeyScope } from '../db/tables.ts';
@@ -39,13 +40,16 @@ const selectCaller = statement((db, hash: Buffer) =>
     .selectFrom('api_keys as k')
     .innerJoin('accounts as a', 'a.id', 'k.account_id')
     .select(['k.id', 'k.account_id', 'k.scope', 'a.rate_mutating', 'a.rate_exec'])
+    .select(sql<boolean>`a.suspended_at is not null`.as('is_suspended'))
     .select(sql<boolean>`coalesce(k.last_used_at < now() - interval '1 minute', true)`.as('stale'))
     .where('k.key_hash', '=', hash)
+    .where('a.deleted_at', 'is', null)
     .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`),
 );
 
 /**
- * Returns the key's account, by one query on the unique index of key hashes; undefined for an unknown or expired key.
+ * Returns the key's account, by one query on the unique index of key hashes; undefined for an unknown or expired key, and for
+ * a key of a deleted account.
  */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
   const [row] = await selectCaller(db, hashKey(key));
@@ -56,19 +60,21 @@ export async function findCaller(db: Db, key: string): Promise<KeyCaller | undef
     scope: row.scope,
     via: 'key',
     credentialId: row.id,
+    isSuspended: row.is_suspended,
     isUseStale: row.stale,
   };
 }
 
-/** The ids among `ids` whose key exists and has not expired. */
-export async function findValidKeys(db: Db, ids: readonly string[]): Promise<string[]> {
-  const rows = await db
-    .selectFrom('api_keys')
-    .select('id')
-    .where(sql<boolean>`id = any(${ids}::uuid[])`)
-    .where(sql<boolean>`(expires_at is null or expires_at > now())`)
+/** The keys among `ids` that exist, have not expired, and are not of a deleted account. */
+export function findValidKeys(db: Db, ids: readonly string[]): Promise<ValidCredential[]> {
+  return db
+    .selectFrom('api_keys as k')
+    .innerJoin('accounts as a', 'a.id', 'k.account_id')
+    .select(['k.id', sql<boolean>`a.suspended_at is not null`.as('isSuspended')])
+    .where(sql<boolean>`k.id = any(${ids}::uuid[])`)
+    .where(sql<boolean>`(k.expires_at is null or k.expires_at > now())`)
+    .where('a.deleted_at', 'is', null)
     .execute();
-  return rows.map(({ id }) => id);
 }
 
 /** Writes the time of the last use, at most once a minute for all replicas together. */

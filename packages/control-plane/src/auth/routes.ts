@@ -107,7 +107,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth):
       tags,
       response: { 204: NoContent },
     },
-    config: { access: 'session', rateLimit: 'none' },
+    config: { access: 'session', rateLimit: 'none', allowedWhenSuspended: true },
     handler: async (request, reply) => {
       const token = readSessionCookie(request.headers.cookie, sessionSecret(app.config.secret));
       if (token !== undefined) await endSession(app.db, token);

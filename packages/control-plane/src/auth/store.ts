@@ -5,33 +5,44 @@ import { deleteInBatches } from '../db/batches.ts';
 import type { Db, Tx } from '../db/database.ts';
 import type { Caller } from '../http/route-config.ts';
 import { hashToken } from './cookie.ts';
+import type { ValidCredential } from './credential-watch.ts';
 
 /**
  * Returns the session's account, by one query on the unique index of token hashes. Undefined for an unknown or expired
- * session.
+ * session, and for a session of a deleted account.
  */
 export async function findSessionCaller(db: Db, token: string): Promise<Caller | undefined> {
   const row = await db
     .selectFrom('sessions')
     .innerJoin('accounts', 'accounts.id', 'sessions.account_id')
     .select(['sessions.id', 'sessions.account_id', 'accounts.rate_mutating', 'accounts.rate_exec'])
+    .select(sql<boolean>`accounts.suspended_at is not null`.as('is_suspended'))
     .where('token_hash', '=', hashToken(token))
     .where('expires_at', '>', sql<Date>`now()`)
+    .where('accounts.deleted_at', 'is', null)
     .executeTakeFirst();
   if (!row) return undefined;
   const rates = { mutating: row.rate_mutating, exec: row.rate_exec };
-  return { accountId: row.account_id, rates, scope: 'full', via: 'session', credentialId: row.id };
+  return {
+    accountId: row.account_id,
+    rates,
+    scope: 'full',
+    via: 'session',
+    credentialId: row.id,
+    isSuspended: row.is_suspended,
+  };
 }
 
-/** The ids among `ids` whose session exists and has not expired. */
-export async function findValidSessions(db: Db, ids: readonly string[]): Promise<string[]> {
-  const rows = await db
-    .selectFrom('sessions')
-    .select('id')
-    .where(sql<boolean>`id = any(${ids}::uuid[])`)
-    .where('expires_at', '>', sql<Date>`now()`)
+/** The sessions among `ids` that exist, have not expired, and are not of a deleted account. */
+export function findValidSessions(db: Db, ids: readonly string[]): Promise<ValidCredential[]> {
+  return db
+    .selectFrom('sessions as s')
+    .innerJoin('accounts as a', 'a.id', 's.account_id')
+    .select(['s.id', sql<boolean>`a.suspended_at is not null`.as('isSuspended')])
+    .where(sql<boolean>`s.id = any(${ids}::uuid[])`)
+    .where('s.expires_at', '>', sql<Date>`now()`)
+    .where('a.deleted_at', 'is', null)
     .execute();
-  return rows.map(({ id }) => id);
 }
 
 /** Ends a session. */

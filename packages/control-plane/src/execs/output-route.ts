@@ -77,7 +77,7 @@ export function addOutputRoute(untyped: FastifyInstance, app: App, waits: JobWai
       }
       const target = await waits.find(id.accountId, wait_ms, () => findOutput(app, id, stream));
       const ending = requests.begin(reply);
-      const credential = app.credentials.watch(caller, ending);
+      const credential = app.credentials.watch(caller, 'read', ending);
       const query = { offset, limit, waitMs: wait_ms };
       const body = await waits.page(target, query, ending.signal).finally(credential.stop);
       // The reply's type expects an object, but `body` is the object's JSON text already.
@@ -107,7 +107,7 @@ async function sendEvents(
   ending: AbortController,
   send: (sink: Writable) => Promise<void>,
 ): Promise<FastifyReply> {
-  const credential = app.credentials.watch(caller, ending);
+  const credential = app.credentials.watch(caller, 'read', ending);
   for (const [name, value] of Object.entries(reply.getHeaders()))
     if (value !== undefined) reply.raw.setHeader(name, value);
   reply.hijack();

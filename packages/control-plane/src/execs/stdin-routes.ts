@@ -1,6 +1,5 @@
 // The HTTP endpoints that act on a running job: its stdin, and signals.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import { Exec, ExecParams, ExecSignal, ExecStdin, ExecStdinQuery } from '@sandbar/contract/exec.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
@@ -81,7 +80,7 @@ function addStdinRoute(untyped: FastifyInstance, app: App): void {
     handler: async (request, reply) => {
       const { params, query } = request;
       const caller = callerOf(request);
-      const credential = app.credentials.watch(caller);
+      const credential = app.credentials.watch(caller, 'change');
       const gone = AbortSignal.any([abortOnDisconnect(reply), credential.signal]);
       const append = {
         machineId: params.id,
@@ -93,7 +92,7 @@ function addStdinRoute(untyped: FastifyInstance, app: App): void {
       try {
         return await writer.append(caller, append, gone);
       } catch (error) {
-        if (credential.signal.aborted) throw new ServiceError('unauthenticated', 'The credential has ended.');
+        credential.signal.throwIfAborted();
         throw error;
       } finally {
         credential.stop();

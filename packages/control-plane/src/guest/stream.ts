@@ -12,6 +12,9 @@ import { isShuttingDown } from '../operations/refusals.ts';
 import { toGuestRefusal } from './answer.ts';
 import { explainBreak } from './broken.ts';
 
+/** The streams that change nothing, which a suspended account may go on to use. */
+const READING: ReadonlySet<GuestStreamName> = new Set(['files.read', 'files.archive', 'files.watch']);
+
 export type StreamOptions = {
   /** Whether opening waits up to 30 s for a machine that is on its way to running. */
   waits: boolean;
@@ -36,7 +39,7 @@ export type MachineStream = {
 /**
  * Opens a stream to the guest of a machine. Throws `rate_limited` when the account has too many streams, `not_found` for
  * an absent or foreign machine, `conflict` for a machine that does not run or is too old, `unauthenticated` when the
- * credential ends meanwhile, `host_unavailable`, `shutting_down`, and the refusals of the guest.
+ * credential ends meanwhile, `forbidden` when the account is suspended meanwhile, `host_unavailable`, `shutting_down`, and the refusals of the guest.
  */
 export async function openGuestStream(
   app: App,
@@ -48,7 +51,7 @@ export async function openGuestStream(
 ): Promise<MachineStream> {
   // Take the place first: an account that has too many streams is refused before any work is done for it.
   const leave = places.take(caller.accountId);
-  const ending = watchForEnd(app, caller, signal);
+  const ending = watchForEnd(app, caller, name, signal);
   const stop = () => {
     leave();
     ending.stop();
@@ -78,15 +81,20 @@ export async function openGuestStream(
 }
 
 /**
- * Returns a signal that is aborted, with a ServiceError, when the client goes away, its credential ends or the service
- * shuts down. `stop` ends the watch.
+ * Returns a signal that is aborted, with a ServiceError, when the client goes away, its credential ends, its account is
+ * suspended or the service shuts down. `stop` ends the watch.
  */
-function watchForEnd(app: App, caller: Caller, client: AbortSignal): { signal: AbortSignal; stop(): void } {
-  const credential = app.credentials.watch(caller);
+function watchForEnd(
+  app: App,
+  caller: Caller,
+  name: GuestStreamName,
+  client: AbortSignal,
+): { signal: AbortSignal; stop(): void } {
+  const credential = app.credentials.watch(caller, READING.has(name) ? 'read' : 'change');
   const ending = firstOf([
     [client, () => (client.reason instanceof ServiceError ? client.reason : clientHasGone())],
     [app.closing, isShuttingDown],
-    [credential.signal, credentialHasEnded],
+    [credential.signal, () => credential.signal.reason],
   ]);
   const stop = () => {
     credential.stop();
@@ -96,5 +104,3 @@ function watchForEnd(app: App, caller: Caller, client: AbortSignal): { signal: A
 }
 
 const clientHasGone = (): ServiceError => new ServiceError('conflict', 'The client closed the connection.');
-
-const credentialHasEnded = (): ServiceError => new ServiceError('unauthenticated', 'The credential has ended.');

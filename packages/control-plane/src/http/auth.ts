@@ -1,6 +1,7 @@
 // Authentication and authorisation. They come first: nothing reads a request's query or body before them.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyRequest, RouteOptions } from 'fastify';
+import { accountIsSuspended } from '../accounts/suspended.ts';
 import { looksLikeKey } from '../api-keys/key.ts';
 import { KeyLookups } from '../api-keys/lookups.ts';
 import { type KeyCaller, touchKey } from '../api-keys/store.ts';
@@ -22,7 +23,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
     if (!route.config?.access) throw new Error(`${String(route.method)} ${route.url} does not declare config.access.`);
   });
   server.addHook('onRequest', async (request) => {
-    const { access } = request.routeOptions.config;
+    const { access, allowedWhenSuspended } = request.routeOptions.config;
     // An unknown path has no route and so no access declaration. It is answered with 404, without a credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, keys, secret, request);
@@ -30,9 +31,14 @@ export function installAuth(server: FastifyInstance, app: App): void {
     if (access === 'full' && caller.scope !== 'full') {
       throw new ServiceError('forbidden', 'This key has scope read; the operation needs scope full.');
     }
+    if (caller.isSuspended && isChange(request) && !allowedWhenSuspended) throw accountIsSuspended();
     request.caller = caller;
   });
 }
+
+/** Whether a request may change something. A GET of scope full opens a connection to a program in a machine. */
+const isChange = ({ method, routeOptions }: FastifyRequest): boolean =>
+  routeOptions.config.access === 'full' || (method !== 'GET' && method !== 'HEAD');
 
 function keyIsNotEnough(app: App, request: FastifyRequest): ServiceError {
   const { sessionHint = '' } = request.routeOptions.config;

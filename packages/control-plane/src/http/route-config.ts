@@ -27,6 +27,8 @@ export type Caller = {
   via: 'key' | 'session';
   /** The id of the key or of the session. */
   credentialId: string;
+  /** Whether the operator has suspended the account. It may then read and change nothing. */
+  isSuspended: boolean;
 };
 
 /** Examples of the operation, for the OpenAPI document. */
@@ -54,6 +56,8 @@ declare module 'fastify' {
     furtherStatuses?: Record<number, { description: string; isBinary: boolean }>;
     /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
     sessionHint?: string;
+    /** True for a route that a suspended account may use although it changes something. */
+    allowedWhenSuspended?: boolean;
     /** Whether a request without a body is read as one with an empty object. */
     bodyIsOptional?: boolean;
     /**

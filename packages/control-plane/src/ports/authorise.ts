@@ -3,10 +3,12 @@
 // token in the port's cookie. A machine that does not exist looks like one with private ports.
 import type { IncomingMessage } from 'node:http';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { accountIsSuspended } from '../accounts/suspended.ts';
 import { looksLikeKey } from '../api-keys/key.ts';
 import { findCaller, findValidKeys } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { readSessionCookie, SESSION_COOKIE } from '../auth/cookie.ts';
+import type { Watchable } from '../auth/credential-watch.ts';
 import { findSessionCaller } from '../auth/store.ts';
 import { noteUse } from '../http/auth.ts';
 import type { Caller } from '../http/route-config.ts';
@@ -23,10 +25,12 @@ export type Secrets = { session: string; token: Buffer };
 export type Permission = {
   found: FoundPort;
   /**
-   * The key or session that gave the permission. For a token, it is the API key that made the token. Undefined when the
-   * port is public, or when a session made the token.
+   * The key or session that gave the permission. For a token, it is the API key that made the token. When the port is
+   * public, or a session made the token, it is the account of the machine.
    */
-  credential: Pick<Caller, 'via' | 'credentialId'> | undefined;
+  credential: Watchable;
+  /** Whether the request can only read: GET and HEAD, unless they open a connection for more. */
+  isRead: boolean;
   /** When the token expires, in milliseconds since 1970. Undefined when no token gave the permission. */
   expiresAt: number | undefined;
   /** Whether the credential came in the Authorization header. */
@@ -41,13 +45,18 @@ export type PortRequest = {
   queryToken: string | undefined;
 };
 
-/** Throws `unauthenticated`, `forbidden`, and `not_found` for a machine of another account. */
+/**
+ * Throws `unauthenticated`, `forbidden`, and `not_found` for a machine of another account. To the machines of a suspended
+ * account everybody may only send GET and HEAD.
+ */
 export async function authorise(app: App, secrets: Secrets, asked: PortRequest): Promise<Permission> {
-  const {
-    headers,
-    method,
-    headers: { upgrade },
-  } = asked.request;
+  const permission = await findPermission(app, secrets, asked);
+  if (permission.found.isSuspended && !permission.isRead) throw accountIsSuspended();
+  return permission;
+}
+
+async function findPermission(app: App, secrets: Secrets, asked: PortRequest): Promise<Permission> {
+  const { headers } = asked.request;
   const given = givenCredential(headers, secrets);
   const token = readToken(secrets, asked, given?.value);
   const isCaller = given !== undefined && !isPortToken(given.value);
@@ -57,22 +66,27 @@ export async function authorise(app: App, secrets: Secrets, asked: PortRequest):
     isCaller ? findCallerOf(app, secrets, given.value) : undefined,
     token?.keyId === undefined ? true : isValidKey(app, token.keyId),
   ]);
-  const dropsAuthorization = given?.isAuthorization === true;
-  if (found?.isPublic) return { found, credential: undefined, expiresAt: undefined, dropsAuthorization };
+  const isRead = isReading(asked.request);
+  const about = { isRead, expiresAt: undefined, dropsAuthorization: given?.isAuthorization === true };
+  if (found?.isPublic) return { ...about, found, credential: accountOf(found) };
   if (caller) {
     if (found?.target.accountId !== caller.accountId) throw machineNotFound();
-    const isRead = (method === 'GET' || method === 'HEAD') && upgrade === undefined;
     if (caller.scope !== 'full' && !isRead) {
       throw new ServiceError('forbidden', 'This key has scope read; it reaches a port with GET and HEAD only.');
     }
-    return { found, credential: caller, expiresAt: undefined, dropsAuthorization };
+    return { ...about, found, credential: caller };
   }
   if (!token || !hasKey || found?.target.accountId !== token.accountId)
     throw unauthenticated(asked, given !== undefined);
   const { keyId, expiresAt } = token;
-  const credential = keyId === undefined ? undefined : ({ via: 'key', credentialId: keyId } as const);
-  return { found, credential, expiresAt, dropsAuthorization };
+  const credential = keyId === undefined ? accountOf(found) : ({ via: 'key', credentialId: keyId } as const);
+  return { ...about, found, credential, expiresAt };
 }
+
+const isReading = ({ method, headers: { upgrade } }: IncomingMessage): boolean =>
+  (method === 'GET' || method === 'HEAD') && upgrade === undefined;
+
+const accountOf = ({ target }: FoundPort): Watchable => ({ via: 'account', credentialId: target.accountId });
 
 type Given = { value: string; isAuthorization: boolean };
 

@@ -167,16 +167,20 @@ function checkMessage(request: IncomingMessage): void {
   bodyOf(request);
 }
 
-/** Returns a signal that is aborted when the relay has to end: a shutdown, or the end of the credential. */
-function watchPermission(app: App, { credential, expiresAt }: Permission): { signal: AbortSignal; stop(): void } {
-  const watched = credential && app.credentials.watch(credential);
+/**
+ * Returns a signal that is aborted when the relay has to end: a shutdown, the end of the credential, or the suspension of
+ * the account.
+ */
+function watchPermission(app: App, permission: Permission): { signal: AbortSignal; stop(): void } {
+  const { credential, expiresAt, isRead } = permission;
+  const watched = app.credentials.watch(credential, isRead ? 'read' : 'change');
   const expiry = new AbortController();
   const timer = expiresAt === undefined ? undefined : setTimeout(() => expiry.abort(), expiresAt - Date.now()).unref();
-  const signals = [app.closing, expiry.signal, ...(watched ? [watched.signal] : [])];
+  const signals = [app.closing, expiry.signal, watched.signal];
   const ending = firstOf(signals.map((signal) => [signal, () => undefined]));
   const stop = () => {
     clearTimeout(timer);
-    watched?.stop();
+    watched.stop();
     ending.stop();
   };
   return { signal: ending.signal, stop };

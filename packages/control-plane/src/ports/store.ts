@@ -7,18 +7,30 @@ import type { Db } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import type { PortTarget } from './connections.ts';
 
-export type FoundPort = { target: PortTarget; state: MachineState; isPublic: boolean };
+export type FoundPort = {
+  target: PortTarget;
+  state: MachineState;
+  isPublic: boolean;
+  /** Whether the account of the machine is suspended. */
+  isSuspended: boolean;
+};
 
 const selectPort = statement((db, of: { machineId: string; port: number }) =>
   db
     .selectFrom('machines as m')
+    .innerJoin('accounts as a', 'a.id', 'm.account_id')
     .leftJoin('public_ports as p', (join) => join.onRef('p.machine_id', '=', 'm.id').on('p.port', '=', of.port))
     .select(['m.account_id', 'm.host_id', 'm.state', sql<boolean>`p.port is not null`.as('is_public')])
+    .select(sql<boolean>`a.suspended_at is not null`.as('is_suspended'))
     .where('m.id', '=', of.machineId)
-    .where('m.state', '<>', sql.lit('destroyed')),
+    .where('m.state', '<>', sql.lit('destroyed'))
+    .where('a.deleted_at', 'is', null),
 );
 
-/** Returns a port of a machine of any account, by one query. Undefined for a machine that is absent or destroyed. */
+/**
+ * Returns a port of a machine of any account, by one query. Undefined for a machine that is absent or destroyed, or whose
+ * account is deleted.
+ */
 export async function findPort(db: Db, machineId: string, port: number): Promise<FoundPort | undefined> {
   const [row] = await selectPort(db, { machineId, port });
   if (!row) return undefined;
@@ -26,6 +38,7 @@ export async function findPort(db: Db, machineId: string, port: number): Promise
     target: { accountId: row.account_id, hostId: row.host_id, machineId, port },
     state: row.state,
     isPublic: row.is_public,
+    isSuspended: row.is_suspended,
   };
 }
 

@@ -1,10 +1,12 @@
 // The HTTP endpoint that connects a WebSocket to a terminal. Everything is checked before the upgrade, so every refusal
-// is an ordinary HTTP answer: first the ticket (401), then the page's origin (403), then the machine (409).
+// is an ordinary HTTP answer: first the ticket (401), then the page's origin and the account (403), then
+// the machine (409).
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';
 import { TERMINAL_BOUNDS, TERMINAL_PROTOCOL, TerminalQuery } from '@sandbar/contract/terminal.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { accountIsSuspended } from '../accounts/suspended.ts';
 import type { App } from '../app.ts';
 import { refuseForeignOrigin } from '../auth/origin.ts';
 import type { Connections } from '../http/connections.ts';
@@ -54,6 +56,7 @@ export function addConnectionRoute(untyped: FastifyInstance, app: App, connectio
         throw new ServiceError('unauthenticated', 'The ticket is missing, unknown, expired or spent. Get another one.');
       }
       refuseForeignOrigin(request, app.config.auth.publicUrl);
+      if (spent.is_suspended) throw accountIsSuspended();
       tickets.set(request, spent);
       connections.authenticated(reply.raw, spent.account_id);
     },

@@ -28,6 +28,7 @@ const holderOf = ({ account_id, via, credential_id }: SpentTicket): Caller => ({
   via,
   credentialId: credential_id,
   scope: 'full',
+  isSuspended: false,
   rates: { mutating: null, exec: null },
 });
 

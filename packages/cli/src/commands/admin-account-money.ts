@@ -1,0 +1,25 @@
+// `sandbar admin account credit`: the money of an account.
+import { type Command, Option } from '@commander-js/extra-typings';
+import { type AccountCredited, CREDIT_KINDS } from '@sandbar/contract/admin.ts';
+import { callAdmin } from '../admin-socket.ts';
+import { onlyGiven, parseId } from '../arguments.ts';
+import { printNotice } from '../print.ts';
+import { printDetails } from './admin-account-text.ts';
+import { pathOf } from './admin-path.ts';
+
+export function defineMoney(command: Command): void {
+  command
+    .command('credit')
+    .description('adds money to the wallet; the first top-up moves free to payg')
+    .argument('<account>', 'the account', parseId)
+    .requiredOption('--eur <n>', 'how much, EUR; a correction may be less than 0')
+    .addOption(new Option('--as <kind>', 'what it is').choices(CREDIT_KINDS).makeOptionMandatory())
+    .option('--reference <text>', 'a name for this payment; a repetition with the same name changes nothing')
+    .option('--note <text>', 'why, which the account can read')
+    .option('--json', 'print the answer as JSON')
+    .action(async (id, { json, ...credit }) => {
+      const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, onlyGiven(credit));
+      printDetails(account, json);
+      if (!account.is_new) printNotice('the ledger has an entry with this reference already; nothing was changed');
+    });
+}

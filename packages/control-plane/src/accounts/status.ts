@@ -1,0 +1,75 @@
+// Suspends, resumes and deletes accounts. Only the owner of the data directory does this (admin/account-status.ts). The
+// machines of a suspended account and the resources of a deleted one are left to the spend guard and the reclaimer.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
+import { dropLinks } from '../auth/store.ts';
+import type { Tx } from '../db/database.ts';
+import type { AccountRow } from '../db/tables.ts';
+
+/**
+ * Makes the account one that reads and changes nothing. A second time changes nothing. Throws `conflict` for the
+ * account of the service's owner and for a deleted account.
+ */
+export async function suspendAccount(tx: Tx, accountId: string): Promise<void> {
+  requireNotDeleted(await lockToChange(tx, accountId));
+  await tx
+    .updateTable('accounts')
+    .set({ suspended_at: sql`coalesce(suspended_at, now())`, updated_at: sql`now()` })
+    .where('id', '=', accountId)
+    .execute();
+}
+
+/** Ends a suspension. Machines that were stopped stay stopped. Throws `conflict` for a deleted account. */
+export async function resumeAccount(tx: Tx, accountId: string): Promise<void> {
+  requireNotDeleted(await lockToChange(tx, accountId));
+  await tx
+    .updateTable('accounts')
+    .set({ suspended_at: null, updated_at: sql`now()` })
+    .where('id', '=', accountId)
+    .execute();
+}
+
+/**
+ * Deletes an account: removes everything that admits somebody to it, and frees its e-mail address for another account.
+ * The row itself stays, for the ledger, the meters and the activity feed. A second time changes nothing. Throws
+ * `conflict` for the account of the service's owner.
+ */
+export async function deleteAccount(tx: Tx, accountId: string): Promise<void> {
+  const account = await lockToChange(tx, accountId);
+  if (account.deleted_at !== null) return;
+  // RFC 2606 reserves `.invalid`, so no mail ever reaches this address, and nobody can prove that it is theirs.
+  const nobody = { email: `${accountId}@deleted.invalid`, email_verified: false, name: '', image: null };
+  await tx
+    .updateTable('accounts')
+    .set({ ...nobody, deleted_at: sql`now()`, updated_at: sql`now()` })
+    .where('id', '=', accountId)
+    .execute();
+  // A row that a parallel request adds after this is of no use: each look-up of a credential checks `deleted_at`.
+  for (const table of ['api_keys', 'sessions', 'credentials', 'terminal_tickets', 'idempotency_keys'] as const) {
+    await tx.deleteFrom(table).where('account_id', '=', accountId).execute();
+  }
+  await dropLinks(tx, accountId);
+}
+
+/** Throws `conflict` for a deleted account. */
+export function requireNotDeleted({ deleted_at }: Pick<AccountRow, 'deleted_at'>): void {
+  if (deleted_at !== null) throw new ServiceError('conflict', 'The account is deleted.');
+}
+
+/**
+ * Locks the row of an account that must exist, for a change of any column. Throws `conflict` for the account of the
+ * service's owner. The e-mail address has a unique index, so its change needs PostgreSQL's strongest row lock. Taken
+ * later, that lock could deadlock with a transaction that inserts a row of this account and then locks the account.
+ */
+async function lockToChange(tx: Tx, accountId: string): Promise<AccountRow> {
+  const account = await tx
+    .selectFrom('accounts')
+    .selectAll()
+    .where('id', '=', accountId)
+    .forUpdate()
+    .executeTakeFirstOrThrow();
+  if (account.is_owner) {
+    throw new ServiceError('conflict', "The account of the service's owner can be neither suspended nor deleted.");
+  }
+  return account;
+}

@@ -1,0 +1,31 @@
+// The operator's routes for the money of an account.
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { AccountCredit, type AccountCredited } from '@sandbar/contract/admin.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { FastifyInstance } from 'fastify';
+import type { App } from '../app.ts';
+import { isUniqueViolation } from '../db/database.ts';
+import { ACCOUNT_PATH, AccountParams } from './account-store.ts';
+import { changeAccount } from './change-account.ts';
+import { creditAccount, readCredit } from './credit.ts';
+
+export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void {
+  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+
+  // A deleted account too, because its payments may have to be put right.
+  server.post(
+    `${ACCOUNT_PATH}/credit`,
+    { schema: { params: AccountParams, body: AccountCredit } },
+    async ({ params, body }): Promise<AccountCredited> => {
+      const amountMicros = readCredit(body);
+      const { details, result } = await changeAccount(app, params.account, (tx, { id }) =>
+        creditAccount(tx, id, amountMicros, body),
+      ).catch((error: unknown) => {
+        // A parallel request for another account has just used the reference.
+        if (!isUniqueViolation(error, 'ledger_reference_key')) throw error;
+        throw new ServiceError('conflict', 'The reference is that of a different entry. Nothing was changed.');
+      });
+      return { ...details, is_new: result };
+    },
+  );
+}
