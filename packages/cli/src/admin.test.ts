@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import type { AccountDetails, HostSummary } from '@sandbar/contract/admin.ts';
+import type { Invoice, Prices } from '@sandbar/contract/admin-billing.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
@@ -53,6 +54,34 @@ const host: HostSummary = {
   machines: 1,
   last_seen_at: 't',
 };
+const prices: Prices = {
+  currency: 'EUR',
+  prices: {
+    vcpu_hour: '0.050000',
+    memory_gib_hour: '0.016000',
+    storage_gib_hour: '0.000200',
+    snapshot_gib_hour: '0.1',
+  },
+  since: 't',
+};
+const invoice: Invoice = {
+  account_id: 'a1',
+  email: 'a@example.test',
+  billing_mode: 'prepaid',
+  currency: 'EUR',
+  month: '2026-10',
+  from: 't',
+  to: 't',
+  is_final: true,
+  opening: '1.004999',
+  closing: '24.668332',
+  money: [{ kind: 'top-up', entries: 2, amount: '25.000000' }],
+  use: [
+    { kind: 'vcpu', unit: 'vcpu_hour', quantity: '20.000000', price: '0.050000', amount: '-1.000000' },
+    { kind: 'memory', unit: 'gib_hour', quantity: '20.833333', price: '0.016000', amount: '-0.333334' },
+    { kind: 'storage', unit: 'gib_hour', quantity: '16.666666', price: '0.000200', amount: '-0.003333' },
+  ],
+};
 const made = { account_id: 'a1', api_key: 'sbr_k', email: 'a@example.test', password: 'secret' };
 
 let server: Server;
@@ -70,6 +99,8 @@ before(async () => {
       response.writeHead(status, { 'content-type': 'application/json' }).end(text);
     if (refusal) return answer(refusal.status, refusal.body);
     const list = path === '/admin/hosts' ? { hosts: [host] } : { accounts: [account] };
+    if (path === '/admin/prices') return answer(200, JSON.stringify(prices));
+    if (path.includes('/invoice')) return answer(200, JSON.stringify(invoice));
     if (request.method === 'GET') return answer(200, JSON.stringify(path.endsWith('s') ? list : account));
     if (path.startsWith('/admin/hosts')) return answer(200, JSON.stringify(host));
     if (path.endsWith('/credit')) return answer(200, JSON.stringify({ ...account, is_new: !body.includes('again') }));
@@ -125,6 +156,14 @@ describe('sandbar admin', () => {
       ['account password a1', 'POST /admin/accounts/a1/password {}'],
       ['account key a1', 'POST /admin/accounts/a1/keys {}'],
       ['account key a1 --scope read --name n', 'POST /admin/accounts/a1/keys {"scope":"read","name":"n"}'],
+      ['account billing a1 prepaid', 'POST /admin/accounts/a1/billing {"billing_mode":"prepaid"}'],
+      ['prices', 'GET /admin/prices'],
+      ['prices set --vcpu-hour 0.05', 'POST /admin/prices {"vcpu_hour":"0.05"}'],
+      [
+        'prices set --memory-gib-hour 1 --storage-gib-hour 2 --snapshot-gib-hour 0 --json',
+        'POST /admin/prices {"memory_gib_hour":"1","storage_gib_hour":"2","snapshot_gib_hour":"0"}',
+      ],
+      ['invoice a@b 2026-10', 'GET /admin/accounts/a%40b/invoice?month=2026-10'],
       ['host list', 'GET /admin/hosts'],
       ['host drain h1', 'POST /admin/hosts/h1/drain {}'],
       ['host undrain h1', 'POST /admin/hosts/h1/undrain {}'],
@@ -155,6 +194,39 @@ describe('sandbar admin', () => {
     assert.match(
       (await admin('host list')).stdout,
       /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +2\/8 +1024\/16384 +20\/200 +100 +1 +t/,
+    );
+  });
+
+  it('prints prices', async () => {
+    assert.match((await admin('prices')).stdout, /^UNIT +EUR\nvcpu-hour +0\.050000\n[\s\S]*In force since t\.\n$/);
+    for (const line of ['prices --json', 'prices set --vcpu-hour 1 --json', 'prices --json set --vcpu-hour 1']) {
+      assert.deepEqual(JSON.parse((await admin(line)).stdout), prices, line);
+    }
+  });
+
+  it('prints an invoice on one page that adds up to the cent, and with --json to the micro-euro', async () => {
+    const { stdout } = await admin('invoice a1 2026-10');
+    assert.equal(
+      stdout,
+      [
+        'Account  a1  a@example.test',
+        'Month    2026-10 (UTC)',
+        '',
+        '                                      QUANTITY         PRICE      AMOUNT EUR',
+        'Balance at the beginning                                                1.00',
+        'Top-ups                                      2                         25.00',
+        'vCPU, hours                          20.000000      0.050000           -1.00',
+        'Memory, GiB hours                    20.833333      0.016000           -0.33',
+        'Storage, GiB hours                   16.666666      0.000200            0.00',
+        'Balance at the end                                                     24.67',
+        '',
+      ].join('\n'),
+    );
+    assert.deepEqual(JSON.parse((await admin('invoice a1 2026-10 --json')).stdout), invoice);
+    refusal = { status: 200, body: JSON.stringify({ ...invoice, is_final: false }) };
+    assert.match(
+      (await admin('invoice a1 2026-10')).stdout,
+      /2026-10 \(UTC\), which is not over yet\n[\s\S]*^Balance now /m,
     );
   });
 
@@ -198,6 +270,13 @@ describe('sandbar admin', () => {
       'account limits a1 --machines many',
       'account limits a1 --machines -1',
       'account limits a1 --disks 1',
+      'account billing a1',
+      'account billing a1 free',
+      'prices set',
+      'prices set --vcpu-hour',
+      'prices change',
+      'invoice a1',
+      'invoice a1 2026-10 extra',
       'account key a1 --scope all',
       'host list all',
       'host drain',
@@ -212,7 +291,7 @@ describe('sandbar admin', () => {
 
   it('a group without an action prints its help to stderr, with exit code 2', async () => {
     for (const [line, known] of [
-      ['', /account .*\n.*host/],
+      ['', /account .*\n[\s\S]*prices[\s\S]*invoice[\s\S]*host/],
       ['account', /password/],
       ['host', /undrain/],
     ] as const) {

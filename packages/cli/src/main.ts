@@ -87,7 +87,7 @@ const COMMANDS: Record<string, Entry> = {
     define: async (command) => (await import('./commands/ledger.ts')).defineLedger(command),
   },
   admin: {
-    summary: 'accounts and hosts, for the operator: sandbar admin account list',
+    summary: 'accounts, prices and hosts, for the operator: sandbar admin account list',
     define: async (command) => (await import('./commands/admin.ts')).defineAdmin(command),
   },
   doctor: {

@@ -1,5 +1,6 @@
-// `sandbar admin account credit`: the money of an account.
-import { type Command, Option } from '@commander-js/extra-typings';
+// `sandbar admin account credit|billing`: the money of an account.
+import { Argument, type Command, Option } from '@commander-js/extra-typings';
+import { BILLING_MODES } from '@sandbar/contract/account.ts';
 import { type AccountCredited, CREDIT_KINDS } from '@sandbar/contract/admin.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { onlyGiven, parseId } from '../arguments.ts';
@@ -21,5 +22,14 @@ export function defineMoney(command: Command): void {
       const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, onlyGiven(credit));
       printDetails(account, json);
       if (!account.is_new) printNotice('the ledger has an entry with this reference already; nothing was changed');
+    });
+  command
+    .command('billing')
+    .description('changes whether an account pays for its use; charges it up to now the old way')
+    .argument('<account>', 'the account', parseId)
+    .addArgument(new Argument('<mode>', 'its new billing mode').choices(BILLING_MODES))
+    .option('--json', 'print the answer as JSON')
+    .action(async (id, mode, { json }) => {
+      printDetails(await callAdmin(`${pathOf(id)}/billing`, { billing_mode: mode }), json);
     });
 }

@@ -2,6 +2,8 @@
 import type { Command } from '@commander-js/extra-typings';
 import { defineAccount } from './admin-account.ts';
 import { defineHost } from './admin-host.ts';
+import { defineInvoice } from './admin-invoice.ts';
+import { definePrices } from './admin-prices.ts';
 
 export function defineAdmin(command: Command): void {
   command.addHelpText(
@@ -11,5 +13,7 @@ For the owner of the data directory ($SANDBAR_HOME), on the computer where npm s
 or its e-mail address.`,
   );
   defineAccount(command.command('account').description('accounts: keys, passwords, tiers, credit and limits'));
+  definePrices(command.command('prices').description('the prices that prepaid accounts pay'));
+  defineInvoice(command.command('invoice').description('the wallet of an account in one month, on one page'));
   defineHost(command.command('host').description('the hosts that machines run on'));
 }

@@ -1,12 +1,15 @@
 // The operator's routes for the money of an account.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { AccountCredit, type AccountCredited } from '@sandbar/contract/admin.ts';
+import { AccountBilling, InvoiceQuery } from '@sandbar/contract/admin-billing.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
+import { readInvoice } from '../billing/invoice.ts';
 import { isUniqueViolation } from '../db/database.ts';
-import { ACCOUNT_PATH, AccountParams } from './account-store.ts';
-import { changeAccount } from './change-account.ts';
+import { ACCOUNT_PATH, AccountParams, findAccount } from './account-store.ts';
+import { setBillingMode } from './billing-mode.ts';
+import { changeAccount, changeLiveAccount } from './change-account.ts';
 import { creditAccount, readCredit } from './credit.ts';
 
 export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void {
@@ -27,5 +30,18 @@ export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void 
       });
       return { ...details, is_new: result };
     },
+  );
+
+  server.post(
+    `${ACCOUNT_PATH}/billing`,
+    { schema: { params: AccountParams, body: AccountBilling } },
+    ({ params, body }) =>
+      changeLiveAccount(app, params.account, (tx, account) => setBillingMode(tx, account, body.billing_mode)),
+  );
+
+  server.get(
+    `${ACCOUNT_PATH}/invoice`,
+    { schema: { params: AccountParams, querystring: InvoiceQuery } },
+    async ({ params, query }) => readInvoice(app.db, await findAccount(app.db, params.account), query.month),
   );
 }

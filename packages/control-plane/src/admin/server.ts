@@ -19,6 +19,7 @@ import { addAccountStatusRoutes } from './account-status.ts';
 import { addAccountRoutes } from './accounts.ts';
 import { addAuditRoutes } from './audit.ts';
 import { addHostRoutes } from './hosts.ts';
+import { addPriceRoutes } from './prices.ts';
 import { stopAllMachines } from './stop-all.ts';
 
 /** Enough for an e-mail address in which every character is percent-escaped. */
@@ -55,6 +56,7 @@ export function buildAdminServer(app: App): FastifyInstance {
   addAccountRoutes(untyped, app);
   addAccountStatusRoutes(untyped, app);
   addAccountMoneyRoutes(untyped, app);
+  addPriceRoutes(untyped, app);
   addHostRoutes(untyped, app);
   addAuditRoutes(untyped, app);
   server.post('/admin/machines/stop-all', { schema: { body: Nothing } }, () => stopAllMachines(app));
