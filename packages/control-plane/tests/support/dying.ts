@@ -1,16 +1,20 @@
 // Simulates a process that fails at a chosen step. Each SQL statement and each host call is one step, and the process
 // has its own database connections. If it dies, this step and all later ones have no effect, not even its clean-up. If
 // it loses an answer, the step is carried out, but the connection breaks before the answer arrives and the process goes
-// on.
+// on. If it pauses, this step and all later ones wait for a while, and locks that it holds stay locked.
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { setTimeout as after } from 'node:timers/promises';
 import pg from 'pg';
 import type { App } from '../../src/app.ts';
 import { openDatabase } from '../../src/db/database.ts';
 import { type HostClient, HostUnavailable } from '../../src/hosts/client.ts';
 
-export type Fate = 'dies' | 'loses the answer';
-type Process = { steps: number; fate: Fate; at: number };
+export type Fate = 'dies' | 'loses the answer' | 'pauses';
+type Process = { steps: number; fate: Fate; at: number; pause?: Promise<unknown> };
 type Step = 'done' | 'dead' | 'unheard';
+
+/** Long enough for other processes to act meanwhile, and shorter than every time-out. */
+const PAUSE_MS = 50;
 
 const processes = new AsyncLocalStorage<Process>();
 
@@ -18,6 +22,10 @@ function takeStep(): Step {
   const process = processes.getStore();
   if (!process || ++process.steps < process.at) return 'done';
   if (process.fate === 'dies') return 'dead';
+  if (process.fate === 'pauses') {
+    process.pause ??= after(PAUSE_MS);
+    return 'done';
+  }
   return process.steps === process.at ? 'unheard' : 'done';
 }
 
@@ -26,6 +34,9 @@ const broken = () => Object.assign(new Error('Connection terminated unexpectedly
 const query = pg.Client.prototype.query as (...args: unknown[]) => Promise<unknown>;
 pg.Client.prototype.query = function (this: pg.Client & { connection: pg.Connection }, ...args: unknown[]) {
   const step = takeStep();
+  const pause = processes.getStore()?.pause;
+  // Statements that wait for the same pause are sent in their order after it.
+  if (pause) return pause.then(() => Reflect.apply(query, this, args));
   if (step === 'done') return Reflect.apply(query, this, args);
   const breakOff = (): Promise<never> => {
     this.connection.stream.destroy();

@@ -98,11 +98,13 @@ export type BedOptions = {
   bounds?: Partial<Bounds>;
   replicas?: number;
   postgres?: PostgresServer;
+  /** The URL of an empty database to use. Without it, a new one is created. */
+  databaseUrl?: string;
 };
 
 /** Starts a test bed. Everything is stopped and removed after the tests of the file. */
 export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
-  const databaseUrl = await createDatabase(options.postgres);
+  const databaseUrl = options.databaseUrl ?? (await createDatabase(options.postgres));
   const root = mkdtempSync(join(tmpdir(), 'sandbar-cp-'));
   const host = new FakeHost(join(root, 'host.sock'), options.host);
   await host.listen();

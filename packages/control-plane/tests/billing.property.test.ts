@@ -1,0 +1,84 @@
+// Property test of billing: whatever happens to accounts on two replicas, in whichever order and with which crashes,
+// faults of the host and steps of the clock, the ledger is what a recount from the feed says, to the micro-euro.
+//
+// SANDBAR_PROPERTY_SEED: tests only this seed. SANDBAR_PROPERTY_RUNS: makes this many histories of each seed, however
+// long that takes. Without it, each seed makes histories for a few seconds.
+import assert from 'node:assert/strict';
+import { randomInt } from 'node:crypto';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { chargeDueAccounts } from '../src/billing/round.ts';
+import { destroyMachine } from '../src/machines/actions.ts';
+import { beginHistory, chargingAll, type History, live, MOMENTS, settle } from './support/billing-history.ts';
+import { checkLedger } from './support/ledger-check.ts';
+import { costUntil, total } from './support/recount.ts';
+import { keepStateLog } from './support/state-log.ts';
+import { createSteppedDatabase, readClock } from './support/stepped-clock.ts';
+import { startTestBed } from './support/test-bed.ts';
+
+const bed = await startTestBed({
+  databaseUrl: await createSteppedDatabase(),
+  replicas: 2,
+  host: { subnet: '10.83.0.0/16', cpus: 16, memory_mb: 100_000_000 },
+  timing: {
+    ...{ reconcileMs: 50, reconcileJobsMs: 100, unknownGraceMs: 100, chargeMs: 300 },
+    ...{ claimTtlMs: 2_000, claimRenewMs: 200, retryMs: { first: 20, longest: 100 } },
+  },
+});
+const { app } = bed.plane;
+const { db } = app;
+await keepStateLog(bed.databaseUrl, app.log);
+
+const { SANDBAR_PROPERTY_RUNS: runs, SANDBAR_PROPERTY_SEED: givenSeed } = process.env;
+const SEEDS = givenSeed ? [Number(givenSeed)] : [1, 2, 3, randomInt(1_000_000)];
+/** How long each seed begins new histories, unless a number of runs is given. */
+const SEED_MS = 3_500;
+const RUNS_MAX = 100;
+
+/** Charges up to this moment, twice and on both replicas at once. */
+const chargeAll = () =>
+  Promise.all([...bed.replicas, ...bed.replicas].map((replica) => chargeDueAccounts(chargingAll(replica.app))));
+
+/** Fails unless each account has paid exactly for what it used, up to this moment. */
+async function checkAccounts({ accounts }: History): Promise<void> {
+  for (const account of accounts) {
+    const now = await readClock(db);
+    await chargeAll();
+    const { account: row, parts, charged } = await checkLedger(db, account);
+    const instant = row.activity_at.getTime();
+    assert.equal(charged, total(costUntil(parts, instant)), 'all that was used is charged');
+    const isUsing = row.billing_mode === 'prepaid' && parts.some(({ until }) => until === Number.POSITIVE_INFINITY);
+    if (isUsing) assert(instant >= Math.floor(now), 'a charge goes up to the present time of the clock');
+  }
+}
+
+async function destroyMachines({ accounts }: History): Promise<void> {
+  const ids = accounts.map(({ accountId }) => accountId);
+  const query = db.selectFrom('machines').select(['id', 'account_id']).where('account_id', 'in', ids);
+  const machines = await query.where('state', '<>', 'destroyed').execute();
+  const how = { deleteSnapshots: true, preserveStorage: true };
+  await Promise.all(machines.map(({ id, account_id }) => destroyMachine(app, account_id, id, how)));
+  await settle(bed);
+}
+
+describe('the ledger of prepaid and unmetered accounts', () => {
+  for (const seed of SEEDS) {
+    it(`equals a recount from the feed after random histories (seed ${seed})`, async (t) => {
+      const until = runs ? Number.POSITIVE_INFINITY : performance.now() + SEED_MS;
+      let done = 0;
+      const property = fc.asyncProperty(MOMENTS, async (moments) => {
+        if (performance.now() > until) return;
+        const history = await beginHistory(bed);
+        for (const moment of moments) await live(bed, history, moment);
+        await checkAccounts(history);
+        await destroyMachines(history);
+        await checkAccounts(history);
+        done++;
+      });
+      // No shrinking, because what happens also depends on the order in which requests reach the database.
+      await fc.assert(property, { seed, numRuns: runs ? Number(runs) : RUNS_MAX, endOnFailure: true });
+      assert(done > 0);
+      t.diagnostic(`${done} histories`);
+    });
+  }
+});
