@@ -42,13 +42,18 @@ const chargeAll = () =>
 /** Fails unless each account has paid exactly for what it used, up to this moment. */
 async function checkAccounts({ accounts }: History): Promise<void> {
   for (const account of accounts) {
-    const now = await readClock(db);
+    const now = Math.floor(await readClock(db));
     await chargeAll();
-    const { account: row, parts, charged } = await checkLedger(db, account);
-    const instant = row.activity_at.getTime();
-    assert.equal(charged, total(costUntil(parts, instant)), 'all that was used is charged');
-    const isUsing = row.billing_mode === 'prepaid' && parts.some(({ until }) => until === Number.POSITIVE_INFINITY);
-    if (isUsing) assert(instant >= Math.floor(now), 'a charge goes up to the present time of the clock');
+    // A round leaves out an account that another transaction has locked, such as the service's own round.
+    await bed.settled(async () => {
+      const { account: row, parts, charged } = await checkLedger(db, account);
+      const instant = row.activity_at.getTime();
+      assert.equal(charged, total(costUntil(parts, instant)), 'all that was used is charged');
+      const isPaying = row.billing_mode === 'prepaid' && parts.some(({ until }) => until === Number.POSITIVE_INFINITY);
+      if (!isPaying || instant >= now) return true;
+      await chargeAll();
+      return false;
+    });
   }
 }
 
@@ -69,7 +74,10 @@ describe('the ledger of prepaid and unmetered accounts', () => {
       const property = fc.asyncProperty(MOMENTS, async (moments) => {
         if (performance.now() > until) return;
         const history = await beginHistory(bed);
-        for (const moment of moments) await live(bed, history, moment);
+        for (const moment of moments) {
+          await live(bed, history, moment);
+          for (const account of history.accounts) await checkLedger(db, account);
+        }
         await checkAccounts(history);
         await destroyMachines(history);
         await checkAccounts(history);
