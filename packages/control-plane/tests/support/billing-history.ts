@@ -184,7 +184,15 @@ function credit(app: App, { account, reference }: Act, kind: CreditKind, amountM
   return inTransaction(app.db, (tx) => addEntry(tx, entry));
 }
 
-const WEIGHTS: Partial<Record<Action['what'], number>> = { create: 5, start: 3, stop: 3, round: 4, clock: 6, topUp: 2, prices: 2 };
+const WEIGHTS: Partial<Record<Action['what'], number>> = {
+  create: 5,
+  start: 3,
+  stop: 3,
+  round: 4,
+  clock: 6,
+  topUp: 2,
+  prices: 2,
+};
 const NAMES = (Object.keys(ACTIONS) as Action['what'][]).flatMap((name) =>
   Array.from({ length: WEIGHTS[name] ?? 1 }, () => name),
 );

@@ -28,7 +28,15 @@ export type Deeds = {
   credits: ReadonlyMap<string, number>;
 };
 
-export type Books = { account: AccountRow; parts: Part[]; charged: bigint; uses: Use[] };
+export type Books = {
+  account: AccountRow;
+  /** What the account has used, each part at one price. */
+  parts: Part[];
+  /** All that was charged, in micro-euro. */
+  charged: bigint;
+  /** Money in and out of the wallet but for charges, oldest first. */
+  credits: { at: number; micros: bigint }[];
+};
 
 /** Fails when anything disagrees. Returns what the account has used and paid. */
 export async function checkLedger(db: Db, deeds: Deeds): Promise<Books> {
@@ -38,12 +46,14 @@ export async function checkLedger(db: Db, deeds: Deeds): Promise<Books> {
   checkRows(ledger, account);
   checkCredits(ledger, deeds.credits);
   checkCharges(ledger.filter(isCharge), parts, account);
-  const instants = [...ledger.filter(({ kind }) => kind !== 'charge').map((row) => row.created_at.getTime())];
+  const credits = ledger
+    .filter(({ kind }) => kind !== 'charge')
+    .map((row) => ({ at: row.created_at.getTime(), micros: BigInt(row.amount_micros) }));
   const told = new Set(feed.map(({ at }) => at));
   assert.equal(told.size, feed.length, 'each entry of the feed has an instant of its own');
-  for (const at of instants) assert(!told.has(at), 'a credit has an instant of its own');
+  for (const { at } of credits) assert(!told.has(at), 'a credit has an instant of its own');
   const charged = -ledger.filter(isCharge).reduce((sum, row) => sum + BigInt(row.amount_micros), 0n);
-  return { account, parts: parts.map(({ part }) => part), charged, uses };
+  return { account, parts: parts.map(({ part }) => part), charged, credits };
 }
 
 /** Reads everything of one moment. */
