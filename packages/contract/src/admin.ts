@@ -133,6 +133,7 @@ export const AUDIT_AREAS = [
   'operation',
   'idempotency key',
   'ledger',
+  'meter',
 ] as const;
 export type AuditArea = (typeof AUDIT_AREAS)[number];
 

@@ -1,15 +1,18 @@
 // The audit compares all data that is stored in two places: the hosts' machines, volumes and snapshots with the
-// database, and stored totals with the rows that they count. An unfinished operation can cause a temporary difference.
-// So the audit compares twice, with a pause, and reports only the differences that both comparisons saw. It repairs a
-// difference only when the repair is certainly safe.
+// database, stored totals with the rows that they count, and the ledger, the meters and the feed with each other. An
+// unfinished operation can cause a temporary difference. So the audit compares twice, with a pause, and reports only the
+// differences that both comparisons saw. It repairs a difference only when the repair is certainly safe.
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import { listHosts } from '../hosts/store.ts';
 import { findInBooks } from './books.ts';
+import { findInFeed } from './feed.ts';
 import { type Finding, toAuditFinding } from './finding.ts';
 import { lookAtHost } from './hosts.ts';
+import { findInLedger } from './ledger.ts';
 import { findLeftovers } from './leftovers.ts';
+import { findInMeters } from './meters.ts';
 
 type Look = Omit<Audit, 'findings'> & { findings: Finding[] };
 
@@ -62,7 +65,7 @@ async function look(app: App): Promise<Look> {
   const connected = new Set(app.hosts.connectedIds());
   const inUse = await hostsInUse(app);
   const result: Look = {
-    findings: [...(await findInBooks(app)), ...(await findLeftovers(app))],
+    findings: [...(await findInBooks(app)), ...(await findInBilling(app)), ...(await findLeftovers(app))],
     not_looked_at: [],
     looked_at: { hosts: 0, machines: 0, volumes: 0, snapshots: 0, accounts: await countAccounts(app) },
   };
@@ -85,6 +88,13 @@ async function look(app: App): Promise<Look> {
   }
   return result;
 }
+
+/** Returns the findings about the ledger, the meters, and the meters' agreement with the feed. */
+export const findInBilling = async (app: App): Promise<Finding[]> => [
+  ...(await findInLedger(app)),
+  ...(await findInMeters(app)),
+  ...(await findInFeed(app)),
+];
 
 /**
  * Returns the ids of hosts that still have machines or volumes. If such a host is not connected, the audit reports that

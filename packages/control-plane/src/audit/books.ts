@@ -1,17 +1,12 @@
 // Audits the stored totals: each account's use, and the room that each host has reserved. Both are compared with the
-// rows of machines and volumes that they count. The wallet stores no balance but only ledger entries, so each entry is
-// checked by itself.
-import { sql } from 'kysely';
+// rows of machines and volumes that they count.
 import type { App } from '../app.ts';
-import { formatEur } from '../billing/money.ts';
 import { findMiscounts, findMisreservations, recountAccount, recountHost } from '../quotas/recount.ts';
 import type { Finding } from './finding.ts';
 
-const SHOWN_ENTRIES = 20;
-
-/** Returns the findings about quotas, the reservations on hosts and the ledger. */
+/** Returns the findings about quotas and the reservations on hosts. */
 export async function findInBooks(app: App): Promise<Finding[]> {
-  return [...(await findInQuotas(app)), ...(await findInReservations(app)), ...(await findInLedger(app))];
+  return [...(await findInQuotas(app)), ...(await findInReservations(app))];
 }
 
 async function findInQuotas(app: App): Promise<Finding[]> {
@@ -43,26 +38,5 @@ async function findInReservations(app: App): Promise<Finding[]> {
       did: 'counted its promises anew',
       run: () => recountHost(app, hostId),
     },
-  }));
-}
-
-/**
- * Finds charges that put money into the wallet. They have no automatic repair, because ledger entries are never changed;
- * the operator adds a correcting entry.
- */
-async function findInLedger(app: App): Promise<Finding[]> {
-  const rows = await app.db
-    .selectFrom('ledger')
-    .select(['id', 'account_id', 'kind', 'amount_micros'])
-    .where(sql<boolean>`kind = 'charge' and amount_micros > 0`)
-    .orderBy('id')
-    .limit(SHOWN_ENTRIES)
-    .execute();
-  return rows.map(({ id, account_id, kind, amount_micros }) => ({
-    area: 'ledger',
-    hostId: null,
-    subject: id,
-    key: `ledger/${id}`,
-    detail: `A ${kind} of ${formatEur(amount_micros)} EUR of account ${account_id} has the wrong sign.`,
   }));
 }

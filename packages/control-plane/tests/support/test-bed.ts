@@ -26,6 +26,7 @@ import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { insertAccount } from '../../src/accounts/store.ts';
 import { insertKey } from '../../src/api-keys/store.ts';
+import { findInBilling } from '../../src/audit/audit.ts';
 import { setPassword } from '../../src/auth/password.ts';
 import { type Bounds, type Config, DEFAULT_BOUNDS, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
@@ -293,8 +294,8 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
 }
 
 /**
- * Checks that the host's reservations equal the sums over its machines and volumes, and that quota usage, volumes and
- * snapshots agree. Call it when no request is unfinished.
+ * Checks that the host's reservations equal the sums over its machines and volumes, that quota usage, volumes and
+ * snapshots agree, and that ledger, meters and feed agree. Call it when no request is unfinished.
  */
 export async function checkBooks(bed: TestBed): Promise<void> {
   const { plane, host } = bed;
@@ -330,6 +331,12 @@ export async function checkBooks(bed: TestBed): Promise<void> {
   await checkUse(plane);
   await checkVolumes(bed);
   await checkSnapshots(bed);
+  const inBilling = await findInBilling(plane.app);
+  assert.deepEqual(
+    inBilling.map(({ subject, detail }) => [subject, detail]),
+    [],
+    'ledger, meters and feed agree',
+  );
   const known = new Set(alive.map((row) => row.id));
   assert.deepEqual(
     [...host.machines.keys()].filter((id) => !known.has(id)),
