@@ -7,6 +7,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
+import { correctMeter } from '../src/audit/mend.ts';
 import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy, type Left, leaveOperation } from './support/operations.ts';
@@ -130,6 +131,12 @@ describe('a stop and a delete that fail', () => {
   });
 });
 
+/** Sets a machine's state, and meters it as the transition to that state would. */
+async function setState(id: string, state: MachineState): Promise<void> {
+  await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
+  await correctMeter(bed.plane.app, 'machine', id);
+}
+
 /**
  * Puts a machine into the state that a crash leaves: this row state, and an unfinished operation that nobody works on.
  */
@@ -138,7 +145,7 @@ async function crash(id: string, state: MachineState, left: Left): Promise<void>
     await sql`update machines set started_at = null where id = ${id}`.execute(db);
     await sql`update meters set ended_at = started_at where resource_id = ${id}`.execute(db);
   }
-  await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
+  await setState(id, state);
   await leaveOperation(db, id, left);
 }
 
@@ -231,7 +238,7 @@ describe('delete', () => {
           db,
         );
       }
-      await db.updateTable('machines').set({ state }).where('id', '=', id).execute();
+      await setState(id, state);
       // A process holds the claim on a stop but makes no progress.
       await leaveOperation(db, id, { kind: 'stop', isClaimed: true });
       const answer = await api('DELETE', `/v1/machines/${id}`);
