@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
+import { correctMeter } from '../src/audit/mend.ts';
 import type { Fault, Operation } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy, leaveOperation } from './support/operations.ts';
@@ -208,6 +209,7 @@ const STATES: State[] = [
     bring: async () => {
       const id = await create();
       await sql`update machines set state = 'pending', started_at = null where id = ${id}`.execute(db);
+      await correctMeter(bed.plane.app, 'machine', id);
       await sql`update hosts set reserved_memory_mb = reserved_memory_mb - 128, reserved_vcpus = reserved_vcpus - 1`.execute(
         db,
       );
