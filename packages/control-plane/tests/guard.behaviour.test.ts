@@ -51,11 +51,11 @@ describe('the spend guard', () => {
   it('stops nothing of an unmetered account, and nothing while a millionth of a euro is left', async () => {
     const [unmetered, poor] = [await openWallet(bed), await openWallet(bed)];
     const machines = [await create(unmetered), await create(poor)] as const;
-    await unmetered.write({ billing_mode: 'unmetered' });
+    await unmetered.setMode('unmetered');
     await unmetered.setBalance(-EUR);
-    await poor.write({ billing_mode: 'unmetered' });
+    await poor.setMode('unmetered');
     await poor.setBalance(1);
-    await poor.write({ billing_mode: 'prepaid' });
+    await poor.setMode('prepaid');
     await passes();
     assert.equal(await stateOf(unmetered, machines[0]), 'running');
     // A charge may have taken the rest of the money meanwhile. Then the guard was right to stop the machine.

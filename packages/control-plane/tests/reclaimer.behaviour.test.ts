@@ -161,7 +161,7 @@ describe('a warning', () => {
       await openWallet(bed),
       await openWallet(bed),
     ];
-    await unmetered.write({ billing_mode: 'unmetered' });
+    await unmetered.setMode('unmetered');
     await unmetered.setBalance(0);
     await deleted.write({ deleted_at: sql<Date>`now()` });
     await deleted.setBalance(0);
@@ -173,11 +173,11 @@ describe('a warning', () => {
 
   it('is given to an account that never had money but owns something', async () => {
     const wallet = await openWallet(bed, { isNew: true });
-    await wallet.write({ billing_mode: 'unmetered' });
+    await wallet.setMode('unmetered');
     await buy(wallet);
     await pass();
     assert.equal((await wallet.row()).notice, null);
-    await wallet.write({ billing_mode: 'prepaid' });
+    await wallet.setMode('prepaid');
     await isWarned(wallet, 'empty');
     await until(() => subjectsTo(wallet).length === 1, 'the mail has come', WITHIN_MS);
   });
@@ -344,10 +344,11 @@ describe('the reclaimer', () => {
   });
 
   it('removes what a deleted account owns at once, whatever its balance, in the name of the operator', async () => {
-    for (const billing_mode of ['prepaid', 'unmetered'] as const) {
+    for (const mode of ['prepaid', 'unmetered'] as const) {
       const wallet = await openWallet(bed);
       await buy(wallet);
-      await wallet.write({ billing_mode, deleted_at: sql<Date>`now()` });
+      await wallet.setMode(mode);
+      await wallet.write({ deleted_at: sql<Date>`now()` });
       await isGone(wallet);
       const { rows } = await sql<{ actor: string; action: string }>`select actor, action from activity
         where account_id = ${wallet.id} and actor <> 'user' order by created_at`.execute(db);

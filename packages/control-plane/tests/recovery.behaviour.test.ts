@@ -141,10 +141,7 @@ async function setState(id: string, state: MachineState): Promise<void> {
  * Puts a machine into the state that a crash leaves: this row state, and an unfinished operation that nobody works on.
  */
 async function crash(id: string, state: MachineState, left: Left): Promise<void> {
-  if (left.kind === 'create') {
-    await sql`update machines set started_at = null where id = ${id}`.execute(db);
-    await sql`update meters set ended_at = started_at where resource_id = ${id}`.execute(db);
-  }
+  if (left.kind === 'create') await sql`update machines set started_at = null where id = ${id}`.execute(db);
   await setState(id, state);
   await leaveOperation(db, id, left);
 }

@@ -2,15 +2,20 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach } from 'node:test';
 import type { TerminalSession } from '@sandbar/contract/terminal.ts';
+import type { Timing } from '../../src/config.ts';
 import { FakeTerminals } from './fake-terminals.ts';
 import { connect, type TerminalClient } from './terminal-client.ts';
 import { startTestBed } from './test-bed.ts';
 
 /** Long enough that no client of a busy machine is taken for dead. */
-const timing = { streamHeartbeatMs: 30_000 };
+const HEARTBEAT_MS = 30_000;
 
-export async function startTerminalBed(places = 10) {
-  const bed = await startTestBed({ replicas: 2, bounds: { terminalsPerAccount: places }, timing });
+export async function startTerminalBed(places = 10, timing: Partial<Timing> = {}) {
+  const bed = await startTestBed({
+    replicas: 2,
+    bounds: { terminalsPerAccount: places },
+    timing: { streamHeartbeatMs: HEARTBEAT_MS, ...timing },
+  });
   const { api, plane } = bed;
   const [, second = plane] = bed.replicas;
   const { db } = plane.app;

@@ -1,8 +1,10 @@
 // Accounts for tests of billing, whose wallets a test fills and empties.
+import type { BillingMode } from '@sandbar/contract/account.ts';
 import type { UpdateObject } from 'kysely';
 import { insertAccount, lockAccount } from '../../src/accounts/store.ts';
 import { insertKey } from '../../src/api-keys/store.ts';
 import { addEntry } from '../../src/billing/ledger.ts';
+import { changeBillingMode } from '../../src/billing/reprice.ts';
 import type { AccountRow, Database } from '../../src/db/tables.ts';
 import { inTransaction } from '../../src/db/transaction.ts';
 import type { Answer, CallOptions, TestBed } from './test-bed.ts';
@@ -17,6 +19,8 @@ export type Wallet = {
   setBalance: (micros: number) => Promise<void>;
   /** A top-up of 10 EUR. */
   topUp: () => Promise<void>;
+  /** Changes how the account pays, as the operator does. */
+  setMode: (mode: BillingMode) => Promise<void>;
   /** Writes columns of the account, past all rules. */
   write: (columns: UpdateObject<Database, 'accounts'>) => Promise<void>;
   /** Sends a request with the account's key. */
@@ -50,6 +54,7 @@ export async function openWallet(bed: TestBed, { isNew = false } = {}): Promise<
       });
     },
     topUp: async () => void (await credit('top-up', 10 * EUR)),
+    setMode: (mode) => inTransaction(db, (tx) => changeBillingMode(tx, id, mode)),
     write: async (columns) => void (await db.updateTable('accounts').set(columns).where('id', '=', id).execute()),
     api,
     feed: async () => {
