@@ -11,11 +11,19 @@ import { inTransaction } from '../src/db/transaction.ts';
 import { callAdmin } from './support/admin.ts';
 import { FakeTerminals } from './support/fake-terminals.ts';
 import { portClient } from './support/port-client.ts';
+import { until } from './support/postgres.ts';
 import { Programs } from './support/programs.ts';
 import { connect, refusal } from './support/terminal-client.ts';
 import { cookieOf, startTestBed, TEST_ORIGIN } from './support/test-bed.ts';
 
-const bed = await startTestBed({ replicas: 2 });
+// The spend guard and the reclaimer remove what a deleted account had. They run only when a test asks for it.
+const bed = await startTestBed({ replicas: 2, timing: { guardMs: 3_600_000, reclaimMs: 3_600_000 } });
+let signals = 0;
+for (const { app } of bed.replicas) {
+  app.reconcileSoon = () => {
+    signals++;
+  };
+}
 const { api, host, plane } = bed;
 const [, second = plane] = bed.replicas;
 const { db } = plane.app;
@@ -137,6 +145,40 @@ describe('a deleted account', () => {
     assert(ledger >= before.ledger && activity >= before.activity);
     const { json } = await admin<AccountDetails>(`/${id}`);
     assert.deepEqual([json.balance, json.is_owner], ['0.000005', false]);
+  });
+
+  it('loses its machines, snapshots and volumes at once, each with an entry in its activity feed', async () => {
+    const { id, key, machine } = await makeAccount();
+    assert.equal((await api('POST', `/v1/machines/${machine}/snapshots`, { key })).status, 201);
+    assert.equal((await api('POST', '/v1/volumes', { key, body: { size_gb: 5 } })).status, 201);
+    const before = signals;
+    await remove(id);
+    assert.equal(signals, before + 1);
+    const left = async () => {
+      const { rows } = await sql<{ left: number }>`
+        select (select count(*) from machines where account_id = ${id} and state <> 'destroyed')
+          + (select count(*) from volumes where account_id = ${id})
+          + (select count(*) from snapshots where account_id = ${id}) as left`.execute(db);
+      return rows[0]?.left;
+    };
+    assert.equal(await left(), 3);
+    await until(async () => {
+      await plane.reconciler.runOnce();
+      return (await left()) === 0;
+    }, 'nothing is left');
+    const actions = await db
+      .selectFrom('activity')
+      .select('action')
+      .where('account_id', '=', id)
+      .where('actor', '=', 'system:operator')
+      .execute();
+    assert.deepEqual(
+      actions
+        .map(({ action }) => action)
+        .filter((action) => action !== 'machine.stopped')
+        .sort(),
+      ['machine.destroyed', 'snapshot.deleted', 'volume.deleted'],
+    );
   });
 
   it('keeps its place in the list of accounts, and its deletion can be repeated', async () => {

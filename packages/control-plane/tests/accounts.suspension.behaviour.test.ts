@@ -15,7 +15,14 @@ import { startTerminalBed } from './support/terminal-bed.ts';
 import { connect, refusal } from './support/terminal-client.ts';
 import { TEST_ORIGIN } from './support/test-bed.ts';
 
-const { bed, api, plane, second, db, machine, open, ticketOf } = await startTerminalBed();
+// The spend guard would stop the machines whose streams these tests look at. It runs only when a test asks for it.
+const { bed, api, plane, second, db, machine, open, ticketOf } = await startTerminalBed(10, { guardMs: 3_600_000 });
+let signals = 0;
+for (const { app } of bed.replicas) {
+  app.reconcileSoon = () => {
+    signals++;
+  };
+}
 const { host, keys, accountId } = bed;
 const cookie = await bed.session();
 const asSession = { key: null, headers: { cookie, origin: TEST_ORIGIN } };
@@ -216,6 +223,24 @@ describe('the suspension of an account', () => {
     const headers = { ...upgrade, 'sec-websocket-key': 'AAAAAAAAAAAAAAAAAAAAAA==' };
     const { status, text } = await ports.fetchText(8001, { headers });
     assert.equal(status, 403, text);
+  });
+});
+
+describe('the spend guard', () => {
+  it('is asked for at once, and stops the machines of a suspended account', async () => {
+    const { id } = (await api('POST', '/v1/machines')).json;
+    const other = (await api('POST', '/v1/machines', { key: keys.other })).json.id;
+    const before = signals;
+    await suspend();
+    assert.equal(signals, before + 1);
+    await plane.reconciler.runOnce();
+    assert.equal((await api('GET', `/v1/machines/${id}`)).json.state, 'stopped');
+    assert.equal((await api('GET', `/v1/machines/${other}`, { key: keys.other })).json.state, 'running');
+    const { activity } = (await api('GET', `/v1/machines/${id}/activity`)).json;
+    assert.deepEqual([activity[0].action, activity[0].actor], ['machine.stopped', 'system:operator']);
+    await admin('resume');
+    assert.equal((await api('GET', `/v1/machines/${id}`)).json.state, 'stopped');
+    assert.equal((await api('POST', `/v1/machines/${id}/start`)).status, 200);
   });
 });
 

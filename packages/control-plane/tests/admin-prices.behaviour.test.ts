@@ -6,8 +6,8 @@ import type { Prices } from '@sandbar/contract/admin-billing.ts';
 import { callAdmin } from './support/admin.ts';
 import { startTestBed } from './support/test-bed.ts';
 
-// Charges of the service's own rounds would come between those of the tests.
-const bed = await startTestBed({ timing: { chargeMs: 1_000_000_000 }, replicas: 2 });
+// The service's own charges and the spend guard would change the meters that these tests look at.
+const bed = await startTestBed({ timing: { chargeMs: 1_000_000_000, guardMs: 3_600_000 }, replicas: 2 });
 const { api, plane } = bed;
 const [, second = plane] = bed.replicas;
 const { db } = plane.app;

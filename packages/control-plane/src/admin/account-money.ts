@@ -6,9 +6,9 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { readInvoice } from '../billing/invoice.ts';
+import { changeBillingMode } from '../billing/reprice.ts';
 import { isUniqueViolation } from '../db/database.ts';
 import { ACCOUNT_PATH, AccountParams, findAccount } from './account-store.ts';
-import { setBillingMode } from './billing-mode.ts';
 import { changeAccount, changeLiveAccount } from './change-account.ts';
 import { creditAccount, readCredit } from './credit.ts';
 
@@ -36,7 +36,10 @@ export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void 
     `${ACCOUNT_PATH}/billing`,
     { schema: { params: AccountParams, body: AccountBilling } },
     ({ params, body }) =>
-      changeLiveAccount(app, params.account, (tx, account) => setBillingMode(tx, account, body.billing_mode)),
+      changeLiveAccount(app, params.account, async (tx, { id, billing_mode }) => {
+        // The same mode again must not give an empty wallet more time before the reclaimer.
+        if (billing_mode !== body.billing_mode) await changeBillingMode(tx, id, body.billing_mode);
+      }),
   );
 
   server.get(

@@ -6,7 +6,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';
-import { amountOf, formatQuantity, meteredMs, quantityOf } from './accrual.ts';
+import { amountOf, formatQuantity, meteredMs, priceOf, quantityOf } from './accrual.ts';
 import { formatEur } from './money.ts';
 
 const MONTH = /^(2\d{3})-(0[1-9]|1[0-2])$/;
@@ -116,7 +116,7 @@ async function readSales(db: Db, accountId: string, from: Date, last: State | un
 async function readUse(db: Db, accountId: string, from: Date, last: State | undefined): Promise<Use[]> {
   const lines = sql.join(
     USAGE_KINDS.map(
-      (kind) => sql`(${sql.lit(kind)}, p.${sql.ref(PRICES[kind])},
+      (kind) => sql`(${sql.lit(kind)}, ${priceOf(kind)},
         ${quantityOf(kind, sql`span.until_ms - span.from_ms`)},
         (${amountOf(kind, sql`span.until_ms`)}) - (${amountOf(kind, sql`span.from_ms`)}))`,
     ),
@@ -142,13 +142,6 @@ async function readUse(db: Db, accountId: string, from: Date, last: State | unde
     order by array_position(array['vcpu', 'memory', 'storage', 'snapshot'], line.kind), line.price`.execute(db);
   return rows;
 }
-
-const PRICES = {
-  vcpu: 'vcpu_hour_micros',
-  memory: 'memory_gib_hour_micros',
-  storage: 'storage_gib_hour_micros',
-  snapshot: 'snapshot_gib_hour_micros',
-} as const satisfies Record<UsageKind, string>;
 
 const sum = (amounts: readonly number[]): number => amounts.reduce((total, amount) => total + amount, 0);
 
