@@ -8,6 +8,8 @@ import { describe, it } from 'node:test';
 import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
 import { generateKey } from '../src/api-keys/key.ts';
 import { insertKey } from '../src/api-keys/store.ts';
+import { addEntry } from '../src/billing/ledger.ts';
+import { inTransaction } from '../src/db/transaction.ts';
 import { describeApi } from '../src/openapi/describe.ts';
 import { FakeTerminal, FakeTerminals } from './support/fake-terminals.ts';
 import { guestEntry, playFile } from './support/guest-files.ts';
@@ -62,7 +64,10 @@ async function makeResources(key: string, ownerId: string) {
     .where('account_id', '=', ownerId)
     .where('name', '=', 'a key to revoke')
     .executeTakeFirstOrThrow();
-  return { machine, exec, volume, snapshot, terminal, apiKey: apiKey.id };
+  const bonus = { accountId: ownerId, kind: 'bonus', amountMicros: 1, note: '' } as const;
+  await inTransaction(db, (tx) => addEntry(tx, bonus));
+  const entry = await db.selectFrom('ledger').select('id').where('account_id', '=', ownerId).executeTakeFirstOrThrow();
+  return { machine, exec, volume, snapshot, terminal, apiKey: apiKey.id, entry: entry.id };
 }
 type Resources = Awaited<ReturnType<typeof makeResources>>;
 const other = await db
@@ -79,6 +84,7 @@ const absent: Resources = {
   snapshot: randomUUID(),
   terminal: randomUUID(),
   apiKey: randomUUID(),
+  entry: randomUUID(),
 };
 
 /** Whether the operations of a path take the path of a file in their query. */
@@ -90,6 +96,7 @@ function fill(path: string, resources: Resources): string {
     volumes: resources.volume,
     snapshots: resources.snapshot,
     'api-keys': resources.apiKey,
+    billing: resources.entry,
   };
   const filled = path
     .replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind')
