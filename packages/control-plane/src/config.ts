@@ -56,7 +56,7 @@ export type Timing = {
   headersMs: number;
   /** The interval of heartbeats on a stream of job output, and of pings on the WebSocket of a terminal. */
   streamHeartbeatMs: number;
-  /** How often a prepaid account that uses something is charged. */
+  /** How often a prepaid account that uses something is charged. Rounds look for such accounts every `guardMs`. */
   chargeMs: number;
   /** How long a host may take to start or stop a machine. */
   ensureMs: number;
@@ -83,7 +83,7 @@ export const DEFAULT_TIMING: Timing = {
   mailRetryMs: { first: 60_000, longest: 3_600_000 },
   headersMs: 10_000,
   streamHeartbeatMs: 15_000,
-  chargeMs: 15_000,
+  chargeMs: 30_000,
   ensureMs: 60_000,
   shutdownMs: 10_000,
 };

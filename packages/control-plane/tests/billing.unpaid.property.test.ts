@@ -50,9 +50,9 @@ const RUNS_MAX = 100;
 /** The promise of the service. */
 const UNPAID_MAX_MS = 60_000;
 const LASTS_MS = 300_000;
-const { chargeMs, reconcileJobsMs, guardMs, claimTtlMs, reconcileMs } = DEFAULT_TIMING;
+const { chargeMs, guardMs, claimTtlMs, reconcileMs } = DEFAULT_TIMING;
 /** How often the service makes a round of metering. */
-const ROUND_MS = Math.min(chargeMs, reconcileJobsMs);
+const ROUND_MS = Math.min(chargeMs, guardMs);
 /** After this time, another replica continues what a dead one has begun. */
 const TAKE_OVER_MS = claimTtlMs + reconcileMs;
 /** What happens within this time happens at once. */

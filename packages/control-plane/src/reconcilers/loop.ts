@@ -50,7 +50,7 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
     startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
     startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
-    startTask(app, 'charges', Math.min(reconcileJobsMs, chargeMs), () => meter(app)),
+    startTask(app, 'charges', Math.min(guardMs, chargeMs), () => meter(app)),
     startTask(app, 'facts of the hosts', Math.min(reconcileJobsMs, FACTS_MS), () => refreshHosts(app)),
     startTask(app, 'spend guard', guardMs, guard.pass),
     startTask(app, 'warnings about balances', reclaimMs, () => giveNotices(app)),
