@@ -108,16 +108,26 @@ class Time {
 
   /** When the clock first showed this instant, or a later one. */
   firstAt(instant: number): number {
-    const next = (index: number) => this.#segments[index + 1]?.passedMs ?? Number.POSITIVE_INFINITY;
-    const index = this.#segments.findIndex(({ passedMs, clock }, at) => instant - clock + passedMs < next(at));
-    const found = this.#segments[index] ?? { passedMs: 0, clock: instant };
-    return found.passedMs + Math.max(0, instant - found.clock);
+    const found = this.#segments.findIndex((_, index) => this.#endOf(index) > instant);
+    return this.#passedAt(found, instant);
   }
 
   /** When the clock last showed this instant, or an earlier one. */
   lastAt(instant: number): number {
-    const found = this.#segments.findLast(({ clock }) => clock <= instant) ?? { passedMs: 0, clock: instant };
-    return found.passedMs + (instant - found.clock);
+    const found = this.#segments.findLastIndex(({ clock }) => clock <= instant);
+    return this.#passedAt(found, instant);
+  }
+
+  /** What the clock shows at the end of a segment. */
+  #endOf(index: number): number {
+    const [segment, next] = this.#segments.slice(index);
+    return segment && next ? segment.clock + next.passedMs - segment.passedMs : Number.POSITIVE_INFINITY;
+  }
+
+  #passedAt(index: number, instant: number): number {
+    const segment = this.#segments[index];
+    assert(segment);
+    return segment.passedMs + Math.max(0, Math.min(instant, this.#endOf(index)) - segment.clock);
   }
 }
 
