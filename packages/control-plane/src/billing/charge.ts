@@ -13,7 +13,7 @@ const costOf = (kind: UsageKind): RawBuilder<number> =>
 
 /**
  * Charges accounts up to their present instants (`activity_at`). The caller has locked their rows and moved their
- * clocks. An amount of 0 writes nothing: it is a part of the next charge. Nothing is charged to an unmetered account.
+ * clocks. An amount of 0 makes no entry. Nothing is charged to an unmetered account.
  */
 export async function chargeAccounts(tx: Tx, accountIds: readonly string[]): Promise<void> {
   await charge(tx, accountIds);
@@ -52,6 +52,10 @@ const chargeSql = (accountIds: readonly string[]) => sql`
         else coalesce(accounts.empty_since, accounts.activity_at) end
     from due where accounts.id = due.account_id
     returning accounts.id, accounts.balance_micros, accounts.activity_at
+  ), free as (
+    -- The time of free use counts as charged too. Otherwise each charge would read all meters since the last amount.
+    update accounts set charged_until = accounts.activity_at
+    from owing where accounts.id = owing.id and owing.id not in (select account_id from due)
   )
   insert into ledger (id, account_id, kind, amount_micros, sales_vcpu_micros, sales_memory_micros,
     sales_storage_micros, sales_snapshot_micros, balance_micros, charged_from, charged_to, meter_ids, created_at)
