@@ -7,7 +7,9 @@ import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { formatEur } from '../src/billing/money.ts';
 import { chargeDueAccounts } from '../src/billing/round.ts';
+import { getUsage } from '../src/billing/usage.ts';
 import { destroyMachine } from '../src/machines/actions.ts';
 import {
   type Action,
@@ -43,6 +45,7 @@ const SEEDS = givenSeed ? [Number(givenSeed)] : [1, 2, 3, randomInt(1_000_000)];
 /** How long each seed begins new histories, unless a number of runs is given. */
 const SEED_MS = 3_500;
 const RUNS_MAX = 100;
+const DAY_MS = 86_400_000;
 
 /** Charges up to this moment, twice and on both replicas at once. */
 const chargeAll = () =>
@@ -66,6 +69,19 @@ async function checkAccounts({ accounts }: History): Promise<void> {
   }
 }
 
+/** Fails unless usage queries show what was used, however it is grouped. */
+async function checkUsage({ accounts }: History): Promise<void> {
+  for (const { accountId, ...deeds } of accounts) {
+    for (const group_by of ['kind', 'day', 'resource', 'metadata.team']) {
+      const from = new Date(Date.now() - DAY_MS).toISOString();
+      const usage = await getUsage(app, accountId, { from, group_by });
+      const { parts } = await checkLedger(db, { accountId, ...deeds });
+      const expected = formatEur(Number(total(costUntil(parts, Date.parse(usage.to)))));
+      assert.equal(usage.total, expected, `usage by ${group_by} up to ${usage.to}`);
+    }
+  }
+}
+
 async function destroyMachines({ accounts }: History): Promise<void> {
   const ids = accounts.map(({ accountId }) => accountId);
   const query = db.selectFrom('machines').select(['id', 'account_id']).where('account_id', 'in', ids);
@@ -83,6 +99,7 @@ async function check(moments: readonly Moment[]): Promise<void> {
     for (const account of history.accounts) await checkLedger(db, account);
   }
   await checkAccounts(history);
+  await checkUsage(history);
   await destroyMachines(history);
   await checkAccounts(history);
 }

@@ -213,8 +213,8 @@ function checkCharges(charges: readonly Charge[], priced: readonly Priced[], acc
   assert(account.charged_until <= account.activity_at, 'nothing is charged ahead');
   const ends = priced.filter(({ meter }) => meter.price_id !== 0).map(({ part }) => part.until);
   const lastEnd = Math.max(0, ...ends.filter(Number.isFinite));
-  const until = Math.max(lastEnd, account.charged_until.getTime());
-  assert.deepEqual(sums, costUntil(parts, until), 'each change of what is used is charged at once');
+  assert(lastEnd <= account.charged_until.getTime(), 'each change of what is used is charged at once');
+  assert.deepEqual(sums, costUntil(parts, account.charged_until.getTime()), 'all is charged up to charged_until');
 }
 
 const sum = (sums: ReturnType<typeof costUntil>): bigint => USAGE_KINDS.reduce((all, kind) => all + sums[kind], 0n);
