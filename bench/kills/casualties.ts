@@ -1,9 +1,10 @@
-// Records which machines may lose their VM to a kill, and how often each was killed. The clients declare their
-// machines, and the killer chooses from them.
+// Records which machines may lose their VM to a kill, how often each was killed, and how often the spend guard stopped
+// it. The clients declare their machines, and the killer chooses from them.
 
 export class Casualties {
   readonly #expendable = new Set<string>();
   readonly #kills = new Map<string, number>();
+  readonly #guardStops = new Map<string, number>();
 
   /** The ids of the machines whose VM may be killed. */
   get expendable(): ReadonlySet<string> {
@@ -28,5 +29,19 @@ export class Casualties {
 
   killsOf(id: string): number {
     return this.#kills.get(id) ?? 0;
+  }
+
+  /** Records how often the spend guard has stopped a machine, by the activity feed. */
+  learnGuardStops(id: string, stops: number): void {
+    this.#guardStops.set(id, stops);
+  }
+
+  guardStopsOf(id: string): number {
+    return this.#guardStops.get(id) ?? 0;
+  }
+
+  /** How often a machine was ended by someone else than its client. */
+  endsOf(id: string): number {
+    return this.killsOf(id) + this.guardStopsOf(id);
   }
 }

@@ -6,15 +6,19 @@ import { createMachine, destroyMachine, startMachine, stopMachine } from './acts
 import { recoverMachine } from './acts/recover.ts';
 import { deleteSnapshot, restoreSnapshot, takeSnapshot } from './acts/snapshots.ts';
 import { attachVolume, createVolume, deleteVolume, detachVolume, mountOf } from './acts/volumes.ts';
-import { type ClientContext, Contradiction, isCasualty, MachineDied } from './client-context.ts';
+import { type ClientContext, Contradiction, MachineDied, wasEnded } from './client-context.ts';
 import { copyDisk, type Machine } from './model.ts';
 import { pickWeighted } from './random.ts';
 import { sendPatiently } from './requests.ts';
+import { topUp } from './wallet.ts';
 
 const MOST_SNAPSHOTS = 3;
 const MOST_LONG_JOBS = 3;
 /** The probability that a client waits for its jobs before it stops or restores their machine. */
 const PATIENT_SHARE = 0.7;
+
+/** How often a client tops up its wallet before it is empty, beside the weights of the other operations. */
+const TOP_UP_WEIGHT = 1;
 
 type Act = readonly [weight: number, perform: () => Promise<unknown>];
 
@@ -54,7 +58,8 @@ export async function removeEverything(context: ClientContext): Promise<void> {
 }
 
 /**
- * Performs an operation. If the VM of the machine was killed, it recovers the machine. If the service gave an
+ * Performs an operation. If the VM of the machine was killed, or the machine was stopped by the spend guard, it recovers
+ * the machine. If the service gave an
  * inexplicable answer, it gives the machine up.
  */
 async function guard(context: ClientContext, machine: Machine | undefined, act: () => Promise<unknown>): Promise<void> {
@@ -76,7 +81,7 @@ async function guard(context: ClientContext, machine: Machine | undefined, act: 
 }
 
 async function checkMachine(context: ClientContext, machine: Machine): Promise<void> {
-  if (isCasualty(context, machine)) throw new MachineDied(machine, 'before the last check');
+  if (await wasEnded(context, machine)) throw new MachineDied(machine, 'before the last check');
   await settleJobs(context, machine);
   if (machine.state === 'stopped') await startMachine(context, machine);
   await checkDisk(context, machine, rootOf(machine));
@@ -107,6 +112,7 @@ function actsWithout(context: ClientContext, machines: number): Act[] {
     [context.machines.length === 0 ? 50 : context.machines.length < machines ? 3 : 0, () => createMachine(context)],
     [context.volumes.length === 0 ? 2 : 0, () => createVolume(context)],
     [volume ? 0.5 : 0, async () => volume && deleteVolume(context, volume)],
+    [context.wallet ? TOP_UP_WEIGHT : 0, async () => context.wallet && topUp(context, context.wallet)],
   ];
 }
 

@@ -1,6 +1,7 @@
 // Records what happens in a run: a log file with a line for each kill, operation and difference, and the counts for the
 // summary.
 import { appendFileSync, writeFileSync } from 'node:fs';
+import type { WalletFigures } from './verdict/billing.ts';
 
 export class Journal {
   readonly differences: string[] = [];
@@ -8,6 +9,8 @@ export class Journal {
   readonly acts = new Map<string, number>();
   /** How many answers clients retried, by reason, and other events worth counting. */
   readonly retries = new Map<string, number>();
+  /** What the run did to the wallet of each client. */
+  readonly wallets = new Map<string, WalletFigures>();
   readonly #lastRetries = new Map<string, string>();
   readonly #file: string;
 

@@ -9,13 +9,16 @@ import { type Kill, killRepeatedly } from './killer.ts';
 import { Ledger } from './ledger.ts';
 import { createRandom } from './random.ts';
 import type { Service } from './requests.ts';
+import { checkBilling } from './verdict/billing.ts';
 import { checkDoctor } from './verdict/doctor.ts';
 import { checkFeed, readNewestTime } from './verdict/feed.ts';
 import { checkQuotas } from './verdict/quotas.ts';
+import { createWallet, setRunPrices, topUpForChecks } from './wallet.ts';
 
 export type Run = {
   /** The service's data directory. Its files tell which processes to kill. */
   home: string;
+  /** The service with the key of its first account, which pays nothing. Each client gets a prepaid account. */
   service: Service;
   seed: number;
   kills: number;
@@ -32,7 +35,7 @@ export type Run = {
 export async function runUnderKills(given: Run): Promise<Kill[]> {
   const failing = new AbortController();
   const run = { ...given, signal: AbortSignal.any([given.signal, failing.signal]) };
-  const contexts = createContexts(run);
+  const contexts = await createContexts(run);
   const work: Promise<unknown>[] = [];
   try {
     const since = await readNewestTime(contexts[0]);
@@ -68,9 +71,12 @@ async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: st
   const [keeping] = contexts;
   const check = async () => {
     for (const sentence of await checkDoctor(home)) journal.difference(sentence);
-    for (const sentence of await checkQuotas(keeping)) journal.difference(sentence);
-    for (const sentence of await checkFeed(keeping, keeping.ledger, since)) journal.difference(sentence);
+    for (const context of contexts) for (const sentence of await checkQuotas(context)) journal.difference(sentence);
+    for (const sentence of await checkFeed(contexts, keeping.ledger, since)) journal.difference(sentence);
+    for (const context of contexts) await checkWallet(home, context);
   };
+  // From now on no wallet may be empty, because a check starts machines and needs them for a while.
+  for (const context of contexts) if (context.wallet !== undefined) await topUpForChecks(context, context.wallet);
   await Promise.all(contexts.map(checkEverything));
   journal.write('the clients have checked their disks');
   await check();
@@ -79,16 +85,31 @@ async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: st
   await check();
 }
 
-function createContexts({ service, seed, machinesOfClients, journal, signal }: Run): Contexts {
-  const shared = { service, journal, signal, ledger: new Ledger(), casualties: new Casualties() };
+async function checkWallet(home: string, { who, wallet, casualties, journal }: ClientContext): Promise<void> {
+  if (wallet === undefined) return;
+  const { differences, figures } = await checkBilling(home, { who, casualties, ...wallet });
+  for (const sentence of differences) journal.difference(sentence);
+  journal.wallets.set(who, figures);
+}
+
+async function createContexts({ home, service, seed, machinesOfClients, journal, signal }: Run): Promise<Contexts> {
+  const shared = { journal, signal, ledger: new Ledger(), casualties: new Casualties() };
   let last = 0;
-  const create = (who: string, stream: number): ClientContext => ({
+  const create = (who: string, stream: number, own: Pick<ClientContext, 'service' | 'wallet'>): ClientContext => ({
     ...shared,
+    ...own,
     who,
     random: createRandom(seed, stream),
     machines: [],
     volumes: [],
     nextNumber: () => ++last,
   });
-  return [create('keeper', 1), ...machinesOfClients.map((_, at) => create(`client${at + 1}`, at + 2))];
+  await setRunPrices(home);
+  const clients: ClientContext[] = [];
+  for (const at of machinesOfClients.keys()) {
+    const who = `client${at + 1}`;
+    const { wallet, apiKey } = await createWallet(home, who);
+    clients.push(create(who, at + 2, { service: { ...service, apiKey }, wallet }));
+  }
+  return [create('keeper', 1, { service, wallet: undefined }), ...clients];
 }

@@ -1,6 +1,7 @@
 // Formats the summary of a run as lines of text.
 import type { Journal } from './journal.ts';
 import type { Kill } from './killer.ts';
+import type { WalletFigures } from './verdict/billing.ts';
 
 export function describeRun(kills: readonly Kill[], journal: Journal): string[] {
   const { acts, retries, differences } = journal;
@@ -13,9 +14,19 @@ export function describeRun(kills: readonly Kill[], journal: Journal): string[] 
     ...(longest
       ? [`longest time from a kill to the first good answer: ${longest.backMs.toFixed(0)} ms (${longest.victim})`]
       : []),
+    describeWallets([...journal.wallets.values()]),
     `differences: ${differences.length}`,
     ...differences.map((difference) => `  ${difference}`),
   ];
+}
+
+function describeWallets(wallets: readonly WalletFigures[]): string {
+  const sum = (name: 'charges' | 'guardStops') => wallets.reduce((total, figures) => total + figures[name], 0);
+  const unpaidMs = Math.max(0, ...wallets.map((figures) => figures.unpaidMs));
+  return (
+    `wallets: ${sum('charges')} charges, ${sum('guardStops')} stops by the spend guard, ` +
+    `at most ${(unpaidMs / 1000).toFixed(1)} s from an empty wallet to the end of a machine's run`
+  );
 }
 
 const describeCounts = (counts: ReadonlyMap<string, number>): string =>

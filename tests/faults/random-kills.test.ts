@@ -20,8 +20,12 @@ describe('a service whose processes are killed at random', () => {
 
   before(async () => {
     // Rate limits that refuse nothing, since the clients retry a lot while the service restarts.
-    await start('kills', { SANDBAR_RATE_MUTATING: '1000/1000', SANDBAR_RATE_EXEC: '1000/1000', SANDBAR_POOL_SIZE: '0' })
-      .ready;
+    await start('kills', {
+      SANDBAR_RATE_MUTATING: '1000/1000',
+      SANDBAR_RATE_EXEC: '1000/1000',
+      SANDBAR_POOL_SIZE: '0',
+      SANDBAR_ALLOW_EMULATED_TENANTS: '1',
+    }).ready;
   });
   after(() => stopping.abort());
 

@@ -1,7 +1,7 @@
 // Starts jobs, reads their whole results, and checks every byte.
 import { createHash, randomUUID } from 'node:crypto';
 import type { Exec, ExecOutput, OutputStream } from '@sandbar/contract/exec.ts';
-import { ask, type ClientContext, contradict, isCasualty } from '../client-context.ts';
+import { ask, type ClientContext, contradict, wasEnded } from '../client-context.ts';
 import { createContent, ROOT_FOLDER } from '../content.ts';
 import type { Disk, Job, Machine, WrittenJob } from '../model.ts';
 
@@ -31,7 +31,7 @@ export async function startWriter(
   context.journal.act(context.who, isLong ? 'long job' : 'job', `${tag} in ${machine.id}`);
 }
 
-/** Runs a command that only reads, and returns its output. Returns undefined when the service has lost the job. */
+/** Runs a command that only reads, and returns its output. Returns undefined when the job did not get to its end. */
 export async function runReader(
   context: ClientContext,
   machine: Machine,
@@ -40,11 +40,9 @@ export async function runReader(
   const job = describe(context, machine, command);
   await submit(context, job);
   const { exec, stdout } = await readResult(context, job);
-  if (exec.status === 'lost' && mayBeLost(context, job, exec)) return undefined;
-  if (exec.status !== 'exited' || exec.exit_code !== 0) {
-    throw contradict(context, `the job ${command} in ${machine.id} ended as ${JSON.stringify(exec)}: ${stdout}`);
-  }
-  return stdout.toString();
+  if (exec.status === 'exited' && exec.exit_code === 0) return stdout.toString();
+  if (await mayBeLost(context, job, exec)) return undefined;
+  throw contradict(context, `the job ${command} in ${machine.id} ended as ${JSON.stringify(exec)}: ${stdout}`);
 }
 
 /**
@@ -71,8 +69,7 @@ async function settleWriter(context: ClientContext, job: WrittenJob, isCutShort:
     context.journal.act(context.who, 'job result', about);
     return;
   }
-  const wasEnded = isCutShort || isCasualty(context, job.machine);
-  if (!wasEnded && !mayBeLost(context, job, exec))
+  if (!isCutShort && !(await mayBeLost(context, job, exec)))
     contradict(context, `${about}: it should have exited with ${job.exitCode}`);
   if (!job.stdout.subarray(0, stdout.length).equals(stdout)) {
     contradict(context, `${about}: stdout ${describeDamage(stdout, job.stdout)}`);
@@ -81,10 +78,16 @@ async function settleWriter(context: ClientContext, job: WrittenJob, isCutShort:
 }
 
 /**
- * Whether the service may report the job as lost: its VM was killed, or its start got no answer and it has no output.
+ * Whether the service may have lost or ended the job: someone else ended its machine, or its start got no answer and it
+ * has no output.
  */
-const mayBeLost = (context: ClientContext, job: Job, { status, stdout_bytes, stderr_bytes }: Exec): boolean =>
-  isCasualty(context, job.machine) || (job.isStartUncertain && status === 'lost' && stdout_bytes + stderr_bytes === 0);
+const mayBeLost = async (
+  context: ClientContext,
+  job: Job,
+  { status, stdout_bytes, stderr_bytes }: Exec,
+): Promise<boolean> =>
+  (job.isStartUncertain && status === 'lost' && stdout_bytes + stderr_bytes === 0) ||
+  (await wasEnded(context, job.machine));
 
 function describe(context: ClientContext, machine: Machine, command: string): Job {
   // The activity feed does not name jobs, so each job is recognized there by its time-out, which no other job has.

@@ -1,7 +1,7 @@
 // Creates, stops, starts and destroys a machine, and checks each answer. The ledger notes the feed entry that each
 // operation must have.
 import type { Machine as MachineBody } from '@sandbar/contract/machine.ts';
-import { ask, type ClientContext, contradict } from '../client-context.ts';
+import { ask, type ClientContext, contradict, learnGuardStops, MachineDied, wasEnded } from '../client-context.ts';
 import { type Disk, emptyDisk, type Machine } from '../model.ts';
 
 /** The smallest machine that the base image boots in. */
@@ -24,11 +24,12 @@ export async function createMachine(context: ClientContext, source: Source = { d
     headers: { 'idempotency-key': name },
     accepts: [200, 201],
   });
-  const machine: Machine = { id: body.id, name, state: 'running', disk, snapshots: [], jobs: [], killsSeen: 0 };
+  const machine: Machine = { id: body.id, name, state: 'running', disk, snapshots: [], jobs: [], endsSeen: 0 };
   context.machines.push(machine);
   context.ledger.require(`machine.created ${body.id}`);
   context.journal.act(context.who, Object.keys(from).length > 0 ? 'create from a disk' : 'create', body.id);
-  if (body.name !== name || body.state !== 'running') {
+  // An answer to a repeated create says what the machine is by then.
+  if (body.name !== name || (body.state !== 'running' && !(await wasEnded(context, machine)))) {
     contradict(
       context,
       `create ${name} answered a machine ${body.name} that is ${body.state} after ${uncertain} attempts`,
@@ -53,25 +54,30 @@ async function change(context: ClientContext, machine: Machine, { kind, action, 
   context.ledger.allow(key);
   const path = `/v1/machines/${machine.id}/${kind}`;
   const { body } = await ask<MachineBody>(context, { method: 'POST', path, accepts: [200], machine });
+  const stopsBefore = context.casualties.guardStopsOf(machine.id);
+  if (kind === 'stop' && context.wallet !== undefined) await learnGuardStops(context, machine.id);
+  if (context.casualties.guardStopsOf(machine.id) > stopsBefore) {
+    // The guard's stop may have been first. Then the client's stop found nothing to do, and has no entry.
+    throw new MachineDied(machine, 'the spend guard stopped it as well');
+  }
   context.ledger.acknowledge(key);
   context.journal.act(context.who, kind, machine.id);
-  checkState(context, machine, body, to, kind);
+  await checkState(context, machine, body, to, kind);
   machine.state = to;
 }
 
 /**
- * Checks the state after an operation. If the VM may have been killed between the operation and its answer, other
- * states are allowed.
+ * Checks the state after an operation. If someone else may have ended the machine between the operation and its answer,
+ * other states are allowed.
  */
-export function checkState(
+export async function checkState(
   context: ClientContext,
   machine: Machine,
   { state, operation }: MachineBody,
   to: Machine['state'],
   kind: string,
-): void {
-  const wasKilled = context.casualties.killsOf(machine.id) > machine.killsSeen;
-  if ((state === to && operation === null) || wasKilled) return;
+): Promise<void> {
+  if ((state === to && operation === null) || (await wasEnded(context, machine))) return;
   contradict(context, `${kind} of ${machine.id} answered 200, but it is ${state} with ${JSON.stringify(operation)}`);
 }
 

@@ -1,5 +1,5 @@
-// What a client does after the VM of one of its machines was killed: it asks for the machine's state. If the machine is
-// in error, the client destroys it, and may make a new machine from the root disk.
+// What a client does after the VM of one of its machines was killed, or the spend guard stopped one: it asks for the
+// machine's state. If the machine is in error, the client destroys it, and may make a new machine from the root disk.
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ClientContext, contradict, MachineDied } from '../client-context.ts';
 import { eitherDisk, type Machine } from '../model.ts';
@@ -15,20 +15,20 @@ const POLL_MS = 100;
 const KEPT_SHARE = 0.6;
 
 export async function recoverMachine(context: ClientContext, machine: Machine): Promise<void> {
-  const kills = context.casualties.killsOf(machine.id);
+  const ends = context.casualties.endsOf(machine.id);
   const state = await findState(context, machine);
   await settleJobs(context, machine, true);
   await relearnVolumes(context, machine);
   await adoptSnapshots(context, machine);
   if (machine.restoring) machine.disk = eitherDisk(machine.disk, machine.restoring);
   machine.restoring = undefined;
-  context.journal.act(context.who, `killed VM is ${state}`, machine.id);
+  context.journal.act(context.who, `ended machine is ${state}`, machine.id);
   if (state === 'error') {
     await replaceMachine(context, machine);
     return;
   }
   machine.state = state;
-  machine.killsSeen = kills;
+  machine.endsSeen = ends;
 }
 
 /**
@@ -42,10 +42,7 @@ async function findState(context: ClientContext, machine: Machine): Promise<'err
     if (operation === null && (state === 'error' || state === 'stopped')) return state;
     if (operation === null && state === 'running' && (await runsJobs(context, machine))) return state;
     if (performance.now() > until) {
-      throw contradict(
-        context,
-        `${machine.id}, whose VM was killed, is still ${state} with ${JSON.stringify(operation)}`,
-      );
+      throw contradict(context, `${machine.id}, which was ended, is still ${state} with ${JSON.stringify(operation)}`);
     }
     await delay(POLL_MS, undefined, { signal: context.signal });
   }

@@ -58,7 +58,7 @@ export async function restoreSnapshot(context: ClientContext, machine: Machine, 
   context.ledger.allow(key, uncertain);
   context.ledger.acknowledge(key);
   context.journal.act(context.who, 'restore', `${snapshot.id} of ${machine.id}`);
-  checkState(context, machine, body, machine.state, 'restore');
+  await checkState(context, machine, body, machine.state, 'restore');
   await settleJobs(context, machine, true);
   machine.disk = copyDisk(snapshot.disk);
   machine.restoring = undefined;

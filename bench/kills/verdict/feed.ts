@@ -1,8 +1,9 @@
-// Compares the activity feed with what the clients did: each acknowledged operation must have its entry, and there may
-// be no unexpected entry.
+// Compares the activity feeds with what the clients did: each acknowledged operation must have its entry, and there may
+// be no unexpected entry. Only the spend guard may stop machines of its own accord; verdict/billing.ts checks when.
 import type { ActivityEntry, ActivityList } from '@sandbar/contract/activity.ts';
 import { ask, type ClientContext } from '../client-context.ts';
 import { keyOf, type Ledger } from '../ledger.ts';
+import { isGuardStop } from './billing.ts';
 
 /**
  * Returns the time of the newest entry, or an empty string. Entries up to that time are older than the run and are not
@@ -13,9 +14,13 @@ export async function readNewestTime(context: ClientContext): Promise<string> {
   return (await ask<ActivityList>(context, list)).body.activity[0]?.created_at ?? '';
 }
 
-/** Compares the entries after `since` with the ledger. Returns a sentence for each difference. */
-export async function checkFeed(context: ClientContext, ledger: Ledger, since: string): Promise<string[]> {
-  const byKey = Map.groupBy(await readFeed(context, since), keyOf);
+/**
+ * Compares the feeds of all accounts with the ledger, which all clients share. Entries up to `since` are older than the
+ * run. Returns a sentence for each difference.
+ */
+export async function checkFeed(contexts: readonly ClientContext[], ledger: Ledger, since: string): Promise<string[]> {
+  const feeds = await Promise.all(contexts.map((context) => readFeed(context, since)));
+  const byKey = Map.groupBy(feeds.flat(), keyOf);
   const keys = new Set([...byKey.keys(), ...ledger.expected.keys()]);
   return [...keys].flatMap((key) => (ledger.isDoubtful(key) ? [] : compareEntries(ledger, key, byKey.get(key) ?? [])));
 }
@@ -26,7 +31,7 @@ async function readFeed(context: ClientContext, since: string): Promise<Activity
     const path = `/v1/activity?page_size=200${cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`}`;
     const { body } = await ask<ActivityList>(context, { method: 'GET', path, accepts: [200] });
     const news = body.activity.filter(({ created_at }) => created_at > since);
-    entries.push(...news);
+    entries.push(...news.filter((entry) => context.wallet === undefined || !isGuardStop(entry)));
     if (body.next_cursor === '' || news.length < body.activity.length) return entries;
     cursor = body.next_cursor;
   }
