@@ -18,7 +18,7 @@ const MOST_LONG_JOBS = 3;
 const PATIENT_SHARE = 0.7;
 
 /** How often a client tops up its wallet before it is empty, beside the weights of the other operations. */
-const TOP_UP_WEIGHT = 1;
+const TOP_UP_WEIGHT = 0.6;
 
 type Act = readonly [weight: number, perform: () => Promise<unknown>];
 

@@ -7,11 +7,11 @@ import { postAdmin } from '@sandbar/service/admin-client.ts';
 import type { ClientContext } from './client-context.ts';
 import { sendPatiently } from './requests.ts';
 
-/** EUR for a unit and an hour. The smallest machine costs about one cent a second while it runs. */
-const PRICES = { vcpu_hour: '30', memory_gib_hour: '16', storage_gib_hour: '0.9', snapshot_gib_hour: '0.7' };
-const FIRST_CREDIT_EUR = '1';
-/** The smallest and the largest top-up, cents: a machine runs for ten seconds or some minutes with it. */
-const TOP_UP_CENTS = [10, 150] as const;
+/** EUR for a unit and an hour. The smallest machine costs about two cents a second while it runs. */
+const PRICES = { vcpu_hour: '70', memory_gib_hour: '40', storage_gib_hour: '2.3', snapshot_gib_hour: '1.7' };
+const FIRST_CREDIT_EUR = '0.5';
+/** The smallest and the largest top-up, cents: a machine runs for five seconds or a minute with it. */
+const TOP_UP_CENTS = [10, 120] as const;
 /** What each wallet gets for the checks after the kills, EUR. */
 const ENOUGH_EUR = '1000';
 const PATIENCE_MS = 600_000;
