@@ -41,7 +41,7 @@ export class Casualties {
   }
 
   /** How often a machine was ended by someone else than its client. */
-  endsOf(id: string): number {
-    return this.killsOf(id) + this.guardStopsOf(id);
+  endsOf(id: string): { kills: number; guardStops: number } {
+    return { kills: this.killsOf(id), guardStops: this.guardStopsOf(id) };
   }
 }

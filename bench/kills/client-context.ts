@@ -98,16 +98,23 @@ async function sendPaid(context: ClientContext, request: Request): Promise<Answe
  * Whether someone else ended the machine since the client last recovered it: its VM was killed, or the spend guard
  * stopped it. A stop by the guard counts only when the activity feed has it.
  */
-export async function wasEnded(context: ClientContext, { id, endsSeen }: Machine): Promise<boolean> {
-  if (context.wallet !== undefined) await learnGuardStops(context, id);
-  return context.casualties.endsOf(id) > endsSeen;
+export async function wasEnded(context: ClientContext, machine: Machine): Promise<boolean> {
+  const isStopped = await wasStoppedByGuard(context, machine);
+  return isStopped || context.casualties.killsOf(machine.id) > machine.seen.kills;
+}
+
+/** Whether the spend guard stopped the machine since the client last recovered it, by the machine's feed. */
+export async function wasStoppedByGuard(context: ClientContext, { id, seen }: Machine): Promise<boolean> {
+  if (context.wallet === undefined) return false;
+  await learnGuardStops(context, id);
+  return context.casualties.guardStopsOf(id) > seen.guardStops;
 }
 
 const POLL_MS = 200;
 const GIVE_UP_MS = 600_000;
 
 /** Waits until no stop of the machine is under way, then counts in its feed how often the spend guard stopped it. */
-export async function learnGuardStops(context: ClientContext, id: string): Promise<void> {
+async function learnGuardStops(context: ClientContext, id: string): Promise<void> {
   const get = async <T>(path: string) => (await ask<T>(context, { method: 'GET', path, accepts: [200] })).body;
   for (const until = performance.now() + GIVE_UP_MS; performance.now() < until; ) {
     const { operation } = await get<MachineBody>(`/v1/machines/${id}`);

@@ -17,8 +17,8 @@ export type Machine = {
   snapshots: Snapshot[];
   /** Jobs whose results the client has not read yet. */
   jobs: WrittenJob[];
-  /** How many kills of its VM, and stops by the spend guard, the client has already handled. */
-  endsSeen: number;
+  /** How many kills of its VM, and how many stops by the spend guard, the client has already handled. */
+  seen: { kills: number; guardStops: number };
   /** The name of the snapshot that the client is taking. */
   takes?: string | undefined;
   /** The disk content of the snapshot that an unfinished restore goes back to. */

@@ -1,7 +1,7 @@
 // Creates, stops, starts and destroys a machine, and checks each answer. The ledger notes the feed entry that each
 // operation must have.
 import type { Machine as MachineBody } from '@sandbar/contract/machine.ts';
-import { ask, type ClientContext, contradict, learnGuardStops, MachineDied, wasEnded } from '../client-context.ts';
+import { ask, type ClientContext, contradict, MachineDied, wasEnded, wasStoppedByGuard } from '../client-context.ts';
 import { type Disk, emptyDisk, type Machine } from '../model.ts';
 
 /** The smallest machine that the base image boots in. */
@@ -24,7 +24,15 @@ export async function createMachine(context: ClientContext, source: Source = { d
     headers: { 'idempotency-key': name },
     accepts: [200, 201],
   });
-  const machine: Machine = { id: body.id, name, state: 'running', disk, snapshots: [], jobs: [], endsSeen: 0 };
+  const machine: Machine = {
+    id: body.id,
+    name,
+    state: 'running',
+    disk,
+    snapshots: [],
+    jobs: [],
+    seen: context.casualties.endsOf(body.id),
+  };
   context.machines.push(machine);
   context.ledger.require(`machine.created ${body.id}`);
   context.journal.act(context.who, Object.keys(from).length > 0 ? 'create from a disk' : 'create', body.id);
@@ -54,9 +62,7 @@ async function change(context: ClientContext, machine: Machine, { kind, action, 
   context.ledger.allow(key);
   const path = `/v1/machines/${machine.id}/${kind}`;
   const { body } = await ask<MachineBody>(context, { method: 'POST', path, accepts: [200], machine });
-  const stopsBefore = context.casualties.guardStopsOf(machine.id);
-  if (kind === 'stop' && context.wallet !== undefined) await learnGuardStops(context, machine.id);
-  if (context.casualties.guardStopsOf(machine.id) > stopsBefore) {
+  if (kind === 'stop' && (await wasStoppedByGuard(context, machine))) {
     // The guard's stop may have been first. Then the client's stop found nothing to do, and has no entry.
     throw new MachineDied(machine, 'the spend guard stopped it as well');
   }

@@ -28,7 +28,7 @@ export async function recoverMachine(context: ClientContext, machine: Machine): 
     return;
   }
   machine.state = state;
-  machine.endsSeen = ends;
+  machine.seen = ends;
 }
 
 /**
