@@ -8,6 +8,7 @@ import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine.ts'
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { correctMeter } from '../src/audit/mend.ts';
+import { recountAccount, recountHost } from '../src/quotas/recount.ts';
 import { FAKE_HOST_ID, type Fault } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';
 import { isBusy, type Left, leaveOperation } from './support/operations.ts';
@@ -81,6 +82,31 @@ describe('a create that fails', () => {
     assert(answer.headers.get('retry-after'));
     await host.listen();
     await until(async () => (await api('POST', '/v1/machines')).status === 201, 'creates work again');
+  });
+});
+
+describe('a create whose rows a crash of the database lost', () => {
+  it('answers 503 with a time to retry after, and leaves nothing', async () => {
+    host.fault('ensure', 'answerLate', 1);
+    const before = host.callsOf('ensure');
+    const creating = api('POST', '/v1/machines', { headers: { 'idempotency-key': 'lost' } });
+    await until(() => host.callsOf('ensure') > before, 'the host was asked');
+    // The commit that admits a create is not synced to disk, so a crash of PostgreSQL can lose it as a whole.
+    const { id } = await db
+      .selectFrom('machines')
+      .select('id')
+      .where('state', '=', 'provisioning')
+      .executeTakeFirstOrThrow();
+    await db.deleteFrom('machines').where('id', '=', id).execute();
+    await recountAccount(bed.plane.app, bed.accountId);
+    await recountHost(bed.plane.app, FAKE_HOST_ID);
+    host.release();
+    const { status, headers, json } = await creating;
+    assert.deepEqual([status, json.code, headers.get('retry-after')], [503, 'database_unavailable', '2']);
+    await until(() => !host.machines.has(id), 'the reconciler removed it from its host');
+    const retry = await api('POST', '/v1/machines', { headers: { 'idempotency-key': 'lost' } });
+    assert.equal(retry.status, 201, retry.text);
+    await checkBooks(bed);
   });
 });
 
