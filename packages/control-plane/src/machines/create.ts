@@ -18,9 +18,9 @@ export type Created = { row: MachineView; isReplay: boolean };
  * same idempotency key.
  *
  * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
- * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot or root volume cannot be
- * used, and `conflict` if the machine was deleted before it ran. After an error nothing of the machine remains: the
- * reconciler removes the rest, and a root volume becomes available again.
+ * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot or
+ * root volume cannot be used, and `conflict` if the machine was deleted before it ran. After an error nothing of the
+ * machine remains: the reconciler removes the rest, and a root volume becomes available again.
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
   const asked = readCreate(body);
