@@ -44,7 +44,7 @@ export type Timing = {
   eventSilenceMs: number;
   /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
-  /** How often the spend guard looks for machines that are not paid. */
+  /** How often the spend guard looks for running machines of accounts that may run none. */
   guardMs: number;
   /** How often accounts without money are warned, and the reclaimer looks for abandoned accounts. */
   reclaimMs: number;

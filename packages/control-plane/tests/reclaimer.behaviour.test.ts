@@ -1,5 +1,5 @@
-// Tests of the warnings and of the reclaimer, on two replicas and with a real mail server. Tests move the times of an
-// account into the past instead of waiting. The first warnings need only the rows, so their times are the real ones.
+// Tests of the warnings about a balance, of the outbox, and of the reclaimer, on two replicas and with a real mail
+// server. Tests move the times of an account into the past instead of waiting.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -273,7 +273,7 @@ describe('the reclaimer', () => {
     await buy(wallet);
     const owned = await countOwned(wallet);
     await wallet.setBalance(0);
-    // The clock jumps ahead by two months before each step.
+    // The clock jumps ahead by two months, twice: before the first warning, and between the last two.
     await wallet.write({ empty_since: sql<Date>`now() - interval '60 days'`, notice: null, notice_at: null });
     await isWarned(wallet, 'week');
     await pass();

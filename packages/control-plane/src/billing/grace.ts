@@ -1,6 +1,6 @@
-// How long an account may be without money before the reclaimer removes what it owns, and when it is warned. The times of
-// the warnings are stored, and each step needs the one before it to be old enough. So a clock that jumps ahead, or a
-// service that was down for a month, never removes anything before the account has been warned in time.
+// How long an account may be without money before the reclaimer removes what it owns, and when it is warned before. The
+// times of the last two warnings are stored, and each step needs the step before it to be old enough. So even if the
+// clock jumps ahead, or the service was down for a month, every account is warned twice before it loses anything.
 import { sql } from 'kysely';
 
 const DAY_MS = 86_400_000;

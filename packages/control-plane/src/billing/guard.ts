@@ -64,7 +64,11 @@ export async function stopUnpaid(app: App, { id, account_id, actor }: Unpaid): P
     begin: async (tx, machine) => (machine?.state === 'running' ? beginStop(app, tx, machine, actor) : 'noop'),
     isStillDue: async (tx) => stopperOf(await lockAccount(tx, account_id)) === actor,
   });
-  if (hasBegun) app.log.info({ machine_id: id, account_id, actor }, 'a machine was stopped because of its account');
+  if (hasBegun)
+    app.log.info(
+      { machine_id: id, account_id, actor },
+      'the stop of a machine began, because its account may run none',
+    );
 }
 
 /** Who stops the machines of the account; undefined when they may run. */

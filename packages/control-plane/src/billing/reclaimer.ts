@@ -106,7 +106,11 @@ export async function reclaim(app: App, abandoned: Abandoned): Promise<void> {
 async function remove(app: App, { removal }: Step, { actor, ...resource }: Abandoned & Resource): Promise<void> {
   const isStillDue = (tx: Tx) => isAbandoned(app, tx, { ...resource, actor });
   const hasBegun = await performOwn(app, { ...removal(app, resource, actor), isStillDue });
-  if (hasBegun) app.log.info({ ...resource, actor }, 'a resource of an abandoned account was removed');
+  if (hasBegun)
+    app.log.info(
+      { ...resource, actor },
+      'the removal of a resource began, because its account is abandoned or deleted',
+    );
 }
 
 /** Locks the account's row until the transaction ends, and returns true if its resources still have to go. */
