@@ -43,7 +43,7 @@ await keepStateLog(bed.databaseUrl, app.log);
 const { SANDBAR_PROPERTY_RUNS: runs, SANDBAR_PROPERTY_SEED: givenSeed } = process.env;
 const SEEDS = givenSeed ? [Number(givenSeed)] : [1, 2, 3, randomInt(1_000_000)];
 /** How long each seed begins new histories, unless a number of runs is given. */
-const SEED_MS = 3_500;
+const SEED_MS = 3_000;
 const RUNS_MAX = 100;
 const DAY_MS = 86_400_000;
 

@@ -35,7 +35,8 @@ const bed = await startTestBed({
   host: { subnet: '10.83.0.0/16', cpus: 16, memory_mb: 100_000_000 },
   timing: {
     ...{ reconcileMs: 50, guardMs: NEVER_MS, reclaimMs: NEVER_MS, chargeMs: NEVER_MS },
-    ...{ claimTtlMs: 60_000, claimRenewMs: 1_000, retryMs: { first: 20, longest: 100 } },
+    // The test itself ends the claims of dead processes. Requests that meet one give up soon and are refused.
+    ...{ claimTtlMs: 60_000, claimRenewMs: 1_000, operationWaitMs: 200, retryMs: { first: 20, longest: 100 } },
   },
 });
 const { app } = bed.plane;
