@@ -110,6 +110,20 @@ describe('a bucket', () => {
     assert.equal((await api('POST', `${NOBODY}/stop`)).status, 429);
   });
 
+  it('is full again after the clock of the database was set back by an hour', async () => {
+    const rate = { perSec: 1, burst: 2 };
+    await takeToken(db, 'set back', rate);
+    await sql`update rate_buckets set full_at = full_at + interval '1 hour' where key = 'set back'`.execute(db);
+    const taken = [await takeToken(db, 'set back', rate), await takeToken(db, 'set back', rate)];
+    assert.deepEqual(
+      taken.map(({ isAllowed, remaining }) => [isAllowed, remaining]),
+      [
+        [true, 1],
+        [true, 0],
+      ],
+    );
+  });
+
   it('that is full again is swept, one that is not stays', async () => {
     await refill();
     await takeToken(db, 'full', { perSec: SLOW, burst: 2 });

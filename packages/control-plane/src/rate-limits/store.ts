@@ -30,9 +30,15 @@ const ahead = sql<number>`(extract(epoch from rate_buckets.full_at - clock_times
 
 const now = sql<Date>`clock_timestamp()`;
 
-/** Takes one token. Returns no row when the bucket is empty. */
+/**
+ * Takes one token. Returns no row when the bucket is empty. No request sets `full_at` more than a bucket ahead. If it is
+ * two buckets ahead, the database's clock was set back, and the bucket counts as full; otherwise the account would be
+ * refused until the clock has caught up.
+ */
 const takeOne = statement((db, key: string, token: number, bucket: number) => {
-  const oneLater = sql<Date>`greatest(rate_buckets.full_at, ${now}) + ${token}::bigint * interval '1 microsecond'`;
+  const isFuture = sql`rate_buckets.full_at > ${now} + 2 * ${bucket}::bigint * interval '1 microsecond'`;
+  const oneLater = sql<Date>`case when ${isFuture} then ${now} else greatest(rate_buckets.full_at, ${now}) end
+    + ${token}::bigint * interval '1 microsecond'`;
   return db
     .insertInto('rate_buckets')
     .values({ key, full_at: sql<Date>`${now} + ${token}::bigint * interval '1 microsecond'` })
