@@ -34,16 +34,21 @@ async function main(args: readonly string[]): Promise<number> {
     const run = { home, service, seed, kills, machinesOfClients: MACHINES_OF_CLIENTS, journal, signal: stop };
     const done = await runUnderKills(run);
     await bench.stop(hurry);
-    if (journal.differences.length > 0) cpSync(homePaths(home).logs, `${log}.service`, { recursive: true });
+    if (journal.differences.length > 0) keepLogs(home, log);
     for (const leak of await bench.remove()) journal.difference(`left behind: ${leak}`);
     for (const line of describeRun(done, journal)) progress.say(line);
     return journal.differences.length === 0 ? 0 : 1;
   } catch (error) {
     await bench.stop(hurry);
+    keepLogs(home, log);
     await bench.remove();
     throw error;
   }
 }
+
+/** Copies the logs of the service beside the log of the run, before the data directory is removed. */
+const keepLogs = (home: string, log: string): void =>
+  cpSync(homePaths(home).logs, `${log}.service`, { recursive: true });
 
 process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {
   if (!stop.aborted) process.stderr.write(`${error instanceof Problem ? messageOf(error) : (error as Error).stack}\n`);
