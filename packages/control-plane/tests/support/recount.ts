@@ -67,9 +67,10 @@ export function usesOf(feed: readonly FeedEntry[], changes: readonly StateChange
     } else if (action === 'machine.destroyed') {
       if (open.has(machineId)) end(machineId, at);
       const kept = metadata.preserve_storage ? rows.keptDiskOf(machineId) : undefined;
-      // The disk of a machine that never ran is a volume that was in use all the time.
-      if (kept !== undefined && !open.has(kept)) {
-        begin(kept, { ...NOTHING, storage_gb: sizeOf(machineId).storage_gb }, at);
+      // A machine that never ran returns the volume that it was to boot from, which was in use all the time. If there was
+      // no such volume, its new disk is kept, though the feed never had an entry of the machine's creation.
+      if (kept !== undefined && !open.has(kept.id)) {
+        begin(kept.id, { ...NOTHING, storage_gb: kept.sizeGb }, at);
       }
     } else if (action === 'volume.created') {
       begin(String(metadata.volume_id), { ...NOTHING, storage_gb: Number(metadata.size_gb) }, at);
@@ -104,8 +105,10 @@ class Rows {
   machineAt = (id: string, at: number) => this.#find(id, 'the change of', (change) => change.at.getTime() === at);
   /** The kept disk that the machine was to boot from. */
   sourceOf = (id: string) => this.#find(id, 'the insert of', ({ before }) => before === null).root_volume_id;
-  keptDiskOf = (id: string) =>
-    String(this.#find(id, 'the end of', ({ after }) => after?.state === 'destroyed').root_volume_id);
+  keptDiskOf = (id: string) => {
+    const row = this.#find(id, 'the end of', ({ after }) => after?.state === 'destroyed');
+    return { id: String(row.root_volume_id), sizeGb: Number(row.rootfs_size_gb) };
+  };
   storedBytesOf = (id: string) =>
     Number(this.#find(id, 'the ready', ({ after }) => after?.state === 'ready').stored_bytes);
 }
