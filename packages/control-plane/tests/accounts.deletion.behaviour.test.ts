@@ -122,11 +122,19 @@ describe('a deleted account', () => {
     await db.updateTable('accounts').set({ name: 'Ada', image: 'a.png' }).where('id', '=', id).execute();
     await remove(id);
     const row = db.selectFrom('accounts').select(['email', 'name', 'image']).where('id', '=', id);
-    assert.deepEqual(await row.execute(), [{ email: `${id}@deleted.invalid`, name: '', image: null }]);
+    const kept = await row.executeTakeFirstOrThrow();
+    assert.match(kept.email, /^[0-9a-f-]{36}@deleted\.invalid$/);
+    assert.deepEqual([kept.name, kept.image], ['', null]);
     const { status, json } = await admin<NewAccount>('', { email });
     assert.equal(status, 200);
     assert.notEqual(json.account_id, id);
     assert.equal((await api('GET', '/v1/account', { key: json.api_key })).json.email, email);
+  });
+
+  it('cannot prevent its deletion by an account with an address that is made of its id', async () => {
+    const { id } = await makeAccount();
+    assert.equal((await admin<NewAccount>('', { email: `${id}@deleted.invalid` })).status, 200);
+    assert.equal((await remove(id)).status, 200);
   });
 
   it('keeps its ledger, its activity feed and its balance', async () => {

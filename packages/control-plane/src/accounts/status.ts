@@ -1,5 +1,6 @@
 // Suspends, resumes and deletes accounts. Only the owner of the data directory does this (admin/account-status.ts). The
 // machines of a suspended account and the resources of a deleted one are left to the spend guard and the reclaimer.
+import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import { dropLinks } from '../auth/store.ts';
@@ -37,8 +38,9 @@ export async function resumeAccount(tx: Tx, accountId: string): Promise<void> {
 export async function deleteAccount(tx: Tx, accountId: string): Promise<void> {
   const account = await lockToChange(tx, accountId);
   if (account.deleted_at !== null) return;
-  // RFC 2606 reserves `.invalid`, so no mail ever reaches this address, and nobody can prove that it is theirs.
-  const nobody = { email: `${accountId}@deleted.invalid`, email_verified: false, name: '', image: null };
+  // RFC 2606 reserves `.invalid`, so no mail ever reaches this address, and nobody can prove that it is theirs. It is
+  // random, or somebody could sign up with it in advance, and the account could not be deleted.
+  const nobody = { email: `${randomUUID()}@deleted.invalid`, email_verified: false, name: '', image: null };
   await tx
     .updateTable('accounts')
     .set({ ...nobody, deleted_at: sql`now()`, updated_at: sql`now()` })
