@@ -235,7 +235,7 @@ describe('sandbar admin', () => {
     const { code, stdout, stderr } = await admin(line);
     assert.deepEqual(
       [code, stderr],
-      [0, 'sandbar: the ledger has an entry with this reference already; nothing was changed\n'],
+      [0, 'sandbar: the ledger already has an entry with this reference; nothing was changed\n'],
     );
     assert.match(stdout, /^Balance +12\.340000 EUR$/m);
     assert.equal(JSON.parse((await admin(`${line} --json`)).stdout).is_new, false);

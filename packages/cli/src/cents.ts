@@ -1,16 +1,17 @@
-// Rounds amounts of micro-euro to cents for a page that people add up. Each amount rounded by itself would not give the
-// rounded total, so the cents that are missing go to the amounts that lost most by rounding down (largest remainder).
+// Rounds amounts of micro-euro to cents, so that the cents on an invoice add up. If each amount were rounded by itself,
+// their sum could differ from the rounded total. So all amounts are rounded down, and the missing cents are added to
+// the amounts that lost most (the largest remainder method).
 
 const MICROS_PER_CENT = 10_000n;
 
-/** Micro-euro of an amount in EUR with six decimals, such as "-0.500000". */
+/** Converts an amount in EUR with six decimals, such as "-0.500000", to micro-euro. */
 export function toMicros(eur: string): bigint {
   const [whole = '', decimals = ''] = eur.replace('-', '').split('.');
   const micros = BigInt(whole) * 1_000_000n + BigInt(decimals);
   return eur.startsWith('-') ? -micros : micros;
 }
 
-/** The nearest cent; a half is rounded up. */
+/** Rounds micro-euro to the nearest cent; a half is rounded up. */
 export const toCents = (micros: bigint): bigint => floorDivide(micros + MICROS_PER_CENT / 2n, MICROS_PER_CENT);
 
 /** Cents as EUR with two decimals, such as "-0.50". */
@@ -20,9 +21,8 @@ export function formatCents(cents: bigint): string {
 }
 
 /**
- * Rounds the amounts that lead from one balance to another, so that the rounded balances and the rounded amounts add up
- * too. Each result is one of the two cents beside its amount. The balances must add up before: `opening` and the amounts
- * give `closing`.
+ * Rounds amounts in micro-euro to cents. `opening` plus the amounts must equal `closing`. Then the same holds for the
+ * returned cents and for both balances rounded by `toCents`. Each result is its amount rounded down, or one cent more.
  */
 export function roundToCents(opening: bigint, amounts: readonly bigint[], closing: bigint): bigint[] {
   const rounded = amounts.map((amount) => floorDivide(amount, MICROS_PER_CENT));

@@ -9,7 +9,7 @@ const strict = { additionalProperties: false };
 
 export const AccountBilling = Type.Object({ billing_mode: OneOf(BILLING_MODES) }, strict);
 
-/** What a price list has a price for, in the order in which it is shown. Each price is for one unit and one hour. */
+/** The names of the prices in a price list, in display order. Each is the price of one unit for one hour. */
 export const PRICE_NAMES = ['vcpu_hour', 'memory_gib_hour', 'storage_gib_hour', 'snapshot_gib_hour'] as const;
 export type PriceName = (typeof PRICE_NAMES)[number];
 
@@ -25,12 +25,12 @@ export type PricesSet = Static<typeof PricesSet>;
 /** The price list in force, which applies to all prepaid accounts. Prices are EUR with six decimals. */
 export type Prices = { currency: typeof CURRENCY; prices: Record<PriceName, string>; since: string };
 
-/** The month of an invoice, which `invoice` takes as YYYY-MM. */
+/** The month of the requested invoice, as YYYY-MM. */
 export const InvoiceQuery = Type.Object({ month: Type.String({ maxLength: 20 }) }, strict);
 
 /**
- * What happened to a wallet in one month, UTC. All amounts are what they add to the wallet, so `opening`, the amounts of
- * `money` and those of `use` sum to `closing`.
+ * What changed a wallet in one month, UTC. An amount is positive when it adds money to the wallet, and negative when it
+ * takes money out. So `opening` plus all amounts of `money` and `use` equals `closing`.
  */
 export type Invoice = {
   account_id: string;
@@ -38,17 +38,17 @@ export type Invoice = {
   billing_mode: BillingMode;
   currency: typeof CURRENCY;
   month: string;
-  /** The first instant of the month and that of the next one. */
+  /** The first instant of the month, and the first instant of the next month. */
   from: string;
   to: string;
-  /** Whether the month is over. Until then the invoice still grows. */
+  /** Whether the month is over. Until then, new entries still change the invoice. */
   is_final: boolean;
   opening: string;
   closing: string;
-  /** Everything except charges. `entries`: how many entries of this kind the ledger has in the month. */
+  /** The sum of each kind of entry except charges. `entries`: how many entries of this kind the month has. */
   money: { kind: LedgerKind; entries: number; amount: string }[];
   /**
-   * The charges of the month, one line for each kind and price. `quantity` is in units, rounded down to six decimals.
+   * The charges of the month, one line for each kind and price. `quantity` is in `unit`, rounded down to six decimals.
    * `amount` is negative.
    */
   use: {

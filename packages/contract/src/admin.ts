@@ -12,7 +12,10 @@ const strict = { additionalProperties: false };
 const Eur = Type.String({ maxLength: 20, description: 'EUR, such as "25" or "12.34".' });
 
 export const CREDIT_KINDS = ['top-up', 'bonus', 'correction'] as const;
-/** The most that one credit or correction may move, EUR. Far above any real payment, and far below what a sum can hold. */
+/**
+ * The largest credit or correction, EUR: far above any real payment, and far below 2^53 micro-euro, where sums get
+ * inexact.
+ */
 export const CREDIT_EUR_MAX = 1_000_000;
 
 /** The limits of its tier that the operator can override for an account. The names are those in requests. */
@@ -81,13 +84,13 @@ export type AccountSummary = {
   is_owner: boolean;
   machines: number;
   created_at: string;
-  /** Since when the account can change nothing; null while it can. */
+  /** When the account was suspended; null if it is not. A suspended account can read, but change nothing. */
   suspended_at: string | null;
   /** When the account was deleted. Its ledger, meters and activity feed stay. */
   deleted_at: string | null;
 };
 
-/** The answer to a credit. `is_new` is false when the ledger has an entry with this reference already. */
+/** The answer to a credit. `is_new` is false when the ledger already had an entry with this reference. */
 export type AccountCredited = AccountDetails & { is_new: boolean };
 
 export type AccountDetails = AccountSummary & {

@@ -6,7 +6,7 @@ import { EUR_PATTERN, QUANTITY_PATTERN, TOP_UP_PATTERN, USAGE_GROUP_PATTERN } fr
 
 export const CURRENCY = 'EUR';
 
-/** What a price list has prices for. */
+/** The kinds of use that have a price. */
 export const USAGE_KINDS = ['vcpu', 'memory', 'storage', 'snapshot'] as const;
 export type UsageKind = (typeof USAGE_KINDS)[number];
 
@@ -22,9 +22,10 @@ export const RESOURCE_KINDS = ['machine', 'volume', 'snapshot'] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
 /**
- * The kinds of ledger entries. `charge`: the use of an interval. `top-up`: money that was paid. `bonus`: credit as a
- * gift. `refund` and `dispute`: money that went back to the payer; their `-reversal`: such money that came back after
- * all. `correction`: set right by the operator.
+ * The kinds of ledger entries. `charge`: the cost of what was used in an interval. `top-up`: money that was paid.
+ * `bonus`: credit as a gift. `refund` and `dispute`: money that went back to the payer. `refund-reversal` and
+ * `dispute-reversal`: this money was returned to the wallet, because the refund failed or the dispute was won.
+ * `correction`: an adjustment by the operator.
  */
 export const LEDGER_KINDS = [
   'top-up',
@@ -56,7 +57,9 @@ export const UsageQuery = Type.Object(
         default: 'kind',
         maxLength: 300,
         pattern: USAGE_GROUP_PATTERN,
-        description: 'day, resource, kind, or metadata.KEY: the value of that key when the interval began.',
+        description:
+          'day, resource, kind or metadata.KEY. metadata.KEY groups by the value that the machine had for KEY when the ' +
+          'metered interval began.',
       }),
     ),
     machine_id: Type.Optional(Uuid('Only the use of this machine.')),
@@ -82,9 +85,12 @@ export type UsageItem = Static<typeof UsageItem>;
 export const Usage = Type.Object(
   {
     currency: OneOf([CURRENCY]),
-    balance: Eur('The wallet now, EUR.'),
+    balance: Eur('The balance of the wallet now, EUR.'),
     from: Timestamp('The beginning of the range.'),
-    to: Timestamp('The end of the range: at most the time up to which the account has been charged, or now.'),
+    to: Timestamp(
+      'The end of the range: never later than now and, while a prepaid account uses something, never later than the ' +
+        'time up to which it has been charged.',
+    ),
     total: Eur('What was charged for the use in this range, EUR; 0 for an unmetered account.'),
     items: Type.Array(UsageItem),
   },
@@ -112,18 +118,22 @@ export const LedgerEntry = Type.Object(
     id: Uuid(),
     kind: OneOf(LEDGER_KINDS),
     amount: Eur('What the entry adds to the wallet, EUR; negative for a charge.'),
-    balance: Eur('The wallet after this entry, EUR.'),
+    balance: Eur('The balance of the wallet after this entry, EUR.'),
     by_kind: Nullable(
       Type.Object(
         Object.fromEntries(USAGE_KINDS.map((kind) => [kind, Eur('EUR')])) as Record<UsageKind, ReturnType<typeof Eur>>,
         {
-          description: 'For a charge: its parts, EUR; null for all others.',
+          description: 'For a charge: its cost by kind of use, EUR, as positive amounts; null for other entries.',
         },
       ),
     ),
-    charged_from: Nullable(Timestamp('For a charge: the beginning of the interval.')),
-    charged_to: Nullable(Timestamp('For a charge: the end of the interval.')),
-    reference: Nullable(Type.String({ description: 'The payment, refund or bonus, by its name at the provider.' })),
+    charged_from: Nullable(Timestamp('For a charge: the beginning of the interval; null for other entries.')),
+    charged_to: Nullable(Timestamp('For a charge: the end of the interval; null for other entries.')),
+    reference: Nullable(
+      Type.String({
+        description: 'A unique name of the payment, refund, dispute or bonus; null for entries without one.',
+      }),
+    ),
     note: Type.String(),
     created_at: Timestamp(),
   },
@@ -142,7 +152,7 @@ export type LedgerList = Static<typeof LedgerList>;
 
 export const LedgerParams = Type.Object({ id: Uuid('The entry.') });
 
-/** One resource's part of a charge. */
+/** The part of a charge that is for one kind of use of one resource. */
 export const ChargeLine = Type.Object({
   resource_kind: OneOf(RESOURCE_KINDS),
   resource_id: Uuid(),
@@ -156,7 +166,9 @@ export const ChargeLine = Type.Object({
 });
 export type ChargeLine = Static<typeof ChargeLine>;
 
-/** A ledger entry with the lines of a charge: which resource, how long, how much of what, at which price. */
+/**
+ * A ledger entry. A charge has lines; each says what a resource used, how long and at which price. Others have none.
+ */
 export const LedgerDetails = Type.Object(
   { ...LedgerEntry.properties, lines: Type.Array(ChargeLine) },
   { title: 'LedgerDetails' },
@@ -178,6 +190,6 @@ export const TopUpCreate = Type.Object(
 );
 export type TopUpCreate = Static<typeof TopUpCreate>;
 
-/** A page of the payment provider, to which the browser goes. The credit follows when the provider reports it. */
+/** A page of the payment provider, to open in a browser. The wallet gets the money when the provider reports it. */
 export const PaymentPage = Type.Object({ url: Type.String() }, { title: 'PaymentPage' });
 export type PaymentPage = Static<typeof PaymentPage>;

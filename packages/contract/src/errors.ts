@@ -51,7 +51,7 @@ export const ERROR_TABLE = {
   host_unavailable: { status: 503, when: "The machine's host does not answer. Retry later." },
   payments_unavailable: {
     status: 503,
-    when: 'The payment provider does not answer, or refuses what the service asks of it. Retry later.',
+    when: 'The payment provider does not answer, or refuses the request of the service. Retry later.',
   },
   shutting_down: { status: 503, when: 'The service is shutting down, or being restarted. Retry later.' },
   database_unavailable: { status: 503, when: 'The database does not answer. Retry later.' },

@@ -44,13 +44,15 @@ export type Timing = {
   eventSilenceMs: number;
   /** The first and the longest pause between attempts to connect to a host agent. */
   reconnectMs: { first: number; longest: number };
-  /** How often the spend guard looks for running machines of accounts that may run none. */
+  /** How often the spend guard looks for running machines of accounts that may not run machines. */
   guardMs: number;
   /** How often accounts without money are warned, and the reclaimer looks for abandoned accounts. */
   reclaimMs: number;
-  /** How often the outbox is looked at for mails that are due. */
+  /** How often the service looks in the outbox for mails that are due. */
   mailMs: number;
-  /** The pause after the first failed attempt to send a mail. It doubles after each further one, up to `longest`. */
+  /**
+   * The pause after the first failed attempt to send a mail. It doubles after each further failure, up to `longest`.
+   */
   mailRetryMs: { first: number; longest: number };
   /** How long a client may take to send the headers of a request, and how long a new connection may send nothing. */
   headersMs: number;
@@ -92,8 +94,8 @@ export const DEFAULT_TIMING: Timing = {
 export type Rate = { perSec: number; burst: number };
 /**
  * Rate limits, which all replicas share. `mutating`, `exec` and `files` apply to each account. The sign-in limits apply
- * to each client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts of
- * all browsers that never signed in with it.
+ * to each client address and to each e-mail address. `signInUnknown` applies to each e-mail address, for the attempts
+ * of all browsers that never signed in with it.
  */
 export type Rates = {
   mutating: Rate;
@@ -159,7 +161,7 @@ export type Config = {
   overcommit: Overcommit;
   /** The activity feed keeps entries for at least this many days. It is deleted in whole months. */
   activityRetentionDays: number;
-  /** After so many days without money an account loses its machines, snapshots and volumes. */
+  /** The number of days without money after which an account loses its machines, snapshots and volumes. */
   reclaimDays: number;
   /** How long a terminal lives while nobody is connected to it, in seconds. */
   terminalIdleSec: number;

@@ -76,7 +76,7 @@ describe('the audit of the ledger', () => {
     const { id } = await newAccount();
     const add = (micros: number) => (owner: Db) =>
       sql`update accounts set balance_micros = balance_micros + ${micros} where id = ${id}`.execute(owner);
-    await expectTold('ledger', id, /balance is 1000\.000007 EUR, and the entries sum to 1000\.000000/, {
+    await expectTold('ledger', id, /balance is 1000\.000007 EUR, but the entries sum to 1000\.000000/, {
       make: add(7),
       undo: add(-7),
     });
@@ -91,10 +91,15 @@ describe('the audit of the ledger', () => {
       .executeTakeFirstOrThrow();
     const add = (micros: number) => (owner: Db) =>
       sql`update ledger set balance_micros = balance_micros + ${micros} where id = ${entry}`.execute(owner);
-    await expectTold('ledger', entry, /Its balance is 1000\.000009 EUR, and the entries up to it sum to 1000\.000000/, {
-      make: add(9),
-      undo: add(-9),
-    });
+    await expectTold(
+      'ledger',
+      entry,
+      /The entry has the balance 1000\.000009 EUR, but the entries up to it sum to 1000\.000000/,
+      {
+        make: add(9),
+        undo: add(-9),
+      },
+    );
   });
 
   it('a charge that the meters do not explain is told, by kind of use, and left alone', async () => {
@@ -102,7 +107,7 @@ describe('the audit of the ledger', () => {
     await api('DELETE', `/v1/machines/${await create(key)}`, { key });
     const entry = uuidv7();
     const account = sql`where id = ${id}`;
-    await expectTold('ledger', id, /^It was charged 0\.\d{6} EUR for memory instead of 0\.\d{6}\.$/, {
+    await expectTold('ledger', id, /^The account was charged 0\.\d{6} EUR for memory instead of 0\.\d{6}\.$/, {
       make: (owner) =>
         sql`
         with charged as (update accounts set balance_micros = balance_micros - 5, activity_at = activity_at
@@ -169,12 +174,12 @@ describe('the audit of the ledger', () => {
   it('a time without money that the balance contradicts is set right', async () => {
     const { id } = await newAccount();
     await sql`update accounts set empty_since = now() where id = ${id}`.execute(db);
-    await expectOne('ledger', id, /balance is 1000\.000000 EUR, and the wallet counts as empty/);
+    await expectOne('ledger', id, /balance is 1000\.000000 EUR, but the wallet counts as empty/);
     await expectMended('ledger', id);
     const entry = { accountId: id, kind: 'correction', amountMicros: -1_000_000_000, note: '' } as const;
     await inTransaction(db, (tx) => addEntry(tx, entry));
     await sql`update accounts set empty_since = null where id = ${id}`.execute(db);
-    await expectOne('ledger', id, /balance is 0\.000000 EUR, and the wallet counts as not empty/);
+    await expectOne('ledger', id, /balance is 0\.000000 EUR, but the wallet counts as not empty/);
     await expectMended('ledger', id);
   });
 });
@@ -188,7 +193,7 @@ describe('the audit of the meters', () => {
     await sql`update accounts set used_storage_gb = 0, used_volumes = 0 where id = ${id}`.execute(db);
     await sql`update hosts set reserved_disk_gb = reserved_disk_gb - 7`.execute(db);
     bed.host.volumes.delete(volume);
-    await expectOne('meter', volume, /The volume is not in use, and has an open meter/);
+    await expectOne('meter', volume, /The volume is not in use, but has an open meter/);
     await expectMended('meter', volume);
     const [meter] = await metersOf(volume);
     const account = await db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();
@@ -208,7 +213,7 @@ describe('the audit of the meters', () => {
         with now as (update accounts set activity_at = activity_at + interval '1 ms' where id = ${before.account_id}
           returning activity_at)
         update meters set ended_at = now.activity_at from now where resource_id = ${id}`.execute(db);
-      await expectOne('meter', id, /is in use, and has no open meter/);
+      await expectOne('meter', id, /is in use, but has no open meter/);
       await expectMended('meter', id);
       const [, meter, ...others] = await metersOf(id);
       assert.deepEqual(others, []);
@@ -265,7 +270,7 @@ describe('the audit of the meters', () => {
 
   it('two meters of a resource that cover the same time are told, and left alone', async () => {
     const volume = await createVolume(bed.keys.full);
-    await expectTold('meter', volume, /begins at .*, before the one before it ends/, {
+    await expectTold('meter', volume, /begins at .*, before the previous meter ends/, {
       make: (owner) =>
         sql`
         insert into meters (account_id, resource_kind, resource_id, storage_gb, price_id, started_at, ended_at)
@@ -320,7 +325,7 @@ describe('the audit of the feed', () => {
       [volume, 'volume.created'],
     ];
     for (const [id, action] of cases) {
-      await expectTold('meter', id, new RegExp(`The feed has ${action} at .*, and no meter changes at that time`), {
+      await expectTold('meter', id, new RegExp(`The feed has ${action} at .*, but no meter changes at that time`), {
         make: shift(id, action, -1),
         undo: shift(id, action, 1),
       });
@@ -334,7 +339,7 @@ describe('the audit of the feed', () => {
       [volume, 'volume.deleted'],
     ] as const;
     for (const [id, action] of removals) {
-      await expectTold('meter', id, new RegExp(`The feed has ${action} at .*, and no meter ends by that time`), {
+      await expectTold('meter', id, new RegExp(`The feed has ${action} at .*, but a meter ends after that time`), {
         make: shift(id, action, -1),
         undo: shift(id, action, 1),
       });
@@ -351,6 +356,6 @@ describe('the audit of the feed', () => {
         from activity where machine_id = ${machine} and action = 'machine.created'`.execute(owner);
     const undo = (owner: Db) =>
       sql`delete from meters where resource_id = ${machine} and storage_gb = 0`.execute(owner);
-    await expectTold('meter', machine, /of the machine begins at .*, and the feed has no start then/, { make, undo });
+    await expectTold('meter', machine, /of the machine begins at .*, but the feed has no start then/, { make, undo });
   });
 });

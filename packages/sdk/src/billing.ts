@@ -10,10 +10,10 @@ import type {
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';
 
-/** Which use: default is that of this month in UTC, by kind. Times are RFC 3339. */
+/** Which use to report. Times are RFC 3339. Default: this month (UTC) until now, grouped by kind. */
 export type UsageFilter = {
   from?: string;
-  /** Not included in the range. */
+  /** The end of the range, exclusive. */
   to?: string;
   groupBy?: NonNullable<UsageQuery['group_by']>;
   machineId?: string;
@@ -30,7 +30,7 @@ export class Billing {
     this.#transport = transport;
   }
 
-  /** What was used and what that cost. Amounts are EUR as text, because a number would round them. */
+  /** What was used and what that cost. Amounts are EUR as text, because a floating-point number would round them. */
   usage(filter: UsageFilter = {}, { signal }: CallOptions = {}): Promise<Usage> {
     return this.#transport.json('GET', '/v1/billing/usage', { query: usageQuery(filter), signal });
   }
@@ -52,8 +52,8 @@ export class Billing {
   }
 
   /**
-   * One page of the ledger, newest entries first. `pageSize` is at most 1000. `cursor` is the `next_cursor` of the
-   * previous page; the last page has an empty `next_cursor`.
+   * One page of the ledger, newest entries first. `pageSize` is at most 1000 (default 1000). `cursor` is the
+   * `next_cursor` of the previous page; the last page has an empty `next_cursor`.
    */
   ledgerPage(
     filter: LedgerFilter = {},
@@ -64,7 +64,7 @@ export class Billing {
     return this.#transport.json('GET', '/v1/billing/ledger', { query, signal });
   }
 
-  /** An entry of the ledger with the lines of a charge. */
+  /** One entry of the ledger; a charge comes with its lines. Throws `not_found` for an unknown id. */
   entry(id: string, { signal }: CallOptions = {}): Promise<LedgerDetails> {
     return this.#transport.json('GET', `/v1/billing/ledger/${encodeURIComponent(id)}`, { signal });
   }

@@ -13,19 +13,22 @@ export function defineMoney(command: Command): void {
     .command('credit')
     .description('adds money to the wallet; the first top-up moves free to payg')
     .argument('<account>', 'the account', parseId)
-    .requiredOption('--eur <n>', 'how much, EUR; a correction may be less than 0')
-    .addOption(new Option('--as <kind>', 'what it is').choices(CREDIT_KINDS).makeOptionMandatory())
-    .option('--reference <text>', 'a name for this payment; a repetition with the same name changes nothing')
-    .option('--note <text>', 'why, which the account can read')
+    .requiredOption('--eur <n>', 'the amount in EUR; only a correction may be less than 0')
+    .addOption(new Option('--as <kind>', 'the kind of entry').choices(CREDIT_KINDS).makeOptionMandatory())
+    .option(
+      '--reference <text>',
+      'a unique name of this payment; a second credit with the same reference changes nothing',
+    )
+    .option('--note <text>', 'the reason, which the account can read')
     .option('--json', 'print the answer as JSON')
     .action(async (id, { json, ...credit }) => {
       const account = await callAdmin<AccountCredited>(`${pathOf(id)}/credit`, onlyGiven(credit));
       printDetails(account, json);
-      if (!account.is_new) printNotice('the ledger has an entry with this reference already; nothing was changed');
+      if (!account.is_new) printNotice('the ledger already has an entry with this reference; nothing was changed');
     });
   command
     .command('billing')
-    .description('changes whether an account pays for its use; charges it up to now the old way')
+    .description('sets whether an account pays for its use; use up to now is charged by the old mode')
     .argument('<account>', 'the account', parseId)
     .addArgument(new Argument('<mode>', 'its new billing mode').choices(BILLING_MODES))
     .option('--json', 'print the answer as JSON')

@@ -31,7 +31,7 @@ export function printAccounts(accounts: readonly AccountSummary[]): void {
   printTable(['ID', 'E-MAIL', 'STATE', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows);
 }
 
-/** Prints an account, with `isJson` as the service has sent it. */
+/** Prints an account as text, or, with `isJson`, as the JSON that the service has sent. */
 export function printDetails(account: AccountDetails, isJson: boolean | undefined): void {
   if (isJson) printJson(account);
   else printAccount(account);

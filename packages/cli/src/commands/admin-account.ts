@@ -17,11 +17,11 @@ import { defineMoney } from './admin-account-money.ts';
 import { printAccounts, printDetails, printSecrets } from './admin-account-text.ts';
 import { pathOf } from './admin-path.ts';
 
-/** The actions that change whether an account may be used. */
+/** The commands that suspend, resume and delete an account, with their descriptions. */
 const STATUS_CHANGES = {
-  suspend: 'lets an account change nothing, and stops its machines',
-  resume: 'lets a suspended account change things again; its machines stay stopped',
-  delete: 'deletes an account with its machines, volumes and snapshots; there is no way back',
+  suspend: 'suspends an account: it can only read, and its machines are stopped',
+  resume: 'ends the suspension of an account; its machines stay stopped',
+  delete: 'deletes an account with its machines, volumes and snapshots; this cannot be undone',
 };
 
 const JSON_OPTION = ['--json', 'print the answer as JSON'] as const;

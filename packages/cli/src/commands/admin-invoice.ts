@@ -32,7 +32,7 @@ export function defineInvoice(command: Command): void {
   command
     .argument('<account>', 'the account', parseId)
     .argument('<month>', 'the month in UTC, such as 2026-10', parseId)
-    .option('--json', 'print the answer as JSON, to the micro-euro')
+    .option('--json', 'print the answer as JSON, with amounts to six decimals')
     .action(async (account, month, { json }) => {
       const query = new URLSearchParams({ month });
       const invoice = await callAdmin<Invoice>(`${pathOf(account)}/invoice?${query}`);
@@ -62,7 +62,7 @@ function printInvoice(invoice: Invoice): void {
   printRow([invoice.is_final ? 'Balance at the end' : 'Balance now', '', '', formatCents(toCents(last))]);
 }
 
-/** Prints a label and numbers, which end in the same columns. */
+/** Prints a label and right-aligned numbers. */
 function printRow([label = '', ...numbers]: readonly string[]): void {
   const [labelWidth, ...widths] = WIDTHS;
   printLine(label.padEnd(labelWidth) + numbers.map((text, index) => text.padStart(widths[index] ?? 0)).join(''));

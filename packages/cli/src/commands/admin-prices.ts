@@ -10,7 +10,7 @@ const JSON_OPTION = ['--json', 'print the answer as JSON'] as const;
 
 const OPTIONS = PRICE_NAMES.map((name) => ({
   name,
-  option: new Option(`--${name.replaceAll('_', '-')} <eur>`, 'EUR'),
+  option: new Option(`--${name.replaceAll('_', '-')} <eur>`, 'EUR per unit and hour'),
 }));
 
 export function definePrices(command: Command): void {
@@ -18,15 +18,15 @@ export function definePrices(command: Command): void {
   const set = command.command('set');
   for (const { option } of OPTIONS) set.addOption(option);
   set
-    .description('changes the prices that are named, at once, also for everything that is in use')
+    .description('changes the given prices; they apply at once, also to everything in use')
     .option(...JSON_OPTION)
     .action(async (given: Record<string, unknown> & { json?: true }, { parent }) => {
       const prices = OPTIONS.map(({ name, option }) => [name, given[option.attributeName()]]);
       const body = onlyGiven(Object.fromEntries(prices));
       if (Object.keys(body).length === 0) {
-        throw new UsageError('which price? sandbar admin prices set --vcpu-hour 0.05');
+        throw new UsageError('give at least one price, such as: sandbar admin prices set --vcpu-hour 0.05');
       }
-      // The group has an option of the same name, and takes it where it stands before `set`.
+      // The parent command `prices` also has --json, and takes the option when it stands before `set`.
       const isJson = given.json ?? parent?.opts().json;
       printPrices(await callAdmin(PATH, body), isJson === true);
     });

@@ -14,6 +14,8 @@ or its e-mail address.`,
   );
   defineAccount(command.command('account').description('accounts: keys, passwords, tiers, credit and limits'));
   definePrices(command.command('prices').description('the prices that prepaid accounts pay'));
-  defineInvoice(command.command('invoice').description('the wallet of an account in one month, on one page'));
+  defineInvoice(
+    command.command('invoice').description('an invoice: what changed the wallet of an account in one month'),
+  );
   defineHost(command.command('host').description('the hosts that machines run on'));
 }

@@ -10,7 +10,7 @@ const DEFAULT_LIMIT = 50;
 
 export function defineLedger(command: Command): void {
   command
-    .argument('[entry]', 'the id of an entry: what it consists of', parseId)
+    .argument('[entry]', 'the id of an entry, to print its lines', parseId)
     .addOption(new Option('--kind <kind>', 'only entries of this kind').choices(LEDGER_KINDS))
     .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')
     .option('--to <time>', 'only entries up to this time')
@@ -19,7 +19,9 @@ export function defineLedger(command: Command): void {
     .action(async (id, { limit, json, ...filter }) => {
       if (id !== undefined) {
         if (limit !== undefined || Object.keys(filter).length > 0) {
-          throw new UsageError('an entry has no --kind, --from, --to and --limit: they select entries of the list');
+          throw new UsageError(
+            '--kind, --from, --to and --limit select entries of the list; omit them with the id of an entry',
+          );
         }
         const entry = await connect().billing.entry(id);
         if (json) printJson(entry);
@@ -32,7 +34,7 @@ export function defineLedger(command: Command): void {
     });
 }
 
-/** Reads pages until there are `limit` entries, and returns them as one page with the `next_cursor` of the last. */
+/** Reads pages until there are `limit` entries, and returns them as one page with the last `next_cursor`. */
 async function readLedger(filter: LedgerFilter, limit: number): Promise<LedgerList> {
   const { billing } = connect();
   const entries: LedgerEntry[] = [];

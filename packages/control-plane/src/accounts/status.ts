@@ -8,8 +8,8 @@ import type { Tx } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';
 
 /**
- * Makes the account one that reads and changes nothing. A second time changes nothing. Throws `conflict` for the
- * account of the service's owner and for a deleted account.
+ * Suspends an account: it can still read, but change nothing. Does nothing if the account is suspended already. Throws
+ * `conflict` for the account of the service's owner and for a deleted account.
  */
 export async function suspendAccount(tx: Tx, accountId: string): Promise<void> {
   requireNotDeleted(await lockToChange(tx, accountId));
@@ -20,7 +20,10 @@ export async function suspendAccount(tx: Tx, accountId: string): Promise<void> {
     .execute();
 }
 
-/** Ends a suspension. Machines that were stopped stay stopped. Throws `conflict` for a deleted account. */
+/**
+ * Ends a suspension. Machines that were stopped stay stopped. Throws `conflict` for the account of the service's owner
+ * and for a deleted account.
+ */
 export async function resumeAccount(tx: Tx, accountId: string): Promise<void> {
   requireNotDeleted(await lockToChange(tx, accountId));
   await tx
@@ -31,9 +34,9 @@ export async function resumeAccount(tx: Tx, accountId: string): Promise<void> {
 }
 
 /**
- * Deletes an account: removes everything that admits somebody to it, and frees its e-mail address for another account.
- * The row itself stays, for the ledger, the meters and the activity feed. A second time changes nothing. Throws
- * `conflict` for the account of the service's owner.
+ * Deletes an account: removes its keys, sessions and all other credentials, and frees its e-mail address for another
+ * account. The row itself stays, for the ledger, the meters and the activity feed. Does nothing if the account is
+ * deleted already. Throws `conflict` for the account of the service's owner.
  */
 export async function deleteAccount(tx: Tx, accountId: string): Promise<void> {
   const account = await lockToChange(tx, accountId);
@@ -60,8 +63,9 @@ export function requireNotDeleted({ deleted_at }: Pick<AccountRow, 'deleted_at'>
 
 /**
  * Locks the row of an account that must exist, for a change of any column. Throws `conflict` for the account of the
- * service's owner. The e-mail address has a unique index, so its change needs PostgreSQL's strongest row lock. Taken
- * later, that lock could deadlock with a transaction that inserts a row of this account and then locks the account.
+ * service's owner. The e-mail address has a unique index, so its change needs PostgreSQL's strongest row lock. If that
+ * lock were taken later, it could deadlock with a transaction that inserts a row of this account and then locks the
+ * account.
  */
 async function lockToChange(tx: Tx, accountId: string): Promise<AccountRow> {
   const account = await tx

@@ -15,7 +15,7 @@ import { creditAccount, readCredit } from './credit.ts';
 export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
 
-  // A deleted account too, because its payments may have to be put right.
+  // A deleted account can be credited too, because its payments may need a correction.
   server.post(
     `${ACCOUNT_PATH}/credit`,
     { schema: { params: AccountParams, body: AccountCredit } },
@@ -26,7 +26,7 @@ export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void 
       ).catch((error: unknown) => {
         // A parallel request for another account has just used the reference.
         if (!isUniqueViolation(error, 'ledger_reference_key')) throw error;
-        throw new ServiceError('conflict', 'The reference is that of a different entry. Nothing was changed.');
+        throw new ServiceError('conflict', 'The reference belongs to a different entry. Nothing was changed.');
       });
       return { ...details, is_new: result };
     },
@@ -37,7 +37,7 @@ export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void 
     { schema: { params: AccountParams, body: AccountBilling } },
     ({ params, body }) =>
       changeLiveAccount(app, params.account, async (tx, { id, billing_mode }) => {
-        // The same mode again must not give an empty wallet more time before the reclaimer.
+        // Setting the same mode again must not restart the time after which the reclaimer acts.
         if (billing_mode !== body.billing_mode) await changeBillingMode(tx, id, body.billing_mode);
       }),
   );

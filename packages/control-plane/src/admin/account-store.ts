@@ -11,7 +11,7 @@ export const ACCOUNT_PATH = '/admin/accounts/:account';
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
-/** All accounts oldest first. */
+/** All accounts, oldest first. */
 export function listAccounts(db: Db | Tx): Promise<AccountRow[]> {
   return db.selectFrom('accounts').selectAll().orderBy('created_at').orderBy('id').execute();
 }

@@ -7,12 +7,15 @@ export type AmountBounds = { least: number; most: number };
 
 const EUR = 1_000_000;
 
-/** Returns the micro-euro that a field has as a text in EUR. Throws `validation_error`, which names the field. */
+/**
+ * Converts a field's text, an amount in EUR, to micro-euro. Throws `validation_error`, which names the field, if the
+ * text is no amount or the amount is out of bounds.
+ */
 export function readAmount(field: string, text: string, { least, most }: AmountBounds): number {
   const micros = parseField(field, text);
   if (micros >= least && micros <= most) return micros;
-  const from = least === 1 ? 'more than 0' : `from ${least / EUR}`;
-  throw new ServiceError('validation_error', `${field} must be ${from} to ${most / EUR} EUR.`);
+  const from = least === 1 ? 'more than 0 and at most' : `from ${least / EUR} to`;
+  throw new ServiceError('validation_error', `${field} must be ${from} ${most / EUR} EUR.`);
 }
 
 function parseField(field: string, text: string): number {

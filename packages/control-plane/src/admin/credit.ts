@@ -8,19 +8,19 @@ import { readAmount } from './amounts.ts';
 export const CREDIT_NOTE = 'by the operator';
 const MOST = CREDIT_EUR_MAX * 1_000_000;
 
-/** The micro-euro of a credit. Only a correction may take money out. Throws `validation_error`. */
+/** Returns the amount of a credit in micro-euro. Only a correction may be negative. Throws `validation_error`. */
 export function readCredit({ eur, as }: AccountCredit): number {
   const micros = readAmount('eur', eur, { least: as === 'correction' ? -MOST : 1, most: MOST });
   if (micros === 0) throw new ServiceError('validation_error', 'eur must not be 0.');
   return micros;
 }
 
-/** The micro-euro of the credit with which an account begins; may be 0. Throws `validation_error`. */
+/** Returns the first credit of a new account in micro-euro; it may be 0. Throws `validation_error`. */
 export const readFirstCredit = (eur: string): number => readAmount('credit_eur', eur, { least: 0, most: MOST });
 
 /**
- * Adds a credit or a correction. Returns false, and changes nothing, if this account has the same entry with this
- * reference already. Throws `conflict` if the reference is that of another entry.
+ * Adds a credit or a correction of `amountMicros` micro-euro. Returns false, and changes nothing, if this account
+ * already has the same entry with this reference. Throws `conflict` if the reference belongs to a different entry.
  */
 export async function creditAccount(
   tx: Tx,
@@ -37,5 +37,5 @@ export async function creditAccount(
     .executeTakeFirstOrThrow();
   if (account_id === accountId && kind === as && amount_micros === amountMicros) return false;
   const whose = account_id === accountId ? 'this account' : 'another account';
-  throw new ServiceError('conflict', `The reference is that of a different entry, of ${whose}. Nothing was changed.`);
+  throw new ServiceError('conflict', `The reference belongs to a different entry, of ${whose}. Nothing was changed.`);
 }

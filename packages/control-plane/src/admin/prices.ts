@@ -22,19 +22,19 @@ export function addPriceRoutes(untyped: FastifyInstance, app: App): void {
 }
 
 /**
- * Puts new prices in force at once, also for everything that is in use now. Prices that are not named stay. Throws
- * `validation_error`.
+ * Puts new prices in force at once, also for everything that is in use now. Prices that the request does not name stay
+ * as they are. Throws `validation_error`.
  */
 async function changePrices(app: App, asked: PricesSet): Promise<Prices> {
   const changes = readPrices(asked);
   const prices = await inTransaction(app.db, async (tx) => {
-    // Without the lock, of two parallel changes of different prices the later one would put the earlier one back.
+    // Without the lock, two parallel changes could start from the same list, and the later one would undo the other.
     await sql`select pg_advisory_xact_lock(${LOCK_KEY}::bigint)`.execute(tx);
     const { id, created_at, ...list } = await currentPrices(tx);
     await setPrices(tx, { ...list, ...changes });
     return toPrices(await currentPrices(tx));
   });
-  // If this process dies here, the next round of metering does it.
+  // If this process dies before this is done, the next round of metering does it.
   await repriceAccounts(app);
   return prices;
 }

@@ -48,8 +48,8 @@ const selectCaller = statement((db, hash: Buffer) =>
 );
 
 /**
- * Returns the key's account, by one query on the unique index of key hashes; undefined for an unknown or expired key, and for
- * a key of a deleted account.
+ * Returns the key's account, by one query on the unique index of key hashes. Undefined for an unknown or expired key,
+ * and for a key of a deleted account.
  */
 export async function findCaller(db: Db, key: string): Promise<KeyCaller | undefined> {
   const [row] = await selectCaller(db, hashKey(key));

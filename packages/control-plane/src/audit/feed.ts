@@ -1,7 +1,7 @@
 // Audits whether the feed and the meters agree. Both take their times from the account's clock, in the transaction of
 // the change. So each entry that begins or ends a resource's use has a meter that begins or ends at exactly its time.
 //
-// There is no repair: an entry is never changed, and of a meter only its end.
+// There is no repair, because an entry is never changed, and of a meter only the end is ever set.
 import type { ActivityAction } from '@sandbar/contract/activity.ts';
 import { type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -13,7 +13,7 @@ const MACHINE_CHANGES: readonly ActivityAction[] = [...RUNS, 'machine.stopped', 
 const NEW_DISKS: readonly ActivityAction[] = ['volume.created', 'snapshot.created'];
 const REMOVALS: readonly ActivityAction[] = ['machine.destroyed', 'volume.deleted', 'snapshot.deleted'];
 
-/** SQL: since when there are meters. The first price list was made together with their table. */
+/** SQL: the time since which there are meters. The first price list was made together with their table. */
 const METERED_SINCE = sql`(select min(created_at) from prices)`;
 
 const anyOf = (actions: readonly ActivityAction[]): RawBuilder<boolean> =>
@@ -25,8 +25,8 @@ export async function findInFeed(app: App): Promise<Finding[]> {
 }
 
 /**
- * Finds entries that the meters contradict. A removal need not end a meter, because a resource in error has none open;
- * but no meter of the resource may last longer.
+ * Finds entries that the meters contradict. A removal need not end a meter, because a resource in error has no open
+ * meter. But no meter of the resource may end after its removal.
  */
 async function findEntries({ db }: App): Promise<Finding[]> {
   const { rows } = await sql<{ id: string; action: ActivityAction; resource_id: string; created_at: Date }>`
@@ -54,18 +54,17 @@ async function findEntries({ db }: App): Promise<Finding[]> {
       when action = 'machine.stopped' then ended.vcpus > 0 is not true or begun.vcpus = 0 is not true
       else last_end > created_at end
     order by created_at, entries.id limit ${SHOWN}`.execute(db);
-  return rows.map(({ id, action, resource_id, created_at }) => ({
-    area: 'meter',
-    hostId: null,
-    subject: resource_id,
-    key: `feed/${id}`,
-    detail: `The feed has ${action} at ${created_at.toISOString()}, and no meter ${REMOVALS.includes(action) ? 'ends by' : 'changes at'} that time.`,
-  }));
+  return rows.map(({ id, action, resource_id, created_at }) => {
+    const difference = REMOVALS.includes(action) ? 'a meter ends after that time' : 'no meter changes at that time';
+    const detail = `The feed has ${action} at ${created_at.toISOString()}, but ${difference}.`;
+    return { area: 'meter', hostId: null, subject: resource_id, key: `feed/${id}`, detail };
+  });
 }
 
 /**
- * Finds meters of running machines that begin where the feed does not say so. A meter may also begin where another of
- * the machine ends, because of a new price, and later than its entry, because the audit opened it.
+ * Finds meters of running machines whose beginning the feed does not explain. A meter may begin at the time of an
+ * entry, or when another meter of the machine ends because the price changed. It may also begin while the machine runs
+ * already, because the audit has opened a missing meter.
  */
 async function findMeters({ db, config }: App): Promise<Finding[]> {
   // One day less than the retention, so that no entry of this time has been removed yet.
@@ -96,6 +95,6 @@ async function findMeters({ db, config }: App): Promise<Finding[]> {
     hostId: null,
     subject: resource_id,
     key: `meter-begin/${id}`,
-    detail: `Meter ${id} of the machine begins at ${started_at.toISOString()}, and the feed has no start then.`,
+    detail: `Meter ${id} of the machine begins at ${started_at.toISOString()}, but the feed has no start then.`,
   }));
 }

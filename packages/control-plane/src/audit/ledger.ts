@@ -12,7 +12,7 @@ import { chargeDueAccounts } from '../billing/round.ts';
 import type { Finding } from './finding.ts';
 import { SHOWN } from './mismatches.ts';
 
-/** An account is charged every 15 s (config.timing.chargeMs). One that was not for this long is a finding. */
+/** A prepaid account is charged every 30 s (config.timing.chargeMs). It is a finding if it was not for this long. */
 const LATE = sql`interval '60 seconds'`;
 
 /** Returns the findings about balances, entries and charges. */
@@ -39,11 +39,11 @@ async function findBalances({ db }: App): Promise<Finding[]> {
     order by id limit ${SHOWN}`.execute(db);
   return rows.map(({ id, balance, sum }) => ({
     ...about(id, `balance/${balance}/${sum}`),
-    detail: `The balance is ${formatEur(balance)} EUR, and the entries sum to ${formatEur(sum)}.`,
+    detail: `The balance is ${formatEur(balance)} EUR, but the entries sum to ${formatEur(sum)}.`,
   }));
 }
 
-/** Finds the first entry of each account whose own balance is not the sum of the entries up to it. */
+/** Finds the first entry of each account whose stored balance is not the sum of the entries up to it. */
 async function findRunningBalances({ db }: App): Promise<Finding[]> {
   const { rows } = await sql<{ id: string; account_id: string; balance: number; sum: number }>`
     select distinct on (account_id) id, account_id, balance_micros as balance, sum
@@ -56,7 +56,7 @@ async function findRunningBalances({ db }: App): Promise<Finding[]> {
   return rows.map(({ id, account_id, balance, sum }) => ({
     ...about(account_id, `entry/${id}`),
     subject: id,
-    detail: `Its balance is ${formatEur(balance)} EUR, and the entries up to it sum to ${formatEur(sum)}.`,
+    detail: `The entry has the balance ${formatEur(balance)} EUR, but the entries up to it sum to ${formatEur(sum)}.`,
   }));
 }
 
@@ -73,7 +73,7 @@ async function findSigns({ db }: App): Promise<Finding[]> {
 
 type Charges = { id: string } & Record<`${'charged' | 'metered'}_${UsageKind}`, number>;
 
-/** For each kind of use: what an account was charged, against what its meters have cost up to the last charge. */
+/** Compares, for each kind of use, what an account was charged with what its meters cost up to the last charge. */
 async function findCharges({ db }: App): Promise<Finding[]> {
   const forKinds = (list: (kind: UsageKind) => RawBuilder<unknown>) => sql.join(USAGE_KINDS.map(list));
   const charged = (kind: UsageKind) => sql.ref(`charged_${kind}`);
@@ -100,7 +100,7 @@ async function findCharges({ db }: App): Promise<Finding[]> {
     const differences = USAGE_KINDS.filter((kind) => row[`charged_${kind}`] !== row[`metered_${kind}`]).map(
       (kind) => `${formatEur(row[`charged_${kind}`])} EUR for ${kind} instead of ${formatEur(row[`metered_${kind}`])}`,
     );
-    return { ...about(row.id, 'charges'), detail: `It was charged ${differences.join(', ')}.` };
+    return { ...about(row.id, 'charges'), detail: `The account was charged ${differences.join(', ')}.` };
   });
 }
 
@@ -113,22 +113,22 @@ async function findUncharged({ db }: App): Promise<Finding[]> {
     order by id limit ${SHOWN}`.execute(db);
   return rows.map(({ id, charged_until }) => ({
     ...about(id, 'uncharged'),
-    detail: `It was last charged up to ${charged_until.toISOString()}, more than a minute ago.`,
+    detail: `The account was last charged up to ${charged_until.toISOString()}, more than a minute ago.`,
     mend: { fix: 'charge it now', did: 'charged it', run: chargeDueAccounts },
   }));
 }
 
-/** Finds accounts whose time without money is wrong. The reclaimer removes the resources of accounts by that time. */
+/** Finds accounts whose `empty_since` contradicts their balance. By this time the reclaimer decides when to act. */
 async function findEmptySince({ db }: App): Promise<Finding[]> {
   const isWrong = sql<boolean>`(balance_micros <= 0) <> (empty_since is not null)`;
   const { rows } = await sql<{ id: string; balance: number }>`
     select id, balance_micros as balance from accounts where ${isWrong} order by id limit ${SHOWN}`.execute(db);
   return rows.map(({ id, balance }) => ({
     ...about(id, 'empty'),
-    detail: `The balance is ${formatEur(balance)} EUR, and the wallet counts as ${balance > 0 ? 'empty' : 'not empty'}.`,
+    detail: `The balance is ${formatEur(balance)} EUR, but the wallet counts as ${balance > 0 ? 'empty' : 'not empty'}.`,
     mend: {
-      fix: 'count the time without money from now',
-      did: 'set the time without money',
+      fix: 'correct since when the account has no money',
+      did: 'corrected since when the account has no money',
       run: (app: App) =>
         sql`update accounts set empty_since = case when balance_micros > 0 then null else clock_timestamp() end
           where id = ${id} and ${isWrong}`.execute(app.db),

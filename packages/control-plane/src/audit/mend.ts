@@ -26,8 +26,8 @@ export function loseJobsOf(app: App, machineId: string): Promise<void> {
 }
 
 /**
- * Closes a wrong open meter and opens the right one, from now on. Charges what has accrued until now as it was metered:
- * a meter is never changed.
+ * Closes a wrong open meter, and opens the right meter from now on. The use until now is charged as it was metered,
+ * because the size and price of a meter never change. Does nothing if the open meter is right.
  */
 export function correctMeter(app: App, kind: ResourceKind, id: string): Promise<void> {
   return inTransaction(app.db, async (tx) => {

@@ -1,4 +1,4 @@
-// Audits the meters: what is open must be what is in use, and no two meters of a resource cover the same time.
+// Audits the meters: exactly the resources in use must have open meters, and no two meters of a resource may overlap.
 import type { ResourceKind } from '@sandbar/contract/billing.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -17,8 +17,8 @@ function toFinding(mismatch: Mismatch): Finding {
   const detail = describe(mismatch);
   if (used_account !== null && meter_account !== null && used_account !== meter_account) return { ...about, detail };
   const mend = {
-    fix: used_account === null ? 'close its meter' : 'meter it rightly from now on',
-    did: used_account === null ? 'closed its meter' : 'metered it rightly from then on',
+    fix: used_account === null ? 'close its meter' : 'meter it correctly from now on',
+    did: used_account === null ? 'closed its meter' : 'metered it correctly from then on',
     run: (app: App) => correctMeter(app, kind, id),
   };
   return { ...about, detail, mend };
@@ -26,14 +26,14 @@ function toFinding(mismatch: Mismatch): Finding {
 
 function describe(mismatch: Mismatch): string {
   const { kind, used_account, used_size, meter_account, meter_size, meter_price, price_in_force } = mismatch;
-  if (used_account === null) return `The ${kind} is not in use, and has an open meter.`;
-  if (meter_account === null) return `The ${kind} is in use, and has no open meter.`;
+  if (used_account === null) return `The ${kind} is not in use, but has an open meter.`;
+  if (meter_account === null) return `The ${kind} is in use, but has no open meter.`;
   if (used_account !== meter_account) return `The ${kind} has an open meter of another account, ${meter_account}.`;
   if (used_size !== meter_size) return `The open meter of the ${kind} counts ${meter_size} instead of ${used_size}.`;
   return `The open meter of the ${kind} has price list ${meter_price} instead of ${price_in_force}.`;
 }
 
-/** Time in two meters of a resource was charged twice. There is no repair; the operator adds a correction. */
+/** Finds time that two meters of a resource charged twice. There is no repair; the operator adds a correction. */
 async function findOverlaps({ db }: App): Promise<Finding[]> {
   const { rows } = await sql<{ id: number; resource_id: string; kind: ResourceKind; started_at: Date }>`
     select id, resource_id, resource_kind as kind, started_at
@@ -48,6 +48,6 @@ async function findOverlaps({ db }: App): Promise<Finding[]> {
     hostId: null,
     subject: resource_id,
     key: `meter-overlap/${id}`,
-    detail: `Meter ${id} of the ${kind} begins at ${started_at.toISOString()}, before the one before it ends.`,
+    detail: `Meter ${id} of the ${kind} begins at ${started_at.toISOString()}, before the previous meter ends.`,
   }));
 }

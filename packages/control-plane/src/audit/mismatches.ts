@@ -1,16 +1,16 @@
-// Compares what is in use with the open meters, in SQL: every machine, volume and snapshot in use has one open meter with
-// its size and the price in force, and nothing else has an open meter.
+// Compares what is in use with the open meters, in SQL: every machine, volume and snapshot in use has one open meter
+// with its size and the price in force, and nothing else has an open meter.
 import type { ResourceKind } from '@sandbar/contract/billing.ts';
 import { sql } from 'kysely';
 import { PRICE_IN_FORCE } from '../billing/prices.ts';
 import type { Db, Tx } from '../db/database.ts';
 
-/** The most mismatches, and the most findings of one kind about billing. */
+/** The largest number of findings of one kind about billing. */
 export const SHOWN = 20;
 
 /**
- * SQL: what is in use, and the size that its meter must have. It is the rule of transitions/metered.ts, written a second
- * time, so that a mistake in one of them is found.
+ * SQL: what is in use, and the size that its meter must have. This repeats the rule of transitions/metered.ts on
+ * purpose, so that a mistake in one of the two is found.
  */
 const USED = sql`
   select account_id, 'machine' as kind, id, case state when 'running' then vcpus else 0 end as vcpus,
@@ -43,7 +43,7 @@ export type Mismatch = {
   price_in_force: number;
 };
 
-/** Returns resources whose open meters are not what they must be; `id`: only this resource. */
+/** Returns resources whose open meter is missing, wrong or should not exist. `id`: looks only at this resource. */
 export async function findMismatches(db: Db | Tx, id: string | null = null): Promise<Mismatch[]> {
   const size = (x: 'used' | 'open') => sql`concat_ws(', ', ${sql.ref(`${x}.vcpus`)} || ' vCPUs',
     ${sql.ref(`${x}.memory_mb`)} || ' MiB', ${sql.ref(`${x}.storage_gb`)} || ' GiB of disk',

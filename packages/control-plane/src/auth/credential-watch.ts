@@ -17,10 +17,10 @@ const CHECK_MS = 500;
 /** After this many failed checks in a row (the database does not answer) all streams end. Clients resume them later. */
 const FAILED_CHECKS_MAX = 10;
 
-/** A credential that still admits its holder. */
+/** A credential that is still valid. `isSuspended`: whether its account is suspended. */
 export type ValidCredential = { id: string; isSuspended: boolean };
 
-/** What a stream is allowed by: a key, a session, or only the account whose public port it uses. */
+/** What permits a stream: a key, a session, or only the account of the machine, such as for a public port. */
 export type Watchable = { via: Caller['via'] | 'account'; credentialId: string };
 
 type Stream = { controller: AbortController; does: 'read' | 'change' };
@@ -91,7 +91,7 @@ export class CredentialWatch {
   }
 
   async #check(via: Watchable['via']): Promise<void> {
-    // Only the streams that are open now: a credential that is watched later was not part of the query.
+    // Only the streams that are open now, because the query does not check credentials that are watched later.
     const asked = new Map(this.#watched[via]);
     if (asked.size === 0) return;
     const rows = await QUERIES[via](this.#db, [...asked.keys()]);
@@ -109,7 +109,7 @@ export class CredentialWatch {
 
 const changing = (streams: ReadonlySet<Stream>): Stream[] => [...streams].filter(({ does }) => does === 'change');
 
-/** Aborts streams. Whoever opened a stream then calls `stop`, which removes it from the watch. */
+/** Aborts streams. The code that opened a stream then calls `stop`, which removes it from the watch. */
 function end(streams: Iterable<Stream>, reason: ServiceError): void {
   for (const { controller } of [...streams]) controller.abort(reason);
 }

@@ -1,5 +1,5 @@
-// The mail with a link with which a person sets a new password. It is sent at once and not stored in the outbox, because
-// the database must not have the link's token.
+// The mail with the link for setting a new password. It is sent at once and not stored in the outbox, because the
+// link's token must not be in the database.
 import type { App } from '../app.ts';
 import { sendMail } from '../mail/transport.ts';
 

@@ -46,7 +46,8 @@ export function amountOf(kind: UsageKind, ms: RawBuilder<number>): RawBuilder<nu
 
 /**
  * SQL (bigint): the meter's quantity times `ms` milliseconds, such as MiB x milliseconds for memory. It is exact, so it
- * can be summed; `formatQuantity` turns the sum into hours. The largest `ms` is 400 days for quantities up to 2^28.
+ * can be summed; `formatQuantity` turns the sum into hours. For 400 days, the longest usage query, quantities up to
+ * 266 million fit into bigint.
  */
 export const quantityOf = (kind: UsageKind, ms: RawBuilder<number>): RawBuilder<number> =>
   sql<number>`m.${sql.ref(KINDS[kind].quantity)} * (${ms})`;

@@ -1,19 +1,20 @@
-// Charges prepaid accounts for what their meters have counted. An account is charged as a whole: one ledger entry covers
-// everything from the end of the last charge to the present instant of the account's clock, and moves that end. So no
-// time is charged twice, however often and by however many replicas this is called.
+// Charges prepaid accounts for what their meters have counted. An account is charged as a whole: one ledger entry
+// covers everything from the end of the last charge (`charged_until`) to the present instant of the account's clock.
+// The same statement moves `charged_until` to that instant. So no time is charged twice, even if several replicas call
+// this.
 import type { UsageKind } from '@sandbar/contract/billing.ts';
 import { type RawBuilder, sql } from 'kysely';
 import type { Db, Tx } from '../db/database.ts';
 import { statement } from '../db/statement.ts';
 import { amountOf, meteredMs } from './accrual.ts';
 
-/** SQL: what the meter `m` has cost of this kind in the span of this charge, in micro-euro. */
+/** SQL (bigint): what this kind of use of the meter `m` costs in the span of this charge, in micro-euro. */
 const costOf = (kind: UsageKind): RawBuilder<number> =>
   sql`(${amountOf(kind, sql`span.until_ms`)}) - (${amountOf(kind, sql`span.from_ms`)})`;
 
 /**
- * Charges accounts up to their present instants (`activity_at`). The caller has locked their rows and moved their
- * clocks. An amount of 0 makes no entry. Nothing is charged to an unmetered account.
+ * Charges accounts up to the present instants of their clocks (`activity_at`). The caller has locked their rows and
+ * moved their clocks. If the amount is 0, no entry is written. Unmetered accounts are not charged.
  */
 export async function chargeAccounts(tx: Tx, accountIds: readonly string[]): Promise<void> {
   await charge(tx, accountIds);
@@ -36,7 +37,7 @@ const chargeSql = (accountIds: readonly string[]) => sql`
       join prices p on p.id = m.price_id
       cross join lateral (
         select ${meteredMs(sql`owing.charged_until`)} as from_ms, ${meteredMs(sql`owing.activity_at`)} as until_ms
-        -- PostgreSQL then computes these once for each meter, and not wherever they occur.
+        -- OFFSET makes PostgreSQL compute these once for each meter, and not at each use.
         offset 0
       ) as span
   ), due as (
@@ -53,7 +54,7 @@ const chargeSql = (accountIds: readonly string[]) => sql`
     from due where accounts.id = due.account_id
     returning accounts.id, accounts.balance_micros, accounts.activity_at
   ), free as (
-    -- The time of free use counts as charged too. Otherwise each charge would read all meters since the last amount.
+    -- The time of free use counts as charged too. Otherwise each charge would read all meters since the last entry.
     update accounts set charged_until = accounts.activity_at
     from owing where accounts.id = owing.id and owing.id not in (select account_id from due)
   )

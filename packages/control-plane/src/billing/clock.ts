@@ -1,7 +1,7 @@
 // The clock of an account. Entries of the feed, meters, charges and credits of one account take their times from it, so
-// that they have one order and never contradict each other. It follows the database's clock, but when that steps back,
-// the account's clock goes on by one millisecond at each event. So no interval is ever negative, and no time is charged
-// twice.
+// that they have one order and never contradict each other. It follows the database's clock. When the database's clock
+// steps back, the account's clock does not: it moves on by one millisecond at each event, until the database's clock
+// has caught up. So no interval is ever negative, and no time is charged twice.
 import { sql } from 'kysely';
 
 /**

@@ -6,7 +6,7 @@ export type StripeConfig = {
   secretKey: string;
   /** Signs the webhooks of one endpoint. */
   webhookSecret: string;
-  /** Where the API of Stripe is; undefined: at Stripe. Tests name a server of their own. */
+  /** The address of Stripe's API; undefined: Stripe's own. Tests set the address of a test server. */
   apiBase: URL | undefined;
 };
 
@@ -27,7 +27,7 @@ export function readBillingConfig(env: Env): BillingConfig {
 function readStripe(env: Env): StripeConfig | undefined {
   const [secretKey, webhookSecret] = allOrNone(env, [SECRET_KEY, WEBHOOK_SECRET]);
   if (secretKey === undefined || webhookSecret === undefined) return undefined;
-  // A publishable key, or two keys in each other's place, would otherwise show only at the first payment.
+  // Without these checks, a publishable key or two swapped keys would be noticed only at the first payment.
   if (!/^[sr]k_\S+$/.test(secretKey)) {
     throw new ConfigError(`${SECRET_KEY} must be a secret or restricted key of Stripe, which begins with sk_ or rk_.`);
   }
@@ -37,7 +37,7 @@ function readStripe(env: Env): StripeConfig | undefined {
   return { secretKey, webhookSecret, apiBase: readApiBase(env) };
 }
 
-/** The secret key is sent to this address, so it must not leave the computer unencrypted. */
+/** The address must be https unless it is on this computer, because the secret key is sent to it. */
 function readApiBase(env: Env): URL | undefined {
   if (!env[API_BASE]) return undefined;
   const url = readUrl(env, API_BASE, ['https:', 'http:']);

@@ -1,6 +1,6 @@
 // The spend guard stops the running machines of prepaid accounts without money. It also stops the machines of accounts
-// that the operator has suspended or deleted. Several replicas may run it at once: the operation that stops a machine is
-// inserted under the machine's lock, so there is only one.
+// that the operator has suspended or deleted. Several replicas may run it at once: the operation that stops a machine
+// is inserted under the machine's lock, so there is only one.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
@@ -11,17 +11,17 @@ import { createBackground } from '../reconcilers/background.ts';
 import { performOwn } from '../reconcilers/own.ts';
 import { isEmpty } from './check.ts';
 
-/** How many machines of one host this replica stops at once. A guest that does not shut down takes 10 s. */
+/** How many machines of one host this replica stops at once. Stopping a guest that does not shut down takes 10 s. */
 const WIDTH = 128;
 
 export type Guard = {
   /** Finds the machines that must not run, and begins to stop them. Does not wait for their hosts. */
   pass(): Promise<void>;
-  /** Waits until all stops that passes have begun have ended. */
+  /** Waits until every stop that a pass began has ended. */
   settled(): Promise<void>;
 };
 
-/** A running machine whose account may not run any. `actor`: who stops it. */
+/** A running machine of an account that may not run machines. `actor`: who stops it. */
 export type Unpaid = { id: string; account_id: string; host_id: string; actor: ActivityActor };
 
 export function createGuard(app: App): Guard {
@@ -37,8 +37,8 @@ export function createGuard(app: App): Guard {
 }
 
 /**
- * Returns the machines that have to be stopped. Leaves out hosts that are away, and machines with an unfinished
- * operation; the next passes look at them again.
+ * Returns the machines that have to be stopped. Leaves out hosts that are not connected, and machines with an
+ * unfinished operation; the next passes look at them again.
  */
 export async function findUnpaid(app: App): Promise<Unpaid[]> {
   const isHalted = sql`(accounts.suspended_at is not null or accounts.deleted_at is not null)`;
@@ -55,8 +55,8 @@ export async function findUnpaid(app: App): Promise<Unpaid[]> {
 }
 
 /**
- * Stops a machine if it still runs and its account still may not run machines. Waits until the first attempt at the stop
- * has ended. Throws when the database does not answer.
+ * Stops a machine if it still runs and its account still may not run machines. Waits until the first attempt at the
+ * stop has ended. Throws when the database does not answer.
  */
 export async function stopUnpaid(app: App, { id, account_id, actor }: Unpaid): Promise<void> {
   const hasBegun = await performOwn(app, {
@@ -67,7 +67,7 @@ export async function stopUnpaid(app: App, { id, account_id, actor }: Unpaid): P
   if (hasBegun)
     app.log.info(
       { machine_id: id, account_id, actor },
-      'the stop of a machine began, because its account may run none',
+      'the stop of a machine began, because its account may not run machines',
     );
 }
 

@@ -1,5 +1,5 @@
-// Reads what happened to a wallet in one month from its ledger. A charge has one amount for each kind of use; the
-// quantities and prices behind it come from the meters that it names.
+// Reads from the ledger what changed a wallet in one month. A charge has one amount for each kind of use. The
+// quantities and prices behind these amounts come from the account's meters.
 import type { Invoice } from '@sandbar/contract/admin-billing.ts';
 import { CURRENCY, USAGE_KINDS, USAGE_UNITS, type UsageKind } from '@sandbar/contract/billing.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
@@ -11,21 +11,22 @@ import { formatEur } from './money.ts';
 
 const MONTH = /^(2\d{3})-(0[1-9]|1[0-2])$/;
 
-/** The wallet after an entry of the ledger. */
+/** The balance after an entry of the ledger, and the time of the entry. */
 type State = { created_at: Date; balance_micros: number };
 type Use = { kind: UsageKind; price: number; quantity: string; amount: number };
 type MoneyRow = { kind: Invoice['money'][number]['kind']; entries: number; amount: number };
 type Sales = Record<UsageKind, number>;
 
 /**
- * Reads the invoice of a month, such as "2026-10", up to the present if the month is not over. Throws `validation_error`
- * for a month that is malformed or in the future, and `conflict` when ledger and meters do not agree.
+ * Reads the invoice of a month, such as "2026-10", up to the present if the month is not over. Throws
+ * `validation_error` for a month that is malformed or in the future, and `conflict` when ledger and meters do not
+ * agree.
  */
 export async function readInvoice(db: Db, account: AccountRow, month: string): Promise<Invoice> {
   const { from, to, isFinal } = await readMonth(db, month);
   const [before, last] = await Promise.all([stateBefore(db, account.id, from), stateBefore(db, account.id, to)]);
-  // Entries are never changed, and a new one is later than all others. So everything up to the last entry stays as it is
-  // while the queries below run.
+  // Entries are never changed, and a new one is later than all others. So everything up to the last entry stays as it
+  // is while the queries below run.
   const [money, sales, use] = await Promise.all([
     readMoney(db, account.id, from, last),
     readSales(db, account.id, from, last),
@@ -73,7 +74,7 @@ async function readMonth(db: Db, month: string): Promise<{ from: Date; to: Date;
   return { from, to, isFinal: to <= now };
 }
 
-/** The wallet after the last entry before an instant; undefined without one. */
+/** Reads the balance after the last entry before an instant; undefined if there is no such entry. */
 const stateBefore = (db: Db, accountId: string, instant: Date): Promise<State | undefined> =>
   db
     .selectFrom('ledger')
@@ -85,11 +86,11 @@ const stateBefore = (db: Db, accountId: string, instant: Date): Promise<State | 
     .limit(1)
     .executeTakeFirst();
 
-/** The account's entries from `from` on, up to the last one. */
+/** SQL: the account's entries from `from` up to the entry `last`, inclusive. */
 const entries = (accountId: string, from: Date, last: State | undefined) =>
   sql`ledger where account_id = ${accountId} and created_at >= ${from} and created_at <= ${last?.created_at ?? null}`;
 
-/** What the entries that are no charges add to the wallet, by their kind. */
+/** For each kind of entry except charges: how many there are, and what they add to the wallet in micro-euro. */
 async function readMoney(db: Db, accountId: string, from: Date, last: State | undefined): Promise<MoneyRow[]> {
   const { rows } = await sql<MoneyRow>`
     select kind, count(*) as entries, sum(amount_micros)::bigint as amount
@@ -98,7 +99,7 @@ async function readMoney(db: Db, accountId: string, from: Date, last: State | un
   return rows;
 }
 
-/** What the charges have taken for each kind. */
+/** What the charges took from the wallet for each kind of use, in micro-euro. */
 async function readSales(db: Db, accountId: string, from: Date, last: State | undefined): Promise<Sales> {
   const { rows } = await sql<Sales>`
     select coalesce(sum(sales_vcpu_micros), 0)::bigint as vcpu, coalesce(sum(sales_memory_micros), 0)::bigint as memory,

@@ -1,4 +1,4 @@
-// Reads the entries of a wallet's ledger, newest first, and what a charge consists of.
+// Reads the entries of a wallet's ledger, newest first, and the lines of a charge.
 import {
   LEDGER_PAGE,
   type LedgerDetails,

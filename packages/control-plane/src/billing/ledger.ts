@@ -1,6 +1,6 @@
 // Writes entries that move money into or out of a wallet, except charges (charge.ts). The ledger has double entry: each
-// row adds to the wallet what it takes from another book, so its books sum to zero, which the database checks. In the
-// same transaction the balance beside the account changes.
+// row adds to the wallet what it takes from another book, so its books sum to zero, which the database checks. The same
+// transaction changes the balance in the account's row.
 import type { LedgerKind } from '@sandbar/contract/billing.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
@@ -19,7 +19,7 @@ const BOOKS = {
   correction: 'corrections_micros',
 } as const satisfies Record<Exclude<LedgerKind, 'charge'>, string>;
 
-/** The kinds that take money out of the wallet. A correction may do either, all others put money in. */
+/** The kinds that take money out of the wallet. A correction may do either. All other kinds put money in. */
 const WITHDRAWALS: readonly LedgerKind[] = ['refund', 'dispute'];
 
 export type Entry = {
@@ -27,7 +27,7 @@ export type Entry = {
   kind: keyof typeof BOOKS;
   /** What the wallet gets, micro-euro; negative for a refund and a dispute, and never 0. */
   amountMicros: number;
-  /** Names what happened, such as the payment's id at the provider. An entry with the same reference is not repeated. */
+  /** A unique name of what happened, such as the payment's id. A second entry with this reference is not written. */
   reference?: string;
   note: string;
 };
@@ -35,7 +35,8 @@ export type Entry = {
 /**
  * Adds an entry to the ledger and to the account's balance. Returns false, and changes nothing, if there is an entry
  * with this reference already. The first top-up of an account moves it from tier free to payg, so its limits grow at
- * once. Throws `validation_error` for an amount that is zero, fractional or of the wrong sign.
+ * once. Throws `validation_error` for an amount that is zero, fractional or of the wrong sign, and PostgreSQL's unique
+ * violation if a parallel transaction for another account writes the same reference.
  */
 export async function addEntry(tx: Tx, entry: Entry): Promise<boolean> {
   const { accountId, kind, amountMicros, reference } = entry;
@@ -58,7 +59,7 @@ function checkAmount(kind: LedgerKind, amountMicros: number): void {
 const hasEntry = async (tx: Tx, reference: string): Promise<boolean> =>
   (await tx.selectFrom('ledger').select('id').where('reference', '=', reference).executeTakeFirst()) !== undefined;
 
-/** A credit that leaves money in the wallet ends the warnings and the time that counts toward the reclaimer. */
+/** If the wallet has money after a credit, the time without money ends, and the warnings start anew. */
 async function insertEntry(tx: Tx, { accountId, kind, amountMicros, reference, note }: Entry): Promise<void> {
   const book = sql.ref(BOOKS[kind]);
   await sql`

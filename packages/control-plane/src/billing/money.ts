@@ -4,7 +4,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 
 const DECIMALS = 6;
 const EUR = 10 ** DECIMALS;
-/** Micro-euro of a cent. Payment providers count whole cents. */
+/** Micro-euro in one cent. Payment providers count whole cents. */
 export const MICROS_PER_CENT = 10_000;
 const SHAPE = /^(-?)(\d{1,10})(?:\.(\d{1,6}))?$/;
 

@@ -4,7 +4,7 @@ import { formatEur } from './money.ts';
 
 export type Notice = 'low' | 'empty' | 'week' | 'day';
 
-/** What the texts need. `reclaimAt`: not before this moment are the resources of the account removed. */
+/** What the texts need. `reclaimAt`: the earliest time at which the resources of the account are removed. */
 export type NoticeFacts = { balanceMicros: number; reclaimAt: Date | null; publicUrl: string };
 
 /** Returns the mail for a warning. */
@@ -26,11 +26,7 @@ export function noticeText(notice: Notice, { balanceMicros, reclaimAt, publicUrl
     case 'empty':
       return {
         subject: 'Your Sandbar balance is used up',
-        body: paragraphs(
-          `${balance} All your running machines are stopped. Their disks are kept.`,
-          `If no money comes in: ${deletion}`,
-          remedy,
-        ),
+        body: paragraphs(`${balance} All your running machines are stopped. Their disks are kept.`, deletion, remedy),
       };
     case 'week':
       return {

@@ -1,6 +1,7 @@
-// Warns an account whose money runs out: when a fifth is left, at zero, and 7 days and 1 day before the reclaimer. The row
-// of the account has the last warning, so each is given once until money comes in, however many replicas look. A warning
-// is recorded even where no mail server is configured, because the reclaimer acts only after the last one.
+// Warns an account whose money runs out: when a fifth of the balance after the last credit is left, at zero, and 7 days
+// and 1 day before the reclaimer acts. The account's row stores the latest warning. So each warning is given only once
+// until money comes in, even with several replicas. A warning is recorded even if no mail server is configured, because
+// the reclaimer acts only after the last warning.
 import { type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
@@ -11,19 +12,19 @@ import { type Notice, noticeText } from './notice-texts.ts';
 /** How many accounts one transaction warns. */
 const BATCH = 500;
 
-/** `isDue`: SQL condition on `accounts`. `leftMs`: the time from the warning to the reclaimer, at least. */
+/** `isDue`: SQL condition on `accounts`. `leftMs`: the shortest time from the warning to the reclaimer. */
 type Stage = { notice: Notice; isDue: RawBuilder<boolean>; leftMs: number };
 
 /**
- * SQL condition on `accounts`: the account owns something that the reclaimer would remove. The subquery names all
- * accounts, because PostgreSQL then reads each table once.
+ * SQL condition on `accounts`: the account owns something that the reclaimer would remove. The subquery does not depend
+ * on the account, so PostgreSQL reads each table once, and not once for each account.
  */
 const ownsSomething = sql<boolean>`accounts.id in (
   select account_id from machines where state <> 'destroyed'
   union all select account_id from volumes
   union all select account_id from snapshots)`;
 
-/** The stages in their order. An account goes from one to the next, and starts anew when money comes in. */
+/** The stages in their order. An account goes from one stage to the next, and starts anew when money comes in. */
 function stagesOf({ windowMs, weekMs, dayMs }: Grace): Stage[] {
   return [
     {

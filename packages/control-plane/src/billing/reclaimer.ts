@@ -1,7 +1,7 @@
 // The reclaimer removes everything that an account owns, after the account had no money for the whole grace window and
-// was warned (notices.ts), or at once when the operator has deleted the account. Snapshots go first, then machines, then
-// volumes. Each removal is an operation of its own, so the feed has an entry for each. Several replicas may run it at
-// once.
+// was warned (notices.ts), or at once when the operator has deleted the account. Snapshots go first, then machines,
+// then volumes. Each removal is an operation of its own, so the feed has an entry for each. Several replicas may run it
+// at once.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -14,18 +14,18 @@ import { beginDeleteSnapshot } from '../snapshots/destroy.ts';
 import { beginDeleteVolume } from '../volumes/destroy.ts';
 import { graceOf, isReclaimable } from './grace.ts';
 
-/** How many accounts with something on one host this replica removes at once, and how many resources of each. */
+/** For each host: how many accounts this replica works on at once, and how many resources of each account. */
 const ACCOUNTS_WIDTH = 8;
 const RESOURCES_WIDTH = 8;
 
 export type Reclaimer = {
-  /** Finds the accounts whose resources have to go, and begins to remove them. Does not wait for hosts. */
+  /** Finds the accounts whose resources must be removed, and begins to remove them. Does not wait for hosts. */
   pass(): Promise<void>;
-  /** Waits until everything that passes have begun has ended. */
+  /** Waits until every removal that a pass began has ended. */
   settled(): Promise<void>;
 };
 
-/** An account whose resources on one host have to go. `actor`: who removes them. */
+/** An account whose resources on one host must be removed. `actor`: who removes them. */
 export type Abandoned = { account_id: string; host_id: string; actor: ActivityActor };
 
 export function createReclaimer(app: App): Reclaimer {
@@ -41,7 +41,7 @@ export function createReclaimer(app: App): Reclaimer {
   };
 }
 
-/** Returns each account whose resources have to go, once for each connected host that has some of them. */
+/** Returns each account whose resources must be removed, once for each connected host that has some of them. */
 export async function findAbandoned(app: App): Promise<Abandoned[]> {
   const { rows } = await sql<Abandoned>`
     select accounts.id as account_id, owned.host_id,
@@ -91,9 +91,9 @@ const STEPS: readonly Step[] = [
 ];
 
 /**
- * Removes what an account has on a host. Each kind is begun only when nothing of the kind before is left. What cannot be
- * removed now (an unfinished operation, a host that refuses) is left to the next passes. Throws when the database does
- * not answer.
+ * Removes what an account has on a host. It begins with the next kind of resource only when nothing of the kind before
+ * is left. If a resource cannot be removed now (an operation is unfinished, or the host refuses), a later pass tries
+ * again. Throws when the database does not answer.
  */
 export async function reclaim(app: App, abandoned: Abandoned): Promise<void> {
   for (const step of STEPS) {
@@ -113,7 +113,7 @@ async function remove(app: App, { removal }: Step, { actor, ...resource }: Aband
     );
 }
 
-/** Locks the account's row until the transaction ends, and returns true if its resources still have to go. */
+/** Locks the account's row until the transaction ends, and returns true if its resources must still be removed. */
 async function isAbandoned(app: App, tx: Tx, { account_id, actor }: Abandoned): Promise<boolean> {
   const condition =
     actor === 'system:operator' ? sql<boolean>`accounts.deleted_at is not null` : isReclaimable(graceOf(app.config));

@@ -1,5 +1,5 @@
-// Puts other prices in force for resources that are in use. Each of an account's open meters is closed and opened again
-// at the new price, all at one instant of the account's clock, so that every meter has one price.
+// Applies new prices to resources that are in use. Each of an account's open meters is closed and opened again at the
+// new price, all at one instant of the account's clock. So every meter has only one price.
 import type { BillingMode } from '@sandbar/contract/account.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
@@ -12,8 +12,8 @@ import { PRICE_IN_FORCE } from './prices.ts';
 const BATCH = 50;
 
 /**
- * Moves all accounts with open meters of an older price list to the one in force, and charges them up to that moment.
- * Returns how many accounts were moved. May run at the same time on several replicas.
+ * Moves all open meters with an older price list to the list in force, and charges their accounts up to that moment.
+ * Returns how many accounts were moved. Several replicas may run it at once.
  */
 export async function repriceAccounts(app: App): Promise<number> {
   let moved = 0;
@@ -35,7 +35,7 @@ export async function repriceAccounts(app: App): Promise<number> {
   return moved;
 }
 
-/** Changes how an account pays. Everything until now is charged the old way, everything after it the new way. */
+/** Sets the billing mode of an account. Use until now is charged by the old mode, later use by the new mode. */
 export async function changeBillingMode(tx: Tx, accountId: string, mode: BillingMode): Promise<void> {
   // Move the clock and charge first, while the old mode is in force.
   await tx.updateTable('accounts').set({ activity_at: NEXT_INSTANT }).where('id', '=', accountId).execute();
@@ -46,8 +46,8 @@ export async function changeBillingMode(tx: Tx, accountId: string, mode: Billing
     .where('id', '=', accountId)
     .execute();
   await replaceOpenMeters(tx, [accountId]);
-  // Meters of an unmetered account are free, so an account that turns to prepaid owes nothing for them. The time without
-  // money, which counts toward the reclaimer, begins now.
+  // Meters of an unmetered account are free, so an account that turns to prepaid owes nothing for them. The time
+  // without money, which counts toward the reclaimer, begins now.
   await tx
     .updateTable('accounts')
     .set({
@@ -65,7 +65,7 @@ async function reopenMeters(tx: Tx, accountIds: readonly string[]): Promise<void
   await chargeAccounts(tx, accountIds);
 }
 
-/** Closes the open meters whose price is not in force, and opens equal ones at the price that is, at `activity_at`. */
+/** Closes open meters whose price is not in force, and opens equal meters at the price in force, at `activity_at`. */
 async function replaceOpenMeters(tx: Tx, accountIds: readonly string[]): Promise<void> {
   await sql`
     update meters set ended_at = accounts.activity_at from accounts

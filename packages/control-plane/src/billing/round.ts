@@ -8,8 +8,8 @@ import { chargeAccounts } from './charge.ts';
 import { NEXT_INSTANT } from './clock.ts';
 
 /**
- * Accounts of one transaction. They stay locked until it commits, which takes some milliseconds, and requests of these
- * accounts wait for that long.
+ * How many accounts one transaction charges. They stay locked until it commits, which takes some milliseconds. Requests
+ * of these accounts wait for that long.
  */
 const BATCH = 200;
 
@@ -41,7 +41,8 @@ async function chargeBatch(tx: Tx, accountIds: readonly string[], chargeMs: numb
     returning id`.execute(tx);
   const locked = rows.map((row) => row.id);
   if (locked.length > 0) {
-    // If PostgreSQL crashes before it has written this commit to disk, the next round charges the same time.
+    // If PostgreSQL crashes before it has written this commit to disk, the charge is lost, and the next round repeats
+    // it.
     await Promise.all([chargeAccounts(tx, locked), commitUnsynced(tx)]);
   }
   return locked.length;

@@ -85,7 +85,7 @@ export function addBillingRoutes(untyped: FastifyInstance, app: App): void {
       operationId: 'getLedgerEntry',
       summary: 'Get a ledger entry',
       description:
-        'An entry with the lines of a charge: which resource was used how long, how much, and at which price.',
+        'An entry. A charge has lines: which resource was used, from when to when, how much, and at which price.',
       tags,
       params: LedgerParams,
       response: { 200: LedgerDetails },
@@ -95,7 +95,7 @@ export function addBillingRoutes(untyped: FastifyInstance, app: App): void {
   });
 }
 
-/** A row of CSV has no objects in it. */
+/** Moves the amounts of `by_kind` into columns of their own, because CSV has no nested values. */
 const flatten = ({ by_kind, ...entry }: LedgerEntry) => ({ ...entry, ...by_kind });
 
 /** The header Link (RFC 8288) with the address of the next page, relative to this one. */

@@ -9,7 +9,9 @@ const DAY_MS = 86_400_000;
 
 export type UsageRange = { from: Date; to: Date };
 
-/** What a usage query needs of its account. `until`: later use is not charged yet. `now`: by the account's clock. */
+/**
+ * What a usage query needs to know of its account. `until`: how far use can be reported. `now`: by the account's clock.
+ */
 export type AccountUse = { balanceMicros: number; until: Date; now: Date };
 
 /**
@@ -24,7 +26,7 @@ export async function readAccountUse(tx: Tx, accountId: string): Promise<Account
         select from meters where account_id = accounts.id and ended_at = 'infinity' and price_id <> 0
       ) then charged_until else clock.now end as until
     from accounts,
-      -- The account's clock is ahead of the database's clock after that has stepped back.
+      -- After the database's clock has stepped back, the account's clock is ahead of it.
       lateral (select greatest(now(), activity_at)::timestamptz(3) as now) as clock
     where id = ${accountId}`.execute(tx);
   const [account] = rows;

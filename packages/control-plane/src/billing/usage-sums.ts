@@ -5,7 +5,7 @@ import type { Tx } from '../db/database.ts';
 import { amountOf, msBetween, quantityOf } from './accrual.ts';
 
 const EPOCH = sql`timestamptz 'epoch'`;
-/** How long a meter has run at a cut, and how much of that time is after the cut before. */
+/** SQL: how long a meter has run at a cut, and how long it has run since the previous cut, milliseconds. */
 const RAN_MS = sql<number>`ran.ms`;
 const SINCE_MS = sql<number>`ran.since_ms`;
 const METADATA_PREFIX = 'metadata.';
@@ -24,10 +24,11 @@ export type GroupSums = {
 /**
  * Sums meters by group and by part of the range.
  *
- * `sums` has, for each cut, what the meters that ran since the cut before have cost from their beginning up to this cut.
- * `parts` has the differences: a part costs the sum at its end minus the sum at its beginning. Meters that had ended by
- * its beginning are not in the sum at its end, so they are also left out of the other one. This computes each meter once
- * for each cut. To compute it at the beginning and at the end of each part would take twice as long.
+ * A part lies between two cuts. It costs what its meters have cost up to its end, minus what they had cost up to its
+ * beginning. `sums` has one row for each cut: the cost, from their beginnings up to this cut, of all meters that ran
+ * since the previous cut. `parts` subtracts the previous row from each row. Meters that ended by the previous cut are
+ * in the previous row only, so their cost is not subtracted. This way each meter is computed once for each cut. To
+ * compute it at both ends of each part would take twice as long.
  */
 export async function sumMeters(tx: Tx, { accountId, machineId, cuts, groupBy }: Selection): Promise<GroupSums[]> {
   const columns = groupColumns(groupBy);
@@ -54,7 +55,7 @@ export async function sumMeters(tx: Tx, { accountId, machineId, cuts, groupBy }:
       lateral (
         select least(m.ended_ms, cut.ms) - m.started_ms as ms,
           least(m.ended_ms, cut.ms) - greatest(m.started_ms, cut.before_ms) as since_ms
-        -- OFFSET keeps PostgreSQL from computing these once for each time that they are used.
+        -- OFFSET makes PostgreSQL compute these once, and not at each use.
         offset 0
       ) as ran
       group by ${list(columns)} cut.place
@@ -86,8 +87,8 @@ const list = (columns: RawBuilder<unknown>[]): RawBuilder<unknown> =>
   );
 
 /**
- * At a cut: what the meters have cost, how much of that is of meters that have ended, and the quantity since the cut
- * before.
+ * SQL, at a cut: what the meters have cost, how much of this cost is from meters that have ended, and the quantity
+ * since the previous cut.
  */
 const sumsOf = (kind: UsageKind): RawBuilder<unknown> => sql`
   sum(${amountOf(kind, RAN_MS)})::bigint as ${sql.ref(`${kind}_amount`)},

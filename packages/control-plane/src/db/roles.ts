@@ -1,12 +1,12 @@
-// Creates the database role of the application. This role may change rows but not tables. In the activity feed and the
-// ledger it may only insert and read, and of a meter it may only change the end. Migrations and the deletion of old months of the feed use the owner's role
-// instead.
+// Creates the database role of the application. This role may change rows but not tables. In the activity feed, the
+// ledger and the price lists it may only insert and read. Of a meter it may change only the end. Migrations and the
+// deletion of old months of the feed use the owner's role instead.
 import { sql } from 'kysely';
 import { ConfigError } from '../config.ts';
 import { APP_ROLE, type Db } from './database.ts';
 import { inTransaction } from './transaction.ts';
 
-/** What the application may do with the rows of these tables. With those of all others it may do anything. */
+/** The application's rights on the rows of these tables. In all other tables it may read and change all rows. */
 const RIGHTS: Readonly<Record<string, string>> = {
   activity: 'select, insert',
   ledger: 'select, insert',

@@ -12,7 +12,7 @@ import { isShuttingDown } from '../operations/refusals.ts';
 import { toGuestRefusal } from './answer.ts';
 import { explainBreak } from './broken.ts';
 
-/** The streams that change nothing, which a suspended account may go on to use. */
+/** The streams that change nothing. A suspended account may use them. */
 const READING: ReadonlySet<GuestStreamName> = new Set(['files.read', 'files.archive', 'files.watch']);
 
 export type StreamOptions = {
@@ -32,14 +32,17 @@ export type MachineStream = {
    * early is destroyed and never ends. Destroy it when the client has gone. It never emits an unhandled error.
    */
   duplex: Duplex;
-  /** From the guest: check it with `checkAnswer`. Rejects with the ServiceError that says why the stream ended early. */
+  /**
+   * From the guest: check it with `checkAnswer`. Rejects with the ServiceError that says why the stream ended early.
+   */
   result: Promise<unknown>;
 };
 
 /**
- * Opens a stream to the guest of a machine. Throws `rate_limited` when the account has too many streams, `not_found` for
- * an absent or foreign machine, `conflict` for a machine that does not run or is too old, `unauthenticated` when the
- * credential ends meanwhile, `forbidden` when the account is suspended meanwhile, `host_unavailable`, `shutting_down`, and the refusals of the guest.
+ * Opens a stream to the guest of a machine. Throws `rate_limited` when the account has too many streams, `not_found`
+ * for an absent or foreign machine, `conflict` for a machine that does not run or is too old, `unauthenticated` when
+ * the credential ends meanwhile, `forbidden` when the account is suspended meanwhile, `host_unavailable`,
+ * `shutting_down`, and the refusals of the guest.
  */
 export async function openGuestStream(
   app: App,

@@ -36,7 +36,7 @@ export function installAuth(server: FastifyInstance, app: App): void {
   });
 }
 
-/** Whether a request may change something. A GET of scope full opens a connection to a program in a machine. */
+/** Whether a request may change something. A GET that needs scope full opens a connection to a program in a machine. */
 const isChange = ({ method, routeOptions }: FastifyRequest): boolean =>
   routeOptions.config.access === 'full' || (method !== 'GET' && method !== 'HEAD');
 

@@ -1,4 +1,4 @@
-// Answers with CSV instead of JSON, for clients that prefer it by their header Accept.
+// Answers with CSV instead of JSON, for clients whose Accept header prefers it.
 import accepts from 'accepts';
 import { stringify } from 'csv-stringify/sync';
 import type { FastifyReply, FastifyRequest } from 'fastify';

@@ -54,7 +54,7 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (told.code === 'database_unavailable') request.log.warn({ err: told.cause }, 'the database does not answer');
   if (told.code === 'host_unavailable') request.log.warn({ err: told.cause }, 'the host does not answer');
   if (told.code === 'payments_unavailable') {
-    request.log.error({ err: told.cause }, 'the payment provider did not do what it was asked for');
+    request.log.error({ err: told.cause }, 'a request to the payment provider failed');
   }
   if (told.code === 'unauthenticated') reply.header('www-authenticate', 'Bearer realm="sandbar"');
   const retryAfterSec = told.retryAfterSec ?? (told.status === 503 ? DEFAULT_RETRY_SEC : undefined);

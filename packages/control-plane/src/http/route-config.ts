@@ -10,10 +10,10 @@ import type { KeyScope } from '../db/tables.ts';
 export type Access = 'read' | 'full' | 'session' | 'public';
 
 /**
- * The rate buckets from which a request takes a token. `mutating`, `exec` and `files`: the account's bucket for changes,
- * for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the `email` in the
- * body. `password`: the same as `sign-in`, and also a bucket that all clients share that never signed in with this e-mail
- * address. `none`: no bucket, so the request is never refused for its rate.
+ * The rate buckets from which a request takes a token. `mutating`, `exec` and `files`: the account's bucket for
+ * changes, for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the
+ * `email` in the body. `password`: the same as `sign-in`, and also a bucket that all clients share that never signed in
+ * with this e-mail address. `none`: no bucket, so the request is never refused for its rate.
  */
 export type RateLimit = 'mutating' | 'exec' | 'files' | 'sign-in' | 'password' | 'none';
 
@@ -27,7 +27,7 @@ export type Caller = {
   via: 'key' | 'session';
   /** The id of the key or of the session. */
   credentialId: string;
-  /** Whether the operator has suspended the account. It may then read and change nothing. */
+  /** Whether the operator has suspended the account. It can then read, but change nothing. */
   isSuspended: boolean;
 };
 

@@ -18,8 +18,8 @@ export type Created = { row: MachineView; isReplay: boolean };
  * same idempotency key.
  *
  * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
- * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot or
- * root volume cannot be used, and `conflict` if the machine was deleted before it ran. After an error nothing of the
+ * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot
+ * or root volume cannot be used, and `conflict` if the machine was deleted before it ran. After an error nothing of the
  * machine remains: the reconciler removes the rest, and a root volume becomes available again.
  */
 export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
@@ -59,8 +59,8 @@ async function admitToSomeHost(app: App, request: AdmissionRequest): Promise<Adm
 async function readCreated(app: App, id: string): Promise<MachineView> {
   const row = await selectMachineViews(app.db).where('id', '=', id).executeTakeFirst();
   if (row) return row;
-  // A crash of PostgreSQL lost the unsynced commit that admitted the machine (admit.ts), or this process lost the
-  // database for so long that the reconciler took the create over and undid it.
-  const detail = 'The create was interrupted when the database was away, and nothing of it is left. Retry.';
+  // A crash of PostgreSQL lost the unsynced commit that admitted the machine (admit.ts), or this process had no
+  // connection to the database for so long that the reconciler took over the create and undid it.
+  const detail = 'The database was not available during the create, and nothing of the machine is left. Retry.';
   throw new ServiceError('database_unavailable', detail, { retryAfterSec: 2 });
 }

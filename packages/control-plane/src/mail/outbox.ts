@@ -1,7 +1,7 @@
-// The outbox: mails that wait to be sent. A mail is inserted in the transaction of the change that it tells of, so it is
-// neither lost nor sent for a change that was rolled back. Several replicas send; a claim keeps them from sending the
-// same mail. A process that dies between sending a mail and deleting its row leaves the mail to be sent again, with the
-// same Message-ID.
+// The outbox: mails that wait to be sent. A mail is inserted in the transaction of the change that it reports. So it is
+// not lost, and it is not sent if the change is rolled back. Several replicas send mails. Each claims a mail before it
+// sends it, so that no two send the same mail. If a process dies after it has sent a mail and before it has deleted the
+// row, the mail is sent again, with the same Message-ID.
 import { type Selectable, sql } from 'kysely';
 import type { App } from '../app.ts';
 import { forEachBounded, sleep } from '../concurrency.ts';
@@ -17,7 +17,7 @@ type MailRow = Selectable<MailTable>;
 /** A claim is longer than an attempt, so no other process sends the mail while one is sending it. */
 const CLAIM_MS = 600_000;
 const ATTEMPT_MS = 120_000;
-/** With pauses that double from a minute to an hour, this is three days. Then the text of the mail is out of date. */
+/** With pauses that double from a minute to an hour, these take three days. After that the mail is out of date. */
 const ATTEMPTS_MAX = 78;
 /** How many mails one replica sends at once, so that one slow delivery does not hold up all others. */
 const WIDTH = 4;
@@ -29,8 +29,8 @@ export async function queueMails(app: App, tx: Tx, mails: readonly NewMail[]): P
 }
 
 /**
- * Sends all mails that are due. A mail that is not accepted is tried again after a growing pause. After three days it is
- * dropped, with an error in the log. Throws when the database does not answer.
+ * Sends all mails that are due. If the mail server does not accept a mail, it is tried again after a growing pause.
+ * After three days it is dropped, with an error in the log. Throws when the database does not answer.
  */
 export async function sendDueMails(app: App): Promise<void> {
   const server = app.config.auth.mail;

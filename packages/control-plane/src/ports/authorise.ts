@@ -29,7 +29,7 @@ export type Permission = {
    * public, or a session made the token, it is the account of the machine.
    */
   credential: Watchable;
-  /** Whether the request can only read: GET and HEAD, unless they open a connection for more. */
+  /** Whether the request can only read: a GET or HEAD without the header Upgrade. */
   isRead: boolean;
   /** When the token expires, in milliseconds since 1970. Undefined when no token gave the permission. */
   expiresAt: number | undefined;
@@ -46,8 +46,8 @@ export type PortRequest = {
 };
 
 /**
- * Throws `unauthenticated`, `forbidden`, and `not_found` for a machine of another account. To the machines of a suspended
- * account everybody may only send GET and HEAD.
+ * Returns the permission for a request. Throws `unauthenticated`, `forbidden`, and `not_found` for a machine of another
+ * account. If the account of the machine is suspended, only GET and HEAD are allowed, to everybody.
  */
 export async function authorise(app: App, secrets: Secrets, asked: PortRequest): Promise<Permission> {
   const permission = await findPermission(app, secrets, asked);

@@ -1,5 +1,5 @@
-// Runs work beside the passes of a task, so that a pass never waits for a host. Each host has its own queue: a host that
-// is slow delays only its own work.
+// Runs work in the background of a task's passes, so that a pass never waits for a host. Each host has its own queue,
+// so a slow host delays only its own work.
 import type { App } from '../app.ts';
 import { isDatabaseAway } from '../db/database.ts';
 
@@ -15,7 +15,7 @@ export type Background = {
 
 type Queue = { waiting: (() => Promise<void>)[]; running: Set<Promise<void>> };
 
-/** `width`: how much work runs at once for each host. `name`: the task, for the log. */
+/** Makes the queues of a task. `width`: how much work runs at once for each host. `name`: the task, for the log. */
 export function createBackground(app: App, name: string, width: number): Background {
   const keys = new Set<string>();
   const queues = new Map<string, Queue>();

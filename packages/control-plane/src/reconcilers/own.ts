@@ -1,6 +1,6 @@
-// Operations that the service itself decides on, because of what the database says about an account: the spend guard
-// and the reclaimer. What it says may change until the operation begins, so it is checked again in the transaction that
-// inserts the operation.
+// Operations that the service begins by itself because of the state of an account: those of the spend guard and of the
+// reclaimer. The account may change before the operation begins. So the transaction that inserts the operation checks
+// the account again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
@@ -16,20 +16,20 @@ export type OwnOperation = {
   /** Inserts the operation. `machine` is the locked row of the subject's machine. May throw a refusal. */
   begin: (tx: Tx, machine: MachineRow | undefined) => Promise<Begun>;
   /**
-   * Locks the account's row and returns whether the reason for the operation still holds. It is called last before the
-   * commit, so a payment is either seen here, or comes after the operation has begun.
+   * Locks the account's row and returns whether the reason for the operation still holds. It is called right before the
+   * commit. So a payment is either seen here, or comes after the operation has begun.
    */
   isStillDue: (tx: Tx) => Promise<boolean>;
 };
 
-/** The reason for the operation has gone. Rolls the transaction back. */
+/** Thrown to roll the transaction back when the reason for the operation no longer holds. */
 class CalledOff extends Error {}
 
 /**
  * Begins an operation and makes its first attempt. If the attempt fails, it is logged, and the reconciler repeats it.
- * Does nothing when another operation on the same machine, volume or snapshot is unfinished, when the reason does not
- * hold any more, or when the rows do not allow the operation any more; a later pass of the caller looks again. Returns
- * true if the operation began.
+ * Does nothing when another operation on the same machine, volume or snapshot is unfinished, when the reason no
+ * longer holds, or when the state of the rows no longer allows the operation. A later pass of the caller looks again.
+ * Returns true if the operation began.
  */
 export async function performOwn(app: App, own: OwnOperation): Promise<boolean> {
   const claimed = await beginOwn(app, own);

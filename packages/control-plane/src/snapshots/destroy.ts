@@ -1,6 +1,6 @@
-// Deletes a snapshot: at the request of an account, or by the reclaimer. The beginning hides the snapshot's row, then the
-// operation deletes the snapshot on the host. The host keeps the disk layers of the snapshot that a machine or another
-// snapshot still uses.
+// Deletes a snapshot, at the request of an account or for the reclaimer. The transaction that begins the delete hides
+// the snapshot's row. Then the operation deletes the snapshot on the host. The host keeps the disk layers of the
+// snapshot that a machine or another snapshot still uses.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';

@@ -1,5 +1,5 @@
 // The HTTP endpoint that connects a WebSocket to a terminal. Everything is checked before the upgrade, so every refusal
-// is an ordinary HTTP answer: first the ticket (401), then the page's origin and the account (403), then
+// is an ordinary HTTP answer: first the ticket (401), then the page's origin and the account's suspension (403), then
 // the machine (409).
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { ServiceError } from '@sandbar/contract/errors.ts';

@@ -1,6 +1,7 @@
 // Applies the effects of a change of state beyond the changed row: entries of the activity feed, the use of the
-// account's quota, its meters, and the host's reservations. No other code writes the first two and the last, and only a
-// change of prices switches meters besides.
+// account's quota, its meters, and the host's reservations. No other code writes the feed, the use and the
+// reservations. Meters are also switched by a change of prices (billing/reprice.ts) and by a repair of the audit
+// (audit/mend.ts).
 import type { NewActivity } from '@sandbar/contract/activity.ts';
 import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
 import { sql } from 'kysely';
@@ -97,8 +98,8 @@ const moveUse = statement((db, accountId: string, amounts: Amounts) =>
 
 /**
  * One statement that updates the account's use and inserts `count` activity entries. The entries get different times,
- * one millisecond apart, and the last time is stored in the account's `activity_at`. Without entries, `count` is 1: the
- * account's clock then only goes on to the next instant.
+ * one millisecond apart, and the last time is stored in the account's `activity_at`. Without entries, `count` is 1, and
+ * only the account's clock moves to its next instant.
  */
 const tell = statement((db, accountId: string, amounts: Amounts, count: number, entries: string) =>
   db

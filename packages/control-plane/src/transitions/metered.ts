@@ -1,6 +1,5 @@
-// What is metered of a machine, a volume or a snapshot in its present state: the size that billing counts by the second.
-// Pure functions. A resource is metered from the feed's entry of its creation to the entry of its removal. Nothing is
-// metered while it is in error.
+// Decides what billing meters for a machine, a volume or a snapshot in its present state. Pure functions. A resource is
+// metered from the feed's entry of its creation to the entry of its removal, but not while it is in error.
 import type { ResourceKind } from '@sandbar/contract/billing.ts';
 import type { MachineRow, SnapshotRow, VolumeRow } from '../db/tables.ts';
 
@@ -19,7 +18,10 @@ export type MeterChange = {
 const NOTHING: Metered = { vcpus: 0, memory_mb: 0, storage_gb: 0, snapshot_mb: 0 };
 const MIB = 1024 * 1024;
 
-/** A running machine: vCPUs, memory and disk. One that does not run, or is only starting again: its disk. */
+/**
+ * The metered size of a machine: vCPUs, memory and disk while it runs, and only the disk while it is stopped or starts
+ * again. Undefined for a machine that is not metered.
+ */
 export function meteredMachine(row: MachineRow): Metered | undefined {
   const { state, vcpus, memory_mb, rootfs_size_gb: storage_gb } = row;
   if (state === 'running') return { ...NOTHING, vcpus, memory_mb, storage_gb };
@@ -28,17 +30,21 @@ export function meteredMachine(row: MachineRow): Metered | undefined {
   return isKept ? { ...NOTHING, storage_gb } : undefined;
 }
 
-/** A volume, data or kept root disk: its size. A volume that a machine is being created from still counts by itself. */
+/**
+ * The metered size of a data volume or a kept root disk; undefined for a volume that is not metered. A root disk counts
+ * as a volume while a machine is being created from it, because that machine is not metered yet.
+ */
 export function meteredVolume({ state, error, size_gb }: VolumeRow): Metered | undefined {
   return state === 'creating' || isLost({ state, error }) ? undefined : { ...NOTHING, storage_gb: size_gb };
 }
 
+/** The stored bytes of a snapshot in MiB, rounded up; undefined for a snapshot that is not metered. */
 export function meteredSnapshot({ state, error, stored_bytes }: SnapshotRow): Metered | undefined {
   if (state === 'creating' || isLost({ state, error })) return undefined;
   return { ...NOTHING, snapshot_mb: Math.ceil(stored_bytes / MIB) };
 }
 
-/** In error, or being deleted after an error. */
+/** Whether a resource is in error, or is being deleted after an error. */
 const isLost = ({ state, error }: { state: string; error: string | null }): boolean =>
   state === 'error' || (state === 'deleting' && error !== null);
 

@@ -1,5 +1,5 @@
-// Deletes a volume: at the request of an account, or by the reclaimer. The beginning hides the volume's row, then the
-// operation deletes the disk on the host and the row.
+// Deletes a volume, at the request of an account or for the reclaimer. The transaction that begins the delete hides the
+// volume's row. Then the operation deletes the disk on the host and the row.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { VOLUME_STATE_TABLE, type VolumeState } from '@sandbar/contract/volume.ts';

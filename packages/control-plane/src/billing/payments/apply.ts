@@ -22,7 +22,8 @@ export async function applyPaymentEvent(app: App, reports: PaymentReports, event
   const accountId = await findAccountId(app.db, reports, event);
   const entries = accountId === undefined ? undefined : entriesOf(reports.provider, accountId, event);
   if (entries === undefined) {
-    const reason = accountId === undefined ? 'it is for no account of this service' : 'it is not an amount in euro';
+    const reason =
+      accountId === undefined ? 'it names no account of this service' : 'it has no amount in euro, or names no payment';
     app.log.error({ event, accountId, reason }, 'a payment event was not recorded');
     return;
   }
@@ -34,7 +35,9 @@ export async function applyPaymentEvent(app: App, reports: PaymentReports, event
   }
 }
 
-/** A refund and a dispute name only the payment. Its top-up may not be recorded yet, so then ask the provider. */
+/**
+ * A refund or a dispute names only its payment. If the top-up of this payment is not recorded yet, ask the provider.
+ */
 async function findAccountId(db: Db, reports: PaymentReports, event: PaymentEvent): Promise<string | undefined> {
   if (event.kind === 'payment' || event.kind === 'card') return existing(db, event.accountId);
   if (event.paymentId === undefined) return undefined;
@@ -46,13 +49,13 @@ async function findAccountId(db: Db, reports: PaymentReports, event: PaymentEven
   return topUp?.account_id ?? existing(db, await reports.findAccountId(event.paymentId));
 }
 
-/** The id, if there is such an account. A deleted account is one, too: its ledger stays. */
+/** Returns the id if the account exists. A deleted account exists, too, because its ledger stays. */
 async function existing(db: Db, id: string | undefined): Promise<string | undefined> {
   if (id === undefined || !UUID.test(id)) return undefined;
   return (await db.selectFrom('accounts').select('id').where('id', '=', id).executeTakeFirst())?.id;
 }
 
-/** Undefined if the event has no amount in euro, or does not name its payment. */
+/** The entries that record an event; undefined if it has no amount in euro or does not name its payment. */
 function entriesOf(provider: string, accountId: string, event: PaymentEvent): Entry[] | undefined {
   if (event.kind === 'card') {
     const reference = `card-bonus:${accountId}`;

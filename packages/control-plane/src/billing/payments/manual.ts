@@ -1,4 +1,4 @@
-// The payment provider of a service without one: only the operator adds credit.
+// Stands in for a payment provider when none is configured: only the operator adds credit.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { PaymentProvider } from './provider.ts';
 

@@ -16,8 +16,8 @@ export type OpenedPage = { url: string; customerId: string };
 export type Money = { cents: number | null; currency: string | null };
 
 /**
- * What a webhook reports. `eventId` is the same when the provider repeats a report. Account ids are as the provider
- * returns them, so they may be of no account here.
+ * What a webhook reports. `eventId` is the same when the provider repeats a report. An account id is what the provider
+ * returns, so there may be no such account.
  */
 export type PaymentEvent = { eventId: string } & (
   | { kind: 'payment'; accountId: string | undefined; paymentId: string | undefined; money: Money }
@@ -36,7 +36,7 @@ export type PaymentEvent = { eventId: string } & (
 );
 
 export type PaymentReports = {
-  /** Names the provider in references of the ledger. */
+  /** The provider's name, such as `stripe`. References in the ledger and the path of the webhook contain it. */
   provider: string;
   /**
    * Reads a webhook. Undefined for a report that changes no wallet. Throws `validation_error` if the signature is not
@@ -55,6 +55,6 @@ export type PaymentProvider = {
   openTopUpPage(payer: Payer, cents: number): Promise<OpenedPage>;
   /** Makes a page for adding a card. Throws like `openTopUpPage`. */
   openCardPage(payer: Payer): Promise<OpenedPage>;
-  /** Undefined for a provider that reports nothing. */
+  /** Undefined for a provider without webhooks. */
   reports: PaymentReports | undefined;
 };

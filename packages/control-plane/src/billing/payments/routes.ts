@@ -81,7 +81,9 @@ function addPageRoutes(untyped: FastifyInstance, app: App, provider: PaymentProv
   });
 }
 
-/** The amount of a top-up in cents. Throws `validation_error`. The schema has checked that it has two decimals at most. */
+/**
+ * The amount of a top-up in cents. Throws `validation_error`. The schema has checked that it has two decimals at most.
+ */
 function readCents(amount: string): number {
   const cents = parseEur(amount) / MICROS_PER_CENT;
   if (cents >= TOP_UP_EUR.min * 100 && cents <= TOP_UP_EUR.max * 100) return cents;
@@ -109,7 +111,7 @@ async function openPage(
 
 /** Not in the OpenAPI document: only the payment provider calls this route. */
 async function addWebhookRoute(server: FastifyInstance, app: App, reports: PaymentReports): Promise<void> {
-  // A scope of its own, because the signature is over the bytes of the body, so they must not be parsed before.
+  // The signature covers the raw bytes of the body, so the route has a scope of its own in which no body is parsed.
   await server.register(async (raw) => {
     raw.removeAllContentTypeParsers();
     raw.addContentTypeParser<Buffer>('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));

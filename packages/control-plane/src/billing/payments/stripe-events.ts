@@ -3,10 +3,10 @@
 import type { Stripe } from 'stripe';
 import type { Money, PaymentEvent } from './provider.ts';
 
-/** The name of the metadata that holds our account's id, on everything that we make at Stripe. */
+/** The metadata key under which every object that we make at Stripe has our account's id. */
 export const ACCOUNT_ID = 'account_id';
 
-/** Undefined for an event that changes no wallet. */
+/** Returns the event in our form; undefined for an event that changes no wallet. */
 export function readStripeEvent(event: Stripe.Event): PaymentEvent | undefined {
   const eventId = event.id;
   switch (event.type) {
@@ -51,6 +51,6 @@ const withdrawal = (object: Stripe.Refund | Stripe.Dispute) => ({
 /** Whether a refund ended without the payer getting the money. */
 const isOver = (status: string | null): boolean => status === 'failed' || status === 'canceled';
 
-/** Stripe sends an id, or the whole object where a program asks for it. */
+/** The id of an object. Stripe sends the id, or the whole object if a program has asked for that. */
 const idOf = (reference: string | { id: string } | null): string | undefined =>
   typeof reference === 'string' ? reference : reference?.id;

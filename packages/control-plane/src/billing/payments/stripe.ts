@@ -1,6 +1,7 @@
 // Payments through Stripe. People pay on pages of Stripe (Checkout), so card numbers never reach this service, and our
 // pages need no script of Stripe. Everything that is made at Stripe carries the account's id as metadata. So a webhook
-// says by itself whose money it reports, even when it arrives before the request that made the page has returned.
+// itself says to which account the money belongs, even when it arrives before the request that made the page has
+// returned.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { Stripe } from 'stripe';
 import type { StripeConfig } from '../config.ts';
@@ -97,7 +98,7 @@ async function openPage(stripe: Stripe, payer: Payer, params: PageParams): Promi
   try {
     return await open(payer.customerId);
   } catch (error) {
-    // The customer was deleted at Stripe, or it was made with a key for tests and the service now has the real key.
+    // The customer was deleted at Stripe, or it was made with a test key and the service now has a live key.
     if (!isMissing(error, 'customer')) throw error;
     return open(await makeCustomer(stripe, payer));
   }
@@ -112,13 +113,15 @@ async function makeCustomer(stripe: Stripe, { accountId, email, customerId }: Pa
   return id;
 }
 
-/** Whether Stripe does not know the object of a call, or the object that this parameter names. */
+/** True if Stripe has no object with the id of the call; with `param`, if it has none with the id in that parameter. */
 const isMissing = (error: unknown, param?: string): boolean =>
   error instanceof Stripe.errors.StripeInvalidRequestError &&
   error.code === 'resource_missing' &&
   (param === undefined || error.param === param);
 
-/** The cause is for the log. Stripe shortens keys in its messages; a proxy between us might not. */
+/**
+ * Turns an error of Stripe into ours, with a cause for the log. Stripe shortens keys in its messages; a proxy may not.
+ */
 function toOurs(error: unknown, { secretKey }: StripeConfig): unknown {
   if (!(error instanceof Stripe.errors.StripeError)) return error;
   const { type, statusCode, code, requestId, message, detail } = error;
