@@ -1,5 +1,5 @@
-// Measures how long a usage query takes over a month of 10,000 machines, by every grouping, as JSON and as CSV. Times
-// are those of whole HTTP requests to a server in this process. It also measures one round of metering.
+// Measures how long a usage query over a month of 10,000 machines takes, by every grouping, as JSON and as CSV. It
+// times whole HTTP requests to a server in this process. It also measures one round of metering.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/billing.ts      (BENCH_MACHINES, default 10000)
 // Creates the database `sandbar_bench_billing` on the server of the URL, and drops it at the end.
 //
@@ -28,12 +28,12 @@ import { measure, summarize } from './statistics.ts';
 const MACHINES = Number(process.env.BENCH_MACHINES ?? 10_000);
 const ROUNDS = 15;
 const WARM_UP = 3;
-/** Further accounts, with as many machines together, for the round of metering. */
+/** How many further accounts the round of metering charges. Together they have MACHINES machines. */
 const ACCOUNTS = 100;
 const DATABASE = 'sandbar_bench_billing';
 const MONTH = { from: '2026-10-01T00:00:00Z', to: '2026-11-01T00:00:00Z' };
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
-if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to measure.');
+if (!serverUrl) throw new Error('Set SANDBAR_DATABASE_URL to the PostgreSQL server to measure.');
 const benchUrl = new URL(serverUrl);
 benchUrl.pathname = `/${DATABASE}`;
 const log = createLog('silent');
@@ -129,7 +129,7 @@ async function main(db: Db, { whole, short }: Keys): Promise<void> {
   try {
     await measureUsage(address, whole, `${MACHINES} machines that ran the whole month`);
     await measureUsage(address, short, `${MACHINES} machines of 77 minutes`);
-    // Every account is due: the one with all machines, and as many machines in many accounts.
+    // All accounts are due: the account with all machines, and the many accounts with as many machines together.
     const begin = performance.now();
     const accounts = await chargeDueAccounts(app);
     const ms = (performance.now() - begin).toFixed(0);

@@ -1,5 +1,6 @@
 // Kills processes of a service at random while clients with nearly empty wallets work with it, and checks that nothing
-// is lost, done twice, charged wrongly or left behind. README.md lists the checks. The exit code is 1 when a check found a difference.
+// is lost, done twice, charged wrongly or left behind. README.md lists the checks. The exit code is 1 when a check
+// found a difference.
 //   node_modules/node/bin/node bench/kills.ts --kills 200 --seed 1
 import { cpSync } from 'node:fs';
 import { homePaths } from '@sandbar/contract/home.ts';
@@ -24,7 +25,7 @@ async function main(args: readonly string[]): Promise<number> {
   const { kills, seed, log } = readKillsArguments(args);
   const journal = new Journal(log);
   progress.say(`Seed ${seed}, log ${log}`);
-  // The clients' accounts are tenants, which the service refuses on a computer without KVM unless it is told otherwise.
+  // The clients' accounts are tenants, which the service refuses on a computer without KVM unless this variable is set.
   process.env.SANDBAR_ALLOW_EMULATED_TENANTS = '1';
   const bench = await BenchService.prepare(POOL_SIZE, progress, stop);
   const { home } = bench.config;

@@ -1,9 +1,9 @@
-// Measures what metering costs. First a round that charges 10,000 running machines, when they belong to 1, 100 and
-// 10,000 accounts. Then, in turns, how long create and stop take for a prepaid account and for an unmetered one, with
-// one machine each and with 100 others that run beside it, on a real PostgreSQL with a fake host.
+// Measures what metering costs, on a real PostgreSQL with a fake host. First it times a round that charges 10,000
+// running machines, which belong to 1, 100 or 10,000 accounts. Then it times create and stop, in turns for a prepaid
+// and for an unmetered account, with no other machine and with 100 other running machines in the account.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/metering.ts
-// Creates databases `sandbar_bench_…` on the server of the URL and drops them at the end. BENCH_SAMPLES: creates and stops
-// of each account (default 400).
+// Creates databases `sandbar_bench_…` on the server of the URL and drops them at the end. BENCH_SAMPLES: creates and
+// stops of each account (default 400).
 import { createRequire } from 'node:module';
 import type { App } from '@sandbar/control-plane/app.ts';
 import { chargeDueAccounts } from '@sandbar/control-plane/billing/round.ts';
@@ -24,7 +24,7 @@ const SAMPLES = Number(process.env.BENCH_SAMPLES ?? 400);
 const OTHERS = 100;
 const DATABASE = 'sandbar_bench_rounds';
 const serverUrl = process.env.SANDBAR_DATABASE_URL;
-if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to measure.');
+if (!serverUrl) throw new Error('Set SANDBAR_DATABASE_URL to the PostgreSQL server to measure.');
 const roundsUrl = new URL(serverUrl);
 roundsUrl.pathname = `/${DATABASE}`;
 const log = createLog('silent');

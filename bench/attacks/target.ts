@@ -25,7 +25,7 @@ export type Target = {
   host: ChildProcess;
   /** Starts the control plane, or starts it again. Returns its process id. */
   start(): Promise<number>;
-  /** An account without limits of its tier; unmetered unless told. A prepaid one gets 1,000 EUR. */
+  /** Makes an account without the limits of its tier, unmetered by default. A prepaid account gets 1,000 EUR. */
   newAccount(name: string, billing?: BillingMode): Promise<Client>;
   /** Starts a program of the benchmark that ends with the target. `file` is relative to the folder `bench`. */
   forked(file: string): ChildProcess;

@@ -46,7 +46,9 @@ export class Contradiction extends Error {}
 export type Question = Request & {
   /** The statuses that mean that the operation succeeded. */
   accepts: readonly number[];
-  /** The machine that the request is about. If someone else ended it, an unexpected answer is no defect. */
+  /**
+   * The machine that the request is about. If a kill or the spend guard ended it, an unexpected answer is no defect.
+   */
   machine?: Machine;
   /** Finds the result after an unexpected answer, because an earlier attempt may have succeeded without an answer. */
   findResult?: (answer: Answer) => Promise<unknown>;
@@ -82,7 +84,7 @@ export function contradict({ journal, who }: ClientContext, sentence: string): C
 }
 
 /**
- * Sends a request until it is not refused for an empty wallet. Earlier attempts at it that got no answer stay counted.
+ * Sends a request until it is not refused for an empty wallet. Attempts without an answer are counted over all repeats.
  */
 async function sendPaid(context: ClientContext, request: Request): Promise<Answer> {
   let uncertain = 0;

@@ -17,7 +17,7 @@ const MOST_LONG_JOBS = 3;
 /** The probability that a client waits for its jobs before it stops or restores their machine. */
 const PATIENT_SHARE = 0.7;
 
-/** How often a client tops up its wallet before it is empty, beside the weights of the other operations. */
+/** The weight, among those of the other operations, with which a client tops up before its wallet is empty. */
 const TOP_UP_WEIGHT = 0.6;
 
 type Act = readonly [weight: number, perform: () => Promise<unknown>];
@@ -58,9 +58,8 @@ export async function removeEverything(context: ClientContext): Promise<void> {
 }
 
 /**
- * Performs an operation. If the VM of the machine was killed, or the machine was stopped by the spend guard, it recovers
- * the machine. If the service gave an
- * inexplicable answer, it gives the machine up.
+ * Performs an operation. If the VM of the machine was killed, or the machine was stopped by the spend guard, it
+ * recovers the machine. If the service gave an inexplicable answer, it gives the machine up.
  */
 async function guard(context: ClientContext, machine: Machine | undefined, act: () => Promise<unknown>): Promise<void> {
   let perform = act;

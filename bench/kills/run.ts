@@ -75,7 +75,7 @@ async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: st
     for (const sentence of await checkFeed(contexts, keeping.ledger, since)) journal.difference(sentence);
     for (const context of contexts) await checkWallet(home, context);
   };
-  // From now on no wallet may be empty, because a check starts machines and needs them for a while.
+  // From now on no wallet may become empty, because the checks start machines and use them for a while.
   for (const context of contexts) if (context.wallet !== undefined) await topUpForChecks(context, context.wallet);
   await Promise.all(contexts.map(checkEverything));
   journal.write('the clients have checked their disks');

@@ -10,9 +10,9 @@ import { sendPatiently } from './requests.ts';
 /** EUR for a unit and an hour. The smallest machine costs about two cents a second while it runs. */
 const PRICES = { vcpu_hour: '70', memory_gib_hour: '40', storage_gib_hour: '2.3', snapshot_gib_hour: '1.7' };
 const FIRST_CREDIT_EUR = '0.5';
-/** The smallest and the largest top-up, cents: a machine runs for five seconds or a minute with it. */
+/** The smallest and the largest top-up, cents. They pay for about five seconds and for about a minute of a machine. */
 const TOP_UP_CENTS = [10, 120] as const;
-/** What each wallet gets for the checks after the kills, EUR. */
+/** The amount that each wallet gets for the checks after the kills, EUR. */
 const ENOUGH_EUR = '1000';
 const PATIENCE_MS = 600_000;
 const PAUSE_MS = 200;
@@ -24,7 +24,7 @@ export type Wallet = {
   topUps: Map<string, string>;
 };
 
-/** Puts the prices of the run in force. Call it before there are wallets. */
+/** Puts the prices of the run in force. Call it before any wallet is made. */
 export async function setRunPrices(home: string): Promise<void> {
   await post(homePaths(home).adminSocket, '/admin/prices', PRICES);
 }
@@ -44,11 +44,11 @@ export function topUp(context: ClientContext, wallet: Wallet): Promise<void> {
   return credit(context, wallet, (context.random.integer(least, most) / 100).toFixed(2));
 }
 
-/** Tops up by so much that the wallet is not empty again in this run. */
+/** Tops up by an amount that lasts until the end of the run. */
 export const topUpForChecks = (context: ClientContext, wallet: Wallet): Promise<void> =>
   credit(context, wallet, ENOUGH_EUR);
 
-/** Checks that a request was refused rightly, that is, that the wallet is empty, and then tops up. */
+/** Call it after a request was refused with 402. Checks that the wallet is empty, and then tops up. */
 export async function payForRefused(context: ClientContext, wallet: Wallet, about: string): Promise<void> {
   const { journal, who } = context;
   const { body } = await sendPatiently(context.service, { method: 'GET', path: '/v1/account' }, context);

@@ -31,7 +31,7 @@ export async function startWriter(
   context.journal.act(context.who, isLong ? 'long job' : 'job', `${tag} in ${machine.id}`);
 }
 
-/** Runs a command that only reads, and returns its output. Returns undefined when the job did not get to its end. */
+/** Runs a command that only reads, and returns its output. Returns undefined when the job did not finish. */
 export async function runReader(
   context: ClientContext,
   machine: Machine,

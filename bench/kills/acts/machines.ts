@@ -36,7 +36,7 @@ export async function createMachine(context: ClientContext, source: Source = { d
   context.machines.push(machine);
   context.ledger.require(`machine.created ${body.id}`);
   context.journal.act(context.who, Object.keys(from).length > 0 ? 'create from a disk' : 'create', body.id);
-  // An answer to a repeated create says what the machine is by then.
+  // The answer to a repeated create has the machine's present state.
   if (body.name !== name || (body.state !== 'running' && !(await wasEnded(context, machine)))) {
     contradict(
       context,
@@ -63,7 +63,7 @@ async function change(context: ClientContext, machine: Machine, { kind, action, 
   const path = `/v1/machines/${machine.id}/${kind}`;
   const { body } = await ask<MachineBody>(context, { method: 'POST', path, accepts: [200], machine });
   if (kind === 'stop' && (await wasStoppedByGuard(context, machine))) {
-    // The guard's stop may have been first. Then the client's stop found nothing to do, and has no entry.
+    // The guard may have stopped the machine first. Then the client's stop had nothing to do, and has no entry.
     throw new MachineDied(machine, 'the spend guard stopped it as well');
   }
   context.ledger.acknowledge(key);

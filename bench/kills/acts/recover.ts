@@ -1,4 +1,4 @@
-// What a client does after the VM of one of its machines was killed, or the spend guard stopped one: it asks for the
+// What a client does after the VM of one of its machines was killed, or the spend guard stopped it: it asks for the
 // machine's state. If the machine is in error, the client destroys it, and may make a new machine from the root disk.
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ClientContext, contradict, MachineDied } from '../client-context.ts';

@@ -54,8 +54,8 @@ function recount(books: Books, casualties: Casualties): { uses: Use[]; differenc
 }
 
 /**
- * Takes from the meters what the feed leaves out, and only that. The end of a kept disk must be the beginning of a new
- * machine. A machine can only fail when its VM was killed.
+ * Reads from the meters only what the feed does not have, such as the time of a failure. A kept disk may end only where
+ * a new machine begins. A machine may fail only if its VM was killed.
  */
 function unsaidIn({ meters, feed, keptDisks }: Books, casualties: Casualties): Unsaid {
   const lastOf = new Map(meters.map((meter) => [meter.resourceId, meter]));
@@ -76,14 +76,14 @@ function compareMeters(uses: readonly Use[], { meters, priceId }: Books): string
     `${resourceId} from ${from} to ${until} with ${JSON.stringify(size)}`;
   const [used, metered] = [new Set(uses.map(describe)), new Set(meters.map(describe))];
   return [
-    ...[...used].filter((use) => !metered.has(use)).map((use) => `the feed has, and no meter: ${use}`),
-    ...[...metered].filter((meter) => !used.has(meter)).map((meter) => `a meter has, and the feed does not: ${meter}`),
+    ...[...used].filter((use) => !metered.has(use)).map((use) => `the feed has a use without a meter: ${use}`),
+    ...[...metered].filter((meter) => !used.has(meter)).map((meter) => `a meter has a use that is not in the feed: ${meter}`),
     ...(metered.size === meters.length ? [] : ['two meters are the same']),
-    ...meters.filter((meter) => meter.priceId !== priceId).map((meter) => `the price list of ${describe(meter)}`),
+    ...meters.filter((meter) => meter.priceId !== priceId).map((meter) => `the price list is wrong for the meter ${describe(meter)}`),
   ];
 }
 
-/** Each row's books sum to zero, each row's balance is the sum up to it, and the account's balance is the last one. */
+/** Checks that each row's books sum to zero, and that its balance and the account's balance are the sums of amounts. */
 function checkLedger({ ledger, balance }: Books): string[] {
   let sum = 0n;
   const wrong = ledger.flatMap(({ at, books, amount, ...row }) => {
@@ -97,7 +97,7 @@ function checkLedger({ ledger, balance }: Books): string[] {
   return balance === sum ? wrong : [...wrong, `the balance is ${balance}, and the entries sum to ${sum}`];
 }
 
-/** Each charge is what the recount gives from the end of the charge before it to its own end, for each kind of use. */
+/** Checks that each charge equals the recount from the end of the previous charge to its own end, by kind of use. */
 function checkCharges(uses: readonly Use[], { ledger, prices, chargedUntil }: Books): string[] {
   let charged = costUntil([], 0, prices);
   const wrong = ledger.flatMap(({ chargedTo, sales, at }) => {
@@ -115,7 +115,7 @@ function checkCharges(uses: readonly Use[], { ledger, prices, chargedUntil }: Bo
   return [...wrong, ...missing.map((kind) => `${kind} was charged for ${charged[kind]} of ${cost[kind]} in all`)];
 }
 
-/** Every acknowledged top-up is in the ledger once, and nothing else but the first credit is. */
+/** Checks that every acknowledged top-up is in the ledger once, and no other credit except the first. */
 function checkTopUps({ ledger }: Books, topUps: ReadonlyMap<string, string>): string[] {
   const credits = ledger.filter(({ kind }) => kind !== 'charge' && kind !== 'bonus');
   const found = credits.map(({ kind, reference, amount }) => `${kind} ${reference} of ${amount}`).toSorted();
@@ -130,7 +130,7 @@ function checkTopUps({ ledger }: Books, topUps: ReadonlyMap<string, string>): st
 /** Top-ups are in whole cents. */
 const microsOf = (eur: string): bigint => BigInt(Math.round(Number(eur) * 100)) * 10_000n;
 
-/** The guard may only stop a machine when the wallet was empty at some time since the machine started. */
+/** Checks that the guard stopped a machine only if the wallet was empty at some time since the machine started. */
 function checkGuardStop({ machine_id, at }: FeedEntry, { feed, ledger }: Books): string[] {
   const isStart = (entry: FeedEntry) => entry.action === 'machine.created' || entry.action === 'machine.started';
   const start = feed.findLast((entry) => entry.machine_id === machine_id && entry.at < at && isStart(entry))?.at ?? 0;
@@ -139,7 +139,7 @@ function checkGuardStop({ machine_id, at }: FeedEntry, { feed, ledger }: Books):
   return wasEmpty ? [] : [`the guard stopped ${machine_id} at ${at}, and the wallet was not empty since ${since}`];
 }
 
-/** How long the machine ran at most, in one piece, while the ledger's balance was zero or less. */
+/** The longest continuous time that the machine ran while the ledger's balance was zero or less. */
 function longestUnpaid({ size, from, until }: Use, ledger: readonly LedgerRow[]): number {
   if (size.vcpus === 0) return 0;
   let longest = 0;

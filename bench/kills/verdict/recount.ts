@@ -1,9 +1,11 @@
-// Computes what an account has used and what that costs a second time, from its activity feed, in another language and
-// with other numbers than the service: BigInt instead of SQL. Pure functions.
+// Computes from its activity feed what an account has used and what that costs, independently of the service: in
+// TypeScript with BigInt, while the service computes it in SQL. Pure functions.
 import { USAGE_KINDS, type UsageKind } from '@sandbar/contract/billing.ts';
 
 export type Size = { vcpus: number; memory_mb: number; storage_gb: number; snapshot_mb: number };
-/** An interval in which a resource was used in one size, in milliseconds since 1970. `until`: Infinity while it goes on. */
+/**
+ * An interval in which a resource was used in one size, in milliseconds since 1970. `until`: Infinity while it goes on.
+ */
 export type Use = { resourceId: string; size: Size; from: number; until: number };
 export type FeedEntry = {
   action: string;
@@ -21,7 +23,7 @@ export type Unsaid = {
   keptDiskOf(machineId: string): string | null;
   /** When the kept disk became the disk of a new machine; undefined when it did not. */
   takenAt(diskId: string): number | undefined;
-  /** When the machine failed, which the feed does not tell; undefined when it did not. */
+  /** When the machine failed, which the feed does not have; undefined when it did not fail. */
   failedAt(machineId: string): number | undefined;
   snapshotMb(snapshotId: string): number;
 };
@@ -102,7 +104,7 @@ class OpenUses {
 }
 
 const HOUR_MS = 3_600_000n;
-/** For each kind: its quantity in a size, and how much of it makes the unit that has the price. */
+/** For each kind: its quantity in a size, and how much of the quantity makes one priced unit. */
 const QUANTITIES: Record<UsageKind, [of: (size: Size) => number, perUnit: bigint]> = {
   vcpu: [({ vcpus }) => vcpus, 1n],
   memory: [({ memory_mb }) => memory_mb, 1024n],

@@ -204,7 +204,7 @@ describe('sandbar admin', () => {
     }
   });
 
-  it('prints an invoice on one page that adds up to the cent, and with --json to the micro-euro', async () => {
+  it('prints an invoice whose amounts add up to the cent, and with --json to the micro-euro', async () => {
     const { stdout } = await admin('invoice a1 2026-10');
     assert.equal(
       stdout,
@@ -230,7 +230,7 @@ describe('sandbar admin', () => {
     );
   });
 
-  it('a credit that the ledger has already is told on stderr, and with --json in the answer', async () => {
+  it('credit > says on stderr, and with --json in the answer, that the ledger already has the credit', async () => {
     const line = 'account credit a1 --eur 5 --as top-up --reference again';
     const { code, stdout, stderr } = await admin(line);
     assert.deepEqual(

@@ -1,4 +1,5 @@
-// Tests `sandbar usage` and `sandbar ledger` as a user runs them, against a small HTTP server that stands in for the API.
+// Tests `sandbar usage` and `sandbar ledger` as a user runs them, against a small HTTP server that stands in for the
+// API.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -134,7 +135,7 @@ describe('sandbar usage', () => {
 });
 
 describe('sandbar ledger', () => {
-  it('prints entries with what they are for, and reads as many pages as --limit needs', async () => {
+  it('prints each entry with its purpose, and reads as many pages as --limit needs', async () => {
     const { stdout } = await sandbar('ledger --limit 1001 --kind charge');
     assert.deepEqual(calls, [
       '/v1/billing/ledger?kind=charge&page_size=1000',

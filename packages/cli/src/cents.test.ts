@@ -15,7 +15,7 @@ function createRandom(seed: bigint) {
 }
 
 describe('cents', () => {
-  it('are read and written exactly', () => {
+  it('are parsed and formatted exactly', () => {
     assert.deepEqual(['12.340000', '-0.500000', '0.000001', '-0.000001', '0.000000'].map(toMicros), [
       12_340_000n,
       -500_000n,
@@ -27,7 +27,7 @@ describe('cents', () => {
     assert.deepEqual([4_999n, 5_000n, -5_000n, -5_001n, 15_000n].map(toCents), [0n, 1n, 0n, -1n, 2n]);
   });
 
-  it('give the missing cents to the amounts that lost most', () => {
+  it('that rounding down has lost are added to the amounts that lost most', () => {
     assert.deepEqual(roundToCents(0n, [3_334n, 3_334n, 3_332n], 10_000n), [1n, 0n, 0n]);
     assert.deepEqual(roundToCents(0n, [-3_333n, -6_667n], -10_000n), [0n, -1n]);
     assert.deepEqual(roundToCents(4_999n, [1n], 5_000n), [1n]);
@@ -35,7 +35,7 @@ describe('cents', () => {
     assert.deepEqual(roundToCents(7n, [], 7n), []);
   });
 
-  it('of balances and amounts add up, each beside its amount, whatever the amounts are', () => {
+  it('of rounded balances and amounts add up, and no amount is off by a cent or more, for random amounts', () => {
     const random = createRandom(7n);
     for (let round = 0; round < 5_000; round++) {
       const scale = [3n, 9_999n, 30_000n, 10n ** 12n][Number(random(4n))] ?? 1n;

@@ -1,5 +1,5 @@
-// Tests the deletion of an account: nothing admits anybody to it any more, its e-mail address is free, and its ledger and
-// its activity feed stay.
+// Tests the deletion of an account: no credential of it works any more, its e-mail address is free for another account,
+// and its ledger and its activity feed stay.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, describe, it } from 'node:test';
@@ -103,7 +103,7 @@ describe('a deleted account', () => {
     assert.equal((await client.ends()).code, 4401);
   });
 
-  it('is not entered with a key or a session that a parallel request added', async () => {
+  it('cannot be used with a key or a session that a parallel request added', async () => {
     const { id, session } = await makeAccount();
     const { created_at, ...row } = await db
       .selectFrom('sessions')
@@ -189,7 +189,7 @@ describe('a deleted account', () => {
     );
   });
 
-  it('keeps its place in the list of accounts, and its deletion can be repeated', async () => {
+  it('stays in the list of accounts, and deleting it again changes nothing', async () => {
     const { id } = await makeAccount();
     const { json } = await remove(id);
     const again = await remove(id);
@@ -198,7 +198,7 @@ describe('a deleted account', () => {
     assert.equal(accounts.find((account) => account.id === id)?.deleted_at, json.deleted_at);
   });
 
-  it('takes no change but a credit or a correction', async () => {
+  it('can be credited and corrected, but not changed otherwise', async () => {
     const { id } = await makeAccount();
     await remove(id);
     const bodies = { suspend: {}, resume: {}, tier: { tier: 'payg' }, limits: { vcpus: 1 }, password: {}, keys: {} };

@@ -1,4 +1,5 @@
-// Tests that a suspended account reads and changes nothing, on every route, on open streams and on ports of its machines.
+// Tests that a suspended account can read, but change nothing: on every route, on open streams and on ports of its
+// machines.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -67,7 +68,7 @@ describe('a suspended account', () => {
     it(`${isRead ? 'may use' : 'is refused'} ${operationId}`, async () => {
       const url = pathOf(path);
       const ask = (options: object) => api(method, url, options);
-      // Without the suspension the request gets past the check of the account, so it is not refused by it.
+      // Without the suspension the request passes the check of the account, so the check is not what refuses it.
       const before = await ask(asSession);
       assert(!before.text.includes('suspended'), before.text);
       await suspend();
@@ -116,7 +117,7 @@ describe('a suspended account', () => {
 });
 
 describe('the suspension of an account', () => {
-  it('ends its open terminals on every replica, and no ticket that it has opens another', async () => {
+  it('ends its open terminals on every replica, and its tickets open no new terminal', async () => {
     const { client } = await open();
     const { client: elsewhere } = await open({}, {}, second);
     const ticket = await ticketOf();
@@ -201,7 +202,7 @@ describe('the suspension of an account', () => {
     await api('DELETE', path);
   });
 
-  it('ends WebSockets to its ports, whatever opened them', async () => {
+  it('ends WebSockets to its ports, whichever credential opened them', async () => {
     const path = `/v1/machines/${machine}/ports/8001`;
     const bySession = (await api('POST', `${path}/token`, asSession)).json.token;
     await api('PUT', path, { body: { access: 'public' } });
@@ -227,7 +228,7 @@ describe('the suspension of an account', () => {
 });
 
 describe('the spend guard', () => {
-  it('is asked for at once, and stops the machines of a suspended account', async () => {
+  it('runs at once when an account is suspended, and stops its machines', async () => {
     const { id } = (await api('POST', '/v1/machines')).json;
     const other = (await api('POST', '/v1/machines', { key: keys.other })).json.id;
     const before = signals;
@@ -245,7 +246,7 @@ describe('the spend guard', () => {
 });
 
 describe('the operator', () => {
-  it('sees since when an account is suspended, and a second suspension keeps that time', async () => {
+  it('sees the time of a suspension, and a second suspension keeps that time', async () => {
     const { json } = await admin('suspend');
     assert(json.suspended_at !== null && Number.isFinite(Date.parse(json.suspended_at)));
     const again = await admin('suspend', 'owner@example.test');

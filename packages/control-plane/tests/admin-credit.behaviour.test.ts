@@ -1,4 +1,4 @@
-// Tests the operator's credits and corrections: each is recorded once, and an amount that is no amount changes nothing.
+// Tests the operator's credits and corrections: each is recorded once, and an invalid amount changes nothing.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { AccountCredited, NewAccount } from '@sandbar/contract/admin.ts';
@@ -30,7 +30,7 @@ const entriesOf = (id: string) =>
     .execute();
 
 describe('account credit', () => {
-  it('records the reference and the note, or that it was the operator', async () => {
+  it('records the reference and the note, or a note that names the operator', async () => {
     const id = await makeAccount();
     await credit(id, { eur: '25', as: 'top-up', reference: 'transfer 7', note: 'paid by bank transfer' });
     await credit(id, { eur: '1.5', as: 'bonus' });
@@ -89,7 +89,7 @@ describe('account credit', () => {
     );
   });
 
-  it('with an amount that is no amount is 400, names the field and changes nothing', async () => {
+  it('with an invalid amount is 400, names the field and changes nothing', async () => {
     const id = await makeAccount();
     const refused: [eur: unknown, as: string][] = [
       ...['-1', '-0.000001', '0', '-0', '0.000000'].flatMap((eur) => [

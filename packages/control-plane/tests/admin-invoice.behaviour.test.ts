@@ -1,5 +1,5 @@
-// Tests invoices: they equal the ledger and an independent computation from the meters, to the micro-euro, and the
-// months of an account chain.
+// Tests invoices: they equal the ledger and an independent computation from the meters, to the micro-euro, and
+// each month begins with the closing balance of the month before.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
@@ -46,7 +46,7 @@ const [cheap = 0, dear = 0] = lists.keys();
 type Meter = { from: number; to: number; priceId: number } & Record<UsageKind, number>;
 type Event = { at: number; credit?: { kind: LedgerKind; micros: number } };
 
-/** Makes an account whose wallet has lived through the events, in the order of their times. */
+/** Makes an account and applies the events to its wallet, in the order of their times. */
 async function makePast(meters: readonly Meter[], events: readonly Event[]): Promise<string> {
   const { json } = await admin<NewAccount>('', { email: `${randomUUID()}@example.test`, billing_mode: 'prepaid' });
   const id = json.account_id;
@@ -84,7 +84,9 @@ async function happen(tx: Parameters<typeof chargeAccounts>[0], id: string, { at
   await tx.insertInto('ledger').values(entry).execute();
 }
 
-/** What a meter has cost up to an instant, in BigInt, from the rule in the document and not from the code. */
+/**
+ * What a meter has cost up to an instant, in BigInt. It follows the rule in docs/billing.md, not the service's code.
+ */
 function costUpTo({ from, to, priceId, ...quantities }: Meter, kind: UsageKind, instant: number): bigint {
   const ms = BigInt(Math.max(0, Math.min(to, instant) - from));
   const unit = kind === 'memory' || kind === 'snapshot' ? 1024n : 1n;
@@ -96,7 +98,7 @@ const at = (text: string) => Date.parse(text);
 const sumOf = (amounts: string[]) => amounts.reduce((sum, amount) => sum + parseEur(amount), 0);
 
 describe('an invoice', () => {
-  it('has the opening balance, what came in and what was used, at which price, and the closing balance', async () => {
+  it('has the opening balance, money in and out, use with its prices, and the closing balance', async () => {
     const machine = { vcpu: 2, memory: 2048, storage: 10, snapshot: 0 };
     const meters: Meter[] = [
       { ...machine, from: at('2026-02-10T00:00:00Z'), to: at('2026-02-10T10:00:00Z'), priceId: cheap },
@@ -148,7 +150,7 @@ describe('an invoice', () => {
     assert.equal((await invoiceOf(id, '2026-03')).opening, invoice.closing);
   });
 
-  it('of any past equals the ledger and the meters exactly, and its months chain', async () => {
+  it('equals the ledger and the meters exactly for random pasts, and each month begins where the last one ended', async () => {
     const [begin, end] = [at('2026-01-01T00:00:00Z'), at('2026-05-01T00:00:00Z')];
     const instant = fc.integer({ min: begin + 1, max: end - 1 });
     const meter = fc
@@ -217,13 +219,13 @@ describe('an invoice', () => {
     assert.deepEqual(invoice.money, [{ kind: 'bonus', entries: 1, amount: '25.000000' }]);
   });
 
-  it('is there for a deleted account too', async () => {
+  it('can be read for a deleted account too', async () => {
     const id = await makePast([], [{ at: at('2026-01-05T00:00:00Z'), credit: { kind: 'bonus', micros: 7 } }]);
     await admin(`/${id}/delete`, {});
     assert.equal((await invoiceOf(id, '2026-01')).closing, '0.000007');
   });
 
-  it('of no month, or of one to come, is 400 and names the month; of an absent account it is 404', async () => {
+  it('of a malformed or future month is 400 and names the field; of an absent account it is 404', async () => {
     const id = await makePast([], []);
     for (const month of [
       '2026-13',

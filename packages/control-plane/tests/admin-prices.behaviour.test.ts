@@ -46,7 +46,7 @@ describe('admin prices', () => {
     });
   });
 
-  it('changes the prices that are named, keeps the others, and keeps the old list', async () => {
+  it('changes the given prices, keeps the others, and keeps the old list', async () => {
     const before = await newestList();
     const { status, json } = await admin<Prices>('prices', { vcpu_hour: '0.06', snapshot_gib_hour: '0.000001' });
     assert.equal(status, 200);
@@ -78,7 +78,7 @@ describe('admin prices', () => {
     );
   });
 
-  it('of parallel changes of different prices on two replicas all hold', async () => {
+  it('keep every one of several parallel changes of different prices on two replicas', async () => {
     const changes: [string, string][] = [
       ['vcpu_hour', '0.1'],
       ['memory_gib_hour', '0.2'],
@@ -91,7 +91,7 @@ describe('admin prices', () => {
     assert.deepEqual((await prices()).prices, Object.fromEntries(changes.map(([name, eur]) => [name, `${eur}00000`])));
   });
 
-  it('that are no prices are 400, name the field and change nothing', async () => {
+  it('that are invalid are 400, name the field and change nothing', async () => {
     const before = await prices();
     for (const [field, eur] of [
       ['vcpu_hour', '-0.01'],

@@ -72,7 +72,7 @@ describe('the audit of the ledger', () => {
     await checkBooks(bed);
   });
 
-  it('a balance that is not the sum of its entries is told, and left alone', async () => {
+  it('a balance that is not the sum of its entries is reported, and not repaired', async () => {
     const { id } = await newAccount();
     const add = (micros: number) => (owner: Db) =>
       sql`update accounts set balance_micros = balance_micros + ${micros} where id = ${id}`.execute(owner);
@@ -82,7 +82,7 @@ describe('the audit of the ledger', () => {
     });
   });
 
-  it('an entry whose own balance is wrong is told, and left alone', async () => {
+  it('an entry whose own balance is wrong is reported, and not repaired', async () => {
     const { id } = await newAccount();
     const { id: entry } = await db
       .selectFrom('ledger')
@@ -102,7 +102,7 @@ describe('the audit of the ledger', () => {
     );
   });
 
-  it('a charge that the meters do not explain is told, by kind of use, and left alone', async () => {
+  it('a charge that the meters do not explain is reported by kind of use, and not repaired', async () => {
     const { id, key } = await newAccount();
     await api('DELETE', `/v1/machines/${await create(key)}`, { key });
     const entry = uuidv7();
@@ -123,10 +123,10 @@ describe('the audit of the ledger', () => {
     });
   });
 
-  it('a charge that is missing is told, and left alone', async () => {
+  it('a charge that is missing is reported, and not repaired', async () => {
     const { id, key } = await newAccount();
     const machine = await create(key);
-    // Its time is over and charged; then it becomes an hour longer.
+    // The meter has ended and was charged. Then it is made an hour longer.
     await api('DELETE', `/v1/machines/${machine}`, { key });
     const add = (hours: number) => async (owner: Db) => {
       await sql`update meters set started_at = started_at - ${hours} * interval '1 hour'
@@ -141,7 +141,7 @@ describe('the audit of the ledger', () => {
     });
   });
 
-  it('a charge with the wrong sign is told, and left alone', async () => {
+  it('a charge with the wrong sign is reported, and not repaired', async () => {
     const { id: accountId } = await newAccount();
     const id = uuidv7();
     await asTheOwner((owner) =>
@@ -155,7 +155,7 @@ describe('the audit of the ledger', () => {
     assert.deepEqual((await look()).findings, []);
   });
 
-  it('an account that nobody has charged for a minute is told, and charged when asked', async () => {
+  it('an account that was not charged for a minute is reported, and a fix charges it', async () => {
     const { id, key } = await newAccount();
     const machine = await create(key);
     await asTheOwner(async (owner) => {
@@ -171,7 +171,7 @@ describe('the audit of the ledger', () => {
     assert.equal((await charges.execute()).length, 1);
   });
 
-  it('a time without money that the balance contradicts is set right', async () => {
+  it('a time without money that contradicts the balance is corrected', async () => {
     const { id } = await newAccount();
     await sql`update accounts set empty_since = now() where id = ${id}`.execute(db);
     await expectOne('ledger', id, /balance is 1000\.000000 EUR, but the wallet counts as empty/);
@@ -185,7 +185,7 @@ describe('the audit of the ledger', () => {
 });
 
 describe('the audit of the meters', () => {
-  it('an open meter of nothing is closed, and the account pays for it until then', async () => {
+  it('an open meter of a resource that does not exist is closed, and the account pays for it until then', async () => {
     const { id, key } = await newAccount();
     const volume = await createVolume(key);
     // The volume is gone as if its transition had left the meter open.
@@ -253,7 +253,7 @@ describe('the audit of the meters', () => {
     await checkBooks(bed);
   });
 
-  it('an open meter of another account is told, and left alone', async () => {
+  it('an open meter of another account is reported, and not repaired', async () => {
     const [{ key }, other] = [await newAccount(), await newAccount()];
     const volume = await createVolume(key);
     const [meter] = await metersOf(volume);
@@ -268,7 +268,7 @@ describe('the audit of the meters', () => {
     assert.deepEqual((await look()).findings, []);
   });
 
-  it('two meters of a resource that cover the same time are told, and left alone', async () => {
+  it('two meters of a resource that cover the same time are reported, and not repaired', async () => {
     const volume = await createVolume(bed.keys.full);
     await expectTold('meter', volume, /begins at .*, before the previous meter ends/, {
       make: (owner) =>
@@ -280,7 +280,7 @@ describe('the audit of the meters', () => {
     });
   });
 
-  it('meters that open and close while it looks are no finding', async () => {
+  it('meters that open and close during the audit are no finding', async () => {
     const { key } = await newAccount();
     let isLooking = true;
     const churn = async () => {
@@ -309,7 +309,7 @@ describe('the audit of the feed', () => {
       owner,
     );
 
-  it('an entry that is a millisecond away from its meter is told, and left alone', async () => {
+  it('an entry that is a millisecond away from its meter is reported, and not repaired', async () => {
     const key = bed.keys.full;
     const machine = await create(key);
     await api('POST', `/v1/machines/${machine}/stop`, { key });
@@ -346,7 +346,7 @@ describe('the audit of the feed', () => {
     }
   });
 
-  it('a meter of a running machine that begins before the machine did is told, and left alone', async () => {
+  it('a meter of a running machine that begins before the machine did is reported, and not repaired', async () => {
     const key = bed.keys.full;
     const machine = await create(key);
     await api('POST', `/v1/machines/${machine}/stop`, { key });

@@ -47,7 +47,7 @@ async function ask(cases: readonly Case[]): Promise<Answer[]> {
   return rows;
 }
 
-/** The same, computed with BigInt. */
+/** The same values, computed with BigInt. */
 function expected({ quantity, price, startedMs, endedMs, untilMs }: Case): Answer {
   const end = Math.min(untilMs, endedMs ?? Number.POSITIVE_INFINITY);
   const ms = BigInt(Math.max(0, end - startedMs));
@@ -80,7 +80,7 @@ describe('what a meter costs', () => {
     assert.deepEqual(await ask(cases), cases.map(expected));
   });
 
-  it('is exact where the product just fits into a bigint, and where it just does not', async () => {
+  it('is exact when the product just fits into a bigint, and when it is just too large', async () => {
     const cases = [2_000_000, 16_000 * 4096, 999_999_937].flatMap((rate) => {
       const longest = Number(BIGINT_MAX / BigInt(rate));
       const around = [longest - 1, longest, longest + 1].filter((ms) => ms < Date.UTC(9999, 0));

@@ -108,7 +108,7 @@ describe('the ledger', () => {
     );
   });
 
-  it('has charges whose parts by kind, and whose lines, add up to them', async () => {
+  it('has charges that equal the sum of their amounts by kind, and the sum of their lines', async () => {
     const { entries } = await ledger('?kind=charge&page_size=1000');
     let lineCount = 0;
     for (const entry of entries) {
@@ -157,7 +157,7 @@ describe('the ledger', () => {
     assert.equal(micros(json.total), -micros(entry?.amount ?? ''));
   });
 
-  it('is read in pages that have every entry once', async () => {
+  it('has every entry once in its pages', async () => {
     const all = (await ledger('?page_size=1000')).entries;
     const read: LedgerEntry[] = [];
     let cursor: string | undefined;
@@ -261,7 +261,7 @@ describe('CSV', () => {
     assert.equal((await csv(`usage?${range}`)).text, header + rows.join(''));
   });
 
-  it('of the ledger keeps negative amounts, and disarms what a spreadsheet would run', async () => {
+  it('of the ledger keeps negative amounts, and escapes texts that a spreadsheet would run as formulas', async () => {
     const { text } = await csv('ledger?kind=top-up');
     assert.match(
       text,

@@ -51,7 +51,7 @@ const feedOf = async (accountId: string) =>
   (await db.selectFrom('activity').selectAll().where('account_id', '=', accountId).orderBy('created_at').execute()).map(
     (entry) => [entry.action, entry.created_at.getTime()] as const,
   );
-/** Moves an account's past back by `ms`, as if the time had passed: an hour cannot be waited for. */
+/** Moves an account's past back by `ms`, as if this time had passed, because a test cannot wait for an hour. */
 async function letPass(accountId: string, ms: number): Promise<void> {
   const { asOwner } = await import('../src/db/database.ts');
   const back = sql`${ms}::bigint * interval '1 millisecond'`;
@@ -159,7 +159,7 @@ describe('a charge', () => {
     await api('DELETE', `/v1/machines/${machine.id}`, { key });
   });
 
-  it('is made at every change, and the sum of all charges is that of one', async () => {
+  it('is made at every change, and all charges sum to what one charge for the whole time would be', async () => {
     const { id, key } = await newAccount();
     const machine = (await api('POST', '/v1/machines', { key })).json;
     await letPass(id, 3_333_333);
@@ -190,7 +190,7 @@ describe('a charge', () => {
     );
   });
 
-  it('goes on from the last one when the clock of the database stands far behind', async () => {
+  it('continues from the last charge when the clock of the database is far behind', async () => {
     const { id, key } = await newAccount();
     const machine = (await api('POST', '/v1/machines', { key })).json;
     // The account's clock stands an hour ahead, as after a clock that was wrong and was set back.
@@ -209,7 +209,7 @@ describe('a charge', () => {
 });
 
 describe('another price list', () => {
-  it('is in force at once for what runs: the meter is split at one instant, and each part has its price', async () => {
+  it('applies at once to running machines: the meter is split at one instant, and each part has its price', async () => {
     const { id, key } = await newAccount();
     const machine = (await api('POST', '/v1/machines', { key })).json;
     await letPass(id, 3_600_000);

@@ -1,5 +1,5 @@
-// Property test of billing: whatever happens to accounts on two replicas, in whichever order and with which crashes,
-// faults of the host and steps of the clock, the ledger is what a recount from the feed says, to the micro-euro.
+// Property test of billing: random actions of accounts on two replicas, with crashes, faults of the host and steps of
+// the clock. In the end the ledger must equal a recount from the feed, to the micro-euro.
 //
 // SANDBAR_PROPERTY_SEED: tests only this seed. SANDBAR_PROPERTY_RUNS: makes this many histories of each seed, however
 // long that takes. Without it, each seed makes histories for a few seconds.
@@ -91,7 +91,7 @@ async function destroyMachines({ accounts }: History): Promise<void> {
   await settle(bed);
 }
 
-/** Lives a history, and checks the accounts after each of its moments and after the end of their machines. */
+/** Carries out a history. Checks the accounts after each moment, and again after their machines have ended. */
 async function check(moments: readonly Moment[]): Promise<void> {
   const history = await beginHistory(bed);
   for (const moment of moments) {

@@ -1,9 +1,9 @@
-// Property test of the spend guard: no machine of an account without money runs for more than 60 s, whatever one of two
-// replicas does, and although the clock of the database steps.
+// Property test of the spend guard: no machine of an account without money runs for more than 60 s, even when one of
+// two replicas fails and the clock of the database steps.
 //
 // Minutes pass in a moment: the test moves the database's clock forward, and runs the rounds of metering and of the
-// guard on both replicas as often as the service does. One replica is good, and the other dies, pauses or skips a turn
-// at random. Time that passes and steps of a wrong clock are two things: the 60 s count the first.
+// guard on both replicas as often as the service does. One replica works, and the other dies, pauses or skips a turn at
+// random. The 60 s are of time that passes. A step of the clock is not time that passes, so it does not count.
 import assert from 'node:assert/strict';
 import { randomInt, randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
@@ -27,7 +27,7 @@ import { createSteppedDatabase, readClock, resetClock, stepClock } from './suppo
 import { startTestBed } from './support/test-bed.ts';
 import { spansWithoutMoney, unpaidRuns } from './support/unpaid.ts';
 
-/** So long that the service itself makes no round. */
+/** An interval so long that the service itself makes no round during the test. */
 const NEVER_MS = 2_000_000_000;
 const bed = await startTestBed({
   databaseUrl: await createSteppedDatabase(),
@@ -48,7 +48,7 @@ const SEEDS = givenSeed ? [Number(givenSeed)] : [1, randomInt(1_000_000)];
 const SEED_MS = 3_000;
 const RUNS_MAX = 100;
 
-/** The promise of the service. */
+/** The longest time that the service lets a machine run without money. */
 const UNPAID_MAX_MS = 60_000;
 const LASTS_MS = 300_000;
 const { chargeMs, guardMs, claimTtlMs, reconcileMs } = DEFAULT_TIMING;
@@ -56,7 +56,7 @@ const { chargeMs, guardMs, claimTtlMs, reconcileMs } = DEFAULT_TIMING;
 const ROUND_MS = Math.min(chargeMs, guardMs);
 /** After this time, another replica continues what a dead one has begun. */
 const TAKE_OVER_MS = claimTtlMs + reconcileMs;
-/** What happens within this time happens at once. */
+/** Events within this time happen at once. */
 const WINDOW_MS = 1_000;
 
 // One vCPU costs 1,000 micro-euro a second.
@@ -102,18 +102,18 @@ class Time {
   readonly #segments: { passedMs: number; clock: number }[] = [];
   now = 0;
 
-  /** Notes what the clock says at this moment. */
+  /** Records what the clock shows at this moment, at the beginning and after each step. */
   note(clock: number): void {
     this.#segments.push({ passedMs: this.now, clock });
   }
 
-  /** When the clock first showed this instant, or a later one. */
+  /** Returns the passed time at which the clock first showed this instant or a later instant. */
   firstAt(instant: number): number {
     const found = this.#segments.findIndex((_, index) => this.#endOf(index) > instant);
     return this.#passedAt(found, instant);
   }
 
-  /** When the clock last showed this instant, or an earlier one. */
+  /** Returns the passed time at which the clock last showed this instant or an earlier instant. */
   lastAt(instant: number): number {
     const found = this.#segments.findLastIndex(({ clock }) => clock <= instant);
     return this.#passedAt(found, instant);

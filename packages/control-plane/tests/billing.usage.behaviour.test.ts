@@ -70,7 +70,7 @@ before(async () => {
   await insertMeters(db, account.id, meters);
 });
 
-/** What the meters cost in a range by the groups of `groupOf`, as items of the answer would say. */
+/** Computes the expected items: what the meters cost in a range, grouped by `groupOf`. */
 function expectedItems(from: number, to: number, groupOf: (meter: TestMeter) => object, used = meters) {
   const sums = new Map<string, { micros: bigint; quantity: bigint }>();
   for (const meter of used) {
@@ -119,7 +119,7 @@ describe('usage', () => {
     team === undefined || team === null ? null : typeof team === 'string' ? team : JSON.stringify(team);
 
   for (const [group, groupOf] of groups) {
-    it(`by ${group} is what arithmetic on BigInt says, in every range`, async () => {
+    it(`by ${group} equals arithmetic on BigInt, in every range`, async () => {
       for (const [from, to] of ranges()) {
         const answer = await usage(account.key, { from, to, group_by: group });
         assert.deepEqual(sorted(answer.items), sorted(expectedItems(from, to, groupOf)));
@@ -129,7 +129,7 @@ describe('usage', () => {
     });
   }
 
-  it('by day is what arithmetic on BigInt says, in every range', async () => {
+  it('by day equals arithmetic on BigInt, in every range', async () => {
     for (const [from, to] of ranges()) {
       const answer = await usage(account.key, { from, to, group_by: 'day' });
       const days = [];
@@ -159,7 +159,7 @@ describe('usage', () => {
     }
   });
 
-  it('of one machine is only its own, and of a machine of another account nothing', async () => {
+  it('of one machine has only the use of this machine, and is empty for a machine of another account', async () => {
     const machine = meters.find(({ resource_kind, endedMs }) => resource_kind === 'machine' && endedMs === null);
     assert(machine);
     const query = { from: BEGIN, to: END, machine_id: machine.resource_id };
@@ -175,7 +175,7 @@ describe('usage', () => {
     assert.deepEqual((await usage(account.key, { ...query, machine_id: volume })).items, []);
   });
 
-  it('of a prepaid account ends where it has been charged, of an unmetered account now', async () => {
+  it('ends at the last charge for a prepaid account, and now for an unmetered account', async () => {
     const far = END + 30 * DAY_MS;
     const charged = await usage(account.key, { from: BEGIN, to: far });
     assert.deepEqual(
@@ -197,13 +197,13 @@ describe('usage', () => {
     assert.equal(used.items[0]?.quantity, hoursOf('vcpu', 2n * BigInt(ms)));
   });
 
-  it('without a range is of this month in UTC', async () => {
+  it('without a range covers this month in UTC', async () => {
     const { from, to } = await usage(bed.keys.full, {});
     assert.match(from, /-01T00:00:00.000Z$/);
     assert.equal(from.slice(0, 7), to.slice(0, 7));
   });
 
-  it('of a range without length is empty', async () => {
+  it('of a range of length zero is empty', async () => {
     const { items, total } = await usage(account.key, { from: BEGIN, to: BEGIN, group_by: 'day' });
     assert.deepEqual([items, total], [[], '0.000000']);
   });

@@ -1,5 +1,5 @@
-// Tests of the spend guard: on two replicas, each machine of an account that may run none is stopped exactly once,
-// whatever else happens, and no other machine is.
+// Tests of the spend guard on two replicas: each machine of an account that may not run machines is stopped exactly
+// once, whatever else happens. No other machine is stopped.
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
@@ -48,7 +48,7 @@ describe('the spend guard', () => {
     await checkAll(bed);
   });
 
-  it('stops nothing of an unmetered account, and nothing while a millionth of a euro is left', async () => {
+  it('stops no machine of an unmetered account, and none while a millionth of a euro is left', async () => {
     const [unmetered, poor] = [await openWallet(bed), await openWallet(bed)];
     const machines = [await create(unmetered), await create(poor)] as const;
     await unmetered.setMode('unmetered');
@@ -74,7 +74,7 @@ describe('the spend guard', () => {
     assert.equal(await stateOf(wallet, id), 'running');
   });
 
-  it('is called off by a top-up that arrives after it has found the machine', async () => {
+  it('does not stop a machine if a top-up arrives after the guard has found the machine', async () => {
     const wallet = await openWallet(bed);
     const id = await create(wallet);
     const held = await holdRow(bed.databaseUrl, 'machines', id);
@@ -156,7 +156,7 @@ describe('the spend guard', () => {
     await checkAll(bed);
   });
 
-  it('begins nothing on a host that is away, so a top-up before the host is back calls it off', async () => {
+  it('begins no stop on a host that is not connected, so a top-up before the host returns prevents the stop', async () => {
     const [topped, empty] = [await openWallet(bed), await openWallet(bed)];
     const machines = [await create(topped), await create(empty)] as const;
     await host.away();

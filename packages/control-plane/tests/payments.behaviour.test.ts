@@ -147,7 +147,7 @@ describe('a service without a payment provider', () => {
 describe('the keys of Stripe', () => {
   const keys = { SANDBAR_STRIPE_SECRET_KEY: STRIPE_KEY, SANDBAR_STRIPE_WEBHOOK_SECRET: WEBHOOK_SECRET };
 
-  it('are both set or none, and each has its form; no error quotes one', () => {
+  it('must be set together and have the right prefixes, and no error quotes a key', () => {
     for (const [env, words] of [
       [{ SANDBAR_STRIPE_SECRET_KEY: 'sk_hush' }, /SANDBAR_STRIPE_WEBHOOK_SECRET is not set/],
       [{ SANDBAR_STRIPE_WEBHOOK_SECRET: 'whsec_hush' }, /SANDBAR_STRIPE_SECRET_KEY is not set/],

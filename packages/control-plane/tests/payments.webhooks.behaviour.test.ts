@@ -1,4 +1,4 @@
-// Tests of the webhooks of payments: what Stripe reports is in the ledger once, whatever the order.
+// Tests of the webhooks of payments: each report of Stripe is recorded in the ledger once, in whatever order they come.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it, type TestContext } from 'node:test';
@@ -93,7 +93,7 @@ describe('a webhook', () => {
     assert.deepEqual([(await account(accountId)).tier, await balance(accountId)], ['payg', 12.34 * EUR]);
   });
 
-  it('with the id of an event that was handled is not read again', async () => {
+  it('with the id of an event that was handled already changes nothing', async () => {
     const accountId = await makeAccount();
     const event = paid(accountId, makePayment(accountId), 500);
     await deliverAll([event, { ...paid(accountId, makePayment(accountId), 900), id: event.id }]);

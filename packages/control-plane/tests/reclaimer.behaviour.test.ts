@@ -22,7 +22,7 @@ const auth = { ...AUTH, mail: { smtpUrl: mail.url, from: 'sandbar@example.test' 
 const [bed, silent, quiet] = await Promise.all([
   startTestBed({ replicas: 2, host: { subnet: '10.83.0.0/16', memory_mb: 1_000_000 }, config: { auth } }),
   startTestBed(),
-  // The reconciler of this one does not run on its own: only the test's own process takes steps.
+  // The reconciler of this test bed does not run on its own. Only the tests run its tasks.
   startTestBed({
     timing: { reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS },
     host: { subnet: '10.84.0.0/16', memory_mb: 1_000_000 },
@@ -85,7 +85,9 @@ const subjectsTo = ({ email }: Wallet): string[] =>
     .filter((text) => text.includes(`To: ${email}`))
     .map((text) => /^Subject: (.*(?:\r\n .*)*)/m.exec(text)?.[1]?.replaceAll('\r\n', '') ?? '');
 
-/** Brings an account to the last warning, given a day ago, so that the reclaimer removes everything in its next pass. */
+/**
+ * Brings an account to the last warning, given a day ago, so that the reclaimer removes everything in its next pass.
+ */
 async function abandon(wallet: Wallet): Promise<void> {
   await wallet.setBalance(0);
   await wallet.write({
@@ -129,7 +131,7 @@ describe('a warning', () => {
     assert((await countOwned(wallet)) > 0);
   });
 
-  it('says when the reclaimer comes, which is never before the time that is left', async () => {
+  it('says when the reclaimer acts, and always leaves the promised time until then', async () => {
     const wallet = await openWallet(bed);
     await buy(wallet);
     await wallet.setBalance(0);
@@ -227,7 +229,7 @@ describe('the outbox', () => {
     assert.deepEqual(await db.selectFrom('mails').select('id').where('id', '=', id).execute(), []);
   });
 
-  it('sends a mail again whose sender died, when the claim has expired', async () => {
+  it('sends a mail again when its sender died and the claim has expired', async () => {
     const row = { recipient: 'again@example.test', subject: 'again', body: 'again', attempts: 1 };
     const { id } = await db
       .insertInto('mails')
@@ -304,7 +306,7 @@ describe('the reclaimer', () => {
   });
 
   for (const table of ['snapshots', 'machines', 'volumes'] as const) {
-    it(`is called off by a top-up that arrives after it has found the account: its ${table} stay`, async () => {
+    it(`keeps the ${table} of an account if a top-up arrives after the reclaimer has found the account`, async () => {
       const wallet = await openWallet(bed);
       const owned = await buyOnly(wallet, table);
       const held = await holdRow(bed.databaseUrl, table, owned);
@@ -329,7 +331,7 @@ describe('the reclaimer', () => {
     return table === 'machines' ? id : (await api('POST', `/v1/machines/${id}/snapshots`)).json.id;
   }
 
-  it('removes machines only after the snapshots, when the host refuses these at first', async () => {
+  it('removes machines only after the snapshots, even when the host refuses to delete these at first', async () => {
     const wallet = await openWallet(bed);
     const { snapshot, machine } = await buy(wallet);
     host.refused.add(snapshot);
@@ -357,7 +359,7 @@ describe('the reclaimer', () => {
     await checkAll(bed);
   });
 
-  it('begins nothing on a host that is away', async () => {
+  it('begins no removal on a host that is not connected', async () => {
     const wallet = await openWallet(bed);
     await buy(wallet);
     const owned = await countOwned(wallet);
@@ -382,7 +384,7 @@ describe('the reclaimer', () => {
     it(`removes each resource once, at whatever step a control plane ${fate}`, async () => {
       const { app, reconciler } = quiet.plane;
       for (let at = 1, wasReached = true; wasReached; at++) {
-        assert(at < 300, 'the reclaimer has an end');
+        assert(at < 300, 'the reclaimer ends after a limited number of steps');
         const wallet = await openWallet(quiet);
         await buy(wallet);
         await abandon(wallet);

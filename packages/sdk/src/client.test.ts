@@ -150,7 +150,7 @@ describe('client', () => {
     }
   });
 
-  it('usage sends the range and the grouping, and is also there as CSV', async () => {
+  it('usage sends the range and the grouping, and can also be read as CSV', async () => {
     handle = (request, response) => {
       if (request.headers.accept === 'text/csv') response.end('kind,amount\n');
       else answer(response, 200, { total: '1.000000' });

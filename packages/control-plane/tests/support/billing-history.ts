@@ -45,9 +45,11 @@ export type Moment = { actions: Action[]; fault: { operation: Operation; fault: 
 type Account = Deeds & { prices: PriceSpan[]; credits: Map<string, number> };
 export type History = { accounts: [Account, Account] };
 
-/** `reference`: names the entry of the ledger that the action writes, if any, so that a repetition writes no second one. */
+/**
+ * `reference`: names the entry of the ledger that the action writes, if any, so that a repetition writes no second one.
+ */
 type Act = { account: Account; pick: number; size: number; reference: string; host: TestBed['host'] };
-/** `app`: the replica that acts, which may be a dying copy of it. An action uses nothing else that has steps. */
+/** `app`: the replica that acts; it may be a copy that dies at one of its steps. */
 type Perform = (app: App, act: Act) => Promise<unknown>;
 
 /** Steps of the clock in milliseconds: small ones, hours, and two days, back as well as forward. */
@@ -131,7 +133,7 @@ const ACTIONS = {
   clock: (app, { size }) => stepClock(app.db, CLOCK_STEPS[size % CLOCK_STEPS.length] ?? 1),
 } satisfies Record<string, Perform>;
 
-/** The application with rounds of metering that charge every account. */
+/** The application with a setting by which a round of metering charges every account. */
 export const chargingAll = (app: App): App => ({
   ...app,
   config: { ...app.config, timing: { ...app.config.timing, chargeMs: -1_000_000_000 } },
@@ -229,7 +231,7 @@ const MOMENT: fc.Arbitrary<Moment> = fc.record({
 });
 export const MOMENTS = fc.array(MOMENT, { minLength: 3, maxLength: 14 });
 
-/** The wallets at the beginning: enough for most histories, and not for days at the highest prices. */
+/** The first balance of the wallets: enough for most histories, but not for days at the highest prices. */
 const PURSE_MICROS = 20_000_000_000;
 let made = 0;
 
@@ -266,7 +268,7 @@ export async function beginHistory(bed: TestBed): Promise<History> {
   return { accounts };
 }
 
-/** Carries out the actions of a moment, waits until the service has finished them, and notes what they did to prices. */
+/** Carries out the actions of a moment, waits until the service has finished them, and records changes of prices. */
 export async function live(bed: TestBed, { accounts }: History, { actions, fault }: Moment): Promise<void> {
   const { db } = bed.plane.app;
   const before = await Promise.all(accounts.map(({ accountId }) => instantOf(bed, accountId)));
@@ -288,9 +290,9 @@ export async function live(bed: TestBed, { accounts }: History, { actions, fault
   }
 }
 
-/** Errors that are outcomes like any other. Everything else, such as a deadlock, is a bug. */
+/** Errors that an action may have. Any other error, such as a deadlock, is a bug. */
 const REFUSALS: readonly ErrorCode[] = ['conflict', 'not_found', 'insufficient_balance'];
-/** Errors that a fault of the host leads to. */
+/** Further errors that are allowed during a fault of the host. */
 const FAILURES: readonly ErrorCode[] = ['internal_error', 'host_unavailable'];
 
 async function perform(bed: TestBed, accounts: History['accounts'], action: Action, isFaulty: boolean): Promise<void> {

@@ -34,7 +34,7 @@ export type Books = {
   parts: Part[];
   /** All that was charged, in micro-euro. */
   charged: bigint;
-  /** Money in and out of the wallet but for charges, oldest first. */
+  /** Money in and out of the wallet except charges, oldest first. */
   credits: { at: number; micros: bigint }[];
 };
 
@@ -56,7 +56,7 @@ export async function checkLedger(db: Db, deeds: Deeds): Promise<Books> {
   return { account, parts: parts.map(({ part }) => part), charged, credits };
 }
 
-/** Reads everything of one moment. */
+/** Reads everything from one snapshot of the database. */
 async function readBooks(db: Db, accountId: string) {
   return db
     .transaction()
@@ -161,7 +161,7 @@ function priceOf({ price_id, started_at, ended_at }: Meter, { prices }: Deeds, m
   return span.list;
 }
 
-/** Each transaction sums to zero, and each balance is the sum so far. */
+/** Checks that each transaction sums to zero, and that each balance is the sum of the amounts up to it. */
 function checkRows(ledger: readonly Selectable<LedgerTable>[], account: AccountRow): void {
   let balance = 0n;
   let previous = Number.NEGATIVE_INFINITY;
@@ -189,7 +189,7 @@ function checkCredits(ledger: readonly Selectable<LedgerTable>[], credits: Reado
 
 const isCharge = (row: Selectable<LedgerTable>): row is Charge => row.kind === 'charge';
 
-/** After each charge, the sum of all charges until then is what the parts had cost at its end, for each kind. */
+/** Checks, for each charge and kind, that all charges so far sum to what the parts have cost up to its end. */
 function checkCharges(charges: readonly Charge[], priced: readonly Priced[], account: AccountRow): void {
   const parts = priced.map(({ part }) => part);
   const sums = { vcpu: 0n, memory: 0n, storage: 0n, snapshot: 0n };

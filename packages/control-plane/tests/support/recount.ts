@@ -1,6 +1,6 @@
-// Computes what accounts owe, a second time and in another way than the service: in TypeScript with BigInt, from the
-// activity feed. The feed says what was used, from when and until when. It leaves out machines that fail, which disk a
-// machine began with or left behind, and how large a snapshot is; that comes from the log of states (state-log.ts).
+// Computes what accounts owe, independently of the service: in TypeScript with BigInt, from the activity feed. The feed
+// says what was used, from when and until when. The log of states (state-log.ts) adds what the feed does not have: when
+// a machine failed, which disk it began with or left behind, and how large a snapshot is.
 import assert from 'node:assert/strict';
 import { USAGE_KINDS, type UsageKind } from '@sandbar/contract/billing.ts';
 import type { StateChange } from './state-log.ts';
@@ -83,7 +83,7 @@ export function usesOf(feed: readonly FeedEntry[], changes: readonly StateChange
   return uses;
 }
 
-/** Machines that went to `error`, which the feed does not tell. */
+/** The failures of machines, which the feed does not have. */
 const failures = (changes: readonly StateChange[]): FeedEntry[] =>
   changes
     .filter(({ table_name, after }) => table_name === 'machines' && after?.state === 'error')
@@ -123,7 +123,7 @@ export type PriceList = {
 };
 export type Sums = Record<UsageKind, bigint>;
 
-/** For each kind: its quantity, its price, and how much of the quantity makes a unit. */
+/** For each kind: its quantity, its price, and how much of the quantity makes one priced unit. */
 const COSTS: Record<UsageKind, (part: Part) => [quantity: number, price: number, perUnit: bigint]> = {
   vcpu: ({ size, prices }) => [size.vcpus, prices.vcpu_hour_micros, 1n],
   memory: ({ size, prices }) => [size.memory_mb, prices.memory_gib_hour_micros, 1024n],

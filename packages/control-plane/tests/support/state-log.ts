@@ -1,6 +1,6 @@
 // Records what the activity feed leaves out and a recount of the use needs: the rows of machines, volumes and snapshots
 // at each change of their state, and each change of an account's billing mode. Triggers record it when a transaction
-// commits, with the account's instant. So the record depends on no code of the service but its clock of accounts.
+// commits, with the account's instant. So the record depends on no code of the service except the clock of the account.
 import { sql } from 'kysely';
 import { asOwner, type Db } from '../../src/db/database.ts';
 import type { Log } from '../../src/log.ts';

@@ -1,4 +1,4 @@
-// Plays Stripe for tests. It passes requests on to stripe-mock, which checks them, and adds what stripe-mock lacks: it
+// A test double of Stripe. It passes requests on to stripe-mock, which checks them, and adds what stripe-mock lacks: it
 // remembers customers, payments and idempotency keys, and it signs webhooks.
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -106,7 +106,7 @@ export class StripeDouble {
     return metadata ? { status, body: { ...body, id: payment, metadata } } : missing('intent', payment);
   }
 
-  /** Deletes all customers. As at Stripe, an idempotency key that was used still answers with its customer. */
+  /** Deletes all customers. As at Stripe, a repeated idempotency key still returns its deleted customer. */
   deleteCustomers(): void {
     this.#customers.clear();
   }
@@ -122,7 +122,7 @@ function missing(param: string, id: string): Reply {
   return { status: param === 'intent' ? 404 : 400, body: { error } };
 }
 
-/** Signs a body as Stripe does. `ageSec`: how long ago. */
+/** Signs a body as Stripe does. `ageSec`: the age of the signature in seconds. */
 export function signatureOf(payload: string, { secret = WEBHOOK_SECRET, ageSec = 0 } = {}): string {
   const timestamp = Math.floor(Date.now() / 1000) - ageSec;
   return new Stripe(STRIPE_KEY).webhooks.generateTestHeaderString({ payload, secret, timestamp });

@@ -114,7 +114,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const replicas: ControlPlane[] = [];
   let begun = 0;
 
-  // A test that makes the reconciler slow wants the same of the tasks of billing.
+  // A test that slows the reconciler down also needs slow tasks of billing.
   const billingMs = options.timing?.reconcileMs ?? TEST_TIMING.reconcileMs;
   const billing = { guardMs: billingMs, reclaimMs: billingMs, mailMs: billingMs };
   const addReplica = async (timing: Partial<Timing> = {}) => {

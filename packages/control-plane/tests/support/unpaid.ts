@@ -1,5 +1,5 @@
-// Finds out for how long machines ran unpaid: from the moment at which an account had used up its money, whether that
-// was charged already or not, until its machines stopped.
+// Finds out for how long machines ran unpaid: from the moment when the account's use had cost all its money until its
+// machines stopped. The moment does not depend on when the use was charged.
 import { costUntil, type Part, total } from './recount.ts';
 
 /** Spans of the account's clock in which it had no money. `until`: the credit that ended it, or Infinity. */
@@ -25,7 +25,7 @@ export function spansWithoutMoney(parts: readonly Part[], credits: readonly { at
 const lastInstant = (parts: readonly Part[], least: number): number =>
   Math.max(least, ...parts.map(({ from, until }) => Math.min(until, from + 30 * 86_400_000)));
 
-/** The first millisecond of [from, until] for which the test is true. It stays true after it was. */
+/** The first millisecond in [from, until] at which `test` is true. From then on it must stay true. */
 function firstInstant(from: number, until: number, test: (instant: number) => boolean): number | undefined {
   if (!test(until)) return undefined;
   let [low, high] = [from, until];

@@ -21,7 +21,7 @@ export type Wallet = {
   topUp: () => Promise<void>;
   /** Changes how the account pays, as the operator does. */
   setMode: (mode: BillingMode) => Promise<void>;
-  /** Writes columns of the account, past all rules. */
+  /** Writes columns of the account directly, without the service's rules. */
   write: (columns: UpdateObject<Database, 'accounts'>) => Promise<void>;
   /** Sends a request with the account's key. */
   // biome-ignore lint/suspicious/noExplicitAny: tests read fields of many shapes; the test bed checks the schemas.
