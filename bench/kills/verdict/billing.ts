@@ -77,9 +77,13 @@ function compareMeters(uses: readonly Use[], { meters, priceId }: Books): string
   const [used, metered] = [new Set(uses.map(describe)), new Set(meters.map(describe))];
   return [
     ...[...used].filter((use) => !metered.has(use)).map((use) => `the feed has a use without a meter: ${use}`),
-    ...[...metered].filter((meter) => !used.has(meter)).map((meter) => `a meter has a use that is not in the feed: ${meter}`),
+    ...[...metered]
+      .filter((meter) => !used.has(meter))
+      .map((meter) => `a meter has a use that is not in the feed: ${meter}`),
     ...(metered.size === meters.length ? [] : ['two meters are the same']),
-    ...meters.filter((meter) => meter.priceId !== priceId).map((meter) => `the price list is wrong for the meter ${describe(meter)}`),
+    ...meters
+      .filter((meter) => meter.priceId !== priceId)
+      .map((meter) => `the price list is wrong for the meter ${describe(meter)}`),
   ];
 }
 
