@@ -182,6 +182,32 @@ describe('the spend guard', () => {
   });
 });
 
+describe('a running machine that the spend guard has not stopped yet', () => {
+  it('takes no request that would keep the guard waiting', async () => {
+    const quiet = await startTestBed({ timing: { guardMs: 3_600_000 } });
+    const wallet = await openWallet(quiet);
+    const id = await create(wallet);
+    const volume: string = (await wallet.api('POST', '/v1/volumes', { body: { size_gb: 5 } })).json.id;
+    const snapshot: string = (await wallet.api('POST', `/v1/machines/${id}/snapshots`)).json.id;
+    const attach = () => wallet.api('POST', `/v1/volumes/${volume}/attach`, { body: { machine_id: id } });
+    assert.equal((await attach()).status, 200);
+    const keep = async () => [
+      (await wallet.api('POST', `/v1/machines/${id}/snapshots`)).status,
+      (await wallet.api('POST', `/v1/snapshots/${snapshot}/restore`)).status,
+      (await wallet.api('POST', `/v1/volumes/${volume}/detach`)).status,
+      (await attach()).status,
+    ];
+    await wallet.setBalance(0);
+    assert.deepEqual(await keep(), [402, 402, 402, 402]);
+    await wallet.setBalance(EUR);
+    assert.deepEqual(await keep(), [201, 200, 200, 200]);
+    await wallet.setBalance(0);
+    assert.equal((await wallet.api('POST', `/v1/machines/${id}/stop`)).status, 200);
+    assert.deepEqual(await keep(), [201, 200, 200, 200]);
+    await checkAll(quiet);
+  });
+});
+
 describe('a control plane that dies while the spend guard stops a machine', () => {
   const FATES: Fate[] = ['dies', 'loses the answer'];
   for (const fate of FATES) {

@@ -5,7 +5,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import { checkBalance } from '../billing/check.ts';
+import { checkMayRun } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationArguments } from '../db/tables.ts';
 import { type Begun, requestOperation } from '../operations/request.ts';
@@ -30,7 +30,7 @@ export async function startMachine(app: App, accountId: string, id: string): Pro
     begin: async (tx, machine) => {
       if (!machine) throw machineNotFound();
       if (checkAction(machine.state, 'start') === 'noop') return 'noop';
-      await checkMayRun(app, tx, machine);
+      await checkMayStart(app, tx, machine);
       const scope = { accountId, hostId: machine.host_id, actor: 'user' } as const;
       const bumped = { state: 'provisioning', generation: machine.generation + 1 } as const;
       await transition(app, tx, scope, (steps) => steps.changeMachine(machine, bumped));
@@ -40,10 +40,10 @@ export async function startMachine(app: App, accountId: string, id: string): Pro
   return findMachine(app, accountId, id);
 }
 
-async function checkMayRun(app: App, tx: Tx, machine: MachineRow): Promise<void> {
+async function checkMayStart(app: App, tx: Tx, machine: MachineRow): Promise<void> {
   const account = await getAccount(tx, machine.account_id);
   if (!admitsAccount(app, machine, account)) throw emulatedOnly();
-  checkBalance(account);
+  checkMayRun(account);
 }
 
 /**

@@ -7,7 +7,7 @@ import type { Amounts, TierLimits } from '@sandbar/contract/quota.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import { checkBalance } from '../billing/check.ts';
+import { checkMayRun } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
@@ -164,7 +164,7 @@ function chooseHost(app: App, { account, hosts, complete, tried }: Placing): Hos
   const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
   const admitting = possible.filter((host) => admitsAccount(app, host, account));
   if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
-  checkBalance(account);
+  checkMayRun(account);
   checkQuota(account, amountsOf(complete));
   const connected = new Set(app.hosts.connectedIds());
   const reachable = admitting.filter((host) => connected.has(host.id));

@@ -1,8 +1,10 @@
 // Turns a request into an operation. The request joins an unfinished operation that does the same, waits for a
 // different one to end, or inserts its own operation and performs it.
+import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
+import { checkMayRun } from '../billing/check.ts';
 import { isUniqueViolation, type Tx } from '../db/database.ts';
-import type { MachineRow } from '../db/tables.ts';
+import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { lockMachine } from '../machines/store.ts';
 import { performClaimed } from './perform.ts';
@@ -92,6 +94,13 @@ export async function performForRequest(
   }
 }
 
+/**
+ * The operations that leave a machine running. The spend guard cannot stop a machine while an operation on it is
+ * unfinished. So none of these begins any more when the machine is about to be stopped, or requests for them that follow
+ * each other would keep it running without money.
+ */
+const LEAVES_RUNNING: readonly OperationRow['kind'][] = ['snapshot', 'restore', 'attach', 'detach'];
+
 async function decide(tx: Tx, request: OperationRequest): Promise<Step> {
   const { machine_id: machineId, volume_id: volumeId, snapshot_id: snapshotId } = request;
   const subject = {
@@ -108,6 +117,9 @@ async function decide(tx: Tx, request: OperationRequest): Promise<Step> {
     if (relation === 'join' || relation === 'wait') return { kind: relation, id: underWay.id };
     if (relation === 'refuse') throw machineIsLeaving();
     await cancelOperation(tx, underWay, machineWasDeleted());
+  }
+  if (machine?.state === 'running' && LEAVES_RUNNING.includes(request.kind)) {
+    checkMayRun(await getAccount(tx, machine.account_id));
   }
   const begun = await request.begin(tx, machine);
   return begun === 'noop' ? { kind: 'noop' } : { kind: 'begun', claimed: begun };

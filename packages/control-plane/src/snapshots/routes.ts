@@ -63,7 +63,7 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
     config: {
       access: 'full',
       bodyIsOptional: true,
-      errors: ['conflict', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'before the upgrade' }, response: example },
     },
     handler: async (request, reply) => {
@@ -145,7 +145,7 @@ function addRoutesOfSnapshot(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'insufficient_balance', 'fleet_capacity', 'host_unavailable'],
       examples: { response: exampleMachine() },
     },
     handler: async (request) => toMachine(await restoreSnapshot(app, callerOf(request).accountId, request.params.id)),

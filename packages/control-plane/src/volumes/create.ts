@@ -5,7 +5,7 @@ import type { VolumeCreate } from '@sandbar/contract/volume.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import { checkBalance } from '../billing/check.ts';
+import { checkMayRun } from '../billing/check.ts';
 import type { HostRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
@@ -38,7 +38,7 @@ export async function createVolume(
     checkVolumeSize(app, hosts, size_gb);
     const admitting = hosts.filter((host) => admitsAccount(app, host, account));
     if (hosts.length > 0 && admitting.length === 0) throw emulatedOnly();
-    checkBalance(account);
+    checkMayRun(account);
     const row = { id, account_id: accountId, name, kind: 'data', size_gb, state: 'creating' } as const;
     checkQuota(account, volumeUse(row));
     const host_id = chooseHost(app, admitting, volumeRoom(row)).id;

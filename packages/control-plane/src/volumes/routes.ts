@@ -116,7 +116,7 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'insufficient_balance', 'fleet_capacity', 'host_unavailable'],
       examples: {
         request: { machine_id: attached.machine_id, mount_path: attached.mount_path },
         response: attached,
@@ -141,7 +141,7 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'fleet_capacity', 'host_unavailable'],
+      errors: ['conflict', 'insufficient_balance', 'fleet_capacity', 'host_unavailable'],
       examples: { response: example },
     },
     handler: async (request) => toVolume(await detachVolume(app, callerOf(request).accountId, request.params.id)),
