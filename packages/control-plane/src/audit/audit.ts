@@ -5,6 +5,7 @@
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
+import { asOwner } from '../db/database.ts';
 import { listHosts } from '../hosts/store.ts';
 import { findInBooks } from './books.ts';
 import { findInFeed } from './feed.ts';
@@ -89,12 +90,16 @@ async function look(app: App): Promise<Look> {
   return result;
 }
 
-/** Returns the findings about the ledger, the meters, and the meters' agreement with the feed. */
-export const findInBilling = async (app: App): Promise<Finding[]> => [
-  ...(await findInLedger(app)),
-  ...(await findInMeters(app)),
-  ...(await findInFeed(app)),
-];
+/**
+ * Returns the findings about the ledger, the meters, and the meters' agreement with the feed. These read all entries and
+ * meters, which takes longer with every month, so they use a connection whose statements have no time-out.
+ */
+export function findInBilling(app: App): Promise<Finding[]> {
+  return asOwner(app.config.databaseUrl, app.log, async (db) => {
+    const unhurried = { ...app, db };
+    return [...(await findInLedger(unhurried)), ...(await findInMeters(unhurried)), ...(await findInFeed(unhurried))];
+  });
+}
 
 /**
  * Returns the ids of hosts that still have machines or volumes. If such a host is not connected, the audit reports that
