@@ -47,6 +47,9 @@ const Eur = (description: string) => Type.String({ pattern: EUR_PATTERN, descrip
 
 /** The longest range of a usage query, in days. */
 export const USAGE_DAYS_MAX = 400;
+/** The most groups in the answer to a usage query, and the most characters of a metadata value by which it groups. */
+export const USAGE_GROUPS_MAX = 50_000;
+export const USAGE_VALUE_MAX = 256;
 
 export const UsageQuery = Type.Object(
   {
@@ -74,7 +77,9 @@ export const UsageItem = Type.Object({
   resource_id: Nullable(Uuid('With group_by=resource.')),
   day: Nullable(Type.String({ description: 'With group_by=day: the day in UTC, such as 2026-01-31.' })),
   metadata_value: Nullable(
-    Type.String({ description: 'With group_by=metadata.KEY: the value of KEY; null where there was none.' }),
+    Type.String({
+      description: `With group_by=metadata.KEY: the first ${USAGE_VALUE_MAX} characters of KEY's value; null where there was none.`,
+    }),
   ),
   quantity: Quantity,
   unit: OneOf(['vcpu_hour', 'gib_hour']),

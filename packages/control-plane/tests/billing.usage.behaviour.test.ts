@@ -1,7 +1,14 @@
 // Tests of usage queries: random meters in real PostgreSQL, compared with the same sums computed on BigInt.
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { USAGE_KINDS, USAGE_UNITS, type Usage, type UsageKind } from '@sandbar/contract/billing.ts';
+import {
+  USAGE_GROUPS_MAX,
+  USAGE_KINDS,
+  USAGE_UNITS,
+  USAGE_VALUE_MAX,
+  type Usage,
+  type UsageKind,
+} from '@sandbar/contract/billing.ts';
 import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { insertKey } from '../src/api-keys/store.ts';
@@ -258,6 +265,21 @@ describe('a usage query', () => {
     assert.equal((await usage(key, { from: BEGIN, to, group_by: 'day' })).to, iso(END));
     for (const name of ["it's", 'a.b', '"x"', 'line\nbreak', '%', '__proto__', '💶'])
       assert.equal((await usage(key, { from: BEGIN, to, group_by: `metadata.${name}` })).items.length, 4);
+  });
+
+  it('has the beginning of a long metadata value, and is refused when it has too many groups', async () => {
+    const { id, key } = await makeAccount('groups@example.test', END);
+    await sql`insert into meters (account_id, resource_kind, resource_id, vcpus, price_id, metadata, started_at, ended_at)
+      select ${id}, 'machine', gen_random_uuid(), 1, 1, case n when 1 then ${{ long: 'é'.repeat(8_000) }}::jsonb else '{}' end,
+        ${new Date(BEGIN)}, ${new Date(END)}
+      from generate_series(1, ${USAGE_GROUPS_MAX + 1}::int) as n`.execute(db);
+    const { items } = await usage(key, { from: BEGIN, to: END, group_by: 'metadata.long' });
+    assert.deepEqual(
+      items.map(({ metadata_value }) => metadata_value),
+      ['é'.repeat(USAGE_VALUE_MAX), null],
+    );
+    const { status, json } = await api('GET', `/v1/billing/usage?from=${iso(BEGIN)}&group_by=resource`, { key });
+    assert.deepEqual([status, json.detail?.startsWith('group_by ')], [400, true]);
   });
 
   it('needs a credential', async () => {

@@ -1,5 +1,12 @@
 // Sums the meters of an account in a time range, by group and day, in one SQL statement.
-import { type ResourceKind, USAGE_KINDS, type UsageKind } from '@sandbar/contract/billing.ts';
+import {
+  type ResourceKind,
+  USAGE_GROUPS_MAX,
+  USAGE_KINDS,
+  USAGE_VALUE_MAX,
+  type UsageKind,
+} from '@sandbar/contract/billing.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type RawBuilder, sql } from 'kysely';
 import type { Tx } from '../db/database.ts';
 import { amountOf, msBetween, quantityOf } from './accrual.ts';
@@ -29,6 +36,8 @@ export type GroupSums = {
  * since the previous cut. `parts` subtracts the previous row from each row. Meters that ended by the previous cut are
  * in the previous row only, so their cost is not subtracted. This way each meter is computed once for each cut. To
  * compute it at both ends of each part would take twice as long.
+ *
+ * Throws `validation_error` for too many groups, because the whole answer is held in memory.
  */
 export async function sumMeters(tx: Tx, { accountId, machineId, cuts, groupBy }: Selection): Promise<GroupSums[]> {
   const columns = groupColumns(groupBy);
@@ -65,8 +74,11 @@ export async function sumMeters(tx: Tx, { accountId, machineId, cuts, groupBy }:
       from sums
       window by_place as (${columns.length === 0 ? sql`` : sql`partition by ${sql.join(columns)}`} order by place)
     )
-    select * from parts where part >= 0 order by ${list(columns)} part`.execute(tx);
-  return rows;
+    select * from parts where part >= 0 order by ${list(columns)} part
+    limit ${USAGE_GROUPS_MAX + 1}`.execute(tx);
+  if (rows.length <= USAGE_GROUPS_MAX) return rows;
+  const detail = `group_by gives more than ${USAGE_GROUPS_MAX} groups. Ask for a shorter range (from, to).`;
+  throw new ServiceError('validation_error', detail);
 }
 
 /** The columns of meters by which the sums are grouped, besides the part of the range. */
@@ -75,9 +87,11 @@ function groupColumns(groupBy: string): RawBuilder<unknown>[] {
   return groupBy.startsWith(METADATA_PREFIX) ? [sql.ref('metadata_value')] : [];
 }
 
-/** The value of a metadata key as text; null where the meter has none. */
+/** The beginning of the value of a metadata key as text; null where the meter has none. A value can have 16 KiB. */
 const metadataValue = (groupBy: string): RawBuilder<unknown> =>
-  groupBy.startsWith(METADATA_PREFIX) ? sql`metadata ->> ${groupBy.slice(METADATA_PREFIX.length)}` : sql`null::text`;
+  groupBy.startsWith(METADATA_PREFIX)
+    ? sql`left(metadata ->> ${groupBy.slice(METADATA_PREFIX.length)}, ${USAGE_VALUE_MAX})`
+    : sql`null::text`;
 
 /** Writes columns with a comma after each of them. */
 const list = (columns: RawBuilder<unknown>[]): RawBuilder<unknown> =>
