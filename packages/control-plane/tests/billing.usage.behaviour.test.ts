@@ -12,6 +12,8 @@ import {
 import { sql } from 'kysely';
 import { insertAccount } from '../src/accounts/store.ts';
 import { insertKey } from '../src/api-keys/store.ts';
+import { asOwner } from '../src/db/database.ts';
+import { createLog } from '../src/log.ts';
 import { eurOf, hoursOf, insertMeters, insertPrices, randomMeters, type TestMeter, useOf } from './support/meters.ts';
 import { startTestBed } from './support/test-bed.ts';
 
@@ -280,6 +282,20 @@ describe('a usage query', () => {
     );
     const { status, json } = await api('GET', `/v1/billing/usage?from=${iso(BEGIN)}&group_by=resource`, { key });
     assert.deepEqual([status, json.detail?.startsWith('group_by ')], [400, true]);
+  });
+
+  it('is refused while the account has four others, and not because of another account', async () => {
+    const other = await makeAccount('parallel@example.test', END);
+    const asked = await asOwner(bed.databaseUrl, createLog('silent'), (owner) =>
+      owner.transaction().execute(async (tx) => {
+        await sql`lock table meters in access exclusive mode`.execute(tx);
+        const five = Array.from({ length: 5 }, () => api('GET', '/v1/billing/usage', { key: account.key }));
+        assert.equal((await Promise.race(five)).status, 429);
+        return [...five, api('GET', '/v1/billing/usage', { key: other.key })];
+      }),
+    );
+    const statuses = (await Promise.all(asked)).map(({ status }) => status);
+    assert.deepEqual(statuses.toSorted(), [200, 200, 200, 200, 200, 429]);
   });
 
   it('needs a credential', async () => {

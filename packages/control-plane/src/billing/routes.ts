@@ -15,11 +15,17 @@ import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
 import { sendCsv, toCsv, wantsCsv } from '../http/csv.ts';
+import { Places } from '../http/places.ts';
 import { exampleCharge, exampleDetails, exampleEntry, exampleUsage } from './examples.ts';
 import { getLedgerEntry, listLedger } from './ledger-entries.ts';
 import { getUsage } from './usage.ts';
 
 const tags = ['Billing'];
+/**
+ * How many usage queries of an account one replica answers at once. A query over much use takes seconds, and all accounts
+ * share the replica's connections to the database.
+ */
+const USAGE_QUERIES_MAX = 4;
 const USAGE_COLUMNS = Object.keys(UsageItem.properties);
 const LEDGER_COLUMNS = [
   ...['id', 'created_at', 'kind', 'amount', 'balance', 'vcpu', 'memory', 'storage', 'snapshot'],
@@ -28,6 +34,7 @@ const LEDGER_COLUMNS = [
 
 export function addBillingRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
+  const places = new Places(USAGE_QUERIES_MAX, 'usage queries');
 
   server.route({
     method: 'GET',
@@ -43,9 +50,16 @@ export function addBillingRoutes(untyped: FastifyInstance, app: App): void {
       querystring: UsageQuery,
       response: { 200: Usage },
     },
-    config: { access: 'read', producesCsv: true, examples: { response: exampleUsage } },
+    config: {
+      access: 'read',
+      producesCsv: true,
+      errors: ['rate_limited'],
+      examples: { response: exampleUsage },
+    },
     handler: async (request, reply) => {
-      const usage = await getUsage(app, callerOf(request).accountId, request.query);
+      const { accountId } = callerOf(request);
+      const leave = places.take(accountId);
+      const usage = await getUsage(app, accountId, request.query).finally(leave);
       reply.header('vary', 'Accept');
       return wantsCsv(request) ? sendCsv(reply, toCsv(USAGE_COLUMNS, usage.items)) : usage;
     },
