@@ -5,10 +5,12 @@ import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import { describe, test } from 'node:test';
 import { sql } from 'kysely';
+import { resumeAccount, suspendAccount } from '../src/accounts/status.ts';
 import { insertAccount } from '../src/accounts/store.ts';
 import { readAuthConfig } from '../src/auth/config.ts';
 import { setPassword } from '../src/auth/password.ts';
 import { ConfigError } from '../src/config-error.ts';
+import { inTransaction } from '../src/db/transaction.ts';
 import { callAdmin } from './support/admin.ts';
 import { startMail } from './support/mail-server.ts';
 import { until } from './support/postgres.ts';
@@ -415,6 +417,24 @@ describe('passwords', () => {
     const none = await closed.api('POST', '/v1/auth/request-password-reset', nobody);
     assert.equal(none.status, 403);
     assert.match(none.json.detail, /sandbar admin account password/);
+  });
+
+  test('of a suspended account is not set by a link, neither an old one nor a new one', async () => {
+    await bed.session();
+    const token = await askForLink(OWNER);
+    const suspend = (change: typeof suspendAccount) => inTransaction(db, (tx) => change(tx, bed.accountId));
+    await suspend(suspendAccount);
+    assert.equal((await reset(token, 'a password of the suspension')).status, 400);
+    const count = mail.mails.length;
+    for (const email of [OWNER, 'other@example.test']) {
+      const answer = await bed.api('POST', '/v1/auth/request-password-reset', { key: null, body: { email } });
+      assert.equal(answer.status, 202);
+    }
+    const toOther = () => mail.mails.slice(count).some((text) => text.includes('To: other@example.test'));
+    await until(toOther, 'the mail to the other account came');
+    assert.equal(mail.mails.length, count + 1);
+    await suspend(resumeAccount);
+    await askForLink(OWNER);
   });
 
   test('one that the operator sets ends all sessions', async () => {

@@ -18,6 +18,8 @@ export async function suspendAccount(tx: Tx, accountId: string): Promise<void> {
     .set({ suspended_at: sql`coalesce(suspended_at, now())`, updated_at: sql`now()` })
     .where('id', '=', accountId)
     .execute();
+  // A link sets a new password without signing in. While the account is suspended, it gets no other one.
+  await dropLinks(tx, accountId);
 }
 
 /**

@@ -1,12 +1,12 @@
 // The mail with the link for setting a new password. It is sent at once and not stored in the outbox, because the
 // link's token must not be in the database.
 import type { App } from '../app.ts';
-import { sendMail } from '../mail/transport.ts';
+import { type Mail, type MailServer, sendMail } from '../mail/transport.ts';
 
 const SUBJECT = 'Set a new password for Sandbar';
 
 export type Mailer = {
-  /** Sends the link in the background. */
+  /** Sends the link in the background, unless the account is suspended: that changes nothing, not even its password. */
   sendReset: (to: string, token: string) => void;
 };
 
@@ -25,9 +25,19 @@ ${link}
 
 If it was not you, do nothing: your password stays as it is.
 `;
-      sendMail(mail, { to, subject: SUBJECT, text }).catch((error: unknown) =>
+      sendUnlessSuspended(app, { to, subject: SUBJECT, text }, mail).catch((error: unknown) =>
         app.log.error({ err: error }, 'a mail could not be sent'),
       );
     },
   };
+}
+
+async function sendUnlessSuspended({ db }: App, mail: Mail, server: MailServer): Promise<void> {
+  const account = await db
+    .selectFrom('accounts')
+    .select('id')
+    .where('email', '=', mail.to)
+    .where('suspended_at', 'is', null)
+    .executeTakeFirst();
+  if (account) await sendMail(server, mail);
 }
