@@ -115,12 +115,13 @@ async function readSales(db: Db, accountId: string, from: Date, last: State | un
  * gives the same amounts as the charges one by one.
  */
 async function readUse(db: Db, accountId: string, from: Date, last: State | undefined): Promise<Use[]> {
-  const lines = sql.join(
-    USAGE_KINDS.map(
-      (kind) => sql`(${sql.lit(kind)}, ${priceOf(kind)},
-        ${quantityOf(kind, sql`span.until_ms - span.from_ms`)},
-        (${amountOf(kind, sql`span.until_ms`)}) - (${amountOf(kind, sql`span.from_ms`)}))`,
-    ),
+  const sums = USAGE_KINDS.map(
+    (kind) => sql`
+      sum(${quantityOf(kind, sql`span.until_ms - span.from_ms`)}) as ${sql.ref(`${kind}_quantity`)},
+      sum((${amountOf(kind, sql`span.until_ms`)}) - (${amountOf(kind, sql`span.from_ms`)})) as ${sql.ref(`${kind}_amount`)}`,
+  );
+  const lines = USAGE_KINDS.map(
+    (kind) => sql`(${sql.lit(kind)}, ${priceOf(kind)}, ${sql.ref(`${kind}_quantity`)}, ${sql.ref(`${kind}_amount`)})`,
   );
   const { rows } = await sql<Use>`
     with charged as (
@@ -128,17 +129,24 @@ async function readUse(db: Db, accountId: string, from: Date, last: State | unde
           where account_id = ${accountId} and kind = 'charge' and charged_to < ${from}) as since,
         max(charged_to) as until
       from ${entries(accountId, from, last)} and kind = 'charge'
+    ), sums as (
+      select m.price_id, ${sql.join(sums)}
+      from charged
+        join meters m on m.account_id = ${accountId} and m.started_at < charged.until
+          and m.ended_at > coalesce(charged.since, '-infinity')
+        join prices p on p.id = m.price_id
+        cross join lateral (
+          select ${meteredMs(sql`charged.until`)} as until_ms,
+            ${meteredMs(sql`coalesce(charged.since, m.started_at)`)} as from_ms
+          -- PostgreSQL then computes these once for each meter, and not wherever they occur.
+          offset 0
+        ) as span
+      group by m.price_id
     )
     select line.kind, line.price, sum(line.quantity)::text as quantity, -sum(line.amount)::bigint as amount
-    from charged
-      join meters m on m.account_id = ${accountId} and m.started_at < charged.until
-        and m.ended_at > coalesce(charged.since, '-infinity')
-      join prices p on p.id = m.price_id
-      cross join lateral (
-        select ${meteredMs(sql`charged.until`)} as until_ms,
-          ${meteredMs(sql`coalesce(charged.since, m.started_at)`)} as from_ms
-      ) as span
-      cross join lateral (values ${lines}) as line (kind, price, quantity, amount)
+    from sums
+      join prices p on p.id = sums.price_id
+      cross join lateral (values ${sql.join(lines)}) as line (kind, price, quantity, amount)
     group by line.kind, line.price having sum(line.amount) > 0
     order by array_position(array['vcpu', 'memory', 'storage', 'snapshot'], line.kind), line.price`.execute(db);
   return rows;
