@@ -23,15 +23,18 @@ type System struct {
 	spareModules  [][]byte
 }
 
-// Start does everything that needs no root disk. After an error the machine is unusable. Start forbids the kernel to
-// run the disk's modprobe until the identity is applied. In a bare machine it also makes the kernel forget the disk, so
-// that another disk may take its place.
+// Start does everything that needs no root disk. It refuses a machine whose timer does not work. After an error the
+// machine is unusable. Start forbids the kernel to run the disk's modprobe until the identity is applied. In a bare
+// machine it also makes the kernel forget the disk, so that another disk may take its place.
 func Start(loader *modprobe.Loader) (*System, error) {
 	if err := attachAll(kernelMounts[:]); err != nil {
 		return nil, err
 	}
 	if err := console.Attach(); err != nil {
 		console.Log("console: ", err.Error())
+	}
+	if err := checkTimers("/proc/interrupts"); err != nil {
+		return nil, err
 	}
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {

@@ -311,13 +311,26 @@ func measureBegin(t *testing.T, h *host) {
 
 func TestMachineWithoutRootDevicePowersOff(t *testing.T) {
 	t.Setenv("SANDBAR_TEST_APPEND", "root=/dev/none")
+	expectRefusedBoot(t, "stat /dev/none")
+}
+
+// TestMachineWithoutTimerPowersOff disables the timer of the processor. The kernel does the same when the calibration
+// of the timer fails.
+func TestMachineWithoutTimerPowersOff(t *testing.T) {
+	t.Setenv("SANDBAR_TEST_APPEND", "nolapic_timer")
+	expectRefusedBoot(t, "the timer of a processor does not work")
+}
+
+// expectRefusedBoot boots a machine and expects it to power off for this reason.
+func expectRefusedBoot(t *testing.T, reason string) {
+	t.Helper()
 	m := bootMachine(t)
 	select {
 	case <-m.ended:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the machine lives on")
 	}
-	if log, _ := os.ReadFile(m.console); !bytes.Contains(log, []byte("sandbar-agent: fatal: stat /dev/none")) {
+	if log, _ := os.ReadFile(m.console); !bytes.Contains(log, []byte("sandbar-agent: fatal: "+reason)) {
 		t.Errorf("console: %s", log)
 	}
 }
