@@ -63,6 +63,18 @@ describe('host agent machines', () => {
     assert.equal(host.hypervisor.launched.length, 2);
   });
 
+  it('a guest that powers off in its boot, as without a working timer, is booted again', async () => {
+    const release = host.hypervisor.hold('connectGuest');
+    const ensured = host.registry.ensure(ID, running(1));
+    await until('its boot', () => host.hypervisor.passed.includes('connectGuest'));
+    host.hypervisor.running.get(ID)?.exitByItself({ cause: 'powered-off', reason: 'powered off' });
+    await until('the second boot', () => host.hypervisor.launched.length === 2);
+    release();
+    assert.equal((await ensured).status, 'running');
+    assert.equal(host.hypervisor.launched.length, 2);
+    assert.equal(host.hypervisor.running.size, 1);
+  });
+
   it('an older generation is refused, also after a destroy', async () => {
     await host.registry.ensure(ID, running(3));
     await assert.rejects(host.registry.ensure(ID, stopped(2)), { code: 'conflict' });

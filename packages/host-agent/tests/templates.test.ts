@@ -319,6 +319,23 @@ describe('templates', () => {
     assert.ok(!host.warnings.some((warning) => warning.includes('could not be made')));
   });
 
+  for (const kind of ['full', 'bare'] as const) {
+    it(`a guest that powers off in its boot, as without a working timer, becomes no ${kind} template`, async () => {
+      const host = newHost();
+      await host.start();
+      const shape = shapeOf({ spec: specOf(0), image: imageOf(host), layerPaths: [] });
+      const release = host.hypervisor.hold('connectGuest');
+      host.templates?.pin(kind === 'bare' ? bareShapeOf(shape) : shape);
+      await until('its boot', () => host.hypervisor.passed.includes('connectGuest'));
+      for (const vm of host.hypervisor.running.values())
+        vm.exitByItself({ cause: 'powered-off', reason: 'powered off' });
+      await until('it failed', () => host.warnings.some((warning) => warning.includes('could not be made')));
+      release();
+      assert.ok(!host.hypervisor.passed.includes('saveDevices'));
+      assert.deepEqual([host.left(), readdirSync(host.paths.templates)], [NOTHING, []]);
+    });
+  }
+
   it('an unfinished template leaves no descriptor', async () => {
     const host = newHost();
     await host.start();
