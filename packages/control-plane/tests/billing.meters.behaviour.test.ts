@@ -178,6 +178,18 @@ describe('a charge', () => {
     assert.equal(await balanceOf(id), 1_000_000_000 - expected);
   });
 
+  it('of one account that fails does not delay those of others', async () => {
+    const [broken, sound] = [await newAccount(), await newAccount()];
+    for (const { key } of [broken, sound]) await api('POST', '/v1/machines', { key });
+    for (const { id } of [broken, sound]) await letPass(id, 7_200_000);
+    // A balance from which PostgreSQL cannot subtract anything.
+    await sql`update accounts set balance_micros = -9223372036854775808 where id = ${broken.id}`.execute(db);
+    await chargeDueAccounts(everyHour(app));
+    assert.deepEqual([(await chargesOf(broken.id)).length, (await chargesOf(sound.id)).length], [0, 1]);
+    assert.match(bed.logged(), /an account could not be charged/);
+    await sql`update accounts set balance_micros = 1000000000 where id = ${broken.id}`.execute(db);
+  });
+
   it('is never made for an unmetered account, whose meters are free', async () => {
     const { id, key } = await newAccount('unmetered');
     await api('POST', '/v1/machines', { key });
