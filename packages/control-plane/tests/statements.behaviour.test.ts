@@ -56,10 +56,10 @@ describe('statements of a request', () => {
     }
   });
 
-  it('a snapshot has 23', async () => {
+  it('a snapshot has 24', async () => {
     const { json: machine } = await bed.api('POST', '/v1/machines');
     const statements = await statementsOf(() => bed.api('POST', `/v1/machines/${machine.id}/snapshots`));
-    assert.equal(statements.length, 23, statements.join('\n'));
+    assert.equal(statements.length, 24, statements.join('\n'));
   });
 
   it('a job has eight, and its end is written once, whoever learns of it', async () => {
