@@ -37,7 +37,7 @@ EXCLUSIONS = [
     # The document can state the format of a time, but not that it must be in the future.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/api-keys$"), 400, r"expires_at must be a time in the future"),
     # OpenAPI cannot state a rule between two parameters.
-    (VALID_DATA_REFUSED, re.compile(r"/activity$"), 400, r"to must not be before from"),
+    (VALID_DATA_REFUSED, re.compile(r"/(activity|billing/usage|billing/ledger)$"), 400, r"to must (not be before|be at most 400 days after) from"),
     # PostgreSQL cannot store NUL characters, so no string may have one, at any depth of metadata. To state this, every
     # string and every free-form key in the document would need the same pattern.
     (VALID_DATA_REFUSED, ANY, 400, r"must hold no NUL character and only well-formed Unicode"),
