@@ -1,5 +1,5 @@
 // Measures what metering costs, on a real PostgreSQL with a fake host. First it times a round that charges 10,000
-// running machines, which belong to 1, 100 or 10,000 accounts. Then it times create and stop, in turns for a prepaid
+// running machines, belonging to 1, 100 or 10,000 accounts. Then it times create and stop, in turns for a prepaid
 // and for an unmetered account, with no other machine and with 100 other running machines in the account.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/metering.ts
 // Creates databases `sandbar_bench_…` on the server of the URL and drops them at the end. BENCH_SAMPLES: creates and

@@ -40,7 +40,7 @@ export class Casualties {
     return this.#guardStops.get(id) ?? 0;
   }
 
-  /** How often a machine was ended by something other than its client: a kill, or the spend guard. */
+  /** How often the benchmark has killed the machine's VM, and how often the spend guard has stopped the machine. */
   endsOf(id: string): { kills: number; guardStops: number } {
     return { kills: this.killsOf(id), guardStops: this.guardStopsOf(id) };
   }

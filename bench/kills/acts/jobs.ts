@@ -31,7 +31,10 @@ export async function startWriter(
   context.journal.act(context.who, isLong ? 'long job' : 'job', `${tag} in ${machine.id}`);
 }
 
-/** Runs a command that only reads, and returns its output. Returns undefined when the job did not finish. */
+/**
+ * Runs a command that changes nothing in the machine, and returns its output. Returns undefined when a kill or the spend
+ * guard ended the job.
+ */
 export async function runReader(
   context: ClientContext,
   machine: Machine,

@@ -1,5 +1,6 @@
-// Compares the wallet of a client with a recount from its activity feed, and with what the client paid in. All amounts
-// and times must agree exactly: to the micro-euro and to the millisecond.
+// Recomputes from a client's activity feed what the client had to pay, and compares the result and the client's own
+// record of its top-ups with its wallet. All amounts and times must agree exactly: to the micro-euro and to the
+// millisecond.
 import { USAGE_KINDS } from '@sandbar/contract/billing.ts';
 import { messageOf } from '@sandbar/service/problem.ts';
 import type { Casualties } from '../casualties.ts';

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The rows around LOC are those of a machine with two processors.
+// Rows of /proc/interrupts before and after the row LOC, as a machine with two processors shows them.
 const (
 	rowsBefore = "           CPU0       CPU1       \n" +
 		" 25:          2          0   IO-APIC   4-edge      ttyS0\n" +

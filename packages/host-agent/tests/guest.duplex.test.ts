@@ -1,4 +1,5 @@
-// Tests two-way streams with a guest that uses the frame protocol. The test plays the guest.
+// Tests the host's side of two-way streams. The test itself is the guest: it reads and writes the frames of the
+// protocol on the other end of the connection.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -16,7 +16,7 @@ const RESUME_MS = 250;
 
 /**
  * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or
- * when the file, such as one of /proc, cannot be read from the middle.
+ * when the file cannot be read from the middle. Files in /proc are such files.
  */
 export async function* downloadFile(
   transport: Transport,

@@ -43,7 +43,10 @@ export type Mismatch = {
   price_in_force: number;
 };
 
-/** Returns resources whose open meter is missing, wrong or should not exist. `id`: looks only at this resource. */
+/**
+ * Returns the resources that are in use without an open meter, whose open meter has a wrong size or price, or that have
+ * an open meter without being in use. `id`: checks only this resource; null: checks all.
+ */
 export async function findMismatches(db: Db | Tx, id: string | null = null): Promise<Mismatch[]> {
   const size = (x: 'used' | 'open') => sql`concat_ws(', ', ${sql.ref(`${x}.vcpus`)} || ' vCPUs',
     ${sql.ref(`${x}.memory_mb`)} || ' MiB', ${sql.ref(`${x}.storage_gb`)} || ' GiB of disk',

@@ -10,7 +10,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Selectable } from 'kysely';
 import { readRange } from '../activity/range.ts';
 import type { App } from '../app.ts';
-import type { LedgerTable } from '../db/tables.ts';
+import type { LedgerTable } from '../db/billing-tables.ts';
 import { fetchPage, readPage } from '../paging.ts';
 import { readChargeLines } from './charge-lines.ts';
 import { formatEur } from './money.ts';

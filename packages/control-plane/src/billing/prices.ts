@@ -2,8 +2,8 @@
 // name the list that it was opened with.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { type Selectable, sql } from 'kysely';
+import type { PriceTable } from '../db/billing-tables.ts';
 import type { Db, Tx } from '../db/database.ts';
-import type { PriceTable } from '../db/tables.ts';
 
 export type PriceRow = Selectable<PriceTable>;
 /** Micro-euro for one vCPU, or one GiB of memory, of disk or of a stored snapshot, for an hour. */

@@ -5,8 +5,8 @@
 import { type Selectable, sql } from 'kysely';
 import type { App } from '../app.ts';
 import { forEachBounded, sleep } from '../concurrency.ts';
+import type { MailTable } from '../db/billing-tables.ts';
 import type { Db, Tx } from '../db/database.ts';
-import type { MailTable } from '../db/tables.ts';
 import { pauseAfterMs } from '../operations/store.ts';
 import { type MailServer, sendMail } from './transport.ts';
 
@@ -14,7 +14,10 @@ export type MailText = { subject: string; body: string };
 export type NewMail = MailText & { recipient: string };
 type MailRow = Selectable<MailTable>;
 
-/** A claim is longer than an attempt, so no other process sends the mail while one is sending it. */
+/**
+ * How long a mail belongs to the process that claimed it, and how long that process tries to send it, milliseconds. The
+ * claim outlasts the attempt, so two processes never send the same mail at once.
+ */
 const CLAIM_MS = 600_000;
 const ATTEMPT_MS = 120_000;
 /** With pauses that double from a minute to an hour, these take three days. After that the mail is out of date. */

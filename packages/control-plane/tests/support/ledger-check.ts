@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { USAGE_KINDS } from '@sandbar/contract/billing.ts';
 import type { Selectable } from 'kysely';
+import type { LedgerTable, MeterTable } from '../../src/db/billing-tables.ts';
 import type { Db } from '../../src/db/database.ts';
-import type { AccountRow, LedgerTable, MeterTable } from '../../src/db/tables.ts';
+import type { AccountRow } from '../../src/db/tables.ts';
 import { costUntil, type FeedEntry, type Part, type PriceList, type Use, usesOf } from './recount.ts';
 import { readStateLog, type StateChange } from './state-log.ts';
 

@@ -2,8 +2,8 @@
 import type { UsageKind } from '@sandbar/contract/billing.ts';
 import fc from 'fast-check';
 import { sql } from 'kysely';
+import type { MeterTable } from '../../src/db/billing-tables.ts';
 import type { Db } from '../../src/db/database.ts';
-import type { MeterTable } from '../../src/db/tables.ts';
 
 const HOUR_MS = 3_600_000n;
 

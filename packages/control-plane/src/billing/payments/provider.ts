@@ -9,7 +9,10 @@ export type Payer = {
   customerId: string | null;
 };
 
-/** A page of the provider, and the customer for whom it was made, who may be new. */
+/**
+ * The address of a page that the provider made, and the id of its customer. If the account had no customer at the
+ * provider yet, the provider has just created this one.
+ */
 export type OpenedPage = { url: string; customerId: string };
 
 /** An amount as providers count it: whole cents, and a currency code in lower case. Null where a report lacks it. */
