@@ -132,6 +132,7 @@ async function serve(request: IncomingMessage, response: ServerResponse): Promis
       }
     }
   } catch (error) {
+    if (response.headersSent) return void response.destroy(); // the client left in the middle of the body
     const { code = '' } = error as NodeJS.ErrnoException;
     const isMissing = code === 'ENOENT';
     answer(isMissing ? 404 : 409, { code: isMissing ? 'not_found' : 'conflict', detail: `${code}: ${path}` });

@@ -91,18 +91,25 @@ describe('a run of tests', () => {
     assert.deepEqual(failures, ['✖ nothing.test.mjs: the file ran no test', '✖ empty.test.mjs: the file ran no test']);
   });
 
-  it('a file whose process fails is a failure, whatever its tests say', async () => {
+  it('a file whose process fails is a failure with the end of its output, whatever its tests say', async () => {
     const { hasPassed, failures } = await runFiles({
       'exit.test.mjs': "it('is well', () => {}); after(() => setImmediate(() => process.exit(3)));",
       'killed.test.mjs': "it('is killed', () => new Promise(() => process.kill(process.pid, 'SIGKILL')));",
       'broken.test.mjs': 'this is no program',
+      'late.test.mjs': "it('is well', () => void setTimeout(() => Promise.reject(new Error('too late')), 20));",
     });
     assert.equal(hasPassed, false);
-    assert.deepEqual(failures, [
-      '✖ exit.test.mjs: its process ended with exit code 3; its output is above',
-      '✖ killed.test.mjs: its process was ended by SIGKILL',
-      '✖ broken.test.mjs: its process ended with exit code 1; its output is above',
-    ]);
+    assert.deepEqual(
+      failures.map((failure) => failure.split('\n')[0]),
+      [
+        '✖ exit.test.mjs: its process ended with exit code 3',
+        '✖ killed.test.mjs: its process was ended by SIGKILL',
+        '✖ broken.test.mjs: its process ended with exit code 1',
+        '✖ late.test.mjs: its process ended with exit code 1',
+      ],
+    );
+    assert.match(failures[2] ?? '', /SyntaxError/);
+    assert.match(failures[3] ?? '', /too late/);
   });
 
   it('runs two files at a time, also where there are two cores', async () => {

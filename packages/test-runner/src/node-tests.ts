@@ -59,11 +59,16 @@ export async function runNodeTests(
       results.addFailure(test);
     })
     .on('test:complete', (test) => results.addDuration(test))
+    .on('test:stderr', ({ file, message }) => results.addOutput(file, message))
+    .on('test:diagnostic', ({ file, message }) => results.addOutput(file, `${message}\n`))
     .on('test:summary', (summary) => results.addSummary(summary));
   for await (const text of events.compose(new spec())) show(String(text));
   signal.throwIfAborted();
   return results.read(files);
 }
+
+/** How many of the last characters that the process of a file wrote are shown if that process fails. */
+const SHOWN_OUTPUT = 2000;
 
 type Test = {
   name: string;
@@ -92,6 +97,8 @@ class Results {
   readonly #tested = new Set<string>();
   readonly #failedFiles = new Set<string>();
   readonly #failures: string[] = [];
+  /** The end of what the process of each file wrote to standard error, with node's diagnostics. */
+  readonly #outputs = new Map<string, string>();
   readonly #durations = new Map<string, number>();
   #counts: Counts | undefined;
   #isSuccess = false;
@@ -113,6 +120,12 @@ class Results {
     if (entryFile !== undefined && isTest) this.#tested.add(this.#shorten(entryFile));
   }
 
+  addOutput(file: string | undefined, text: string): void {
+    if (file === undefined) return;
+    const name = this.#shorten(file);
+    this.#outputs.set(name, `${this.#outputs.get(name) ?? ''}${text}`.slice(-SHOWN_OUTPUT));
+  }
+
   addFailure(test: FailedTest): void {
     const { error } = test.details;
     // Ignore the failure of a test marked as todo, which may fail. Ignore the failure of a suite, because the failed
@@ -121,7 +134,7 @@ class Results {
     if (test.entryFile === undefined) {
       const file = this.#shorten(test.name);
       this.#failedFiles.add(file);
-      this.#failures.push(`✖ ${file}: ${describeEnd(error)}`);
+      this.#failures.push(`✖ ${file}: ${describeEnd(error)}\n${indent(this.#outputs.get(file) ?? '')}`.trimEnd());
     } else {
       const place = `${this.#shorten(test.file ?? test.entryFile)}:${test.line}`;
       const thrown = inspect(error.cause ?? error, { colors: process.stdout.isTTY });
@@ -167,7 +180,7 @@ class Results {
 
 function describeEnd({ exitCode, signal, cause, message }: TestError): string {
   if (typeof signal === 'string') return `its process was ended by ${signal}`;
-  if (typeof exitCode === 'number') return `its process ended with exit code ${exitCode}; its output is above`;
+  if (typeof exitCode === 'number') return `its process ended with exit code ${exitCode}`;
   return cause instanceof Error ? cause.message : message;
 }
 
