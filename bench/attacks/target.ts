@@ -16,7 +16,7 @@ import { callAdmin } from '../../packages/control-plane/tests/support/admin.ts';
 const require = createRequire(new URL('../../packages/control-plane/package.json', import.meta.url));
 const pg: typeof import('pg') = require('pg');
 
-export type Client = { sandbar: Sandbar; key: string };
+export type Client = { sandbar: Sandbar; key: string; email: string; password: string };
 
 export type Target = {
   /** The port of the API. */
@@ -35,9 +35,13 @@ export type Target = {
 
 /**
  * Makes the database (`SANDBAR_DATABASE_URL` names the server) and starts the fake host. `nodeOptions` are options of
- * Node for the control plane, in addition to those of the service.
+ * Node for the control plane, in addition to those of the service; `env` is added to its environment.
  */
-export async function prepareTarget(database: string, nodeOptions: readonly string[] = []): Promise<Target> {
+export async function prepareTarget(
+  database: string,
+  nodeOptions: readonly string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): Promise<Target> {
   const serverUrl = process.env.SANDBAR_DATABASE_URL;
   if (!serverUrl) throw new Error('SANDBAR_DATABASE_URL names the PostgreSQL to use.');
   const databaseUrl = new URL(serverUrl);
@@ -85,6 +89,7 @@ export async function prepareTarget(database: string, nodeOptions: readonly stri
         SANDBAR_RATE_EXEC: '100000/100000',
         SANDBAR_RATE_MUTATING: '100000/100000',
         NODE_COMPILE_CACHE: join(home, 'compile-cache'),
+        ...env,
       },
     });
     children.push(controlPlane);
@@ -108,7 +113,8 @@ export async function prepareTarget(database: string, nodeOptions: readonly stri
       const body = { email: `${name}@example.test`, tier: 'enterprise', billing_mode: billing, ...credit };
       const { json } = await callAdmin(paths.adminSocket, '/admin/accounts', body);
       const key = String(json.api_key);
-      return { sandbar: new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key }), key };
+      const sandbar = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key });
+      return { sandbar, key, email: body.email, password: String(json.password) };
     },
     close: async () => {
       // Node writes profiles only when the process ends by itself.

@@ -1,7 +1,7 @@
 // Reads the command line of `npm run bench`: which sections run, and how many repetitions. A quick run only shows that
 // everything works; it has too few repetitions for reliable figures.
 import { parseArgs } from 'node:util';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 
 export const SECTIONS = [

@@ -1,6 +1,6 @@
 // What the host agent tells of itself over its socket: how machines are isolated, and how full the pool is.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import { getUnixJson } from '@sandbar/service/unix-request.ts';
 
 export type HostInfo = {

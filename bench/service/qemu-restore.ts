@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { closeSync, copyFileSync, mkdirSync, openSync, rmSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import path from 'node:path';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import { openSession } from '@sandbar/host-agent/guest/channel.ts';
 import { newChannelToken } from '@sandbar/host-agent/guest/channel-token.ts';
 import { ACCELERATORS, type QemuHost } from '@sandbar/host-agent/hypervisor/accelerators.ts';

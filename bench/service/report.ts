@@ -1,5 +1,5 @@
 // Renders the results page: the computer, the settings of the run, and a table of all figures.
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import {
   type Bound,
   type Figure,

@@ -34,6 +34,9 @@ EXCLUSIONS = [
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/reset-password$"), 400, r"token is unknown, was used or has expired"),
     # schemathesis does not know the current password of the account.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/change-password$"), 400, r"current_password is not the password"),
+    (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/confirm-password$"), 400, r"password is not the password"),
+    # A session may try few passwords.
+    (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/(change|confirm)-password$"), 429, r"too many attempts with the password of this account"),
     # The document can state the format of a time, but not that it must be in the future.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/api-keys$"), 400, r"expires_at must be a time in the future"),
     # OpenAPI cannot state a rule between two parameters.

@@ -1,6 +1,7 @@
 // Recounts the quota usage from the lists of machines and volumes, and compares it with the counters of the service.
 import type { Machine } from '@sandbar/contract/machine.ts';
-import type { Amounts, Quotas } from '@sandbar/contract/quota.ts';
+import type { Quotas } from '@sandbar/contract/quota.ts';
+import type { Amounts } from '@sandbar/contract/tier-limits.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import { ask, type ClientContext } from '../client-context.ts';
 

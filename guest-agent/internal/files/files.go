@@ -26,6 +26,7 @@ type Files struct {
 
 	leftovers   leftovers
 	temporaries temporaries
+	naming      naming
 	watchers    atomic.Int32 // how many files.watch run
 }
 

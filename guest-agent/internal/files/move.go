@@ -39,7 +39,7 @@ func (f *Files) move(ctx context.Context, params []byte) (any, error) {
 	if request.Overwrite {
 		flags = 0
 	}
-	err = f.change(ctx, func() error { return unix.Renameat2(from.folder, from.name, to.folder, to.name, flags) })
+	err = f.changeNames(ctx, to.folder, func() error { return unix.Renameat2(from.folder, from.name, to.folder, to.name, flags) })
 	if err == unix.EINVAL {
 		return nil, conflict("a folder cannot be moved into itself", request.To)
 	}

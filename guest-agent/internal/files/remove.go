@@ -53,7 +53,7 @@ func (f *Files) remove(ctx context.Context, params []byte) (any, error) {
 }
 
 func (f *Files) unlink(ctx context.Context, at place, flags int) error {
-	return f.change(ctx, func() error { return unix.Unlinkat(at.folder, at.name, flags) })
+	return f.changeNames(ctx, at.folder, func() error { return unix.Unlinkat(at.folder, at.name, flags) })
 }
 
 // removeFolder removes a folder with its contents. It changes nothing if anything is mounted in the folder.

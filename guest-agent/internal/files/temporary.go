@@ -102,9 +102,17 @@ func (t *temporary) sync() error {
 }
 
 // place gives the file its name. If something has that name already, it replaces that, or with exclusive returns
-// EEXIST.
-func (t *temporary) place(ctx context.Context, name string, exclusive bool) error {
+// EEXIST. It runs check immediately before, and if that fails returns its error.
+func (t *temporary) place(ctx context.Context, name string, exclusive bool, check func() error) error {
 	return t.change(ctx, func() error {
+		unlock, err := t.files.naming.lock(t.folder)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := check(); err != nil {
+			return err
+		}
 		if t.name != "" {
 			flags := uint(0)
 			if exclusive {
@@ -112,7 +120,7 @@ func (t *temporary) place(ctx context.Context, name string, exclusive bool) erro
 			}
 			return t.rename(name, flags)
 		}
-		err := t.link(name)
+		err = t.link(name)
 		if err != unix.EEXIST || exclusive {
 			return err
 		}

@@ -110,13 +110,13 @@ func (u *unpacking) putFile(at place, m *member, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return file.place(u.ctx, at.name, false)
+	return file.place(u.ctx, at.name, false, unchecked)
 }
 
 // putNamed makes a link, which needs a name from the start. If the name of the place is free, putNamed uses it. If the
 // name is taken, putNamed makes the link under a temporary name, and renames the link to replace the old entry.
 func (u *unpacking) putNamed(at place, make func(name string) error) error {
-	return u.files.change(u.ctx, func() error {
+	return u.files.changeNames(u.ctx, at.folder, func() error {
 		err := make(at.name)
 		if err != unix.EEXIST {
 			return err

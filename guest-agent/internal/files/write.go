@@ -15,6 +15,13 @@ type writeRequest struct {
 	User      *string `json:"user"`
 	Parents   bool    `json:"parents"`
 	Exclusive bool    `json:"exclusive"`
+	IfEtag    string  `json:"if_etag"`
+}
+
+// writeHead is the head of files.write. It repeats the condition, so that the host notices an older agent, which would
+// ignore it.
+type writeHead struct {
+	IfEtag string `json:"if_etag,omitempty"`
 }
 
 // written is the result of files.write.
@@ -49,7 +56,7 @@ func (f *Files) write(ctx context.Context, params []byte, open func(any) (calls.
 		return nil, problem(request.Path, err)
 	}
 	defer file.discard()
-	conn, err := open(nothing{})
+	conn, err := open(writeHead{request.IfEtag})
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +95,25 @@ func checkTarget(at place, request *writeRequest) error {
 	if isOfKernel {
 		return conflict("the kernel makes the files there, so none can be replaced or added", request.Path)
 	}
-	_, err = existing(at, request.Path)
+	info, err := existing(at, request.Path)
 	if err == nil && request.Exclusive {
 		return unix.EEXIST
 	}
-	return ignore(unix.ENOENT, err)
+	if err := ignore(unix.ENOENT, err); err != nil {
+		return err
+	}
+	return checkVersion(request, &info, err == nil)
+}
+
+// checkVersion returns a conflict if the host wants to replace another version of the file than the present one.
+func checkVersion(request *writeRequest, info *unix.Stat_t, exists bool) error {
+	switch {
+	case request.IfEtag == "" || exists && request.IfEtag == etagOf(info):
+		return nil
+	case exists:
+		return conflict("the file has changed: its etag is "+etagOf(info), request.Path)
+	}
+	return conflict("the file does not exist any more", request.Path)
 }
 
 // existing returns the properties of what the file would replace. The error is ENOENT if there is nothing, and a conflict
@@ -154,7 +175,10 @@ func (f *Files) finish(ctx context.Context, file *temporary, at place, request *
 	if err := file.sync(); err != nil {
 		return nil, err
 	}
-	if err := file.place(ctx, at.name, request.Exclusive); err != nil {
+	// Check again after the content has arrived. No other request changes the name between this check and the rename. A
+	// program in the machine can, and that is not noticed.
+	check := func() error { return checkTarget(at, request) }
+	if err := file.place(ctx, at.name, request.Exclusive, check); err != nil {
 		return nil, err
 	}
 	info := new(unix.Stat_t)

@@ -153,6 +153,73 @@ func TestOfTwoExclusiveWritesOneSucceeds(t *testing.T) {
 	expectContent(t, path, "first")
 }
 
+func TestAWriteOfAnotherVersionIsRefused(t *testing.T) {
+	f := newFiles()
+	path := put(t, t.TempDir()+"/file", "first")
+	version := func() string {
+		head, _, err := read(t, f, fields{"path": path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return head.Etag
+	}
+	old := version()
+	if _, err := write(t, f, fields{"path": path, "if_etag": old}, "second"); err != nil {
+		t.Fatal(err)
+	}
+	stream := newStream(strings.NewReader("third"), io.Discard)
+	_, err := f.write(t.Context(), fields{"path": path, "if_etag": old}.json(t), stream.open)
+	mustRefuse(t, err, fault.Conflict, "the file has changed")
+	if stream.head != nil {
+		t.Error("refused only after the content")
+	}
+
+	// The file changes after the upload has begun.
+	ended, in := newUpload(t, f, fields{"path": path, "if_etag": version()})
+	put(t, path, "changed meanwhile")
+	_ = in.Close()
+	mustRefuse(t, <-ended, fault.Conflict, "the file has changed")
+	expectContent(t, path, "changed meanwhile")
+
+	etag := version()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = write(t, f, fields{"path": path, "if_etag": etag}, "x")
+	mustRefuse(t, err, fault.Conflict, "does not exist any more")
+}
+
+func TestOfWritesThatReplaceTheSameVersionAtTheSameTimeOneSucceeds(t *testing.T) {
+	f := newFiles()
+	path := put(t, t.TempDir()+"/file", "first")
+	for round := range 150 {
+		head, _, err := read(t, f, fields{"path": path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var uploads []<-chan error
+		var contents []*io.PipeWriter
+		for range 4 {
+			ended, in := newUpload(t, f, fields{"path": path, "if_etag": head.Etag})
+			uploads, contents = append(uploads, ended), append(contents, in)
+		}
+		for _, in := range contents {
+			_ = in.Close()
+		}
+		succeeded := 0
+		for _, ended := range uploads {
+			if err := <-ended; err == nil {
+				succeeded++
+			} else {
+				mustRefuse(t, err, fault.Conflict, "the file has changed")
+			}
+		}
+		if succeeded != 1 {
+			t.Fatalf("round %d: %d writes succeeded", round, succeeded)
+		}
+	}
+}
+
 // newUpload begins files.write. The returned writer carries the content, and the channel gets the error of the stream.
 func newUpload(t *testing.T, f *Files, params fields) (<-chan error, *io.PipeWriter) {
 	t.Helper()
@@ -227,13 +294,13 @@ func TestAFileSystemWithoutNamelessFiles(t *testing.T) {
 	if got := namesIn(t, folder); got != file.name+" file" || !isTemporaryName(file.name) {
 		t.Error(got)
 	}
-	if err := file.place(t.Context(), "file", true); err != unix.EEXIST {
+	if err := file.place(t.Context(), "file", true, unchecked); err != unix.EEXIST {
 		t.Error(err)
 	}
 	file.discard()
 	expectContent(t, path, "old")
 	file = begin()
-	if err := errors.Join(file.write(t.Context(), []byte("new")), file.place(t.Context(), "file", false)); err != nil {
+	if err := errors.Join(file.write(t.Context(), []byte("new")), file.place(t.Context(), "file", false, unchecked)); err != nil {
 		t.Error(err)
 	}
 	file.discard()

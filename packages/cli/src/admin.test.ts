@@ -22,6 +22,7 @@ const account: AccountDetails = {
   billing_mode: 'prepaid',
   balance: '12.340000',
   is_owner: false,
+  is_operator: false,
   machines: 2,
   created_at: 't',
   suspended_at: null,
@@ -153,6 +154,8 @@ describe('sandbar admin', () => {
         'account limits a1 --machines 0 --memory-mb-per-machine default --rate-exec 7',
         'POST /admin/accounts/a1/limits {"machines":0,"memory_mb_per_machine":null,"rate_exec":7}',
       ],
+      ['account operator a@b', 'POST /admin/accounts/a%40b/operator {"is_operator":true}'],
+      ['account operator a1 --remove', 'POST /admin/accounts/a1/operator {"is_operator":false}'],
       ['account password a1', 'POST /admin/accounts/a1/password {}'],
       ['account key a1', 'POST /admin/accounts/a1/keys {}'],
       ['account key a1 --scope read --name n', 'POST /admin/accounts/a1/keys {"scope":"read","name":"n"}'],
@@ -241,6 +244,12 @@ describe('sandbar admin', () => {
     assert.equal(JSON.parse((await admin(`${line} --json`)).stdout).is_new, false);
   });
 
+  it('says whether an account is an operator', async () => {
+    assert.match((await admin('account show a1')).stdout, /^Operator +no$/m);
+    refusal = { status: 200, body: JSON.stringify({ ...account, is_operator: true }) };
+    assert.match((await admin('account show a1')).stdout, /^Operator +yes$/m);
+  });
+
   it('says whether an account is suspended or deleted', async () => {
     refusal = { status: 200, body: JSON.stringify({ ...account, suspended_at: 'yesterday' }) };
     assert.match((await admin('account show a1')).stdout, /^State +suspended since yesterday$/m);
@@ -265,6 +274,8 @@ describe('sandbar admin', () => {
       'account credit a1 --eur 5 --as charge',
       'account credit a1 --eur 5 --as bonus --reference',
       'account suspend',
+      'account operator',
+      'account operator a1 --remove a2',
       'account delete',
       'account limits a1',
       'account limits a1 --machines many',

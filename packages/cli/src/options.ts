@@ -3,7 +3,8 @@
 // request.
 import { type Command, Option, type OptionValues } from '@commander-js/extra-typings';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
-import type { ExpiryAction, MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
+import type { MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
+import type { ExpiryAction } from '@sandbar/contract/machine-states.ts';
 import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger, UsageError } from './arguments.ts';
 

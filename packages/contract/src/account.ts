@@ -17,6 +17,10 @@ export const Account = Type.Object(
     tier: OneOf(TIERS),
     billing_mode: OneOf(BILLING_MODES),
     balance: Type.String({ pattern: EUR_PATTERN, description: 'EUR, six decimals.' }),
+    is_operator: Type.Boolean({
+      description:
+        'Whether the dashboard offers the pages of the operator: to the first account, and to those named as operators.',
+    }),
     created_at: Timestamp(),
   },
   { title: 'Account' },

@@ -1,12 +1,13 @@
-// The requests and answers between the operator's command (`sandbar admin`) and the control plane, over the admin
-// socket. They are not part of the public API.
-import { type Static, Type } from 'typebox';
-import { BILLING_MODES, type BillingMode, TIERS, type Tier } from './account.ts';
+// The operator's requests and answers. `sandbar admin` sends them over the admin socket. The dashboard of an operator
+// sends most of them under /admin/v1/.
+import { type Static, type TSchema, Type } from 'typebox';
+import { BILLING_MODES, TIERS } from './account.ts';
+import { ACTIVITY_ACTORS } from './activity.ts';
 import { KEY_SCOPES } from './api-key.ts';
-import { OneOf } from './fields.ts';
-import type { Isolation } from './machine.ts';
-import { EMAIL_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
-import { QUOTA_DIMENSIONS, type QuotaDimension } from './quota.ts';
+import { Nullable, OneOf, Timestamp, Uuid } from './fields.ts';
+import { ALL_OPERATION_KINDS, ISOLATIONS } from './machine-states.ts';
+import { EMAIL_PATTERN, EUR_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
+import { QUOTA_DIMENSIONS } from './tier-limits.ts';
 
 const strict = { additionalProperties: false };
 const Eur = Type.String({ maxLength: 20, description: 'EUR, such as "25" or "12.34".' });
@@ -42,6 +43,11 @@ export const AccountCreate = Type.Object(
 export type AccountCreate = Static<typeof AccountCreate>;
 
 export const AccountTier = Type.Object({ tier: OneOf(TIERS) }, strict);
+export type AccountTier = Static<typeof AccountTier>;
+/** Whether the account is an operator of the service. */
+export const AccountOperator = Type.Object({ is_operator: Type.Boolean() }, strict);
+export type AccountOperator = Static<typeof AccountOperator>;
+
 export const AccountCredit = Type.Object(
   {
     eur: Eur,
@@ -68,61 +74,105 @@ export const AccountOverrides = Type.Unsafe<Partial<Record<OverrideName, number 
     { ...strict, minProperties: 1 },
   ),
 );
+export type AccountOverrides = Static<typeof AccountOverrides>;
 
-/** The key and the password are shown once, in this answer. */
-export type NewAccount = { account_id: string; api_key: string; email: string; password: string };
-export type NewPassword = { account_id: string; email: string; password: string };
+export const NewAccount = Type.Object(
+  { account_id: Uuid(), api_key: Type.String(), email: Type.String(), password: Type.String() },
+  { title: 'NewAccount', description: 'The key and the password are shown once, in this answer.' },
+);
+export type NewAccount = Static<typeof NewAccount>;
+export const NewPassword = Type.Object(
+  { account_id: Uuid(), email: Type.String(), password: Type.String() },
+  { title: 'NewPassword', description: 'The password is shown once, in this answer.' },
+);
+export type NewPassword = Static<typeof NewPassword>;
 export type NewKey = { account_id: string; api_key: string };
 
-export type AccountSummary = {
-  id: string;
-  email: string;
-  tier: Tier;
-  billing_mode: BillingMode;
-  /** EUR, six decimals. */
-  balance: string;
-  is_owner: boolean;
-  machines: number;
-  created_at: string;
-  /** When the account was suspended; null if it is not. A suspended account can read, but change nothing. */
-  suspended_at: string | null;
-  /** When the account was deleted. Its ledger, meters and activity feed stay. */
-  deleted_at: string | null;
+const AccountFields = {
+  id: Uuid(),
+  email: Type.String(),
+  tier: OneOf(TIERS),
+  billing_mode: OneOf(BILLING_MODES),
+  balance: Type.String({ pattern: EUR_PATTERN, description: 'EUR, six decimals.' }),
+  is_owner: Type.Boolean({ description: "Whether this is the first account, which belongs to the service's owner." }),
+  is_operator: Type.Boolean({
+    description: 'Whether this account is an operator of the service. The first account always is.',
+  }),
+  machines: Type.Integer(),
+  created_at: Timestamp(),
+  suspended_at: Nullable(
+    Timestamp('When the account was suspended; null if it is not. A suspended account can read, but change nothing.'),
+  ),
+  deleted_at: Nullable(
+    Timestamp('When the account was deleted. Its ledger, meters and activity feed stay. Null if it is not.'),
+  ),
 };
+export const AccountSummary = Type.Object(AccountFields, { title: 'AccountSummary' });
+export type AccountSummary = Static<typeof AccountSummary>;
 
-/** The answer to a credit. `is_new` is false when the ledger already had an entry with this reference. */
-export type AccountCredited = AccountDetails & { is_new: boolean };
+export const AccountSummaryList = Type.Object(
+  { accounts: Type.Array(AccountSummary, { description: 'All accounts, oldest first.' }) },
+  { title: 'AccountSummaryList' },
+);
+export type AccountSummaryList = Static<typeof AccountSummaryList>;
 
-export type AccountDetails = AccountSummary & {
-  limits: Record<LimitName, { limit: number; override: number | null }>;
-  used: Record<QuotaDimension, number>;
-  /** `per_sec`: requests a second. `burst`: how many may come at once. */
-  rates: Record<'mutating' | 'exec', { per_sec: number; burst: number; override: number | null }>;
+const Override = Nullable(Type.Integer({ description: 'What the operator set; null: the value of the tier.' }));
+const Limit = Type.Object({ limit: Type.Integer(), override: Override });
+const AccountRate = Type.Object({
+  per_sec: Type.Number({ description: 'Requests a second.' }),
+  burst: Type.Integer({ description: 'How many requests may come at once.' }),
+  override: Override,
+});
+const eachOf = <Name extends string, T extends TSchema>(names: readonly Name[], schema: T) =>
+  Type.Object(Object.fromEntries(names.map((name) => [name, schema])) as Record<Name, T>);
+
+const AccountDetailFields = {
+  ...AccountFields,
+  limits: eachOf(ACCOUNT_LIMITS, Limit),
+  used: eachOf(QUOTA_DIMENSIONS, Type.Integer()),
+  rates: eachOf(['mutating', 'exec'], AccountRate),
 };
+export const AccountDetails = Type.Object(AccountDetailFields, { title: 'AccountDetails' });
+export type AccountDetails = Static<typeof AccountDetails>;
 
-export type HostSummary = {
-  id: string;
-  /** `away`: this replica of the control plane has no connection to the host. */
-  state: 'ready' | 'draining' | 'away';
-  /** Whether the host takes no new machines; independent of its state. */
-  draining: boolean;
-  version: string;
-  isolation: Isolation;
-  cpus: number;
-  memory_mb: number;
-  /** The file system with the machines: its size, its free space, and the space that only the service may use. */
-  disk_mb: number;
-  disk_free_mb: number;
-  disk_reserve_mb: number;
-  /** Reserved for its running machines. */
-  reserved_vcpus: number;
-  reserved_memory_mb: number;
-  /** Reserved for the disks of its machines, stopped ones included, and for its volumes. */
-  reserved_disk_gb: number;
-  /** Number of machines on the host, stopped ones included. */
-  machines: number;
-  last_seen_at: string;
-};
+export const AccountCredited = Type.Object(
+  {
+    ...AccountDetailFields,
+    is_new: Type.Boolean({ description: 'False when the ledger already had an entry with this reference.' }),
+  },
+  { title: 'AccountCredited' },
+);
+export type AccountCredited = Static<typeof AccountCredited>;
+
+export const HOST_STATES = ['ready', 'draining', 'away'] as const;
+export const HostSummary = Type.Object(
+  {
+    id: Uuid(),
+    state: OneOf(HOST_STATES, {
+      description: 'away: this replica of the control plane has no connection to the host.',
+    }),
+    draining: Type.Boolean({ description: 'Whether the host takes no new machines; independent of its state.' }),
+    version: Type.String(),
+    isolation: OneOf(ISOLATIONS),
+    cpus: Type.Integer(),
+    memory_mb: Type.Integer(),
+    disk_mb: Type.Integer({ description: 'The size of the file system with the machines.' }),
+    disk_free_mb: Type.Integer({ description: 'The free space of this file system.' }),
+    disk_reserve_mb: Type.Integer({ description: 'The space that only the service may use.' }),
+    reserved_vcpus: Type.Integer({ description: 'Reserved for its running machines.' }),
+    reserved_memory_mb: Type.Integer({ description: 'Reserved for its running machines.' }),
+    reserved_disk_gb: Type.Integer({
+      description: 'Reserved for the disks of its machines, stopped ones included, and for its volumes.',
+    }),
+    machines: Type.Integer({ description: 'Machines on the host, stopped ones included.' }),
+    last_seen_at: Timestamp(),
+  },
+  { title: 'HostSummary' },
+);
+export type HostSummary = Static<typeof HostSummary>;
+
+export const HostSummaryList = Type.Object({ hosts: Type.Array(HostSummary) }, { title: 'HostSummaryList' });
+export type HostSummaryList = Static<typeof HostSummaryList>;
 
 /** What a finding of an audit is about. `host`: what a host found when it checked itself. */
 export const AUDIT_AREAS = [
@@ -140,25 +190,67 @@ export const AUDIT_AREAS = [
 ] as const;
 export type AuditArea = (typeof AUDIT_AREAS)[number];
 
-/** A difference between database and hosts that two checks in a row saw and that no running operation explains. */
-export type AuditFinding = {
-  area: AuditArea;
-  /** Null when the finding is about the database only. */
-  host_id: string | null;
-  /** What the finding is about: an id, or a name that the host gave. */
-  subject: string;
-  /** What is wrong, as a sentence. */
-  detail: string;
-  /** What `--fix` would do, such as "remove it from its host"; null when no repair is safe. */
-  fix: string | null;
-};
+export const AuditFinding = Type.Object(
+  {
+    area: OneOf(AUDIT_AREAS),
+    host_id: Nullable(Uuid('Null when the finding is about the database only.')),
+    subject: Type.String({ description: 'What the finding is about: an id, or a name that the host gave.' }),
+    detail: Type.String({ description: 'What is wrong, as a sentence.' }),
+    fix: Nullable(
+      Type.String({
+        description: 'What --fix would do, such as "remove it from its host"; null when no repair is safe.',
+      }),
+    ),
+  },
+  {
+    title: 'AuditFinding',
+    description:
+      'A difference between database and hosts that two checks in a row saw and that no running operation explains.',
+  },
+);
+export type AuditFinding = Static<typeof AuditFinding>;
 
-export type Audit = {
-  findings: AuditFinding[];
-  /** The hosts that have machines or volumes but did not answer, each with the reason. */
-  not_looked_at: { host_id: string; why: string }[];
-  looked_at: { hosts: number; machines: number; volumes: number; snapshots: number; accounts: number };
-};
+export const Audit = Type.Object(
+  {
+    findings: Type.Array(AuditFinding),
+    not_looked_at: Type.Array(Type.Object({ host_id: Uuid(), why: Type.String() }), {
+      description: 'The hosts that have machines or volumes but did not answer, each with the reason.',
+    }),
+    looked_at: eachOf(['hosts', 'machines', 'volumes', 'snapshots', 'accounts'], Type.Integer()),
+  },
+  { title: 'Audit' },
+);
+export type Audit = Static<typeof Audit>;
 
 /** The answer to `--fix`: the findings that remain, and the findings that were repaired. */
 export type AuditFix = Audit & { fixed: (AuditFinding & { did: string })[] };
+
+/** The most operations in an answer. */
+export const FAILED_OPERATIONS_MAX = 200;
+
+const FailedOperation = Type.Object(
+  {
+    id: Uuid(),
+    account_id: Uuid(),
+    email: Type.String(),
+    host_id: Uuid(),
+    machine_id: Nullable(Uuid()),
+    volume_id: Nullable(Uuid()),
+    snapshot_id: Nullable(Uuid()),
+    kind: OneOf(ALL_OPERATION_KINDS),
+    actor: OneOf(ACTIVITY_ACTORS),
+    attempts: Type.Integer(),
+    code: Nullable(Type.String({ description: 'The error code of the last attempt.' })),
+    error: Type.String({ description: 'Why the last attempt failed.' }),
+    created_at: Timestamp(),
+    finished_at: Nullable(Timestamp('When the service gave up; null while it tries again.')),
+  },
+  { title: 'FailedOperation' },
+);
+export type FailedOperation = Static<typeof FailedOperation>;
+
+export const FailedOperationList = Type.Object(
+  { operations: Type.Array(FailedOperation) },
+  { title: 'FailedOperationList' },
+);
+export type FailedOperationList = Static<typeof FailedOperationList>;

@@ -1,11 +1,10 @@
 // Signing in to the dashboard: the requests of its forms. The answer is the account, or has no body; the session itself
 // is in a cookie that no script can read.
 import { type Static, Type } from 'typebox';
+import { PASSWORD_BOUNDS } from './password-bounds.ts';
 import { EMAIL_PATTERN } from './patterns.ts';
 
 const strict = { additionalProperties: false };
-
-export const PASSWORD_BOUNDS = { minLength: 8, maxLength: 128 } as const;
 
 const Email = Type.String({
   minLength: 3,
@@ -32,6 +31,9 @@ export const PasswordChange = Type.Object(
 );
 export type PasswordChange = Static<typeof PasswordChange>;
 
+export const PasswordConfirmation = Type.Object({ password: Password }, { title: 'PasswordConfirmation', ...strict });
+export type PasswordConfirmation = Static<typeof PasswordConfirmation>;
+
 export const PasswordResetRequest = Type.Object({ email: Email }, { title: 'PasswordResetRequest', ...strict });
 export type PasswordResetRequest = Static<typeof PasswordResetRequest>;
 
@@ -43,6 +45,10 @@ export const PasswordReset = Type.Object(
   { title: 'PasswordReset', ...strict },
 );
 export type PasswordReset = Static<typeof PasswordReset>;
+
+export const OidcSignInQuery = Type.Object({
+  confirm: Type.Optional(Type.Boolean({ description: 'Whether the provider asks the person again.' })),
+});
 
 /** The query parameters that the OpenID provider adds to our callback URL when it redirects the browser back to us. */
 export const OidcCallbackQuery = Type.Object(

@@ -22,6 +22,14 @@ export const ERROR_TABLE = {
     status: 403,
     when: 'The credential cannot do this, or the account is suspended. A retry does not help.',
   },
+  password_required: {
+    status: 403,
+    when: 'The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.',
+  },
+  sign_in_required: {
+    status: 403,
+    when: 'The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.',
+  },
   quota_exceeded: {
     status: 403,
     when: 'A quota of the account would be exceeded; detail names the dimension, with used, requested and limit.',

@@ -1,31 +1,9 @@
 // Exec jobs: a command that runs in a machine, its state, and its output, which is read in pages.
 import { type Static, Type } from 'typebox';
 import { EXEC_BOUNDS } from './exec-bounds.ts';
+import { JOB_SIGNALS, JOB_STATUSES } from './exec-states.ts';
 import { Environment, NextCursor, Nullable, OneOf, PagingQuery, Timestamp, Uuid } from './fields.ts';
 import { ABSOLUTE_PATH_PATTERN, BASE64_PATTERN } from './patterns.ts';
-
-export const JOB_STATUSES = ['running', 'exited', 'timed_out', 'canceled', 'lost'] as const;
-export type JobStatus = (typeof JOB_STATUSES)[number];
-
-/**
- * The actions that a job allows in each state. Every state except `running` is final, so a cancel or a signal then
- * changes nothing (`noop`), and a write to stdin succeeds only if it repeats bytes that were accepted before
- * (`repeated`).
- */
-export const JOB_STATE_TABLE: Record<
-  JobStatus,
-  { cancel: 'allowed' | 'noop'; signal: 'allowed' | 'noop'; stdin: 'allowed' | 'repeated' }
-> = {
-  running: { cancel: 'allowed', signal: 'allowed', stdin: 'allowed' },
-  exited: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
-  timed_out: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
-  canceled: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
-  lost: { cancel: 'noop', signal: 'noop', stdin: 'repeated' },
-};
-
-/** The signals that a client may send to a job. */
-export const JOB_SIGNALS = ['INT', 'TERM', 'HUP', 'KILL', 'USR1', 'USR2', 'QUIT'] as const;
-export type JobSignal = (typeof JOB_SIGNALS)[number];
 
 export const OUTPUT_STREAMS = ['stdout', 'stderr'] as const;
 export type OutputStream = (typeof OUTPUT_STREAMS)[number];

@@ -229,6 +229,9 @@ export const GuestReadHead = Type.Object({
 });
 export type GuestReadHead = Static<typeof GuestReadHead>;
 
+/** The head of `files.write`. `if_etag` repeats the condition. An older guest, which ignores it, does not. */
+export const GuestWriteHead = Type.Object({ if_etag: Type.Optional(Type.String({ maxLength: 128 })) });
+
 export const GuestWritten = Type.Object({ entry: GuestOpenEntry });
 
 export const GuestUnpacked = Type.Object({

@@ -2,13 +2,14 @@
 // call describes the desired state, names the machine and its generation, and may be repeated. A repeated call, or a
 // call with an older generation than an earlier call, changes nothing.
 import { type Static, Type } from 'typebox';
-import { EXEC_BOUNDS, Exec, ExecCreate, JOB_STATUSES, OUTPUT_STREAMS } from './exec.ts';
+import { EXEC_BOUNDS, Exec, ExecCreate, OUTPUT_STREAMS } from './exec.ts';
+import { JOB_STATUSES } from './exec-states.ts';
 import { Nullable, OneOf, Uuid } from './fields.ts';
 import { Image } from './image.ts';
-import { ISOLATIONS } from './machine.ts';
+import { ISOLATIONS } from './machine-states.ts';
 import { HOSTNAME_PATTERN } from './patterns.ts';
 import { SNAPSHOT_KINDS } from './snapshot.ts';
-import { VOLUME_BOUNDS, VOLUME_KINDS } from './volume.ts';
+import { VOLUME_BOUNDS, VOLUME_KINDS } from './volume-states.ts';
 
 /** The properties of a machine that never change. */
 export const MachineSpec = Type.Object(

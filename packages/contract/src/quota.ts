@@ -1,12 +1,8 @@
-// Quotas: the five counted dimensions, their limits in each tier, and the largest size of one machine.
+// Quotas: how much of each counted dimension an account uses, and its limit.
 import { type Static, Type } from 'typebox';
-import { TIERS, type Tier } from './account.ts';
+import { TIERS } from './account.ts';
 import { OneOf } from './fields.ts';
-
-/** When a request exceeds several dimensions, the error names the first of them in this order. */
-export const QUOTA_DIMENSIONS = ['machines', 'vcpus', 'memory_mb', 'storage_gb', 'volumes'] as const;
-export type QuotaDimension = (typeof QUOTA_DIMENSIONS)[number];
-export type Amounts = Record<QuotaDimension, number>;
+import { QUOTA_DIMENSIONS, type QuotaDimension } from './tier-limits.ts';
 
 export const QUOTA_DESCRIPTIONS: Record<QuotaDimension, string> = {
   machines: 'Machines that exist, stopped ones included; a machine in state error is not counted.',
@@ -16,41 +12,15 @@ export const QUOTA_DESCRIPTIONS: Record<QuotaDimension, string> = {
   volumes: 'Data volumes; a root disk counts in storage_gb only.',
 };
 
-export type TierLimits = Amounts & { vcpus_per_machine: number; memory_mb_per_machine: number };
-
-/**
- * Limits by tier. The operator sets the limits of each enterprise account. The enterprise numbers here only make sure
- * that a mistake in such an account cannot use up the whole fleet.
- */
-export const TIER_LIMITS: Record<Tier, TierLimits> = {
-  free: {
-    machines: 3,
-    vcpus: 4,
-    memory_mb: 4096,
-    storage_gb: 30,
-    volumes: 2,
-    vcpus_per_machine: 2,
-    memory_mb_per_machine: 2048,
+/** The size of the largest machine that an account can create now or after it has freed quota. */
+const LargestMachine = Type.Object(
+  { vcpus: Type.Integer(), memory_mb: Type.Integer(), rootfs_size_gb: Type.Integer() },
+  {
+    description:
+      "The most of each that one machine may have, by the account's limits for one machine and by the largest host. A larger machine is refused with `validation_error`.",
   },
-  payg: {
-    machines: 20,
-    vcpus: 24,
-    memory_mb: 32_768,
-    storage_gb: 200,
-    volumes: 10,
-    vcpus_per_machine: 8,
-    memory_mb_per_machine: 16_384,
-  },
-  enterprise: {
-    machines: 1000,
-    vcpus: 4000,
-    memory_mb: 8_388_608,
-    storage_gb: 100_000,
-    volumes: 1000,
-    vcpus_per_machine: 288,
-    memory_mb_per_machine: 4_194_304,
-  },
-};
+);
+export type LargestMachine = Static<typeof LargestMachine>;
 
 export const Quotas = Type.Object(
   {
@@ -63,6 +33,7 @@ export const Quotas = Type.Object(
         description: Type.String(),
       }),
     ),
+    largest_machine: LargestMachine,
   },
   { title: 'Quotas' },
 );

@@ -179,6 +179,10 @@ export type Config = {
   previewDomain: string;
   /** Origins whose pages may show the ports of machines in frames. */
   previewFrameOrigins: readonly string[];
+  /** Whether an operator account may act over HTTP, under /admin/v1/. */
+  adminHttp: boolean;
+  /** The folder with the built dashboard; undefined: there is none. */
+  dashboardDir: string | undefined;
   logLevel: LogLevel;
   timing: Timing;
 };
@@ -222,6 +226,8 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     auth: readAuthConfig(env, listen),
     billing: readBillingConfig(env),
     ...readPreviews(env),
+    adminHttp: readSwitch(env, 'SANDBAR_ADMIN_HTTP', true),
+    dashboardDir: env.SANDBAR_DASHBOARD_DIR || undefined,
     logLevel: readLogLevel(env),
     timing: DEFAULT_TIMING,
   };
@@ -255,6 +261,13 @@ function readNumber(env: Env, name: string, fallback: number, bounds: { min: num
     throw new ConfigError(`${name} must be a number from ${bounds.min} to ${bounds.max}, not "${text}".`);
   }
   return value;
+}
+
+function readSwitch(env: Env, name: string, fallback: boolean): boolean {
+  const text = env[name];
+  if (!text) return fallback;
+  if (text === '0' || text === '1') return text === '1';
+  throw new ConfigError(`${name} must be 0 or 1, not "${text}".`);
 }
 
 function readWhole(env: Env, name: string, fallback: number, bounds: { min: number; max: number }): number {

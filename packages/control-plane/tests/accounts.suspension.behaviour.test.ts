@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import type { AccountDetails } from '@sandbar/contract/admin.ts';
 import { WebSocket, WebSocketServer } from 'ws';
-import { describeApi } from '../src/openapi/describe.ts';
+import { describeApis } from '../src/openapi/describe.ts';
 import { callAdmin } from './support/admin.ts';
 import { openStream } from './support/event-stream.ts';
 import { type PlayedStream, playStream } from './support/guest-stream.ts';
@@ -43,8 +43,9 @@ server.on('upgrade', (request, socket, head) => webSockets.handleUpgrade(request
 const ports = portClient(bed, machine);
 
 type Operation = { operationId: string; security: unknown[] };
-const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };
-const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+const { api: document } = await describeApis();
+const { paths } = document as { paths: Record<string, Record<string, Operation>> };
+const operations = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods)
     .filter(([, { security }]) => security.length > 0)
     .map(([method, { operationId }]) => ({ path, method: method.toUpperCase(), operationId })),

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { AccountDetails, AccountSummary, HostSummary, NewAccount } from '@sandbar/contract/admin.ts';
-import { TIER_LIMITS } from '@sandbar/contract/quota.ts';
+import { TIER_LIMITS } from '@sandbar/contract/tier-limits.ts';
 import { verifyPassword } from '../src/auth/password.ts';
 import { callAdmin } from './support/admin.ts';
 import { FAKE_HOST_ID } from './support/fake-host.ts';

@@ -1,20 +1,23 @@
-// Calls every operation of the OpenAPI document with every credential that must be refused, and with those that must be
-// accepted. A new operation is tested automatically. A new kind of path parameter or credential makes this test fail
-// until it is added here.
+// Calls every operation of the OpenAPI documents, that of the public API and that of the operator's routes, with every
+// credential that must be refused, and with those that must be accepted. A new operation is tested automatically. A new
+// kind of path parameter or credential makes this test fail until it is added here.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
+import { sql } from 'kysely';
 import { generateKey } from '../src/api-keys/key.ts';
 import { insertKey } from '../src/api-keys/store.ts';
+import { setPassword } from '../src/auth/password.ts';
 import { addEntry } from '../src/billing/ledger.ts';
 import { inTransaction } from '../src/db/transaction.ts';
-import { describeApi } from '../src/openapi/describe.ts';
+import { describeApis } from '../src/openapi/describe.ts';
+import { FAKE_HOST_ID } from './support/fake-host.ts';
 import { FakeTerminal, FakeTerminals } from './support/fake-terminals.ts';
 import { guestEntry, playFile } from './support/guest-files.ts';
 import { playStream } from './support/guest-stream.ts';
-import { type CallOptions, startTestBed } from './support/test-bed.ts';
+import { type CallOptions, cookieOf, startTestBed, TEST_PASSWORD } from './support/test-bed.ts';
 
 const bed = await startTestBed();
 const { api, host, keys, plane, accountId } = bed;
@@ -24,6 +27,7 @@ const terminals = new FakeTerminals(host);
 const revoked = await insertKey(db, accountId, 'full', 'revoked');
 await db.deleteFrom('api_keys').where('name', '=', 'revoked').execute();
 const expired = await insertKey(db, accountId, 'full', 'expired', new Date(0));
+await db.updateTable('accounts').set({ is_owner: true }).where('id', '=', accountId).execute();
 const session = await bed.session();
 const asSession = (headers: Record<string, string> = { origin }): CallOptions => ({
   key: null,
@@ -43,8 +47,10 @@ for (const name of ['files.archive', 'files.watch'] as const) {
 }
 
 type Operation = { operationId: string; security: { bearer?: string[]; session?: [] }[] };
-const document = (await describeApi()) as { paths: Record<string, Record<string, Operation>> };
-const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+type Document = { paths: Record<string, Record<string, Operation>> };
+const { api: publicDocument, admin: adminDocument } = (await describeApis()) as { api: Document; admin: Document };
+const paths = { ...publicDocument.paths, ...adminDocument.paths };
+const operations = Object.entries(paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ path, method: method.toUpperCase(), ...operation })),
 );
 
@@ -67,7 +73,8 @@ async function makeResources(key: string, ownerId: string) {
   const bonus = { accountId: ownerId, kind: 'bonus', amountMicros: 1, note: '' } as const;
   await inTransaction(db, (tx) => addEntry(tx, bonus));
   const entry = await db.selectFrom('ledger').select('id').where('account_id', '=', ownerId).executeTakeFirstOrThrow();
-  return { machine, exec, volume, snapshot, terminal, apiKey: apiKey.id, entry: entry.id };
+  const ids = { account: other.id, host: FAKE_HOST_ID };
+  return { machine, exec, volume, snapshot, terminal, apiKey: apiKey.id, entry: entry.id, ...ids };
 }
 type Resources = Awaited<ReturnType<typeof makeResources>>;
 const other = await db
@@ -75,6 +82,16 @@ const other = await db
   .select('id')
   .where('email', '=', 'other@example.test')
   .executeTakeFirstOrThrow();
+await setPassword(db, other.id, TEST_PASSWORD);
+const otherSignIn = await api('POST', '/v1/auth/sign-in', {
+  key: null,
+  body: { email: 'other@example.test', password: TEST_PASSWORD },
+});
+const otherSession = cookieOf(otherSignIn.headers);
+const unconfirmedSession = await bed.session();
+const longAgo = sql<Date>`now() - interval '15 minutes 1 second'`;
+const newest = db.selectFrom('sessions').select('id').orderBy('id', 'desc').limit(1);
+await db.updateTable('sessions').set({ confirmed_at: longAgo }).where('id', '=', newest).execute();
 const own = await makeResources(keys.full, accountId);
 const foreign = await makeResources(keys.other, other.id);
 const absent: Resources = {
@@ -85,10 +102,15 @@ const absent: Resources = {
   terminal: randomUUID(),
   apiKey: randomUUID(),
   entry: randomUUID(),
+  account: randomUUID(),
+  host: randomUUID(),
 };
 
 /** Whether the operations of a path take the path of a file in their query. */
 const isOfFile = (path: string): boolean => /\/files(\/(entry|content|archive|watch))?$/.test(path);
+
+/** Whether only an operator may use the operations of a path. */
+const isForOperator = (path: string): boolean => path.startsWith('/admin/v1/');
 
 function fill(path: string, resources: Resources): string {
   const kinds: Record<string, string> = {
@@ -97,9 +119,12 @@ function fill(path: string, resources: Resources): string {
     snapshots: resources.snapshot,
     'api-keys': resources.apiKey,
     billing: resources.entry,
+    'admin/accounts': resources.account,
+    'admin/hosts': resources.host,
   };
+  const [, , first = '', second = ''] = path.split('/');
   const filled = path
-    .replace('{id}', kinds[path.split('/')[2] ?? ''] ?? 'no kind')
+    .replace('{id}', kinds[isForOperator(path) ? `admin/${second}` : first] ?? 'no kind')
     .replace('{exec_id}', resources.exec)
     .replace('{port}', '8000')
     .replace('{terminal_id}', resources.terminal);
@@ -118,6 +143,11 @@ const BODIES: Record<string, object> = {
   createDirectory: { path: '/a' },
   topUp: { amount: '25' },
   moveFile: { from: '/a', to: '/b' },
+  createAccount: { email: 'new@example.test' },
+  changeTier: { tier: 'enterprise' },
+  overrideLimits: { machines: null },
+  creditAccount: { eur: '5', as: 'bonus' },
+  confirmPassword: { password: 'not this one' },
   changePassword: { current_password: 'not this one', new_password: 'another password' },
 };
 /** The parameters of the query that an operation needs. */
@@ -182,7 +212,43 @@ describe('every operation that needs a credential', () => {
       }
     });
 
+    if (isForOperator(path)) {
+      it(`${operationId} is 403 for a session of an account that is no operator`, async () => {
+        const answer = await api(method, url, {
+          ...bodyOf(operationId),
+          ...asSession({ cookie: otherSession, origin }),
+        });
+        assert.deepEqual([answer.status, answer.json.code], [403, 'forbidden']);
+        assert.match(answer.json.detail, /Only an operator/);
+      });
+
+      it(`${operationId} is 403 for a session of a suspended operator`, async () => {
+        const set = (suspended_at: Date | null) =>
+          db.updateTable('accounts').set({ suspended_at }).where('id', '=', accountId).execute();
+        await set(new Date());
+        const answer = await api(method, url, { ...bodyOf(operationId), ...asSession() }).finally(() => set(null));
+        assert.deepEqual([answer.status, answer.json.code], [403, 'forbidden']);
+        assert.match(answer.json.detail, /The account is suspended/);
+      });
+
+      it(`${operationId} asks for the password 15 minutes after it was checked`, async () => {
+        const answer = await api(method, url, {
+          ...bodyOf(operationId),
+          ...asSession({ cookie: unconfirmedSession, origin }),
+        });
+        assert.deepEqual([answer.status, answer.json.code], [403, 'password_required']);
+      });
+    }
+
     if (!path.includes('{') || operationId === 'retiredExec') continue;
+
+    if (isForOperator(path)) {
+      it(`${operationId} answers 404 for an absent id`, async () => {
+        const answer = await api(method, fill(path, absent), { ...bodyOf(operationId), ...asSession() });
+        assert.deepEqual([answer.status, answer.json.code], [404, 'not_found']);
+      });
+      continue;
+    }
 
     it(`${operationId} answers another account’s id like an absent one`, async () => {
       const credential = scope === 'session' ? asSession() : {};

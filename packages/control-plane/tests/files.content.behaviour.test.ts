@@ -318,13 +318,45 @@ describe('an upload', () => {
     assert.deepEqual(kept.at(-1)?.params, expected);
   });
 
+  it('passes If-Match on, and writes nothing with a guest that does not know it', async () => {
+    const asked: Params[] = [];
+    let received: Buffer[] = [];
+    const play = (head: object) => {
+      host.guestStreams['files.write'] = (_machineId, params: Params) => {
+        asked.push(params);
+        const stream = playStream(head);
+        stream.guest.on('data', (bytes: Buffer) => received.push(bytes));
+        stream.guest.on('end', () => stream.finish({ entry: guestEntry() }));
+        return stream;
+      };
+    };
+    const write = () => api('PUT', content, { rawBody: 'x', headers: { 'if-match': '"v1"' } });
+    play({ if_etag: 'v1' });
+    assert.equal((await write()).status, 200);
+    assert.equal(asked.at(-1)?.if_etag, 'v1');
+    received = [];
+    play({});
+    const { status, json } = await write();
+    assert.deepEqual([status, json.code], [409, 'conflict']);
+    assert.match(json.detail, /older version/);
+    assert.equal(received.length, 0);
+  });
+
   it('is 400 for a bad mode, user or condition, and the guest is not asked', async () => {
     const kept = keepUploads();
     for (const query of ['mode=0999', 'mode=644x', 'mode=', 'user=', 'parents=yes', 'recursive=true']) {
       assert.equal((await api('PUT', `${content}&${query}`, { rawBody: 'x' })).status, 400, query);
     }
-    const conditional = await api('PUT', content, { rawBody: 'x', headers: { 'if-none-match': '"v1"' } });
-    assert.deepEqual([conditional.status, conditional.json.code], [400, 'validation_error']);
+    for (const headers of [
+      { 'if-none-match': '"v1"' },
+      { 'if-match': '*' },
+      { 'if-match': '"v1", "v2"' },
+      { 'if-match': 'W/"v1"' },
+      { 'if-match': '"v1"', 'if-none-match': '*' },
+    ]) {
+      const { status, json } = await api('PUT', content, { rawBody: 'x', headers });
+      assert.deepEqual([status, json.code], [400, 'validation_error']);
+    }
     assert.equal(kept.length, 0);
   });
 

@@ -162,6 +162,7 @@ async function update<Ids>(
         ...{
           overcommit: DEFAULT_OVERCOMMIT,
           activityRetentionDays: 365,
+          adminHttp: true,
           reclaimDays: 30,
           terminalIdleSec: 600,
           allowEmulatedTenants: true,
@@ -169,7 +170,7 @@ async function update<Ids>(
           bounds: DEFAULT_BOUNDS,
         },
         ...{ secret: 'a secret of the tests that is long enough', trustProxy: '', logLevel: 'silent' },
-        ...{ previewDomain: 'localhost', previewFrameOrigins: [] },
+        ...{ dashboardDir: undefined, previewDomain: 'localhost', previewFrameOrigins: [] },
         auth: {
           publicUrl: 'http://sandbar.test',
           signUp: 'closed',

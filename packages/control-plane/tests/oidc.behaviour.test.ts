@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { sql } from 'kysely';
 import { Provider } from 'oidc-provider';
-import { cookieOf, startTestBed, TEST_ORIGIN, type TestBed } from './support/test-bed.ts';
+import { cookieOf, startTestBed, TEST_ORIGIN, TEST_PASSWORD, type TestBed } from './support/test-bed.ts';
 
 const CLIENT = { clientId: 'sandbar', clientSecret: 'the secret of the client' };
 
@@ -15,6 +15,7 @@ const PEOPLE: Record<string, { email: string; email_verified: boolean }> = {
   owner: { email: 'Owner@example.test', email_verified: true },
   other: { email: 'other@example.test', email_verified: false },
   stranger: { email: 'stranger@example.test', email_verified: true },
+  colleague: { email: 'colleague@example.test', email_verified: true },
   shady: { email: 'shady@example.test', email_verified: false },
   unproven: { email: 'unproven@example.test', email_verified: true },
 };
@@ -51,10 +52,9 @@ async function startProvider(): Promise<{ issuer: string; server: Server }> {
 
 /**
  * Follows the provider's pages as a browser does, until the provider redirects back to us. Returns the address of that
- * redirect.
+ * redirect. `jar` has the cookies of the provider, and so its session.
  */
-async function logIn(start: string, login: string): Promise<URL> {
-  const jar = new Map<string, string>();
+async function logIn(start: string, login: string, jar = new Map<string, string>()): Promise<URL> {
   const visit = async (url: string, body?: URLSearchParams): Promise<Response> => {
     const cookie = [...jar].map(([name, value]) => `${name}=${value}`).join('; ');
     const response = await fetch(url, {
@@ -113,6 +113,78 @@ const accountOf = (bed: TestBed, headers: Headers) =>
 const addresses = async ({ plane }: TestBed) =>
   (await plane.app.db.selectFrom('accounts').select('email').orderBy('email').execute()).map(({ email }) => email);
 
+/** The cookie of a new session. `change` changes the address at the provider, as the person at the browser could. */
+async function sessionOf(
+  bed: TestBed,
+  login: string,
+  jar: Map<string, string>,
+  confirm: boolean,
+  change = (_: URL) => {},
+) {
+  const begun = await bed.api('GET', `/v1/auth/oidc/sign-in${confirm ? '?confirm=true' : ''}`, { key: null });
+  const start = new URL(begun.headers.get('location') ?? '');
+  change(start);
+  const back = await logIn(start.href, login, jar);
+  const answer = await comeBack(bed, back, cookieOf(begun.headers));
+  assert.equal(answer.headers.get('location'), confirm ? '/accounts' : '/');
+  return cookieOf(answer.headers);
+}
+
+describe('the session of an operator who signs in through OpenID Connect', () => {
+  const makeOperator = (bed: TestBed, email: string) =>
+    bed.plane.app.db.updateTable('accounts').set({ is_operator: true }).where('email', '=', email).execute();
+  const use = async (bed: TestBed, cookie: string) => {
+    const { status, json } = await bed.api('GET', '/admin/v1/accounts', { key: null, headers: { cookie } });
+    return [status, json.code];
+  };
+
+  test('asks for the password of an account that has one, however the person signed in', async () => {
+    await makeOperator(closed, 'owner@example.test');
+    // Gives the account its password.
+    await closed.session();
+    for (const confirm of [false, true]) {
+      const cookie = await sessionOf(closed, 'owner', new Map(), confirm);
+      assert.deepEqual(await use(closed, cookie), [403, 'password_required']);
+      const headers = { cookie, origin: TEST_ORIGIN };
+      const body = { password: TEST_PASSWORD };
+      assert.equal((await closed.api('POST', '/v1/auth/confirm-password', { key: null, headers, body })).status, 204);
+      assert.deepEqual(await use(closed, cookie), [200, undefined]);
+    }
+  });
+
+  test('asks an account without a password to sign in again, and the provider then asks the person', async () => {
+    const jar = new Map<string, string>();
+    await sessionOf(open, 'colleague', jar, false);
+    await makeOperator(open, 'colleague@example.test');
+    // The provider has a session now, so it asks nothing.
+    assert.deepEqual(await use(open, await sessionOf(open, 'nobody', jar, false)), [403, 'sign_in_required']);
+    assert.deepEqual(await use(open, await sessionOf(open, 'colleague', jar, true)), [200, undefined]);
+  });
+
+  test('counts from the time when the provider asked, also for a person who changes the address', async () => {
+    const jar = new Map<string, string>();
+    const asked = await sessionOf(open, 'colleague', jar, true);
+    const silent = await sessionOf(open, 'nobody', jar, true, ({ searchParams }) => {
+      searchParams.delete('prompt');
+      searchParams.delete('max_age');
+    });
+    assert.deepEqual(await use(open, silent), [403, 'sign_in_required']);
+    await sessionOf(open, 'nobody', jar, true, ({ searchParams }) => {
+      searchParams.delete('prompt');
+      searchParams.set('max_age', '100000');
+    });
+    const { rows } = await sql<{ times: number; sessions: number }>`
+      select count(distinct confirmed_at)::int as times, count(*)::int as sessions
+      from (
+        select s.confirmed_at from sessions s join accounts a on a.id = s.account_id
+        where a.email = 'colleague@example.test' order by s.created_at desc limit 3
+      ) as latest`.execute(open.plane.app.db);
+    // The first and the last session have the time of the same answer; the second one has none.
+    assert.deepEqual(rows, [{ times: 2, sessions: 3 }]);
+    assert.deepEqual(await use(open, asked), [200, undefined]);
+  });
+});
+
 describe('OpenID Connect', () => {
   test('is a 404 where none is configured', async () => {
     assert.equal((await begin(none)).status, 404);
@@ -134,9 +206,9 @@ describe('OpenID Connect', () => {
       );
       assert.equal((await accountOf(closed, answer.headers)).json.id, closed.accountId);
     }
-    const { rows } = await sql<{ row: string }>`select to_jsonb(c)::text as row from credentials c`.execute(
-      closed.plane.app.db,
-    );
+    const { rows } = await sql<{
+      row: string;
+    }>`select to_jsonb(c)::text as row from credentials c where provider = 'oidc'`.execute(closed.plane.app.db);
     assert.equal(rows.length, 1);
     assert.match(rows[0]?.row ?? '', /"provider_account_id": "owner"/);
   });

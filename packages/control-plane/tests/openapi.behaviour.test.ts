@@ -6,8 +6,8 @@ import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
 import fastify from 'fastify';
 import type { App } from '../src/app.ts';
 import { installAuth } from '../src/http/auth.ts';
-import { describeApi } from '../src/openapi/describe.ts';
-import { DOCUMENT_PATH } from '../src/openapi/write.ts';
+import { describeApis } from '../src/openapi/describe.ts';
+import { DOCUMENT_PATHS } from '../src/openapi/write.ts';
 
 type Response = { description: string; content?: Record<string, { example?: unknown; schema?: unknown }> };
 type Operation = {
@@ -23,7 +23,8 @@ type Document = {
   paths: Record<string, Record<string, Operation>>;
   tags: { name: string; description: string }[];
 };
-const document = (await describeApi()) as Document;
+const documents = (await describeApis()) as { api: Document; admin: Document };
+const KINDS = ['api', 'admin'] as const;
 /** Operations that need no credential: the client has none yet, or has lost it. */
 const PUBLIC = [
   'signUp',
@@ -34,18 +35,37 @@ const PUBLIC = [
   'finishOidcSignIn',
   'connectTerminal',
 ];
-const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods));
+const operationsOf = ({ paths }: Document): Operation[] =>
+  Object.values(paths).flatMap((methods) => Object.values(methods));
+const operations = KINDS.flatMap((kind) => operationsOf(documents[kind]));
 
 /** Whether a body is bytes, which have no example. */
 const isBinary = ({ content = {} }: { content?: Record<string, { schema?: unknown }> }): boolean =>
   Object.values(content).every(({ schema }) => schema === undefined);
 
-describe('openapi.json', () => {
-  it('is up to date (else: npm run openapi)', async () => {
-    assert.equal(await readFile(DOCUMENT_PATH, 'utf8'), `${JSON.stringify(document, null, 2)}\n`);
+describe('openapi.json and admin.json', () => {
+  it('are up to date (else: npm run openapi)', async () => {
+    for (const kind of KINDS) {
+      assert.equal(await readFile(DOCUMENT_PATHS[kind], 'utf8'), `${JSON.stringify(documents[kind], null, 2)}\n`);
+    }
   });
 
-  it('gives every operation a name, a credential, its errors and an example', () => {
+  it("keep the operator's routes apart from the public API", () => {
+    assert.deepEqual(
+      Object.keys(documents.api.paths).filter((path) => !path.startsWith('/v1/')),
+      [],
+    );
+    assert.deepEqual(
+      Object.keys(documents.admin.paths).filter((path) => !path.startsWith('/admin/v1/')),
+      [],
+    );
+    for (const { security } of operationsOf(documents.admin)) assert.deepEqual(security, [{ session: [] }]);
+    for (const name of ['HostSummary', 'Audit', 'AccountDetails']) {
+      assert.equal(documents.api.components.schemas[name], undefined);
+    }
+  });
+
+  it('give every operation a name, a credential, its errors and an example', () => {
     assert.equal(new Set(operations.map((operation) => operation.operationId)).size, operations.length);
     for (const operation of operations) {
       const { operationId, summary, tags, security, requestBody, responses } = operation;
@@ -64,19 +84,23 @@ describe('openapi.json', () => {
     }
   });
 
-  it('describes every tag that an operation has', () => {
-    const described = document.tags.map(({ name }) => name);
-    assert.deepEqual(new Set(described), new Set(operations.flatMap(({ tags }) => tags)));
+  it('describe every tag that an operation has', () => {
+    for (const kind of KINDS) {
+      const described = documents[kind].tags.map(({ name }) => name);
+      assert.deepEqual(new Set(described), new Set(operationsOf(documents[kind]).flatMap(({ tags }) => tags)));
+    }
   });
 
-  it('has every reference it uses', () => {
-    const text = JSON.stringify(document);
-    for (const [, name] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g))
-      assert(document.components.schemas[name ?? '']);
-    assert(document.components.schemas.Error);
+  it('have every reference that they use', () => {
+    for (const document of KINDS.map((kind) => documents[kind])) {
+      const { schemas } = document.components;
+      const used = JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g);
+      for (const [, name] of used) assert(schemas[name ?? '']);
+      assert(schemas.Error);
+    }
   });
 
-  it('names every code that an operation can answer', () => {
+  it('name every code that an operation can answer', () => {
     const text = JSON.stringify(operations.map((operation) => operation.responses));
     // No operation answers these two. The server answers 405 for a method that the path does not have, and 502 at the
     // addresses of the ports of machines.

@@ -4,7 +4,8 @@
 import assert from 'node:assert/strict';
 import { afterEach, describe, it } from 'node:test';
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
-import type { Machine, OperationKind } from '@sandbar/contract/machine.ts';
+import type { Machine } from '@sandbar/contract/machine.ts';
+import type { OperationKind } from '@sandbar/contract/machine-states.ts';
 import { sql } from 'kysely';
 import { asOwner } from '../src/db/database.ts';
 import { createLog } from '../src/log.ts';

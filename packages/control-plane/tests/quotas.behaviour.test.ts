@@ -2,7 +2,7 @@
 // whatever happens in which order.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type Amounts, QUOTA_DIMENSIONS, TIER_LIMITS } from '@sandbar/contract/quota.ts';
+import { type Amounts, QUOTA_DIMENSIONS, TIER_LIMITS } from '@sandbar/contract/tier-limits.ts';
 import fc from 'fast-check';
 import { insertAccount } from '../src/accounts/store.ts';
 import { insertKey } from '../src/api-keys/store.ts';
@@ -53,6 +53,18 @@ describe('GET /v1/quotas', () => {
     await db.updateTable('accounts').set({ limit_machines: 7 }).where('id', '=', accountId).execute();
     const { json } = await api('GET', '/v1/quotas', { key });
     assert.equal(json.quotas[0].limit, 7);
+  });
+
+  it('tells the largest machine: the least of the account, the largest host and the bounds of every machine', async () => {
+    const { accountId, key } = await newAccount();
+    const largest = async () => (await api('GET', '/v1/quotas', { key })).json.largest_machine;
+    assert.deepEqual(await largest(), { vcpus: 2, memory_mb: 2048, rootfs_size_gb: 1024 });
+    await db
+      .updateTable('accounts')
+      .set({ limit_vcpus_per_machine: 100, limit_memory_mb_per_machine: 8192 })
+      .where('id', '=', accountId)
+      .execute();
+    assert.deepEqual(await largest(), { vcpus: 16, memory_mb: 8192, rootfs_size_gb: 1024 });
   });
 });
 

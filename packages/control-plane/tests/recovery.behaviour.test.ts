@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine.ts';
+import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine-states.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import { correctMeter } from '../src/audit/mend.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, describe, it } from 'node:test';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { QuotaDimension } from '@sandbar/contract/quota.ts';
+import type { QuotaDimension } from '@sandbar/contract/tier-limits.ts';
 import { sql } from 'kysely';
 import { FAKE_HOST_ID } from './support/fake-host.ts';
 import { checkAll } from './support/in-order.ts';

@@ -5,7 +5,7 @@ import { availableParallelism, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
-import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
+import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import { createLog, type Log } from '@sandbar/logging/log.ts';
 import PQueue from 'p-queue';
 import { HostAuditor } from './audit/host-auditor.ts';

@@ -6,10 +6,10 @@ import type {
   ExecOutput,
   ExecOutputQuery,
   ExecStarted,
-  JobSignal,
   OutputStream,
 } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
+import type { JobSignal } from '@sandbar/contract/exec-states.ts';
 import { ConnectionError } from './errors.ts';
 import { parseEvents } from './event-stream.ts';
 import { Job } from './job.ts';

@@ -1,5 +1,6 @@
 // A handle of one job: what a program needs that drives a REPL or a language server in a machine.
-import type { Exec, JobSignal, OutputStream } from '@sandbar/contract/exec.ts';
+import type { Exec, OutputStream } from '@sandbar/contract/exec.ts';
+import type { JobSignal } from '@sandbar/contract/exec-states.ts';
 import type { Execs, StreamOptions } from './execs.ts';
 import type { JobStdin } from './job-stdin.ts';
 import type { CallOptions } from './machines.ts';

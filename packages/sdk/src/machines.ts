@@ -1,6 +1,7 @@
 // Machines: create, find, change, stop, start and destroy them.
 import { randomUUID } from 'node:crypto';
-import type { Machine, MachineCreate, MachineState, MachineUpdate } from '@sandbar/contract/machine.ts';
+import type { Machine, MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import type { Snapshot, SnapshotCreate } from '@sandbar/contract/snapshot.ts';
 import type { Transport } from './transport.ts';
 

@@ -1,5 +1,6 @@
 // Volumes: disks that outlive machines. Create and find them, attach them to machines, detach and delete them.
-import type { Volume, VolumeAttach, VolumeCreate, VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
+import type { Volume, VolumeAttach, VolumeCreate } from '@sandbar/contract/volume.ts';
+import type { VolumeKind, VolumeState } from '@sandbar/contract/volume-states.ts';
 import { acceptNotFound } from './errors.ts';
 import type { CallOptions } from './machines.ts';
 import type { Transport } from './transport.ts';

@@ -2,7 +2,8 @@
 // that template after the second create of the shape, so a test may need a third create.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { MACHINE_DEFAULTS, type Machine, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { Machine, MachineCreate } from '@sandbar/contract/machine.ts';
+import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import { vmOf } from './host.ts';
 import { createMachine, destroyMachine, HOME, until } from './service.ts';
 

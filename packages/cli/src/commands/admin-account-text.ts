@@ -42,6 +42,7 @@ function printAccount(account: AccountDetails): void {
     ['Account', account.id],
     ['E-mail', account.is_owner ? `${account.email} (the owner of the service)` : account.email],
     ['State', describeState(account)],
+    ['Operator', account.is_operator ? 'yes' : 'no'],
     ['Tier', account.tier],
     ['Billing', account.billing_mode],
     ['Balance', `${account.balance} EUR`],

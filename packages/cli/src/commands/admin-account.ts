@@ -72,6 +72,15 @@ export function defineAccount(command: Command): void {
       .action(async (id, { json }) => printDetails(await callAdmin(`${pathOf(id)}/${action}`, {}), json));
   }
   defineMoney(command);
+  command
+    .command('operator')
+    .description("lets an account use the operator's pages of the dashboard; the first account always may")
+    .argument('<account>', 'the account', parseId)
+    .option('--remove', 'takes that back')
+    .option(...JSON_OPTION)
+    .action(async (id, { remove, json }) => {
+      printDetails(await callAdmin(`${pathOf(id)}/operator`, { is_operator: !remove }), json);
+    });
   defineLimits(command.command('limits'));
   command
     .command('password')

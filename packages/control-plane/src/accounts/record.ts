@@ -1,11 +1,11 @@
 // The account in the form that the API sends.
 import type { Account } from '@sandbar/contract/account.ts';
+import type { App } from '../app.ts';
 import { formatEur } from '../billing/money.ts';
-import type { Db } from '../db/database.ts';
-import { getAccount } from './store.ts';
+import { getAccount, isOperator } from './store.ts';
 
 /** Reads an account; it must exist. */
-export async function readAccount(db: Db, accountId: string): Promise<Account> {
+export async function readAccount({ db, config }: App, accountId: string): Promise<Account> {
   const row = await getAccount(db, accountId);
   return {
     id: row.id,
@@ -13,6 +13,7 @@ export async function readAccount(db: Db, accountId: string): Promise<Account> {
     tier: row.tier,
     billing_mode: row.billing_mode,
     balance: formatEur(row.balance_micros),
+    is_operator: config.adminHttp && isOperator(row),
     created_at: row.created_at.toISOString(),
   };
 }
@@ -23,5 +24,6 @@ export const exampleAccount: Account = {
   tier: 'payg',
   billing_mode: 'prepaid',
   balance: '12.340000',
+  is_operator: false,
   created_at: '2026-01-02T03:04:05.006Z',
 };

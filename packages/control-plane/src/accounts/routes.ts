@@ -18,6 +18,6 @@ export function addAccountRoutes(untyped: FastifyInstance, app: App): void {
       response: { 200: Account },
     },
     config: { access: 'read', examples: { response: exampleAccount } },
-    handler: async (request) => readAccount(app.db, callerOf(request).accountId),
+    handler: async (request) => readAccount(app, callerOf(request).accountId),
   });
 }

@@ -48,7 +48,7 @@ export async function deleteAccount(tx: Tx, accountId: string): Promise<void> {
   const nobody = { email: `${randomUUID()}@deleted.invalid`, email_verified: false, name: '', image: null };
   await tx
     .updateTable('accounts')
-    .set({ ...nobody, deleted_at: sql`now()`, updated_at: sql`now()` })
+    .set({ ...nobody, is_operator: false, deleted_at: sql`now()`, updated_at: sql`now()` })
     .where('id', '=', accountId)
     .execute();
   // A row that a parallel request adds after this is of no use: each look-up of a credential checks `deleted_at`.

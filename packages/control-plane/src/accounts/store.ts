@@ -40,6 +40,10 @@ export function findOwner(db: Db | Tx): Promise<{ id: string; email: string } | 
   return db.selectFrom('accounts').select(['id', 'email']).where('is_owner', '=', true).executeTakeFirst();
 }
 
+/** Whether an account is an operator of the service. The first account always is. */
+export const isOperator = ({ is_owner, is_operator }: Pick<AccountRow, 'is_owner' | 'is_operator'>): boolean =>
+  is_owner || is_operator;
+
 /** Reads the row of an account that must exist, such as that of an authenticated caller. */
 export function getAccount(db: Db | Tx, id: string): Promise<AccountRow> {
   return db.selectFrom('accounts').selectAll().where('id', '=', id).executeTakeFirstOrThrow();

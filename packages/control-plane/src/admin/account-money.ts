@@ -15,21 +15,10 @@ import { creditAccount, readCredit } from './credit.ts';
 export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
 
-  // A deleted account can be credited too, because its payments may need a correction.
   server.post(
     `${ACCOUNT_PATH}/credit`,
     { schema: { params: AccountParams, body: AccountCredit } },
-    async ({ params, body }): Promise<AccountCredited> => {
-      const amountMicros = readCredit(body);
-      const { details, result } = await changeAccount(app, params.account, (tx, { id }) =>
-        creditAccount(tx, id, amountMicros, body),
-      ).catch((error: unknown) => {
-        // A parallel request for another account has just used the reference.
-        if (!isUniqueViolation(error, 'ledger_reference_key')) throw error;
-        throw new ServiceError('conflict', 'The reference belongs to a different entry. Nothing was changed.');
-      });
-      return { ...details, is_new: result };
-    },
+    ({ params, body }) => credit(app, params.account, body),
   );
 
   server.post(
@@ -47,4 +36,17 @@ export function addAccountMoneyRoutes(untyped: FastifyInstance, app: App): void 
     { schema: { params: AccountParams, querystring: InvoiceQuery } },
     async ({ params, query }) => readInvoice(app.db, await findAccount(app.db, params.account), query.month),
   );
+}
+
+/** Credits or corrects a wallet. A deleted account can be credited too, because its payments may need a correction. */
+export async function credit(app: App, idOrEmail: string, asked: AccountCredit): Promise<AccountCredited> {
+  const amountMicros = readCredit(asked);
+  const { details, result } = await changeAccount(app, idOrEmail, (tx, { id }) =>
+    creditAccount(tx, id, amountMicros, asked),
+  ).catch((error: unknown) => {
+    // A parallel request for another account has just used the reference.
+    if (!isUniqueViolation(error, 'ledger_reference_key')) throw error;
+    throw new ServiceError('conflict', 'The reference belongs to a different entry. Nothing was changed.');
+  });
+  return { ...details, is_new: result };
 }

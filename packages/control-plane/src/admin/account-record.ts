@@ -1,5 +1,6 @@
 // Accounts in the form that the operator's commands show.
 import { ACCOUNT_LIMITS, type AccountDetails, type AccountSummary } from '@sandbar/contract/admin.ts';
+import { isOperator } from '../accounts/store.ts';
 import { formatEur } from '../billing/money.ts';
 import type { Rates } from '../config.ts';
 import type { AccountRow } from '../db/tables.ts';
@@ -14,6 +15,7 @@ export function toSummary(row: AccountRow): AccountSummary {
     billing_mode: row.billing_mode,
     balance: formatEur(row.balance_micros),
     is_owner: row.is_owner,
+    is_operator: isOperator(row),
     machines: row.used_machines,
     created_at: row.created_at.toISOString(),
     suspended_at: row.suspended_at?.toISOString() ?? null,

@@ -17,12 +17,25 @@ export function listAccounts(db: Db | Tx): Promise<AccountRow[]> {
 }
 
 /** The account with this id or e-mail address. Throws `not_found`. */
-export async function findAccount(db: Db | Tx, idOrEmail: string): Promise<AccountRow> {
+export const findAccount = async (db: Db | Tx, idOrEmail: string): Promise<AccountRow> =>
+  requireFound(await selectAccount(db, idOrEmail).executeTakeFirst());
+
+/**
+ * As `findAccount`, and locks the row for a change of any column. Whoever checks the row and then changes the account
+ * needs the lock, because a parallel request may name the account an operator. accounts/status.ts explains why it is
+ * the strongest lock.
+ */
+export const findAccountToChange = async (tx: Tx, idOrEmail: string): Promise<AccountRow> =>
+  requireFound(await selectAccount(tx, idOrEmail).forUpdate().executeTakeFirst());
+
+function selectAccount(db: Db | Tx, idOrEmail: string) {
   const accounts = db.selectFrom('accounts').selectAll();
-  const row = await (UUID.test(idOrEmail)
+  return UUID.test(idOrEmail)
     ? accounts.where('id', '=', idOrEmail)
-    : accounts.where('email', '=', idOrEmail.toLowerCase())
-  ).executeTakeFirst();
+    : accounts.where('email', '=', idOrEmail.toLowerCase());
+}
+
+function requireFound(row: AccountRow | undefined): AccountRow {
   if (!row) throw new ServiceError('not_found', 'There is no account with this id or e-mail address.');
   return row;
 }
@@ -31,7 +44,9 @@ export async function findAccount(db: Db | Tx, idOrEmail: string): Promise<Accou
 export async function updateAccount(
   db: Db | Tx,
   id: string,
-  set: Partial<Pick<AccountRow, 'tier' | (`limit_${string}` & keyof AccountRow) | 'rate_mutating' | 'rate_exec'>>,
+  set: Partial<
+    Pick<AccountRow, 'tier' | 'is_operator' | (`limit_${string}` & keyof AccountRow) | 'rate_mutating' | 'rate_exec'>
+  >,
 ): Promise<void> {
   await db
     .updateTable('accounts')

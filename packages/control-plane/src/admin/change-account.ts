@@ -6,13 +6,15 @@ import type { Tx } from '../db/database.ts';
 import type { AccountRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { toDetails } from './account-record.ts';
-import { findAccount } from './account-store.ts';
+import { findAccount, findAccountToChange } from './account-store.ts';
 
+/** Refuses an account by throwing. */
+export type Check = (account: AccountRow) => void;
 type Work<T> = (tx: Tx, account: AccountRow) => Promise<T>;
 
 /**
  * Changes the account with this id or e-mail address and returns it as it is after the change, with the result of
- * `work`. Throws `not_found` for an absent account.
+ * `work`, which gets the locked row. Throws `not_found` for an absent account.
  */
 export function changeAccount<T>(
   { db, config }: App,
@@ -20,7 +22,7 @@ export function changeAccount<T>(
   work: Work<T>,
 ): Promise<{ details: AccountDetails; result: T }> {
   return inTransaction(db, async (tx) => {
-    const account = await findAccount(tx, idOrEmail);
+    const account = await findAccountToChange(tx, idOrEmail);
     const result = await work(tx, account);
     return { details: toDetails(await findAccount(tx, account.id), config.rates), result };
   });

@@ -21,7 +21,7 @@ export function addHostRoutes(untyped: FastifyInstance, app: App): void {
   );
 }
 
-async function describeHosts(app: App): Promise<HostSummary[]> {
+export async function describeHosts(app: App): Promise<HostSummary[]> {
   const hosts = await listHosts(app.db);
   const counts = await app.db
     .selectFrom('machines')
@@ -35,7 +35,7 @@ async function describeHosts(app: App): Promise<HostSummary[]> {
 }
 
 /** Sets whether the host takes new machines. The machines that it has are not affected. */
-async function setDraining(app: App, id: string, draining: boolean): Promise<HostSummary> {
+export async function setDraining(app: App, id: string, draining: boolean): Promise<HostSummary> {
   const result = await app.db.updateTable('hosts').set({ draining }).where('id', '=', id).executeTakeFirst();
   const host = (await describeHosts(app)).find((candidate) => candidate.id === id);
   if (result.numUpdatedRows === 0n || !host) throw new ServiceError('not_found', 'There is no host with this id.');

@@ -30,6 +30,10 @@ const TABLES = {
       ipAddress: 'ip_address',
       userAgent: 'user_agent',
     },
+    // Only the sign-in through a provider sets it. Otherwise the database sets the present time.
+    additionalFields: {
+      confirmedAt: { type: 'date', fieldName: 'confirmed_at', required: false, input: false, returned: false },
+    },
     expiresIn: SESSION_SEC,
     disableSessionRefresh: true,
   },

@@ -1,6 +1,7 @@
 // Signing in through an OpenID Connect provider. The provider's configuration is fetched at the first sign-in and not
 // at the start, so this service can start while the provider is down. If the fetch fails, the next sign-in tries again.
-import { OidcCallbackQuery } from '@sandbar/contract/auth.ts';
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { OidcCallbackQuery, OidcSignInQuery } from '@sandbar/contract/auth.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance } from 'fastify';
 import { Type } from 'typebox';
@@ -8,6 +9,7 @@ import type { App } from '../app.ts';
 import { AUTH_PATH, createAuth } from './better-auth.ts';
 import type { Oidc } from './config.ts';
 import { copyCookies, headersFor } from './exchange.ts';
+import { ASK_AGAIN, confirmedAt, finishSignIn, noteAuthTimes } from './oidc-confirmation.ts';
 
 const PROVIDER = 'oidc';
 const CALLBACK = `${AUTH_PATH}/oidc/callback`;
@@ -37,7 +39,13 @@ async function createOidcAuth(app: App, { issuer, clientId, clientSecret }: Oidc
   });
   // Make no account for an e-mail address that the provider has not verified: it could belong to somebody else.
   const before = async (user: { emailVerified?: boolean }) => (user.emailVerified ? undefined : false);
-  return createAuth(app, undefined, { plugins: [plugin], databaseHooks: { user: { create: { before } } } });
+  const confirm = async ({ userId }: { userId: string }) => ({
+    data: { confirmedAt: await confirmedAt(app.db, userId) },
+  });
+  const databaseHooks = { user: { create: { before } }, session: { create: { before: confirm } } };
+  const auth = await createAuth(app, undefined, { plugins: [plugin], databaseHooks });
+  for (const provider of (await auth.$context).socialProviders) noteAuthTimes(provider);
+  return auth;
 }
 
 /**
@@ -59,7 +67,8 @@ function oidcAuthOf(app: App) {
   };
 }
 
-export function addOidcRoutes(server: FastifyInstance, app: App): void {
+export function addOidcRoutes(untyped: FastifyInstance, app: App): void {
+  const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
   const getAuth = oidcAuthOf(app);
   const { publicUrl } = app.config.auth;
 
@@ -69,8 +78,12 @@ export function addOidcRoutes(server: FastifyInstance, app: App): void {
     schema: {
       operationId: 'signInWithOidc',
       summary: 'Sign in through the OpenID Connect provider',
-      description: 'For browsers: sends them to the provider. Where none is configured it is a 404.',
+      description:
+        'For browsers: sends them to the provider. Where none is configured it is a 404. With confirm=true the provider ' +
+        'asks the person again, and the browser comes back to /accounts. For an account without a password, the session ' +
+        "then may use the operator's pages for 15 minutes.",
       tags,
+      querystring: OidcSignInQuery,
       response: { 302: Redirect },
     },
     config: { access: 'public', errors: ['not_found'] },
@@ -78,7 +91,12 @@ export function addOidcRoutes(server: FastifyInstance, app: App): void {
       const auth = await getAuth();
       if (!auth) return reply.redirect('/sign-in?error=provider_unavailable');
       const { headers, response } = await auth.api.signInSocial({
-        body: { provider: PROVIDER, callbackURL: '/', disableRedirect: true },
+        body: {
+          provider: PROVIDER,
+          callbackURL: request.query.confirm ? '/accounts' : '/',
+          disableRedirect: true,
+          ...(request.query.confirm ? { additionalParams: ASK_AGAIN } : {}),
+        },
         headers: headersFor(request),
         returnHeaders: true,
       });
@@ -94,7 +112,7 @@ export function addOidcRoutes(server: FastifyInstance, app: App): void {
       operationId: 'finishOidcSignIn',
       summary: 'Come back from the OpenID Connect provider',
       description:
-        'Begins a session and sends the browser to /, or to /sign-in?error=… when the provider refused, or there is ' +
+        'Begins a session and sends the browser on, or to /sign-in?error=… when the provider refused, or there is ' +
         'no account with this verified address and sign-up is closed.',
       tags,
       querystring: OidcCallbackQuery,
@@ -105,9 +123,8 @@ export function addOidcRoutes(server: FastifyInstance, app: App): void {
       const auth = await getAuth();
       if (!auth) return reply.redirect('/sign-in?error=provider_unavailable');
       const { search } = new URL(request.url, publicUrl);
-      const answer = await auth.handler(
-        new Request(publicUrl + INNER_CALLBACK + search, { headers: headersFor(request) }),
-      );
+      const inner = new Request(publicUrl + INNER_CALLBACK + search, { headers: headersFor(request) });
+      const answer = await finishSignIn(() => auth.handler(inner));
       copyCookies(answer.headers, reply);
       const target = new URL(answer.headers.get('location') ?? '/sign-in?error=internal_server_error', publicUrl);
       return reply.redirect(`${target.pathname}${target.search}`);

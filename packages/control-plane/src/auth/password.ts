@@ -74,14 +74,18 @@ export async function setPassword(db: Db | Tx, accountId: string, password: stri
 }
 
 /** Whether an account can sign in with a password. */
-export async function hasPassword(db: Db | Tx, accountId: string): Promise<boolean> {
+export const hasPassword = async (db: Db | Tx, accountId: string): Promise<boolean> =>
+  (await findPasswordHash(db, accountId)) !== undefined;
+
+/** The stored hash of an account's password; undefined when it has none. */
+export async function findPasswordHash(db: Db | Tx, accountId: string): Promise<string | undefined> {
   const row = await db
     .selectFrom('credentials')
-    .select('id')
+    .select('password_hash')
     .where('account_id', '=', accountId)
     .where('provider', '=', PASSWORD_PROVIDER)
     .executeTakeFirst();
-  return row !== undefined;
+  return row?.password_hash ?? undefined;
 }
 
 /**

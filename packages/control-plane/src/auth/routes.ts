@@ -8,6 +8,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { exampleAccount, readAccount } from '../accounts/record.ts';
 import type { App } from '../app.ts';
 import { AUTH_PATH, type GetAuth, lazyAuth } from './better-auth.ts';
+import { addConfirmPasswordRoute } from './confirm-password.ts';
 import { clearSessionCookie, readSessionCookie, sessionSecret } from './cookie.ts';
 import { writeDeviceCookie } from './device-cookie.ts';
 import { copyCookies, headersFor } from './exchange.ts';
@@ -27,6 +28,7 @@ export function addAuthRoutes(server: FastifyInstance, app: App): void {
   const getAuth = lazyAuth(app, mailer);
   addSessionRoutes(server, app, getAuth);
   addPasswordRoutes(server, app, getAuth, mailer !== undefined);
+  addConfirmPasswordRoute(server, app);
   addOidcRoutes(server, app);
 }
 
@@ -62,7 +64,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth):
       }
       const { accountId, headers } = await signUp(await getAuth(), request.body, headersFor(request));
       copyCookies(headers, reply);
-      return reply.code(201).send(await readAccount(app.db, accountId));
+      return reply.code(201).send(await readAccount(app, accountId));
     },
   });
 
@@ -93,7 +95,7 @@ function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth):
       reply.header('set-cookie', signedIn.cookie);
       const isSecure = publicUrl.startsWith('https:');
       reply.header('set-cookie', writeDeviceCookie(email, app.config.secret, isSecure));
-      return readAccount(app.db, signedIn.accountId);
+      return readAccount(app, signedIn.accountId);
     },
   });
 

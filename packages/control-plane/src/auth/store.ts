@@ -7,6 +7,9 @@ import type { Caller } from '../http/route-config.ts';
 import { hashToken } from './cookie.ts';
 import type { ValidCredential } from './credential-watch.ts';
 
+/** How long a sign-in or a check of the password allows the requests of an operator, seconds. */
+const CONFIRMED_SEC = 15 * 60;
+
 /**
  * Returns the session's account, by one query on the unique index of token hashes. Undefined for an unknown or expired
  * session, and for a session of a deleted account.
@@ -16,6 +19,8 @@ export async function findSessionCaller(db: Db, token: string): Promise<Caller |
     .selectFrom('sessions')
     .innerJoin('accounts', 'accounts.id', 'sessions.account_id')
     .select(['sessions.id', 'sessions.account_id', 'accounts.rate_mutating', 'accounts.rate_exec'])
+    .select(sql<boolean>`accounts.is_owner or accounts.is_operator`.as('is_operator'))
+    .select(sql<boolean>`sessions.confirmed_at > now() - ${CONFIRMED_SEC} * interval '1 second'`.as('is_confirmed'))
     .select(sql<boolean>`accounts.suspended_at is not null`.as('is_suspended'))
     .where('token_hash', '=', hashToken(token))
     .where('expires_at', '>', sql<Date>`now()`)
@@ -29,6 +34,7 @@ export async function findSessionCaller(db: Db, token: string): Promise<Caller |
     scope: 'full',
     via: 'session',
     credentialId: row.id,
+    ...(row.is_operator ? { operator: row.is_confirmed ? 'confirmed' : 'unconfirmed' } : {}),
     isSuspended: row.is_suspended,
   };
 }
@@ -43,6 +49,12 @@ export function findValidSessions(db: Db, ids: readonly string[]): Promise<Valid
     .where('s.expires_at', '>', sql<Date>`now()`)
     .where('a.deleted_at', 'is', null)
     .execute();
+}
+
+/** Writes that the person of a session has just proved who they are. */
+export async function confirmSession(db: Db, id: string): Promise<void> {
+  const now = sql<Date>`now()`;
+  await db.updateTable('sessions').set({ confirmed_at: now, updated_at: now }).where('id', '=', id).execute();
 }
 
 /** Ends a session. */

@@ -17,6 +17,7 @@ import * as room from './migrations/010-room.ts';
 import * as terminalTickets from './migrations/011-terminal-tickets.ts';
 import * as portAccess from './migrations/012-port-access.ts';
 import * as billing from './migrations/013-billing.ts';
+import * as operators from './migrations/014-operators.ts';
 import { grantToApp } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -34,6 +35,7 @@ export const MIGRATIONS = {
   '011-terminal-tickets': terminalTickets,
   '012-port-access': portAccess,
   '013-billing': billing,
+  '014-operators': operators,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

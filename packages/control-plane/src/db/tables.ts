@@ -5,13 +5,13 @@ import type { BillingMode, Tier } from '@sandbar/contract/account.ts';
 import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/contract/activity.ts';
 import { KEY_SCOPES, type KeyScope } from '@sandbar/contract/api-key.ts';
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
-import type { JobStatus } from '@sandbar/contract/exec.ts';
+import type { JobStatus } from '@sandbar/contract/exec-states.ts';
 import type { Image } from '@sandbar/contract/image.ts';
-import type { ExpiryAction, Isolation, MachineState, OperationKind } from '@sandbar/contract/machine.ts';
-import type { QuotaDimension } from '@sandbar/contract/quota.ts';
+import type { AnyOperationKind, ExpiryAction, Isolation, MachineState } from '@sandbar/contract/machine-states.ts';
 import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
 import type { OpenTerminal } from '@sandbar/contract/terminal.ts';
-import type { VolumeKind, VolumeState } from '@sandbar/contract/volume.ts';
+import type { QuotaDimension } from '@sandbar/contract/tier-limits.ts';
+import type { VolumeKind, VolumeState } from '@sandbar/contract/volume-states.ts';
 import type { ColumnType, Generated, JSONColumnType, Selectable } from 'kysely';
 import type { LedgerTable, MailTable, MeterTable, PaymentEventTable, PriceTable } from './billing-tables.ts';
 
@@ -37,6 +37,8 @@ export type AccountTable = AccountLimits &
     billing_mode: BillingMode;
     /** True for the account of the service's owner, which the first start creates. */
     is_owner: Generated<boolean>;
+    /** True for an account that the owner named an operator. The first account is always one, whatever is here. */
+    is_operator: Generated<boolean>;
     /** Allowed requests per second, instead of the configured rates; null: the configured rates apply. */
     rate_mutating: Generated<number | null>;
     rate_exec: Generated<number | null>;
@@ -106,6 +108,11 @@ export type SessionTable = {
   /** SHA-256 of the token, base64url. */
   token_hash: string;
   expires_at: Date;
+  /**
+   * When the person last proved who they are: by signing in, or by `POST /v1/auth/confirm-password`. 1970 for a sign-in
+   * at an OpenID provider that proved nothing (auth/oidc-confirmation.ts).
+   */
+  confirmed_at: Generated<Date>;
   created_at: CreatedAt;
   updated_at: Generated<Date>;
   ip_address: string | null;
@@ -245,9 +252,6 @@ export type SnapshotTable = {
   error: Generated<string | null>;
   created_at: CreatedAt;
 };
-
-/** All kinds of operations: those that clients see on a machine, and those of volumes, snapshots and expiries. */
-export type AnyOperationKind = OperationKind | 'create_volume' | 'delete_volume' | 'delete_snapshot' | 'expire';
 
 /** Parameters of an operation besides the ids of its machine, volume and snapshot. */
 export type OperationArguments = {

@@ -1,6 +1,7 @@
 // Reads the status of a job and cancels a job. For a running job this module asks the host, which answers a waiting
 // call as soon as the job ends. If the host does not answer a read, the status from the database is returned.
-import { type Exec, JOB_STATE_TABLE } from '@sandbar/contract/exec.ts';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import { JOB_STATE_TABLE } from '@sandbar/contract/exec-states.ts';
 import type { JobReport } from '@sandbar/contract/host-api.ts';
 import type { App } from '../app.ts';
 import type { JobWaits } from './job-waits.ts';

@@ -1,6 +1,7 @@
 // Lists the jobs of a machine. The byte counts of running jobs (at most 16 a machine) are read from the host. If the
 // host does not answer, the counts from the database are returned.
-import type { Exec, JobStatus } from '@sandbar/contract/exec.ts';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import type { JobStatus } from '@sandbar/contract/exec-states.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { HostUnavailable } from '../hosts/client.ts';

@@ -1,6 +1,7 @@
 // Sends a signal to the first process of a running job.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { type Exec, JOB_STATE_TABLE, type JobSignal } from '@sandbar/contract/exec.ts';
+import type { Exec } from '@sandbar/contract/exec.ts';
+import { JOB_STATE_TABLE, type JobSignal } from '@sandbar/contract/exec-states.ts';
 import { Type } from 'typebox';
 import type { App } from '../app.ts';
 import { callGuest } from '../guest/call.ts';

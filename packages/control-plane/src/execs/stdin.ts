@@ -4,7 +4,8 @@
 // places for calls.
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
-import { ExecStdin, JOB_STATE_TABLE } from '@sandbar/contract/exec.ts';
+import { ExecStdin } from '@sandbar/contract/exec.ts';
+import { JOB_STATE_TABLE } from '@sandbar/contract/exec-states.ts';
 import type { App } from '../app.ts';
 import type { ExecRow } from '../db/tables.ts';
 import { callGuest } from '../guest/call.ts';

@@ -1,5 +1,7 @@
-// The rules of RFC 9110 for conditional and range requests, as far as files support them: If-None-Match, If-Range and a
-// single byte range.
+// The rules of RFC 9110 for conditional and range requests, as far as files support them: If-Match, If-None-Match, If-Range
+// and a single byte range.
+import type { IncomingHttpHeaders } from 'node:http';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 
 /** A requested part of a file, in bytes. `end` is inclusive. */
 export type ByteRange = { start: number; end?: number } | { last: number };
@@ -33,4 +35,27 @@ export function isNoneMatch(header: string | undefined, etag: string): boolean {
  */
 export function allowsRange(ifRange: string | undefined, etag: string): boolean {
   return ifRange === undefined || ifRange.trim() === etag;
+}
+
+/** What an upload requires of the file that it replaces. */
+export type WriteCondition = {
+  /** The file must not exist. */
+  exclusive: boolean;
+  /** The ETag that the file must have, without quotes; undefined for any. */
+  ifEtag: string | undefined;
+};
+
+/** Throws `validation_error` for a condition that an upload does not support. */
+export function writeCondition(headers: IncomingHttpHeaders): WriteCondition {
+  const noneMatch = headers['if-none-match'];
+  const match = headers['if-match'];
+  if (noneMatch !== undefined && noneMatch.trim() !== '*') {
+    throw new ServiceError('validation_error', 'If-None-Match of an upload must be *, which refuses to overwrite.');
+  }
+  if (match === undefined) return { exclusive: noneMatch !== undefined, ifEtag: undefined };
+  const ifEtag = /^\s*"([\x21\x23-\x7e]{1,126})"\s*$/.exec(match)?.[1];
+  if (ifEtag === undefined || noneMatch !== undefined) {
+    throw new ServiceError('validation_error', 'If-Match of an upload must be one ETag, without If-None-Match.');
+  }
+  return { exclusive: false, ifEtag };
 }

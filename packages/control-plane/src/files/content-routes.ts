@@ -2,14 +2,13 @@
 import type { OutgoingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import { FileEntry, FileQuery, FileWriteQuery } from '@sandbar/contract/file.ts';
 import { MachineParams } from '@sandbar/contract/machine.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
 import type { Places } from '../http/places.ts';
-import { isNoneMatch, parseRange } from './conditions.ts';
+import { isNoneMatch, parseRange, writeCondition } from './conditions.ts';
 import { exampleEntry } from './examples.ts';
 import { type OpenedFile, openFile, RangeNotSatisfiable } from './read.ts';
 import { targetOf } from './request.ts';
@@ -76,7 +75,8 @@ export function addWriteRoute(untyped: FastifyInstance, app: App, places: Places
       description:
         'The body, of any length and content type, becomes the content of the file. The file appears whole or not at all, ' +
         'also when the connection breaks: until the end the old file stays. Its mode and owner stay unless others are ' +
-        'given. With If-None-Match: * an existing file is a 409. A symlink stays, and the file that it names is written.',
+        'given. With If-None-Match: * an existing file is a 409. With If-Match and an ETag of a read, a file that has changed ' +
+        'since, or does not exist any more, is a 409. A symlink stays, and the file that it names is written.',
       tags,
       params: MachineParams,
       querystring: FileWriteQuery,
@@ -90,9 +90,9 @@ export function addWriteRoute(untyped: FastifyInstance, app: App, places: Places
       examples: { response: exampleEntry() },
     },
     handler: (request, reply) => {
-      const exclusive = isExclusive(request.headers['if-none-match']);
+      const condition = writeCondition(request.headers);
       const options = { waits: true, places, signal: abortOnDisconnect(reply) };
-      return writeFile(app, targetOf(request), { ...request.query, exclusive }, request.body as Readable, options);
+      return writeFile(app, targetOf(request), { ...request.query, ...condition }, request.body as Readable, options);
     },
   });
 }
@@ -113,11 +113,4 @@ function bodyHeaders({ length, size, start }: OpenedFile): OutgoingHttpHeaders {
       ? {}
       : { 'content-range': `bytes ${start}-${start + length - 1}/${size}` }),
   };
-}
-
-/** Throws `validation_error` for an If-None-Match with ETags, which an upload does not support. */
-function isExclusive(ifNoneMatch: string | undefined): boolean {
-  if (ifNoneMatch === undefined) return false;
-  if (ifNoneMatch.trim() === '*') return true;
-  throw new ServiceError('validation_error', 'If-None-Match of an upload must be *, which refuses to overwrite.');
 }

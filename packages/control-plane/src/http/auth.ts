@@ -8,8 +8,9 @@ import { type KeyCaller, touchKey } from '../api-keys/store.ts';
 import type { App } from '../app.ts';
 import { hasSessionCookie, readSessionCookie, sessionSecret } from '../auth/cookie.ts';
 import { requireOwnOrigin } from '../auth/origin.ts';
+import { hasPassword } from '../auth/password.ts';
 import { findSessionCaller } from '../auth/store.ts';
-import type { Caller } from './route-config.ts';
+import type { Access, Caller } from './route-config.ts';
 
 /**
  * Adds the check of credentials. Also makes the start of the service fail if a route does not declare who may use it.
@@ -27,13 +28,39 @@ export function installAuth(server: FastifyInstance, app: App): void {
     // An unknown path has no route and so no access declaration. It is answered with 404, without a credential.
     if (access === undefined || access === 'public') return;
     const caller = await authenticate(app, keys, secret, request);
-    if (access === 'session' && caller.via !== 'session') throw keyIsNotEnough(app, request);
+    if (needsSession(access) && caller.via !== 'session') throw keyIsNotEnough(app, request);
     if (access === 'full' && caller.scope !== 'full') {
       throw new ServiceError('forbidden', 'This key has scope read; the operation needs scope full.');
     }
     if (caller.isSuspended && isChange(request) && !allowedWhenSuspended) throw accountIsSuspended();
+    if (access === 'operator') await requireOperator(app, caller);
     request.caller = caller;
   });
+}
+
+const needsSession = (access: Access | undefined): boolean => access === 'session' || access === 'operator';
+
+/**
+ * Throws `forbidden` for an account that is suspended or no operator's. 15 minutes after the person proved who they are,
+ * throws `password_required`, or `sign_in_required` if the account has no password.
+ */
+async function requireOperator({ db }: App, { accountId, operator, isSuspended }: Caller): Promise<void> {
+  if (operator === undefined) {
+    throw new ServiceError('forbidden', 'Only an operator of this service may do this, and this account is none.');
+  }
+  // A suspended operator cannot use the operator's reads either: they show the data of other accounts.
+  if (isSuspended) throw accountIsSuspended();
+  if (operator === 'confirmed') return;
+  if (await hasPassword(db, accountId)) {
+    throw new ServiceError(
+      'password_required',
+      'The password was not checked in the last 15 minutes. Send it to POST /v1/auth/confirm-password and try again.',
+    );
+  }
+  throw new ServiceError(
+    'sign_in_required',
+    'The provider did not ask you in the last 15 minutes. Sign in with GET /v1/auth/oidc/sign-in?confirm=true.',
+  );
 }
 
 /** Whether a request may change something. A GET that needs scope full opens a connection to a program in a machine. */
@@ -60,7 +87,7 @@ async function authenticate(app: App, keys: KeyLookups, secret: string, request:
   if (hasSessionCookie(cookie)) return authenticateSession(app, secret, request);
   throw new ServiceError(
     'unauthenticated',
-    request.routeOptions.config.access === 'session'
+    needsSession(request.routeOptions.config.access)
       ? `This operation needs a dashboard session: ${howToSignIn(app)}.`
       : 'The request needs the header Authorization: Bearer <API key>.',
   );

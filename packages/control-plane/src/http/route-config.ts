@@ -5,15 +5,16 @@ import type { KeyScope } from '../db/tables.ts';
 
 /**
  * Who may use a route. `read`: any API key or session. `full`: a key of scope full or a dashboard session. `session`: a
- * dashboard session only. `public`: everybody, without a credential.
+ * dashboard session only. `operator`: a dashboard session of an operator account only, within 15 minutes after the
+ * person proved who they are. `public`: everybody, without a credential.
  */
-export type Access = 'read' | 'full' | 'session' | 'public';
+export type Access = 'read' | 'full' | 'session' | 'operator' | 'public';
 
 /**
  * The rate buckets from which a request takes a token. `mutating`, `exec` and `files`: the account's bucket for
  * changes, for jobs or for changes of files. `sign-in`: the bucket of the client's address, and the bucket of the
- * `email` in the body. `password`: the same as `sign-in`, and also a bucket that all clients share that never signed in
- * with this e-mail address. `none`: no bucket, so the request is never refused for its rate.
+ * session or of the `email` in the body. `password`: the same as `sign-in`, and also a bucket that all clients share
+ * that never signed in with this e-mail address. `none`: no bucket, so the request is never refused for its rate.
  */
 export type RateLimit = 'mutating' | 'exec' | 'files' | 'sign-in' | 'password' | 'none';
 
@@ -27,6 +28,11 @@ export type Caller = {
   via: 'key' | 'session';
   /** The id of the key or of the session. */
   credentialId: string;
+  /**
+   * Set for a session of an operator account. `unconfirmed`: the person proved who they are more than 15 minutes ago or
+   * never, so they must do it before an operation of the operator.
+   */
+  operator?: 'confirmed' | 'unconfirmed';
   /** Whether the operator has suspended the account. It can then read, but change nothing. */
   isSuspended: boolean;
 };
@@ -38,7 +44,7 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
     /**
-     * Default: `mutating` for a route with access full or session and a method other than GET, `none` for all others.
+     * Default: `mutating` for a route with access full, session or operator and a method other than GET, `none` for all others.
      */
     rateLimit?: RateLimit;
     /** Further errors of the operation, besides those that follow from its method, access and schema. */
@@ -54,7 +60,7 @@ declare module 'fastify' {
     binaryResponse?: string;
     /** Statuses of a good answer besides that of the schema or 200, with their descriptions. */
     furtherStatuses?: Record<number, { description: string; isBinary: boolean }>;
-    /** For `access: 'session'`: what a caller with an API key can do instead, as a sentence. */
+    /** For `access: 'session'` and `'operator'`: what a caller with an API key can do instead, as a sentence. */
     sessionHint?: string;
     /** True for a route that a suspended account may use although it changes something. */
     allowedWhenSuspended?: boolean;

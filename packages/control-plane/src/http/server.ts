@@ -12,11 +12,13 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { addAccountRoutes } from '../accounts/routes.ts';
 import { addActivityRoutes } from '../activity/routes.ts';
+import { addOperatorRoutes } from '../admin/operator-routes.ts';
 import { addApiKeyRoutes } from '../api-keys/routes.ts';
 import type { App } from '../app.ts';
 import { addAuthRoutes } from '../auth/routes.ts';
 import { addPaymentRoutes } from '../billing/payments/routes.ts';
 import { addBillingRoutes } from '../billing/routes.ts';
+import { addDashboardRoutes } from '../dashboard/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addFileRoutes } from '../files/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
@@ -140,9 +142,8 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addActivityRoutes(server, app);
   await addPaymentRoutes(server, app);
   addBillingRoutes(server, app);
-  server.get('/', { schema: { hide: true }, config: { access: 'public', lenient: true } }, async (_request, reply) =>
-    reply.redirect('/docs'),
-  );
+  if (app.config.adminHttp) addOperatorRoutes(server, app);
+  await addDashboardRoutes(server, app);
   refuseOtherMethods();
   await server.ready();
   return server;

@@ -2,8 +2,7 @@
 // row, so parallel creates of one account are checked one after the other. Therefore they never exceed the quota
 // together, and a second request with the same idempotency key finds the machine of the first.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
-import type { Amounts, TierLimits } from '@sandbar/contract/quota.ts';
+import type { Amounts } from '@sandbar/contract/tier-limits.ts';
 import { v7 as uuidv7 } from 'uuid';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
@@ -13,7 +12,7 @@ import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts
 import { commitUnsynced } from '../db/transaction.ts';
 import { HostUnavailable } from '../hosts/client.ts';
 import { rankHosts } from '../hosts/placement.ts';
-import { capacityOf, offeredDisk, type Room } from '../hosts/room.ts';
+import type { Room } from '../hosts/room.ts';
 import { listHosts } from '../hosts/store.ts';
 import { setExpiry } from '../operations/expiry.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
@@ -24,6 +23,7 @@ import { insertMachine } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
 import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
 import { fleetIsFull, hostIsFull } from './refusals.ts';
+import { checkSize, sizeBounds } from './size-bounds.ts';
 import { type AskedCreate, type CreateRequest, completeRequest, type DiskSource, findSource } from './source.ts';
 import { type MachineView, selectMachineViews } from './store.ts';
 import { admitsAccount, emulatedOnly } from './tenancy.ts';
@@ -68,12 +68,12 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
     listHosts(tx),
     idempotencyKey && findKey(tx, accountId, idempotencyKey),
   ]);
-  const limits = effectiveLimits(account);
-  checkMachineSize(app, limits, hosts, identityOf(asked));
+  const bounds = sizeBounds(effectiveLimits(account), hosts, app.config.overcommit);
+  checkSize(bounds, identityOf(asked));
   if (firstId !== undefined) return findFirst(tx, firstId);
   const source = await findSource(tx, accountId, asked, volume);
   const complete = completeRequest(asked, source);
-  checkMachineSize(app, limits, hosts, complete);
+  checkSize(bounds, complete);
   if (!source) checkImage(hosts, complete);
   const host = chooseHost(app, { account, hosts, complete, tried: request.triedHosts });
   const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
@@ -96,38 +96,6 @@ async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
   if (operation) return { kind: 'under way', operationId: operation.id };
   const machine = await selectMachineViews(tx).where('id', '=', machineId).executeTakeFirstOrThrow();
   return { kind: 'replay', machine };
-}
-
-/**
- * Checks that a machine is not larger than the account's limits for one machine, nor larger than the largest host.
- * Throws `validation_error` and not `quota_exceeded`, because neither waiting nor freeing quota would help.
- */
-function checkMachineSize(
-  app: App,
-  limits: TierLimits,
-  hosts: readonly HostRow[],
-  {
-    vcpus = MACHINE_DEFAULTS.vcpus,
-    memory_mb: memoryMb = MACHINE_DEFAULTS.memory_mb,
-    rootfs_size_gb = 0,
-  }: Partial<MachineCreate>,
-): void {
-  checkAtMost('vcpus', vcpus, limits.vcpus_per_machine, ' for this account');
-  checkAtMost('memory_mb', memoryMb, limits.memory_mb_per_machine, ' for this account');
-  if (hosts.length === 0) return;
-  const { overcommit } = app.config;
-  const capacities = hosts.map((host) => capacityOf(host, overcommit));
-  const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
-  checkAtMost('vcpus', vcpus, largest('vcpus'), ', the cores of the largest host of this service');
-  checkAtMost('memory_mb', memoryMb, largest('memoryMb'), ', the memory of the largest host of this service');
-  // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
-  if (hosts.every((host) => host.disk_mb === 0)) return;
-  checkAtMost('rootfs_size_gb', rootfs_size_gb, largest('diskGb'), `, ${offeredDisk(overcommit)}`);
-}
-
-/** Throws `validation_error` if the value is too large. `whose` is the end of the error's sentence. */
-function checkAtMost(field: string, value: number, most: number, whose: string): void {
-  if (value > most) throw new ServiceError('validation_error', `${field} must be at most ${most}${whose}.`);
 }
 
 /**

@@ -1,7 +1,7 @@
 // Updates a machine's row when its host reports that the machine ended by itself. The event listener and the reconciler
 // use this. Only a running machine can change by itself; every other change is made by an operation.
 import type { MachineReport } from '@sandbar/contract/host-api.ts';
-import type { MachineState } from '@sandbar/contract/machine.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import type { App } from '../app.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';

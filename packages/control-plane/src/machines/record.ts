@@ -1,5 +1,6 @@
 // Converts a machine's row into the JSON object that clients get.
-import type { Machine, MachineOperation, OperationKind } from '@sandbar/contract/machine.ts';
+import type { Machine, MachineOperation } from '@sandbar/contract/machine.ts';
+import type { OperationKind } from '@sandbar/contract/machine-states.ts';
 import type { MachineView } from './store.ts';
 
 /** Formats a time as RFC 3339 in UTC with milliseconds; null stays null. */

@@ -5,7 +5,7 @@ import {
   MACHINE_STATES,
   type MachineAction,
   type MachineState,
-} from '@sandbar/contract/machine.ts';
+} from '@sandbar/contract/machine-states.ts';
 
 /** Returns the states that allow the action. */
 export const statesAllowing = (action: MachineAction): MachineState[] =>

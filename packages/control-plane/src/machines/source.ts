@@ -1,7 +1,8 @@
 // The source of a new machine's root disk, when that is not an image: a snapshot or a kept root disk (a root volume).
 // The source determines the host and the stack, and the default sizes of the machine.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { MACHINE_BOUNDS, MACHINE_DEFAULTS, type MachineCreate } from '@sandbar/contract/machine.ts';
+import type { MachineCreate } from '@sandbar/contract/machine.ts';
+import { MACHINE_BOUNDS, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { Tx } from '../db/database.ts';
 import type { SnapshotRow, VolumeRow } from '../db/tables.ts';
 import { findSnapshot } from '../snapshots/store.ts';

@@ -2,7 +2,7 @@
 // tenants securely, so an emulating host runs machines of the service's owner only, unless the operator allows other
 // accounts.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import type { App } from '../app.ts';
 import type { AccountRow } from '../db/tables.ts';
 

@@ -1,4 +1,4 @@
-// Generates the OpenAPI document without a running service. The HTTP server is built with a database and a host client
+// Generates the OpenAPI documents without a running service. The HTTP server is built with a database and a host client
 // that never connect, because only its routes are read.
 import { Registry } from 'prom-client';
 import type { App } from '../app.ts';
@@ -11,8 +11,8 @@ import { buildServer } from '../http/server.ts';
 import { createLog } from '../log.ts';
 import { createRequestCounter } from '../metrics/requests.ts';
 
-/** The OpenAPI document of this version. */
-export async function describeApi(): Promise<unknown> {
+/** The OpenAPI documents of this version: of the public API, and of the operator's routes. */
+export async function describeApis(): Promise<{ api: unknown; admin: unknown }> {
   const config = readConfig(
     {
       SANDBAR_HOME: '/nonexistent',
@@ -36,7 +36,7 @@ export async function describeApi(): Promise<unknown> {
   };
   const server = await buildServer(app, createRequestCounter(new Registry()));
   try {
-    return server.swagger();
+    return { api: server.swagger(), admin: server.adminSwagger() };
   } finally {
     await server.close();
     hostClient.close();

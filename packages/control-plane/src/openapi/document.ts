@@ -1,6 +1,7 @@
-// Makes the OpenAPI document and its web page from the routes, so that nothing is written down twice. The schema of a
-// route describes its input and output. The config of a route says who may call it and which errors it can return.
-import swagger from '@fastify/swagger';
+// Makes the OpenAPI documents and the web page of the public one from the routes, so that nothing is written down twice.
+// The schema of a route describes its input and output. The config of a route says who may call it and which errors it
+// can return.
+import swagger, { type SwaggerTransform, type SwaggerTransformObject } from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import type { FastifyInstance, RouteOptions } from 'fastify';
 import { SESSION_COOKIE } from '../auth/cookie.ts';
@@ -19,6 +20,22 @@ output byte for byte, stop, start and destroy it.
 Bodies are JSON and strict: an unknown field is a 400. Ids are UUIDs, times RFC 3339 UTC. Every response carries
 X-Request-Id. Every error is \`{ "detail", "code" }\`. Lists are complete and newest first unless page_size is given.`;
 
+const ADMIN_DESCRIPTION = `The requests of the operator's pages of the dashboard. They are not part of the public API, and
+change with the dashboard. They take the session of an operator account only, and 15 minutes after the last check of its
+password they answer 403 \`password_required\`, or \`sign_in_required\` for an account without a password.`;
+
+const BASE = { openapi: '3.1.0', servers: [{ url: '/' }] };
+const INFO = { version: '0.1.0', license: { name: 'Apache-2.0' } };
+const BEARER = { type: 'http', scheme: 'bearer', description: 'An API key: sbr_…' } as const;
+const SESSION = {
+  type: 'apiKey',
+  in: 'cookie',
+  name: SESSION_COOKIE,
+  description: 'A dashboard session.',
+} as const;
+
+const isOfOperator = (url: string): boolean => url.startsWith('/admin/v1/');
+
 /**
  * Declares the routes of the web page as public. A plugin adds these routes, so they declare no access themselves. Call
  * this before `installAuth`.
@@ -31,23 +48,32 @@ export function declareDocsPublic(server: FastifyInstance): void {
   });
 }
 
-/** Adds `/openapi.json` and `/docs`. Call it before the first route that belongs into the document. */
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** The document of the operator's routes, which are not part of the public API. */
+    adminSwagger(): unknown;
+  }
+}
+
+/**
+ * Adds `/openapi.json` and `/docs`, and the method `adminSwagger`. Call it before the first route that belongs into a
+ * document.
+ */
 export async function installDocument(server: FastifyInstance): Promise<void> {
   const operations = new Map<string, OperationFacts>();
   server.addHook('onRoute', ({ method, schema, config }: RouteOptions) => {
     if (schema?.operationId && method !== 'HEAD') operations.set(schema.operationId, { schema, config: config ?? {} });
   });
+  const transformObject: SwaggerTransformObject = (source) =>
+    'openapiObject' in source ? finishDocument(source.openapiObject as Document, operations) : source.swaggerObject;
+  const hideIf =
+    (isHidden: (url: string) => boolean): SwaggerTransform =>
+    ({ schema, url }) => ({ schema: isHidden(url) ? { ...schema, hide: true } : schema, url });
   await server.register(swagger, {
     openapi: {
-      openapi: '3.1.0',
-      info: { title: 'Sandbar', version: '0.1.0', description: DESCRIPTION, license: { name: 'Apache-2.0' } },
-      servers: [{ url: '/' }],
-      components: {
-        securitySchemes: {
-          bearer: { type: 'http', scheme: 'bearer', description: 'An API key: sbr_…' },
-          session: { type: 'apiKey', in: 'cookie', name: SESSION_COOKIE, description: 'A dashboard session.' },
-        },
-      },
+      ...BASE,
+      info: { ...INFO, title: 'Sandbar', description: DESCRIPTION },
+      components: { securitySchemes: { bearer: BEARER, session: SESSION } },
       tags: [
         { name: 'Account', description: 'Whose it is, and how much it may use.' },
         { name: 'Machines', description: 'MicroVMs and their life.' },
@@ -65,8 +91,19 @@ export async function installDocument(server: FastifyInstance): Promise<void> {
         { name: 'Images', description: 'What machines are made from.' },
       ],
     },
-    transformObject: (source) =>
-      'openapiObject' in source ? finishDocument(source.openapiObject as Document, operations) : source.swaggerObject,
+    transform: hideIf(isOfOperator),
+    transformObject,
+  });
+  await server.register(swagger, {
+    decorator: 'adminSwagger',
+    openapi: {
+      ...BASE,
+      info: { ...INFO, title: 'Sandbar, for operators', description: ADMIN_DESCRIPTION },
+      components: { securitySchemes: { session: SESSION } },
+      tags: [{ name: 'Operator', description: 'What only an operator may see and do, in the dashboard.' }],
+    },
+    transform: hideIf((url) => !isOfOperator(url)),
+    transformObject,
   });
   await server.register(swaggerUi, {
     routePrefix: DOCS_PREFIX,

@@ -107,7 +107,7 @@ const RAW_BODY = {
  */
 function securityOf(access: Access | undefined): Json[] {
   if (access === 'public' || access === undefined) return [];
-  if (access === 'session') return [{ session: [] }];
+  if (access === 'session' || access === 'operator') return [{ session: [] }];
   return [{ bearer: [access] }, { session: [] }];
 }
 

@@ -14,7 +14,8 @@ export const isLimited = ({ rateLimit = 'none' }: FastifyContextConfig): boolean
 export function errorCodesOf({ schema, config }: OperationFacts): ErrorCode[] {
   const codes: ErrorCode[] = [];
   if (config.access !== 'public') codes.push('unauthenticated');
-  if (config.access === 'full' || config.access === 'session') codes.push('forbidden');
+  if (config.access !== 'public' && config.access !== 'read') codes.push('forbidden');
+  if (config.access === 'operator') codes.push('password_required', 'sign_in_required');
   if (isLimited(config)) codes.push('rate_limited');
   // Every operation refuses parameters and bodies that it does not declare.
   codes.push('validation_error');

@@ -1,6 +1,6 @@
 // The table of all kinds of operations: what each asks of a host, what it records, and how it is undone. Requests, the
 // reconciler and the audit all use this table, so an operation is done in the same way by each of them.
-import type { AnyOperationKind } from '../db/tables.ts';
+import type { AnyOperationKind } from '@sandbar/contract/machine-states.ts';
 import type { Definition } from './definition.ts';
 import { ATTACH } from './kinds/attach.ts';
 import { CREATE } from './kinds/create.ts';

@@ -1,6 +1,6 @@
 // The SQL of ports: which machine a request is for, and which of its ports are public.
 
-import type { MachineState } from '@sandbar/contract/machine.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import { PORT_BOUNDS } from '@sandbar/contract/port.ts';
 import { sql } from 'kysely';
 import type { Db } from '../db/database.ts';

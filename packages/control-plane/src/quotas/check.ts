@@ -1,7 +1,7 @@
 // Refuses a request that would exceed the account's quota. The caller has locked the account's row, so parallel
 // requests cannot exceed the quota together. transitions/effects.ts updates the use.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { Amounts } from '@sandbar/contract/quota.ts';
+import type { Amounts } from '@sandbar/contract/tier-limits.ts';
 import { currentUse, effectiveLimits, findExcess, type LimitColumns, type UseColumns } from './limits.ts';
 
 /**

@@ -6,7 +6,7 @@ import {
   type QuotaDimension,
   TIER_LIMITS,
   type TierLimits,
-} from '@sandbar/contract/quota.ts';
+} from '@sandbar/contract/tier-limits.ts';
 import type { AccountRow } from '../db/tables.ts';
 
 export const LIMIT_NAMES = [...QUOTA_DIMENSIONS, 'vcpus_per_machine', 'memory_mb_per_machine'] as const;

@@ -1,7 +1,7 @@
 // Recomputes the use of accounts and the reservations on hosts from the rows of machines and volumes. A stored total
 // changes in the same transaction as the rows that it counts, so the two agree at any time, even during an operation.
 // Any difference that one SQL statement sees is therefore an error.
-import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/quota.ts';
+import { QUOTA_DIMENSIONS, type QuotaDimension } from '@sandbar/contract/tier-limits.ts';
 import { sql } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';

@@ -1,9 +1,12 @@
 // The HTTP endpoint of quotas.
-import { QUOTA_DESCRIPTIONS, QUOTA_DIMENSIONS, Quotas } from '@sandbar/contract/quota.ts';
+import { QUOTA_DESCRIPTIONS, Quotas } from '@sandbar/contract/quota.ts';
+import { QUOTA_DIMENSIONS } from '@sandbar/contract/tier-limits.ts';
 import type { FastifyInstance } from 'fastify';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
+import { listHosts } from '../hosts/store.ts';
 import { callerOf } from '../http/auth.ts';
+import { largestMachine, sizeBounds } from '../machines/size-bounds.ts';
 import { currentUse, effectiveLimits } from './limits.ts';
 
 export function addQuotaRoutes(server: FastifyInstance, app: App): void {
@@ -13,7 +16,8 @@ export function addQuotaRoutes(server: FastifyInstance, app: App): void {
     schema: {
       operationId: 'getQuotas',
       summary: 'Get the quotas',
-      description: 'What the account uses and may use, in five dimensions. A request must fit all of them.',
+      description:
+        'What the account uses and may use, in five dimensions, and how large one machine may be. A request must fit all of them.',
       tags: ['Account'],
       response: { 200: Quotas },
     },
@@ -23,7 +27,7 @@ export function addQuotaRoutes(server: FastifyInstance, app: App): void {
 }
 
 async function readQuotas(app: App, accountId: string): Promise<Quotas> {
-  const account = await getAccount(app.db, accountId);
+  const [account, hosts] = await Promise.all([getAccount(app.db, accountId), listHosts(app.db)]);
   const [limits, used] = [effectiveLimits(account), currentUse(account)];
   return {
     tier: account.tier,
@@ -33,10 +37,15 @@ async function readQuotas(app: App, accountId: string): Promise<Quotas> {
       limit: limits[name],
       description: QUOTA_DESCRIPTIONS[name],
     })),
+    largest_machine: largestMachine(sizeBounds(limits, hosts, app.config.overcommit)),
   };
 }
 
 function exampleQuotas(): Quotas {
   const machines = { name: 'machines', used: 1, limit: 3, description: QUOTA_DESCRIPTIONS.machines } as const;
-  return { tier: 'free', quotas: [machines] };
+  return {
+    tier: 'free',
+    quotas: [machines],
+    largest_machine: { vcpus: 2, memory_mb: 2048, rootfs_size_gb: 1024 },
+  };
 }

@@ -5,7 +5,7 @@ import type { App } from '../app.ts';
 import { readDeviceCookie } from '../auth/device-cookie.ts';
 import { callerOf } from '../http/auth.ts';
 import { type AccountBucket, accountRate, rateLimitOf } from './rates.ts';
-import { addressKey, deviceKey, emailKey, emailOf, unknownKey } from './sign-in.ts';
+import { addressKey, deviceKey, emailKey, emailOf, sessionKey, unknownKey } from './sign-in.ts';
 import { takeToken, type Verdict } from './store.ts';
 
 const ACCOUNT_REFUSALS = {
@@ -35,9 +35,14 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
       apply(reply, verdict, 'Too many attempts come from this address');
     }
   });
-  // A later hook than above, because the e-mail address is in the body, which is read only after `onRequest`.
+  // A later hook than above, so that an invalid body takes no token of the session, and because the e-mail address is in
+  // the body, which is read only after `onRequest`.
   server.addHook('preHandler', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
+    if (rateLimit === 'sign-in' && request.caller) {
+      const verdict = await takeToken(app.db, sessionKey(request.caller.credentialId), app.config.rates.signInEmail);
+      apply(reply, verdict, 'There were too many attempts with the password of this account');
+    }
     const email = rateLimit === 'sign-in' || rateLimit === 'password' ? emailOf(request.body) : undefined;
     if (email === undefined) return;
     const { secret, rates } = app.config;

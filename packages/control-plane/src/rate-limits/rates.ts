@@ -8,7 +8,7 @@ type Declared = { access?: string | undefined; rateLimit?: RateLimit | undefined
 export function rateLimitOf(route: Declared, methods: readonly string[]): RateLimit {
   if (route.rateLimit) return route.rateLimit;
   const changes = methods.some((method) => method !== 'GET' && method !== 'HEAD');
-  return changes && (route.access === 'full' || route.access === 'session') ? 'mutating' : 'none';
+  return changes && ['full', 'session', 'operator'].includes(route.access ?? '') ? 'mutating' : 'none';
 }
 
 /** The buckets that each account has. */

@@ -1,5 +1,5 @@
-// The rate buckets of a sign-in, which has no account yet. They belong to the client's IP address, or to the e-mail
-// address that the client tries.
+// The rate buckets of attempts to guess a password. They belong to the client's IP address, to the e-mail address that the
+// client tries, or to the session whose password is checked again.
 import { createHash } from 'node:crypto';
 import { clientOf } from '../http/address.ts';
 
@@ -21,6 +21,9 @@ export const unknownKey = (email: string): string => `sign-in-unknown:${hash(ema
 
 /** The bucket of a browser that signed in before with the same e-mail address. */
 export const deviceKey = (device: string): string => `sign-in-device:${hash(device)}`;
+
+/** The bucket of a session whose password is checked again. */
+export const sessionKey = (sessionId: string): string => `sign-in-session:${sessionId}`;
 
 const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
 

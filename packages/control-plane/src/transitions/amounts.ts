@@ -1,6 +1,6 @@
 // How much a machine's or volume's row adds to its account's quota use and to its host's reservations. Pure functions.
-import type { MachineState } from '@sandbar/contract/machine.ts';
-import type { Amounts } from '@sandbar/contract/quota.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
+import type { Amounts } from '@sandbar/contract/tier-limits.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
 import { NO_ROOM, type Room } from '../hosts/room.ts';
 

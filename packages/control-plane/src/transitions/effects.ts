@@ -3,7 +3,7 @@
 // reservations. Meters are also switched by a change of prices (billing/reprice.ts) and by a repair of the audit
 // (audit/mend.ts).
 import type { NewActivity } from '@sandbar/contract/activity.ts';
-import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/quota.ts';
+import { type Amounts, QUOTA_DIMENSIONS } from '@sandbar/contract/tier-limits.ts';
 import { sql } from 'kysely';
 import { activityParameter } from '../activity/write.ts';
 import { chargeAccounts } from '../billing/charge.ts';

@@ -2,7 +2,7 @@
 // before and after the change it derives activity entries (entries.ts), quota amounts (amounts.ts) and what is metered
 // (metered.ts). It writes these in the same transaction (effects.ts).
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
-import type { MachineState } from '@sandbar/contract/machine.ts';
+import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';

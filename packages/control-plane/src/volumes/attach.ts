@@ -1,7 +1,8 @@
 // Attaches and detaches volumes at the request of an account. Both are operations of the machine. The request checks
 // the rules while the rows of the machine and the volume are locked.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { defaultMountPath, type VolumeAttach } from '@sandbar/contract/volume.ts';
+import type { VolumeAttach } from '@sandbar/contract/volume.ts';
+import { defaultMountPath } from '@sandbar/contract/volume-states.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationArguments, VolumeRow } from '../db/tables.ts';

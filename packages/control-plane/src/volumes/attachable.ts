@@ -1,7 +1,7 @@
 // Checks whether a volume can be attached to or detached from a machine. Pure functions. When several reasons forbid
 // it, they throw the first one.
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
+import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume-states.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
 import { checkAction } from '../machines/rules.ts';
 

@@ -2,7 +2,7 @@
 // volume's row. Then the operation deletes the disk on the host and the row.
 import type { ActivityActor } from '@sandbar/contract/activity.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import { VOLUME_STATE_TABLE, type VolumeState } from '@sandbar/contract/volume.ts';
+import { VOLUME_STATE_TABLE, type VolumeState } from '@sandbar/contract/volume-states.ts';
 import type { App } from '../app.ts';
 import type { Tx } from '../db/database.ts';
 import type { VolumeRow } from '../db/tables.ts';

@@ -1,7 +1,7 @@
 // The SQL of volumes. Only transitions/transition.ts changes a volume's state.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
-import { VOLUME_STATES, type VolumeState } from '@sandbar/contract/volume.ts';
+import { VOLUME_STATES, type VolumeState } from '@sandbar/contract/volume-states.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';

@@ -1,7 +1,8 @@
 // Reads unfinished operations, and inserts operations in the state in which a process that died leaves them.
 import { randomUUID } from 'node:crypto';
+import type { AnyOperationKind } from '@sandbar/contract/machine-states.ts';
 import type { App } from '../../src/app.ts';
-import type { AnyOperationKind, OperationArguments, OperationRow } from '../../src/db/tables.ts';
+import type { OperationArguments, OperationRow } from '../../src/db/tables.ts';
 import { inTransaction } from '../../src/db/transaction.ts';
 import { bumpGeneration, lockMachine } from '../../src/machines/store.ts';
 

@@ -7,6 +7,17 @@ import { join } from 'node:path';
 import { after } from 'node:test';
 import { Account } from '@sandbar/contract/account.ts';
 import { ActivityList } from '@sandbar/contract/activity.ts';
+import {
+  AccountCredited,
+  AccountDetails,
+  AccountSummaryList,
+  Audit,
+  FailedOperationList,
+  HostSummary,
+  HostSummaryList,
+  NewAccount,
+  NewPassword,
+} from '@sandbar/contract/admin.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
 import { LedgerDetails, LedgerList, PaymentPage, Usage } from '@sandbar/contract/billing.ts';
 import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
@@ -152,6 +163,8 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
         oidc: undefined,
       },
       billing: { payments: undefined },
+      adminHttp: true,
+      dashboardDir: undefined,
       previewDomain: 'localhost',
       previewFrameOrigins: [],
       ...options.config,
@@ -241,6 +254,14 @@ function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
 
 const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/(account|auth\/sign-(in|up))$/, Account],
+  [/^\/admin\/v1\/accounts$/, AccountSummaryList],
+  [/^\/admin\/v1\/accounts\/[^/]+\/credit$/, AccountCredited],
+  [/^\/admin\/v1\/accounts\/[^/]+(\/(tier|limits|suspend|resume))?$/, AccountDetails],
+  [/^\/admin\/v1\/accounts\/[^/]+\/password$/, NewPassword],
+  [/^\/admin\/v1\/hosts$/, HostSummaryList],
+  [/^\/admin\/v1\/hosts\/[^/]+\/(un)?drain$/, HostSummary],
+  [/^\/admin\/v1\/audit$/, Audit],
+  [/^\/admin\/v1\/failed-operations$/, FailedOperationList],
   [/^\/v1\/api-keys$/, ApiKeyList],
   [/^\/v1\/billing\/usage$/, Usage],
   [/^\/v1\/billing\/ledger$/, LedgerList],
@@ -268,6 +289,7 @@ const SCHEMAS: [RegExp, TSchema][] = [
 ];
 
 const CREATED: [RegExp, TSchema][] = [
+  [/^\/admin\/v1\/accounts$/, NewAccount],
   [/^\/v1\/billing\/(top-ups|card)$/, PaymentPage],
   [/\/execs$/, ExecStarted],
   [/\/terminal-session$/, TerminalSession],

@@ -1,5 +1,5 @@
 // Checks the shape of everything that the gateway answers, because a guest may have taken over the gateway.
-import { JOB_STATUSES } from '@sandbar/contract/exec.ts';
+import { JOB_STATUSES } from '@sandbar/contract/exec-states.ts';
 import { Type } from 'typebox';
 import { Value } from 'typebox/value';
 import type { GuestJob } from '../guest/guest.ts';

@@ -1,6 +1,7 @@
 // The calls that the host agent makes to the guest agent inside a machine. The guest is not trusted: the host limits
 // the size of its answers, checks their shape, and never identifies a machine by what its guest says.
-import type { JobStatus, OutputStream } from '@sandbar/contract/exec.ts';
+import type { OutputStream } from '@sandbar/contract/exec.ts';
+import type { JobStatus } from '@sandbar/contract/exec-states.ts';
 import type { StartJob } from '@sandbar/contract/host-api.ts';
 import type { GuestStream } from './guest-stream.ts';
 

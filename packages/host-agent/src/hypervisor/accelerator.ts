@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import type { AcceleratorChoice } from '../config.ts';
 import { readRecord, writeRecord } from '../storage/record-file.ts';
 

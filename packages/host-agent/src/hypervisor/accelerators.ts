@@ -1,6 +1,6 @@
 // The table of all differences between KVM and emulation in QEMU's arguments and in the guest's kernel parameters.
 // docs/kvm.md says what effect of each setting was seen, and where.
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 
 /** What this host can do, and what its operator chose. */
 export type QemuHost = {

@@ -1,7 +1,7 @@
 // The interface between the rest of the agent and a hypervisor: start or restore a VM, find VMs that outlived an
 // earlier agent, talk to the guest, end the VM. QEMU implements it; tests use a fake to force faults.
 import { randomBytes } from 'node:crypto';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { ProcessInfo } from './process.ts';
 import type { ResumeChoice, ResumeNeeds } from './resume-needs.ts';

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { Isolation } from '@sandbar/contract/machine.ts';
+import type { Isolation } from '@sandbar/contract/machine-states.ts';
 import { newChannelToken } from '../guest/channel-token.ts';
 import type { GuestConnector } from '../guest/guest.ts';
 import type { Jail, JailCommand } from '../jail/jail.ts';

@@ -7,7 +7,7 @@
 //   unplug:  record as not mounted ─▶ unmount ─▶ unplug from VM ─▶ release volume ─▶ remove from record
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineVolume } from '@sandbar/contract/host-api.ts';
-import { VOLUME_BOUNDS } from '@sandbar/contract/volume.ts';
+import { VOLUME_BOUNDS } from '@sandbar/contract/volume-states.ts';
 import type { Guest, VolumeMount } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
 import { removeRunLinks } from '../jail/run-links.ts';

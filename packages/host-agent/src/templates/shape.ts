@@ -1,6 +1,6 @@
 // Defines which machines can start from the same template, and derives the template's name from that. Pure functions.
 import { createHash } from 'node:crypto';
-import { MACHINE_DEFAULTS } from '@sandbar/contract/machine.ts';
+import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { MachineImage } from '../machines/record.ts';
 
 /** Increase this number when the content of a template's folder changes. */

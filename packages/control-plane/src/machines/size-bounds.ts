@@ -1,0 +1,57 @@
+// How large one machine of an account may be. The account's limits and the largest host bound it.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { MACHINE_BOUNDS, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
+import type { LargestMachine } from '@sandbar/contract/quota.ts';
+import type { TierLimits } from '@sandbar/contract/tier-limits.ts';
+import type { HostRow } from '../db/tables.ts';
+import { capacityOf, type Overcommit, offeredDisk, type Room } from '../hosts/room.ts';
+
+/** `whose`: the end of the sentence that refuses a larger value. */
+type Bound = { field: keyof LargestMachine; most: number; whose: string };
+
+/** Returns all bounds, in the order in which a request is checked. */
+export function sizeBounds(limits: TierLimits, hosts: readonly HostRow[], overcommit: Overcommit): Bound[] {
+  const ofAccount: Bound[] = [
+    { field: 'vcpus', most: limits.vcpus_per_machine, whose: ' for this account' },
+    { field: 'memory_mb', most: limits.memory_mb_per_machine, whose: ' for this account' },
+  ];
+  if (hosts.length === 0) return ofAccount;
+  const capacities = hosts.map((host) => capacityOf(host, overcommit));
+  const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
+  const ofHosts: Bound[] = [
+    { field: 'vcpus', most: largest('vcpus'), whose: ', the cores of the largest host of this service' },
+    { field: 'memory_mb', most: largest('memoryMb'), whose: ', the memory of the largest host of this service' },
+  ];
+  const disk: Bound = { field: 'rootfs_size_gb', most: largest('diskGb'), whose: `, ${offeredDisk(overcommit)}` };
+  // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
+  return hosts.every((host) => host.disk_mb === 0) ? [...ofAccount, ...ofHosts] : [...ofAccount, ...ofHosts, disk];
+}
+
+/**
+ * Throws `validation_error` and not `quota_exceeded` for a machine that is too large, because neither waiting nor
+ * freeing quota would help.
+ */
+export function checkSize(
+  bounds: readonly Bound[],
+  {
+    vcpus = MACHINE_DEFAULTS.vcpus,
+    memory_mb = MACHINE_DEFAULTS.memory_mb,
+    rootfs_size_gb = 0,
+  }: Partial<LargestMachine>,
+): void {
+  const size: LargestMachine = { vcpus, memory_mb, rootfs_size_gb };
+  for (const { field, most, whose } of bounds) {
+    if (size[field] > most) throw new ServiceError('validation_error', `${field} must be at most ${most}${whose}.`);
+  }
+}
+
+/** Returns the smallest bound of each field, including the bounds that hold for every account. */
+export function largestMachine(bounds: readonly Bound[]): LargestMachine {
+  const least = (field: keyof LargestMachine, most: number) =>
+    Math.min(most, ...bounds.filter((bound) => bound.field === field).map((bound) => bound.most));
+  return {
+    vcpus: least('vcpus', MACHINE_BOUNDS.vcpusMax),
+    memory_mb: least('memory_mb', MACHINE_BOUNDS.memoryMbMax),
+    rootfs_size_gb: least('rootfs_size_gb', MACHINE_BOUNDS.rootfsGbMax),
+  };
+}
