@@ -56,14 +56,20 @@ async function setUpUnlessStopped(config: ServiceConfig, progress: Progress, sto
   }
 }
 
-function greet(config: ServiceConfig, { baseUrl }: RunningService, progress: Progress, tookMs: number): void {
+function greet(
+  config: ServiceConfig,
+  { baseUrl, hasDashboard }: RunningService,
+  progress: Progress,
+  tookMs: number,
+): void {
   const { credentials } = homePaths(config.home);
   // In the default data directory the clients find the credentials without SANDBAR_HOME, so print it only if set.
   const home = config.env.SANDBAR_HOME ? `SANDBAR_HOME='${config.home}' ` : '';
   const key = `$(sed -n 's/.*"api_key": "\\(.*\\)".*/\\1/p' '${credentials}')`;
+  const dashboard = hasDashboard ? `  dashboard    ${baseUrl} (e-mail and password: see the credentials)\n` : '';
   progress.say(`
 Ready in ${formatDuration(tookMs)}.
-  address      ${baseUrl}
+${dashboard}  address      ${baseUrl}
   credentials  ${credentials}
   reference    ${baseUrl}/docs
 

@@ -9,6 +9,7 @@ import { baseUrlOf, type ServiceConfig } from './config.ts';
 import { type Credentials, ensureCredentials, readCredentials } from './credentials.ts';
 import { messageOf, Problem } from './problem.ts';
 import type { Progress } from './progress.ts';
+import { ensureDashboard } from './setup/dashboard.ts';
 import { ensureHome } from './setup/home.ts';
 import { ensurePostgresData } from './setup/postgres-data.ts';
 import { ensureSecret } from './setup/secret.ts';
@@ -31,6 +32,7 @@ const STOP_MACHINES_MS = 60_000;
 
 export interface RunningService {
   readonly baseUrl: string;
+  readonly hasDashboard: boolean;
   readonly credentials: Credentials;
   /** Stops the machines, then ends the processes. After an abort of `hurry` it no longer waits for the machines. */
   stop(hurry?: AbortSignal): Promise<void>;
@@ -54,6 +56,9 @@ export async function startService({ config, user, progress, signal }: StartOpti
 
   const mountPoint = mountPointOf(config.home);
   const processes: SupervisedProcess[] = [];
+  const failed = new AbortController();
+  const buildSignal = signal === undefined ? failed.signal : AbortSignal.any([signal, failed.signal]);
+  let dashboard: Promise<string | undefined> | undefined;
   const endProcesses = async () => {
     // End the processes in reverse order: each process ends before the processes that it depends on.
     for (const supervised of processes.toReversed()) await supervised.stop();
@@ -79,19 +84,24 @@ export async function startService({ config, user, progress, signal }: StartOpti
     };
 
     const hostAgent = start(hostAgentDefinition(config, user?.gid));
-    // `hostAgent` is awaited below. Until then, Node must not treat its failure as an unhandled rejection.
-    hostAgent.catch(() => {});
+    dashboard = progress.step('dashboard', (say) =>
+      ensureDashboard(config.checkout, config.cacheDir, say, buildSignal),
+    );
+    // Both are awaited below. Until then, Node must not treat their failures as unhandled rejections.
+    for (const promise of [hostAgent, dashboard]) promise.catch(() => {});
     if (config.databaseUrl === undefined) {
       await progress.step('database', () => ensurePostgresData(config.home, confine()));
       await start(postgresDefinition(config, confine));
     }
-    await Promise.all([hostAgent, start(controlPlaneDefinition(config, secret, confine))]);
+    const dashboardDir = await dashboard;
+    await Promise.all([hostAgent, start(controlPlaneDefinition(config, secret, confine, dashboardDir))]);
 
     await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`, config.startPatienceMs), signal);
     const baseUrl = baseUrlOf(config.listen);
     const credentials = await ensureCredentials(paths.credentials, baseUrl, paths.adminSocket);
     return {
       baseUrl,
+      hasDashboard: dashboardDir !== undefined,
       credentials,
       stop: async (hurry) => {
         await progress.step('machines', () => stopMachines(paths.adminSocket, progress, hurry));
@@ -99,6 +109,9 @@ export async function startService({ config, user, progress, signal }: StartOpti
       },
     };
   } catch (error) {
+    // End the build of the dashboard too, because this process exits after a failed start.
+    failed.abort();
+    await dashboard?.catch(() => {});
     await endProcesses();
     throw error;
   }

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { it } from 'node:test';
 
 const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
-const ID = /\b(?!UTF-)[A-Z]{2,4}-\d{1,2}\b/g;
+const ID = /\b(?!UTF-|ECMA-)[A-Z]{2,4}-\d{1,2}\b/g;
 const ROW = /^\| (?<id>[A-Z]{2,4}-\d{1,2}) \| (?<text>.+) \| (?<tests>.+) \|$/gm;
 
 const read = (file: string) => readFileSync(path.join(CHECKOUT, file), 'utf8');

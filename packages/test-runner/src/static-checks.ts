@@ -15,6 +15,9 @@ export async function runStaticChecks(
   const guestAgent = path.join(checkout, 'guest-agent');
   const checks: readonly [name: string, command: readonly string[], cwd: string][] = [
     ['typecheck', [bin('tsc'), '--noEmit'], checkout],
+    ['typecheck of the dashboard', [bin('tsc'), '--noEmit', '-p', 'packages/dashboard'], checkout],
+    ['typecheck of the browser tests', [bin('tsc'), '--noEmit', '-p', 'tests/browser'], checkout],
+    ['typecheck of the benchmarks of the dashboard', [bin('tsc'), '--noEmit', '-p', 'bench/dashboard'], checkout],
     ['lint', [bin('biome'), 'check', '.'], checkout],
     ['go vet', [go.path, 'vet', './...'], guestAgent],
     ['go test', [go.path, 'test', './...'], guestAgent],

@@ -11,6 +11,8 @@ describe('the test files', () => {
   const files = [
     'packages/a/src/x.test.ts',
     'packages/a/tests/y.test.ts',
+    'tests/browser/b.test.ts',
+    'tests/browser/outages/o.test.ts',
     'tests/conformance/c.test.ts',
     'tests/e2e/e.test.ts',
     'tests/faults/f.test.ts',
@@ -25,16 +27,18 @@ describe('the test files', () => {
   });
 
   it('are chosen by parts of their paths', () => {
-    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[3]]);
+    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[5]]);
     assert.deepEqual(selectTestFiles(checkout, ['nothing']), []);
   });
 
-  it('run in groups: end-to-end files one at a time, conformance last', () => {
+  it('run in groups: those that kill processes one at a time, conformance last', () => {
     assert.deepEqual(
       groupTestFiles(files).map(({ name, files: group, isAlone }) => [name, group.length, isAlone]),
       [
         ['node tests', 3, false],
         ['end-to-end tests', 1, true],
+        ['browser tests', 1, false],
+        ['browser tests with outages', 1, true],
         ['conformance tests', 1, false],
       ],
     );

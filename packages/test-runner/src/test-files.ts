@@ -22,16 +22,20 @@ export function selectTestFiles(checkout: string, filters: readonly string[]): s
 }
 
 /**
- * Returns the groups that have files, in the order in which they run. End-to-end files run one at a time, because some
- * of them kill the processes that all of them use. The conformance tests run last and separately: they put load on the
- * service, and other tests measure its memory and speed.
+ * Returns the groups that have files, in the order in which they run. End-to-end files and browser files with outages
+ * run one at a time, because they kill the processes that all of them use. The conformance tests run last and
+ * separately: they put load on the service, and other tests measure its memory and speed.
  */
 export function groupTestFiles(files: readonly string[]): TestGroup[] {
   const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);
-  const [isConformance, isEndToEnd] = [isBelow('conformance'), isBelow('e2e')];
+  const [isConformance, isEndToEnd, isBrowser] = [isBelow('conformance'), isBelow('e2e'), isBelow('browser')];
+  const isOutage = isBelow('browser/outages');
+  const needsNoService = (file: string) => !isConformance(file) && !isEndToEnd(file) && !isBrowser(file);
   const groups: TestGroup[] = [
-    { name: 'node tests', files: files.filter((file) => !isConformance(file) && !isEndToEnd(file)), isAlone: false },
+    { name: 'node tests', files: files.filter(needsNoService), isAlone: false },
     { name: 'end-to-end tests', files: files.filter(isEndToEnd), isAlone: true },
+    { name: 'browser tests', files: files.filter((file) => isBrowser(file) && !isOutage(file)), isAlone: false },
+    { name: 'browser tests with outages', files: files.filter(isOutage), isAlone: true },
     { name: 'conformance tests', files: files.filter(isConformance), isAlone: false },
   ];
   return groups.filter((group) => group.files.length > 0);

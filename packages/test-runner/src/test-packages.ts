@@ -19,6 +19,9 @@ const FOR_IMPORTS: readonly Requirement[] = [
   { package: 'busybox-static', shownBy: { file: '/var/lib/dpkg/info/busybox-static.list' } },
 ];
 
+/** Needed by the tests in a browser. */
+const FOR_BROWSERS: readonly Requirement[] = [{ package: 'chromium', shownBy: { file: '/usr/bin/chromium' } }];
+
 /**
  * Installs the packages that these test files need and that are missing. Throws Problem when it is not allowed to
  * install packages.
@@ -27,5 +30,7 @@ export async function ensureTestPackages(files: readonly string[], isRoot: boole
   // Tests that run as root also start a service without root, which needs a few packages of its own.
   const missing = missingPackages(false);
   if (files.some((file) => /\bimages\b/.test(file))) missing.push(...missingPackages(false, isPresent, FOR_IMPORTS));
+  if (files.some((file) => file.startsWith('tests/browser/')))
+    missing.push(...missingPackages(false, isPresent, FOR_BROWSERS));
   if (missing.length > 0) await installPackages(missing, isRoot, progress);
 }

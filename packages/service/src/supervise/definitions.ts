@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { SECRETS_FD, splitSecrets } from '@sandbar/contract/secrets.ts';
 import { formatAddress, type ServiceConfig } from '../config.ts';
+import { isComplete } from '../setup/dashboard-builds.ts';
 import { DATABASE, DATABASE_USER, postgresProgram } from '../setup/postgres-data.ts';
 import { type Confinement, launchUnprivileged } from './launch.ts';
 import type { ProcessDefinition } from './supervised-process.ts';
@@ -105,7 +106,13 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
   };
 }
 
-export function controlPlaneDefinition(config: ServiceConfig, secret: string, confine: Confine): ProcessDefinition {
+/** `dashboardDir`: the folder with the built dashboard; undefined: there is none. */
+export function controlPlaneDefinition(
+  config: ServiceConfig,
+  secret: string,
+  confine: Confine,
+  dashboardDir: string | undefined,
+): ProcessDefinition {
   const paths = homePaths(config.home);
   return {
     name: 'control-plane',
@@ -116,6 +123,9 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
     spawn(log): ChildProcess {
       const confinement = confine();
       const run = confinement.bind(paths.run, 'run');
+      // Someone may have cleaned the cache since the last start. Then the API starts without the dashboard.
+      const hasDashboard = dashboardDir !== undefined && isComplete(dashboardDir);
+      const dashboard = hasDashboard ? confinement.bind(dashboardDir, 'dashboard') : undefined;
       const databaseUrl = config.databaseUrl ?? databaseUrlOf(`${run}/postgres`);
       const node = `${confinement.checkout}/${NODE}`;
       const { secrets, rest } = splitSecrets(settingsFor(config.env));
@@ -129,6 +139,7 @@ export function controlPlaneDefinition(config: ServiceConfig, secret: string, co
             SANDBAR_HOME: path.dirname(run),
             SANDBAR_LISTEN: formatAddress(config.listen),
             SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
+            ...(dashboard === undefined ? {} : { SANDBAR_DASHBOARD_DIR: dashboard }),
             [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
             ...MEMORY_SETTINGS,
             ...compileCache(`${run}/control-plane`),

@@ -9,6 +9,7 @@ import path from 'node:path';
 import { after, describe, it } from 'node:test';
 import { readSecrets } from '@sandbar/contract/secrets.ts';
 import { readConfig } from '../config.ts';
+import { ensureDashboard } from '../setup/dashboard.ts';
 import { controlPlaneDefinition, hostAgentDefinition } from './definitions.ts';
 import { noConfinement } from './launch.ts';
 
@@ -54,9 +55,9 @@ describe('secrets of the supervised processes', () => {
       PGPASSWORD: MARK,
     };
     const config = readConfig(env, 1000);
-    const definition = controlPlaneDefinition(config, `${MARK} and at least 32 characters more`, () =>
-      noConfinement(config.checkout),
-    );
+    const secret = `${MARK} and at least 32 characters more`;
+    const confine = () => noConfinement(config.checkout);
+    const definition = controlPlaneDefinition(config, secret, confine, undefined);
     const connected = once(server, 'connection');
     const child = definition.spawn(log);
     children.push(child);
@@ -86,6 +87,32 @@ describe('secrets of the supervised processes', () => {
     const environment = readFileSync(written, 'utf8');
     assert.match(environment, /SANDBAR_QEMU=/);
     assert.doesNotMatch(environment, new RegExp(MARK));
+  });
+
+  it('do not reach the build of the dashboard, and no variable reaches it that could change the result', async () => {
+    const checkout = path.join(folder, 'checkout');
+    const written = path.join(folder, 'environment-of-build');
+    // This program replaces Vite and writes its environment to a file.
+    const vite = `
+      const { writeFileSync } = require('node:fs');
+      writeFileSync(${JSON.stringify(written)}, JSON.stringify(process.env));
+      writeFileSync(process.argv[process.argv.indexOf('--outDir') + 1] + '/index.html', 'page');`;
+    for (const name of ['packages/dashboard', 'packages/contract/src', 'node_modules/vite/bin']) {
+      mkdirSync(path.join(checkout, name), { recursive: true });
+    }
+    writeFileSync(path.join(checkout, 'package-lock.json'), '{}');
+    writeFileSync(path.join(checkout, 'node_modules/vite/bin/vite.js'), vite);
+    const changed = { SANDBAR_SECRET: MARK, SANDBAR_STRIPE_SECRET_KEY: MARK, VITE_X: MARK, NODE_ENV: 'development' };
+    const before = { ...process.env };
+    Object.assign(process.env, changed);
+    try {
+      assert.ok(await ensureDashboard(checkout, path.join(folder, 'cache'), assert.fail));
+    } finally {
+      process.env = before;
+    }
+    const { PATH, HOME, ...rest } = JSON.parse(readFileSync(written, 'utf8'));
+    assert.deepEqual([PATH, HOME], [process.env.PATH, process.env.HOME]);
+    assert.deepEqual(rest, { NODE_ENV: 'production' });
   });
 });
 

@@ -1,0 +1,60 @@
+// The client of the API. Paths, parameters and answers are typed by the OpenAPI document (schema.d.ts, generated).
+import createClient from 'openapi-fetch';
+import { noteRequest } from './connection.ts';
+import type { components, paths } from './schema.d.ts';
+
+export const api = createClient<paths>({ baseUrl: '/', credentials: 'same-origin' });
+
+/** Statuses from 502 on mean that the service is down or cannot answer now. */
+const FIRST_AWAY = 502;
+
+api.use({
+  onResponse: ({ response }) => noteRequest(response.status < FIRST_AWAY),
+  onError: ({ error }) => {
+    if (!(error instanceof Error && error.name === 'AbortError')) noteRequest(false);
+  },
+});
+
+export type Schemas = components['schemas'];
+
+/** An answer of the API with an error, or no answer at all (`status` 0, `code` "unreachable"). */
+export class ApiProblem extends Error {
+  readonly status: number;
+  readonly code: string;
+  readonly requestId: string | null;
+  /** Seconds after which a retry makes sense; undefined when the answer does not say. */
+  readonly retryAfterSec: number | undefined;
+
+  constructor(
+    status: number,
+    code: string,
+    detail: string,
+    requestId: string | null,
+    options: ErrorOptions & { retryAfterSec?: number | undefined } = {},
+  ) {
+    super(detail, options);
+    this.name = 'ApiProblem';
+    this.status = status;
+    this.code = code;
+    this.requestId = requestId;
+    this.retryAfterSec = options.retryAfterSec;
+  }
+}
+
+type Answer<T> = { data?: T; error?: unknown; response: Response };
+
+/** Returns the body of a successful answer. Throws ApiProblem. */
+export async function unwrap<T>(request: Promise<Answer<T>>): Promise<T> {
+  const { data, error, response } = await request.catch((cause: unknown) => {
+    throw new ApiProblem(0, 'unreachable', 'The service does not answer.', null, { cause });
+  });
+  if (response.ok) return data as T;
+  const body = (typeof error === 'object' && error !== null ? error : {}) as { detail?: string; code?: string };
+  throw new ApiProblem(
+    response.status,
+    body.code ?? 'unknown',
+    body.detail ?? `The service answered with status ${response.status}.`,
+    response.headers.get('x-request-id'),
+    { retryAfterSec: Number(response.headers.get('retry-after')) || undefined },
+  );
+}

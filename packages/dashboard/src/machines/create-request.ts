@@ -1,0 +1,16 @@
+// Sends the request that creates a machine.
+import { api, type Schemas, unwrap } from '../api/client.ts';
+import type { CreateBody } from './create-body.ts';
+
+/** Repeated with the same idempotency key, the request creates only one machine. */
+export const postMachine = (body: CreateBody, key: string) =>
+  unwrap(
+    api.POST('/v1/machines', {
+      params: { header: { 'idempotency-key': key } },
+      body: body as Schemas['MachineCreate'],
+    }),
+  );
+
+/** Not `crypto.randomUUID`, which browsers have on secure origins only. */
+export const newKey = (): string =>
+  [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join('-');

@@ -1,0 +1,52 @@
+// Keeps screenshots of the pages, for people to look at after a test run.
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import type { TestAccount } from './accounts.ts';
+import { NARROW, THEMES, WIDE, type Window, withPage } from './browser.ts';
+
+/** `SANDBAR_TEST_SCREENSHOTS` names another folder. The folder is not under version control. */
+const FOLDER = process.env.SANDBAR_TEST_SCREENSHOTS || join(import.meta.dirname, '../../../test-results/screenshots');
+
+/**
+ * Opens `path` in both themes, wide and narrow, waits for `ready` and saves `NAME-THEME-WIDTH.png`. `check` runs in each
+ * of the four windows before the screenshot.
+ */
+export async function keepScreenshots(
+  name: string,
+  {
+    account,
+    service,
+    path,
+    open,
+    ready,
+    check,
+    allowed = [],
+    fullPage = false,
+  }: {
+    account?: TestAccount;
+    path: string;
+    /** Comes before the page is opened, for example to sign in to another `service`. */
+    open?: (page: Page) => Promise<void>;
+    /** Whether the picture has the whole page, and not only what fits into the window. */
+    fullPage?: boolean;
+    ready: (page: Page) => Promise<unknown>;
+    check?: (page: Page) => Promise<void>;
+    /** As in {@link withPage}. */
+    allowed?: readonly string[];
+  } & Pick<Window, 'service'>,
+): Promise<void> {
+  mkdirSync(FOLDER, { recursive: true });
+  for (const theme of THEMES) {
+    for (const size of [WIDE, NARROW]) {
+      const window = { theme, size, allowed, ...(account ? { account } : {}), ...(service ? { service } : {}) };
+      await withPage(window, async (page) => {
+        await open?.(page);
+        await page.goto(path);
+        await ready(page);
+        await check?.(page);
+        await page.screenshot({ path: join(FOLDER, `${name}-${theme}-${size.width}.png`), fullPage });
+      });
+    }
+  }
+}
