@@ -1,6 +1,7 @@
 // The columns of the activity feed.
 import styles from '../ui/clipped.module.css';
-import { type Columns, columnsFor } from '../ui/data-table.tsx';
+import { columnsFor } from '../ui/data-table.tsx';
+import type { Columns } from '../ui/data-table-row.tsx';
 import { MachineLink } from '../ui/machine-link.tsx';
 import { exactTime } from '../ui/time.tsx';
 import { ACTION_LABELS, ACTOR_LABELS, clockTime, describeMetadata, type Entry } from './activity-words.ts';

@@ -2,7 +2,8 @@
 import type { Schemas } from '../api/client.ts';
 import { Badge } from '../ui/badge.tsx';
 import styles from '../ui/clipped.module.css';
-import { type Columns, columnsFor } from '../ui/data-table.tsx';
+import { columnsFor } from '../ui/data-table.tsx';
+import type { Columns } from '../ui/data-table-row.tsx';
 import { Time, useIsPast } from '../ui/time.tsx';
 import { RevokeKey } from './revoke-key.tsx';
 

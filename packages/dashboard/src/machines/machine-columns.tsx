@@ -1,7 +1,8 @@
 // The columns of the list of machines. In a narrow window the shape is below the name, and the age below the state.
 import { Link } from '@tanstack/react-router';
 import type { Schemas } from '../api/client.ts';
-import { type Columns, columnsFor } from '../ui/data-table.tsx';
+import { columnsFor } from '../ui/data-table.tsx';
+import type { Columns } from '../ui/data-table-row.tsx';
 import { Time } from '../ui/time.tsx';
 import styles from './machines.module.css';
 import { StateBadge } from './state-badge.tsx';

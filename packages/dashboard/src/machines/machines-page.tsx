@@ -1,7 +1,7 @@
 // The list of machines. The URL holds its filters and its sorting.
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi, Link } from '@tanstack/react-router';
-import { Suspense, useMemo, useState } from 'react';
+import { Suspense, useCallback, useMemo, useState } from 'react';
 import type { Schemas } from '../api/client.ts';
 import { Button } from '../ui/button.tsx';
 import { DataTable } from '../ui/data-table.tsx';
@@ -75,8 +75,11 @@ function MachinesTable({ machines, search }: { machines: Machine[]; search: Mach
   );
   const selected = shown.filter(({ id }) => chosen.has(id));
   const change = (next: MachineSearch) => void navigate({ search: next, replace: true });
-  const toggle = (id: string) =>
-    setChosen(new Set(chosen.has(id) ? [...chosen].filter((one) => one !== id) : [...chosen, id]));
+  const toggle = useCallback(
+    (id: string) =>
+      setChosen((before) => new Set(before.has(id) ? [...before].filter((one) => one !== id) : [...before, id])),
+    [],
+  );
   const toggleAll = () => setChosen(selected.length === shown.length ? new Set() : new Set(shown.map(({ id }) => id)));
   return (
     <>

@@ -1,6 +1,7 @@
 // The columns of the list of snapshots.
 import type { Schemas } from '../api/client.ts';
-import { type Columns, columnsFor } from '../ui/data-table.tsx';
+import { columnsFor } from '../ui/data-table.tsx';
+import type { Columns } from '../ui/data-table-row.tsx';
 import { MachineLink } from '../ui/machine-link.tsx';
 import { NameCell, StateCell } from '../ui/resource-cells.tsx';
 import { Time } from '../ui/time.tsx';

@@ -1,14 +1,13 @@
 // A table of many rows. Only the rows on the screen are in the document. The page holds the sorting and the selection.
-import { type ColumnDef, createColumnHelper, type RowData, tableFeatures, useTable } from '@tanstack/react-table';
+import { createColumnHelper, type RowData, useTable } from '@tanstack/react-table';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import { type ReactNode, useRef } from 'react';
 import styles from './data-table.module.css';
+import { type Columns, features, TableRow } from './data-table-row.tsx';
 
-const features = tableFeatures({});
 /** The least height of a row. It is the same in data-table.module.css. */
 const ROW_PX = 40;
 
-export type Columns<T extends RowData> = ColumnDef<typeof features, T>[];
 export const columnsFor = <T extends RowData>() => createColumnHelper<typeof features, T>();
 
 type Props<T extends RowData> = {
@@ -21,6 +20,7 @@ type Props<T extends RowData> = {
   sort?: { by: string; isDescending: boolean };
   onSort?: (column: string) => void;
   sortable?: readonly string[];
+  /** `toggle` must be the same function in every render. */
   selection?: { ids: ReadonlySet<string>; toggle: (id: string) => void; toggleAll: () => void };
   /** The height of a row whose cells have more than one line. */
   rowPx?: number;
@@ -85,23 +85,15 @@ export function DataTable<T extends RowData>(props: Props<T>) {
             const row = shown[item.index];
             if (!row) return null;
             return (
-              <tr key={row.id} aria-rowindex={item.index + 1} style={{ height: rowPx }}>
-                {selection ? (
-                  <td className={styles.check}>
-                    <input
-                      type="checkbox"
-                      aria-label={`Select ${row.id}`}
-                      checked={selection.ids.has(row.id)}
-                      onChange={() => selection.toggle(row.id)}
-                    />
-                  </td>
-                ) : null}
-                {row.getAllCells().map((cell) => (
-                  <td key={cell.id}>
-                    <table.FlexRender cell={cell} />
-                  </td>
-                ))}
-              </tr>
+              <TableRow
+                key={row.id}
+                row={row}
+                columns={columns}
+                index={item.index}
+                rowPx={rowPx}
+                isSelected={selection?.ids.has(row.id)}
+                toggle={selection?.toggle}
+              />
             );
           })}
           <Spacer px={after} />

@@ -1,5 +1,6 @@
 // The columns of the list of files.
-import { type Columns, columnsFor } from '../../ui/data-table.tsx';
+import { columnsFor } from '../../ui/data-table.tsx';
+import type { Columns } from '../../ui/data-table-row.tsx';
 import { visibleText } from '../../ui/visible-text.ts';
 import type { EntryTask } from './entry-dialogs.tsx';
 import { EntryMenu } from './entry-menu.tsx';
