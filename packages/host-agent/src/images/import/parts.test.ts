@@ -128,6 +128,23 @@ describe('a confined program (ISO-8)', { skip: !isRoot }, () => {
     while (sleepers().length > 0) await setImmediate();
   });
 
+  test('leaves no process when it is killed at its very start', { timeout: 60_000 }, async () => {
+    await writeFile(path.join(folder, 'large'), Buffer.alloc(8192));
+    for (let round = 0; round < 40; round++) {
+      const endless = runConfined({
+        command: 'sleep',
+        args: ['86400.5'],
+        readOnly: [],
+        writable: [[folder, '/tree']],
+        capabilities: TREE_CAPABILITIES,
+        fileBytes: 1024,
+        total: { folder, bytes: 4096 },
+      });
+      await assert.rejects(endless, { name: 'ImageError', message: /has more than/ });
+    }
+    while (readdirSync('/proc').some((pid) => commandLine(pid).includes('86400.5'))) await setImmediate();
+  });
+
   test('is killed when its files take more room together than they may', async () => {
     for (const write of ['yes | head -c 1000000', 'true']) {
       const endless = runConfined({
