@@ -102,13 +102,51 @@ describe('the page of a machine', () => {
       await page.getByLabel('Expires after').fill('3');
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByText(/destroy in 2 hours/).waitFor();
+      await page.getByRole('button', { name: 'Change: Expiry' }).click();
+      await page.getByLabel('Then').selectOption('stop it');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByText(/stop in 2 hours/).waitFor();
+      await page.getByRole('button', { name: 'Change: Expiry' }).click();
+      await page.getByLabel('Expires after').fill('1e');
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByRole('alert').filter({ hasText: 'in whole seconds' }).waitFor();
+      await page.getByLabel('Remove the expiry').check();
+      await page.getByRole('button', { name: 'Save' }).click();
+      await page.getByRole('button', { name: 'Change: Expiry' }).waitFor();
       await page.getByRole('button', { name: 'Change: Metadata' }).click();
       await page.getByLabel('Metadata: value 1').fill('data');
+      // Another client adds a key while the form is open.
+      await account.call('PATCH', `/v1/machines/${machine.id}`, { metadata: { team: 'web', tier: 2 } });
       await page.getByRole('button', { name: 'Save' }).click();
       await page.getByRole('definition').getByText('data', { exact: true }).waitFor();
       const changed = await account.call<Machine>('GET', `/v1/machines/${machine.id}`);
-      assert.deepEqual([changed.name, changed.metadata], ['builder', { team: 'data' }]);
+      assert.deepEqual([changed.name, changed.metadata], ['builder', { team: 'data', tier: 2 }]);
+      assert.deepEqual([changed.expires_at, changed.on_expiry], [null, 'stop']);
     });
+  });
+
+  it('asks before it destroys a machine, each time anew, and only about the machine of the page', async () => {
+    const other = await account.createMachine({ name: 'other' });
+    await withPage({ account }, async (page) => {
+      await page.goto(`/machines/${machine.id}`);
+      const heading = page.getByRole('heading', { level: 1 });
+      await heading.filter({ hasText: 'builder' }).waitFor();
+      await page.keyboard.press('Control+k');
+      await page.getByRole('combobox', { name: 'Page or machine' }).fill('other');
+      await page.getByRole('option').filter({ hasText: 'other' }).click();
+      await heading.filter({ hasText: 'other' }).waitFor();
+      await page.getByRole('button', { name: 'Destroy' }).click();
+      const question = page.getByRole('alertdialog', { name: 'Destroy other?' });
+      await question.getByLabel('Keep its disk as a volume').check();
+      await question.getByRole('button', { name: 'Cancel' }).click();
+      await question.waitFor({ state: 'detached' });
+      await page.getByRole('button', { name: 'Destroy' }).click();
+      assert.equal(await question.getByLabel('Keep its disk as a volume').isChecked(), false);
+      await page.goBack();
+      await heading.filter({ hasText: 'builder' }).waitFor();
+      await page.getByRole('alertdialog').waitFor({ state: 'detached' });
+    });
+    await account.call('DELETE', `/v1/machines/${other.id}`);
   });
 
   it('passes axe in both themes and widths', async () => {

@@ -65,7 +65,8 @@ export function MachinePage() {
         ))}
       </nav>
       <Suspense fallback={<p role="status">Loading…</p>}>
-        <Tab machine={machine} />
+        {/* The key gives each machine its own dialogs and forms, also when the page changes to another machine. */}
+        <Tab key={machine.id} machine={machine} />
       </Suspense>
     </>
   );

@@ -1,5 +1,6 @@
 // Stops or destroys several machines, a few at a time.
 import { ApiProblem, api, type Schemas, unwrap } from '../api/client.ts';
+import { withinRateLimit } from './rate-limit.ts';
 
 type Machine = Schemas['Machine'];
 export type BulkAction = 'stop' | 'destroy';
@@ -17,7 +18,7 @@ export async function runBulk(machines: readonly Machine[], action: BulkAction):
   const worker = async () => {
     for (const machine of waiting) {
       try {
-        await act(machine.id, action);
+        await withinRateLimit(() => act(machine.id, action));
       } catch (error) {
         if (!(error instanceof ApiProblem)) throw error;
         // Another client destroyed the machine first, which is what the person wanted.

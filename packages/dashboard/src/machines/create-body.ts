@@ -13,7 +13,7 @@ export type Source = (typeof SOURCES)[number];
 export const UNIT_SEC = { seconds: 1, minutes: 60, hours: 3_600, days: 86_400 } as const;
 export type Unit = keyof typeof UNIT_SEC;
 
-/** `count`: empty for never. */
+/** `count`: as the person wrote it, so perhaps no number; empty when there is none. */
 export type Expiry = { count: string; unit: Unit; action: ExpiryAction };
 
 export type CreateValues = {
@@ -54,6 +54,7 @@ export function bootOf(values: CreateValues, { images, snapshots, disks }: Sourc
   return { ...asIs, minGb: images.find(({ stack }) => stack === values.stack)?.min_rootfs_gb ?? 1 };
 }
 
+/** null: no number is written. NaN: the text is no number. */
 export const expirySec = ({ count, unit }: Expiry): number | null =>
   count.trim() === '' ? null : Number(count) * UNIT_SEC[unit];
 
@@ -77,7 +78,8 @@ export function bodyOf(values: CreateValues, boot: Boot): CreateBody {
   if (source === 'disk') body.root_volume_id = values.root_volume_id;
   if (Object.keys(metadata).length > 0) body.metadata = metadata;
   if (Object.keys(env).length > 0) body.env = env;
-  if (expires !== null) {
+  // A text that is no number is refused before the request is sent, and has no place in the samples.
+  if (expires !== null && !Number.isNaN(expires)) {
     body.expires_in_sec = expires;
     if (expiry.action !== 'destroy') body.on_expiry = expiry.action;
   }

@@ -11,10 +11,13 @@ export type Problems = Partial<Record<FieldName, string>>;
 type Bound = { min: number; max: number; left: number; limit: number };
 export type Bounds = Record<'vcpus' | 'memory_mb' | 'rootfs_size_gb', Bound> & { machinesLeft: number };
 
-/** The largest sizes of a new machine: within the account's largest machine, and within what is left of each quota. */
+/**
+ * The largest sizes of a new machine: within the account's largest machine, and within what is left of each quota
+ * that `quotas` lists.
+ */
 export function boundsOf({ quotas, largest_machine: largest }: Schemas['Quotas'], boot: Boot): Bounds {
   const bound = (dimension: string, min: number, max: number, held = 0): Bound => {
-    const { used = 0, limit = 0 } = quotas.find(({ name }) => name === dimension) ?? {};
+    const { used = 0, limit = Number.POSITIVE_INFINITY } = quotas.find(({ name }) => name === dimension) ?? {};
     const left = Math.max(0, limit - used + held);
     return { min, max: Math.min(max, left), left, limit };
   };

@@ -1,5 +1,5 @@
-// The form for a new machine, and beside it the same request as code. The form has one idempotency key, so a double
-// click or a retry after a broken connection creates only one machine.
+// The form for a new machine, and beside it the same request as code. The same request has the same idempotency key,
+// so a double click or a retry after a broken connection creates only one machine.
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import { Link, useNavigate } from '@tanstack/react-router';
 import { type FormEvent, useRef, useState } from 'react';
@@ -11,7 +11,7 @@ import { ProblemText } from '../ui/problem.tsx';
 import styles from './create.module.css';
 import { bodyOf, bootOf, type CreateBody, type CreateValues, type Sources } from './create-body.ts';
 import { boundsOf, checkValues, type FieldName, fieldOf, type Problems } from './create-check.ts';
-import { newKey, postMachine } from './create-request.ts';
+import { keyPerBody, postMachine } from './create-request.ts';
 import { CreateShape } from './create-shape.tsx';
 import { CreateSource } from './create-source.tsx';
 import { ExpiryField } from './expiry-field.tsx';
@@ -38,24 +38,29 @@ const EMPTY: CreateValues = {
 type Props = { quotas: Schemas['Quotas']; sources: Sources; start: Partial<CreateValues> };
 
 export function CreateForm({ quotas, sources, start }: Props) {
-  const [key] = useState(newKey);
+  const [keyOf] = useState(keyPerBody);
   const [values, setValues] = useState(() => withDefaultDisk({ ...EMPTY, ...start }, sources));
   const [isChecked, setChecked] = useState(false);
   const element = useRef<HTMLFormElement>(null);
   const navigate = useNavigate();
   const create = useAction(
-    (body: CreateBody) => postMachine(body, key),
-    ({ id }) => void navigate({ to: '/machines/$machineId', params: { machineId: id }, search: {} }),
+    (body: CreateBody) => postMachine(body, keyOf(body)),
+    ({ id }) => {
+      // A person who left the form while the request ran stays where they are.
+      const isOpen = element.current !== null;
+      if (isOpen) void navigate({ to: '/machines/$machineId', params: { machineId: id }, search: {} });
+    },
   );
   const boot = bootOf(values, sources);
   const bounds = boundsOf(quotas, boot);
-  // After the first attempt only the service checks the values: a machine that the attempt created may be what filled
-  // the quota.
-  const found = create.isIdle ? checkValues(values, bounds, boot) : {};
+  // After the first attempt only the service checks the quotas: a machine that the attempt created may be what filled
+  // them.
+  const checked = create.isIdle ? bounds : boundsOf({ ...quotas, quotas: [] }, boot);
+  const found = checkValues(values, checked, boot);
   const body = bodyOf(values, boot);
   const named = fieldOf(create.error);
   const errorAt = (field: FieldName) =>
-    create.error && named === field ? <ProblemText error={create.error} /> : isChecked ? found[field] : undefined;
+    (isChecked && found[field]) || (create.error && named === field ? <ProblemText error={create.error} /> : undefined);
   const change = (next: Partial<CreateValues>) => setValues({ ...values, ...next });
   const submit = (event: FormEvent) => {
     event.preventDefault();

@@ -1,6 +1,7 @@
 // The part of the form that says from what the machine boots: an image, a snapshot or a kept disk.
 import type { ReactNode } from 'react';
 import { Field } from '../ui/field.tsx';
+import { isolate } from '../ui/visible-text.ts';
 import { type CreateValues, SOURCES, type Source, type Sources } from './create-body.ts';
 import type { FieldName } from './create-check.ts';
 import styles from './form.module.css';
@@ -59,7 +60,7 @@ function Choice({ values, sources, errorAt, onChange }: Props) {
     case 'snapshot': {
       const options = sources.snapshots.map(({ id, name, kind, size_gb }) => ({
         value: id,
-        text: `${name || id} (${kind}, ${size_gb} GiB)`,
+        text: `${isolate(name || id)} (${kind}, ${size_gb} GiB)`,
       }));
       const isMemory = sources.snapshots.find(({ id }) => id === values.snapshot_id)?.kind === 'memory';
       const resumes = 'Its processes go on where they were, with the vCPUs and the memory of the snapshot.';
@@ -78,7 +79,7 @@ function Choice({ values, sources, errorAt, onChange }: Props) {
     case 'disk': {
       const options = sources.disks.map(({ id, name, size_gb }) => ({
         value: id,
-        text: `${name || id} (${size_gb} GiB)`,
+        text: `${isolate(name || id)} (${size_gb} GiB)`,
       }));
       return (
         <Select

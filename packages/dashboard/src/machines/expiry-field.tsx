@@ -4,22 +4,28 @@ import { Field } from '../ui/field.tsx';
 import { type Expiry, readAction, UNIT_SEC, type Unit } from './create-body.ts';
 import styles from './form.module.css';
 
-type Props = { value: Expiry; error?: ReactNode; onChange: (expiry: Expiry) => void };
+type Props = {
+  value: Expiry;
+  /** What an empty field means. */
+  empty?: 'never' | 'unchanged';
+  error?: ReactNode;
+  onChange: (expiry: Expiry) => void;
+};
 
 const UNITS = Object.keys(UNIT_SEC) as Unit[];
 
-export function ExpiryField({ value, error, onChange }: Props) {
+export function ExpiryField({ value, empty = 'never', error, onChange }: Props) {
   return (
     <div className={styles.three}>
-      <Field label="Expires after" hint="Empty: never." error={error}>
+      <Field label="Expires after" hint={`Empty: ${empty}.`} error={error}>
         {(attributes) => (
           <input
             {...attributes}
             data-field="expires_in_sec"
-            type="number"
+            // Not a number field: such a field reports a text that is no number as empty.
             inputMode="numeric"
-            min={1}
-            placeholder="never"
+            autoComplete="off"
+            placeholder={empty}
             value={value.count}
             onChange={({ target }) => onChange({ ...value, count: target.value })}
           />

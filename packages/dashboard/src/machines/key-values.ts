@@ -23,6 +23,20 @@ export function objectOf(rows: readonly Row[]): Record<string, unknown> {
   );
 }
 
+/** `current` with what changed from `opened` to `edited`. The rest stays as others wrote it meanwhile. */
+export function withChanges(
+  current: Record<string, unknown>,
+  opened: Record<string, unknown>,
+  edited: Record<string, unknown>,
+): Record<string, unknown> {
+  const merged = new Map(Object.entries(current));
+  const before = new Map(Object.entries(opened));
+  const after = new Map(Object.entries(edited));
+  for (const key of before.keys()) if (!after.has(key)) merged.delete(key);
+  for (const [key, value] of after) if (!before.has(key) || before.get(key) !== value) merged.set(key, value);
+  return Object.fromEntries(merged);
+}
+
 /** What is wrong with the rows, as a sentence. */
 export function problemOf(rows: readonly Row[]): string | undefined {
   if (rows.some(({ key, value }) => key === '' && value !== '')) return 'Every value needs a key.';

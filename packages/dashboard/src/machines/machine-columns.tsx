@@ -4,6 +4,7 @@ import type { Schemas } from '../api/client.ts';
 import { columnsFor } from '../ui/data-table.tsx';
 import type { Columns } from '../ui/data-table-row.tsx';
 import { Time } from '../ui/time.tsx';
+import { isolate } from '../ui/visible-text.ts';
 import styles from './machines.module.css';
 import { StateBadge } from './state-badge.tsx';
 
@@ -18,7 +19,7 @@ function NameLink({ machine: { id, name } }: { machine: Machine }) {
       to="/machines/$machineId"
       params={{ machineId: id }}
       search={{}}
-      title={name === '' ? id : `${name} (${id})`}
+      title={name === '' ? id : `${isolate(name)} (${id})`}
       className={name === '' ? styles.id : styles.name}
     >
       <bdi>{name || `…${id.slice(-12)}`}</bdi>

@@ -20,12 +20,19 @@ export function DestroyDialog({ machine, open, onOpenChange }: Props) {
     },
     () => onOpenChange(false),
   );
+  const cancel = () => {
+    setDiskKept(false);
+    setSnapshotsDeleted(false);
+    // A request that is under way goes on. Its failure shows when the dialog opens again.
+    if (!destroy.isPending) destroy.reset();
+    onOpenChange(false);
+  };
   const count = snapshots.length === 1 ? 'its snapshot' : `its ${snapshots.length} snapshots`;
   const isHeld = snapshots.length > 0 && !areSnapshotsDeleted;
   return (
     <ConfirmDialog
       isOpen={open}
-      onCancel={() => onOpenChange(false)}
+      onCancel={cancel}
       title={
         <>
           Destroy <bdi>{machine.name || machine.id}</bdi>?

@@ -1,21 +1,24 @@
 // Shows and changes when a machine expires. A new expiry counts from the moment of the change.
 import { useState } from 'react';
 import type { Schemas } from '../../api/client.ts';
-import { type Expiry, expirySec } from '../../machines/create-body.ts';
+import type { Expiry } from '../../machines/create-body.ts';
 import { checkExpiry } from '../../machines/create-check.ts';
 import { ExpiryField } from '../../machines/expiry-field.tsx';
+import form from '../../machines/form.module.css';
 import { exactTime, Time } from '../../ui/time.tsx';
 import { Editor } from './editor.tsx';
+import { expiryUpdate } from './expiry-update.ts';
 import { reasonAgainstUpdate, useUpdate } from './use-update.ts';
 
 export function ExpiryEditor({ machine }: { machine: Schemas['Machine'] }) {
   const [expiry, setExpiry] = useState<Expiry>();
+  const [isRemoved, setRemoved] = useState(false);
   const close = () => setExpiry(undefined);
   const update = useUpdate(machine.id, close);
   const problem = expiry && checkExpiry(expiry);
   const save = () => {
     if (!expiry || problem) return;
-    update.run({ expires_in_sec: expirySec(expiry), on_expiry: expiry.action });
+    update.run(expiryUpdate(expiry, isRemoved));
   };
   return (
     <Editor
@@ -24,6 +27,7 @@ export function ExpiryEditor({ machine }: { machine: Schemas['Machine'] }) {
       isOpen={expiry !== undefined}
       onOpen={() => {
         update.reset();
+        setRemoved(false);
         setExpiry({ count: '', unit: 'hours', action: machine.on_expiry });
       }}
       onClose={close}
@@ -32,7 +36,30 @@ export function ExpiryEditor({ machine }: { machine: Schemas['Machine'] }) {
       isSaving={update.isPending}
       error={update.error}
     >
-      {expiry ? <ExpiryField value={expiry} error={problem} onChange={setExpiry} /> : null}
+      {expiry ? (
+        <ExpiryField
+          value={expiry}
+          empty={machine.expires_at === null || isRemoved ? 'never' : 'unchanged'}
+          error={problem}
+          onChange={(next) => {
+            setExpiry(next);
+            if (next.count !== '') setRemoved(false);
+          }}
+        />
+      ) : null}
+      {expiry && machine.expires_at !== null ? (
+        <label className={form.check}>
+          <input
+            type="checkbox"
+            checked={isRemoved}
+            onChange={({ target }) => {
+              setRemoved(target.checked);
+              setExpiry({ ...expiry, count: '' });
+            }}
+          />
+          Remove the expiry
+        </label>
+      ) : null}
     </Editor>
   );
 }

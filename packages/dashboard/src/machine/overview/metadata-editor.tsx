@@ -1,14 +1,15 @@
-// The metadata of a machine. Saving replaces all of it, so the form holds all of it.
+// The metadata of a machine. Saving changes only what the person changed: others may have changed the rest meanwhile.
 import { useState } from 'react';
 import type { Schemas } from '../../api/client.ts';
 import { KeyValueRows } from '../../machines/key-value-rows.tsx';
-import { emptyRow, objectOf, problemOf, type Row, rowsOf } from '../../machines/key-values.ts';
+import { emptyRow, objectOf, problemOf, type Row, rowsOf, withChanges } from '../../machines/key-values.ts';
 import { Editor } from './editor.tsx';
 import styles from './overview.module.css';
 import { reasonAgainstUpdate, useUpdate } from './use-update.ts';
 
 export function MetadataEditor({ machine }: { machine: Schemas['Machine'] }) {
   const [rows, setRows] = useState<Row[]>();
+  const [opened, setOpened] = useState(machine.metadata);
   const close = () => setRows(undefined);
   const update = useUpdate(machine.id, close);
   const problem = rows && problemOf(rows);
@@ -19,12 +20,14 @@ export function MetadataEditor({ machine }: { machine: Schemas['Machine'] }) {
       isOpen={rows !== undefined}
       onOpen={() => {
         update.reset();
+        setOpened(machine.metadata);
         const present = rowsOf(machine.metadata);
         setRows(present.length === 0 ? [emptyRow()] : present);
       }}
       onClose={close}
       onSave={() => {
-        if (rows && !problem) update.run({ metadata: objectOf(rows) });
+        if (!rows || problem) return;
+        update.run(({ metadata }) => ({ metadata: withChanges(metadata, opened, objectOf(rows)) }));
       }}
       reason={reasonAgainstUpdate(machine)}
       isSaving={update.isPending}

@@ -17,10 +17,9 @@ export function OverviewTab({ machine }: { machine: Schemas['Machine'] }) {
       <div className={styles.columns}>
         <Facts machine={machine} />
         <div className={styles.page}>
-          {/* The keys close an open editor when the page changes to another machine. */}
-          <NameEditor key={`name-${machine.id}`} machine={machine} />
-          <ExpiryEditor key={`expiry-${machine.id}`} machine={machine} />
-          <MetadataEditor key={`metadata-${machine.id}`} machine={machine} />
+          <NameEditor machine={machine} />
+          <ExpiryEditor machine={machine} />
+          <MetadataEditor machine={machine} />
           <Cost machine={machine} />
         </div>
       </div>

@@ -4,10 +4,19 @@ import { api, type Schemas, unwrap } from '../../api/client.ts';
 import { useAction } from '../../machines/use-action.ts';
 import { machineQuery } from '../machine-query.ts';
 
+type Machine = Schemas['Machine'];
+type Update = Schemas['MachineUpdate'];
+
+/** `run` takes the change, or a function that makes it from the machine as it is at that moment. */
 export function useUpdate(id: string, onDone: () => void) {
   const queryClient = useQueryClient();
   return useAction(
-    (body: Schemas['MachineUpdate']) => unwrap(api.PATCH('/v1/machines/{id}', { params: { path: { id } }, body })),
+    async (update: Update | ((machine: Machine) => Update)) => {
+      const params = { path: { id } };
+      const body =
+        typeof update === 'function' ? update(await unwrap(api.GET('/v1/machines/{id}', { params }))) : update;
+      return unwrap(api.PATCH('/v1/machines/{id}', { params, body }));
+    },
     (machine) => {
       queryClient.setQueryData(machineQuery(id).queryKey, machine);
       onDone();
