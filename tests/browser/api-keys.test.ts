@@ -42,6 +42,47 @@ describe('the page of API keys', () => {
     });
   });
 
+  it('shows a key whose form the person tried to leave while it was made', async () => {
+    await withPage({ account }, async (page) => {
+      await page.goto('/api-keys?new=true');
+      const { promise: released, resolve: release } = Promise.withResolvers<void>();
+      await page.route('**/v1/api-keys', async (route) => {
+        if (route.request().method() === 'POST') await released;
+        await route.continue();
+      });
+      const form = page.getByRole('dialog', { name: 'New API key' });
+      const palette = page.getByRole('combobox', { name: 'Page or machine' });
+      await form.getByLabel('Name').fill('slow');
+      await form.getByRole('button', { name: 'Create key' }).click();
+      await form.locator('button[aria-busy=true]').waitFor();
+      await page.keyboard.press('Escape');
+      await form.getByRole('button', { name: 'Cancel' }).click();
+      await page.keyboard.press('Control+k');
+      release();
+      const dialog = page.getByRole('alertdialog');
+      await dialog.getByText(/^sbr_/).waitFor();
+      await page.keyboard.press('Control+k');
+      await dialog.getByRole('button', { name: 'I have the key' }).click();
+      await rowOf(page, 'slow').waitFor();
+      assert.equal(await palette.count(), 0);
+    });
+  });
+
+  it('keeps the list, and says why it is old, while it cannot be read again', async () => {
+    await withPage({ account }, async (page) => {
+      await page.goto('/api-keys');
+      await rowOf(page, 'once').waitFor();
+      await page.route('**/v1/api-keys', (route) =>
+        route.fulfill({ status: 404, json: { code: 'not_found', detail: 'Not here now.' } }),
+      );
+      const line = page.getByRole('alert').filter({ hasText: 'Cannot refresh API keys: Not here now.' });
+      await line.waitFor();
+      await rowOf(page, 'once').waitFor();
+      await page.unroute('**/v1/api-keys');
+      await line.waitFor({ state: 'detached' });
+    });
+  });
+
   it('makes a key that can only read, and a revoked key is refused', async () => {
     await withPage({ account }, async (page) => {
       await page.goto('/api-keys?new=true');
