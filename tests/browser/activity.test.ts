@@ -71,6 +71,27 @@ describe('the activity feed', () => {
     });
   });
 
+  it('keeps the caret and the focus of its fields while the URL changes', async () => {
+    await withPage({ account }, async (page) => {
+      await page.goto('/activity');
+      const text = page.getByLabel('Action, actor or id');
+      await text.pressSequentially('voe');
+      await text.press('ArrowLeft');
+      await text.pressSequentially('lum');
+      assert.equal(await text.inputValue(), 'volume');
+      await page.waitForURL(/q=volume/);
+
+      const [from, to] = [page.getByLabel('From', { exact: true }), page.getByLabel('To', { exact: true })];
+      await from.fill(localTime(new Date(Date.now() + 3_600_000)));
+      await to.focus();
+      await page.getByText('No entry matches the filters.').waitFor();
+      await to.and(page.locator(':focus')).waitFor();
+      await page.getByRole('button', { name: 'Clear the filters' }).click();
+      await page.getByText('Volume created').first().waitFor();
+      assert.deepEqual([await text.inputValue(), await from.inputValue()], ['', '']);
+    });
+  });
+
   it('shows an action within 3 seconds without a reload', async () => {
     await withPage({ account }, async (page) => {
       await page.goto('/activity?category=volume');

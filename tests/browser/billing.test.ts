@@ -71,6 +71,18 @@ describe('without money', () => {
       assert.equal(await topUp.getAttribute('aria-disabled'), 'true');
     });
   });
+
+  it('the top-up of a suspended account says so, and can be tried again', async () => {
+    const suspended = await createAccount({ billing_mode: 'prepaid' });
+    await operator('POST', `/admin/accounts/${suspended.account_id}/suspend`, {});
+    await withPage({ account: suspended }, async (page) => {
+      await page.goto('/billing');
+      const topUp = balance(page).getByRole('button', { name: 'Top up' });
+      await topUp.click();
+      await page.getByRole('alert').filter({ hasText: 'The account is suspended.' }).waitFor();
+      assert.equal(await topUp.getAttribute('aria-disabled'), 'false');
+    });
+  });
 });
 
 describe('the billing page', () => {

@@ -158,6 +158,26 @@ describe('the page of accounts', () => {
     assert.equal((await details(ordinary)).limits.machines.override, null);
   });
 
+  it('keeps what was chosen, with the reason, when the tier is refused after the limits were set', async () => {
+    const account = await createAccount();
+    await withPage({ account: admin }, async (page) => {
+      await page.route('**/tier', (route) =>
+        route.fulfill({ status: 409, json: { code: 'conflict', detail: 'Not this tier.' } }),
+      );
+      const limits = (await openAccount(page, account)).getByRole('form', { name: 'Limits' });
+      await limits.getByLabel('Tier').selectOption('enterprise');
+      await limits.getByLabel('Volumes').fill('9');
+      // Another operator changes another limit meanwhile.
+      await operator('POST', `/admin/accounts/${account.account_id}/limits`, { machines: 5 });
+      await limits.getByRole('button', { name: 'Save the limits' }).click();
+      await limits.getByRole('alert').getByText('Not this tier.').waitFor();
+      await limits.getByText('Now 9.').waitFor();
+      assert.equal(await limits.getByLabel('Tier').inputValue(), 'enterprise');
+      const { machines, volumes } = (await details(account)).limits;
+      assert.deepEqual([machines.override, volumes.override], [5, 9]);
+    });
+  });
+
   it('suspends an account after a question, resumes it, and resets its password', async () => {
     const account = await createAccount();
     await withPage({ account: admin }, async (page) => {

@@ -1,6 +1,7 @@
 // The filters of the activity feed. A person enters times in the local time zone; the URL holds them in UTC.
-
+import { useEffect, useRef } from 'react';
 import styles from '../ui/filters.module.css';
+import { useUrlText } from '../ui/url-text.ts';
 import type { ActivitySearch } from './activity-search.ts';
 import { CATEGORIES, CATEGORY_LABELS } from './activity-words.ts';
 
@@ -12,6 +13,7 @@ export function ActivityFilters({ search, onChange }: Props) {
     const { [name]: _before, ...rest } = search;
     onChange(value === undefined || value === '' ? rest : { ...rest, [name]: value });
   };
+  const text = useUrlText(q, (value) => set('q', value));
   return (
     <search className={styles.filters}>
       <label>
@@ -27,7 +29,7 @@ export function ActivityFilters({ search, onChange }: Props) {
       </label>
       <label>
         Action, actor or id
-        <input type="search" value={q} maxLength={255} onChange={({ target }) => set('q', target.value)} />
+        <input type="search" maxLength={255} {...text} />
       </label>
       <TimeField label="From" value={from} onChange={(value) => set('from', value)} />
       <TimeField label="To" value={to} onChange={(value) => set('to', value)} />
@@ -42,17 +44,23 @@ type TimeProps = { label: string; value: string | undefined; onChange: (value: s
  * times while a person types.
  */
 function TimeField({ label, value, onChange }: TimeProps) {
-  const leave = (text: string) => {
-    const next = text === '' ? undefined : new Date(text).toISOString();
+  const input = useRef<HTMLInputElement>(null);
+  const text = value === undefined ? '' : toLocalText(new Date(value));
+  // Only a change of the URL replaces what the field has: the other fields change the URL while a person types here.
+  useEffect(() => {
+    if (input.current) input.current.value = text;
+  }, [text]);
+  const leave = (entered: string) => {
+    const next = entered === '' ? undefined : new Date(entered).toISOString();
     if (next !== value) onChange(next);
   };
   return (
     <label>
       {label}
       <input
+        ref={input}
         type="datetime-local"
         step={1}
-        defaultValue={value === undefined ? '' : toLocalText(new Date(value))}
         onBlur={({ target }) => leave(target.value)}
         onKeyDown={(event) => {
           if (event.key === 'Enter') leave(event.currentTarget.value);

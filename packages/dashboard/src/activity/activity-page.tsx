@@ -1,7 +1,7 @@
 // The activity feed. The URL holds its filters. Older entries are loaded while the person scrolls.
 import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
-import type { UIEvent } from 'react';
+import { type UIEvent, useMemo } from 'react';
 import { machinesQuery } from '../machines/machines-query.ts';
 import { samplesOf } from '../machines/samples.ts';
 import { Button } from '../ui/button.tsx';
@@ -30,7 +30,8 @@ export function ActivityPage() {
   useQuery({ ...headQuery(search, client), enabled: feed.isSuccess });
   // Loads the names of the machines for the rows.
   useQuery(machinesQuery);
-  const rows = numbered(feed.data?.pages.flatMap(({ activity }) => activity) ?? []);
+  // The same rows as long as the entries are the same, so that a poll draws no row again.
+  const rows = useMemo(() => numbered(feed.data?.pages.flatMap(({ activity }) => activity) ?? []), [feed.data]);
   const loadOlder = () => {
     if (feed.hasNextPage && !feed.isFetchingNextPage) void feed.fetchNextPage();
   };
@@ -41,7 +42,7 @@ export function ActivityPage() {
   return (
     <>
       <PageHead title="Activity" />
-      <ActivityFilters key={JSON.stringify([search.from, search.to])} search={search} onChange={change} />
+      <ActivityFilters search={search} onChange={change} />
       <Failure error={feed.error} />
       {feed.isPending ? <p role="status">Loading activity…</p> : null}
       {feed.isSuccess ? (

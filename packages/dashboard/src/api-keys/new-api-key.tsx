@@ -23,6 +23,8 @@ export function NewApiKey({ open, onClose }: { open: boolean; onClose: () => voi
     },
   });
   const close = () => {
+    // The key of a request that is under way would never be shown.
+    if (create.isPending) return;
     create.reset();
     onClose();
   };

@@ -3,6 +3,7 @@
 // are typed by the operator's OpenAPI document.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './admin-schema.d.ts';
+import { connectionWatch } from './client.ts';
 import { type Proof, passwordGate } from './password-gate.ts';
 
 export type AdminSchemas = components['schemas'];
@@ -13,6 +14,7 @@ export const adminApi = createClient<paths>({
   fetch: async (request: Request) => {
     const again = request.clone();
     const response = await fetch(request);
+    if (response.ok) passwordGate.pass();
     const proof = await askedProof(response);
     if (proof === undefined) return response;
     const isConfirmed = await passwordGate.ask(request.method === 'GET' ? 'read' : 'change', proof);
@@ -20,10 +22,15 @@ export const adminApi = createClient<paths>({
   },
 });
 
+adminApi.use(connectionWatch);
+
 /** How the API wants the person to prove who they are; undefined for all other answers. */
 async function askedProof(response: Response): Promise<Proof | undefined> {
   if (response.status !== 403) return undefined;
-  const body: unknown = await response.clone().json();
+  const body: unknown = await response
+    .clone()
+    .json()
+    .catch(() => undefined);
   if (typeof body !== 'object' || body === null || !('code' in body)) return undefined;
   if (body.code === 'password_required') return 'password';
   return body.code === 'sign_in_required' ? 'sign-in' : undefined;

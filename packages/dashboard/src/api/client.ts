@@ -1,5 +1,5 @@
 // The client of the API. Paths, parameters and answers are typed by the OpenAPI document (schema.d.ts, generated).
-import createClient from 'openapi-fetch';
+import createClient, { type Middleware } from 'openapi-fetch';
 import { noteRequest } from './connection.ts';
 import type { components, paths } from './schema.d.ts';
 
@@ -8,12 +8,18 @@ export const api = createClient<paths>({ baseUrl: '/', credentials: 'same-origin
 /** Statuses from 502 on mean that the service is down or cannot answer now. */
 const FIRST_AWAY = 502;
 
-api.use({
-  onResponse: ({ response }) => noteRequest(response.status < FIRST_AWAY),
+/** True for no answer (0), and for answers that mean the same. */
+export const isAway = (status: number): boolean => status === 0 || status >= FIRST_AWAY;
+
+/** Tells the shell of each request whether the service answers. */
+export const connectionWatch: Middleware = {
+  onResponse: ({ response }) => noteRequest(!isAway(response.status)),
   onError: ({ error }) => {
     if (!(error instanceof Error && error.name === 'AbortError')) noteRequest(false);
   },
-});
+};
+
+api.use(connectionWatch);
 
 export type Schemas = components['schemas'];
 

@@ -30,6 +30,10 @@ class PasswordGate {
   open = (): void => void this.ask('change', this.#proof);
   confirm = (): void => this.#end(true, 'idle');
   decline = (): void => this.#end(false, 'declined');
+  /** A request was not held back, so the person has confirmed the password elsewhere, such as in another tab. */
+  pass = (): void => {
+    if (this.#state === 'declined') this.#set('idle');
+  };
   /** Forgets everything, for example when the person leaves the operator's pages. */
   reset = (): void => this.#end(false, 'idle');
 

@@ -1,12 +1,12 @@
 // Opens a page of the payment provider in this tab. Further clicks are ignored while the request runs, so a double
 // click makes one request.
 import { useMutation } from '@tanstack/react-query';
-import { useEffect, useRef } from 'react';
+import { useRef } from 'react';
 import { rememberBefore, type Visit } from './visit.ts';
 
 export function usePaymentPage<T>(visit: Visit, request: (input: T) => Promise<{ url: string }>) {
   const isOpening = useRef(false);
-  const { mutate, reset, ...state } = useMutation({
+  const { mutate, ...state } = useMutation({
     mutationFn: async (input: T) => {
       await rememberBefore(visit);
       return request(input);
@@ -16,16 +16,6 @@ export function usePaymentPage<T>(visit: Visit, request: (input: T) => Promise<{
       isOpening.current = false;
     },
   });
-  // After Back, the browser may restore this page from memory with the button still busy, so it is reset.
-  useEffect(() => {
-    const restore = ({ persisted }: PageTransitionEvent) => {
-      if (!persisted) return;
-      isOpening.current = false;
-      reset();
-    };
-    addEventListener('pageshow', restore);
-    return () => removeEventListener('pageshow', restore);
-  }, [reset]);
   const open = (input: T) => {
     if (isOpening.current) return;
     isOpening.current = true;

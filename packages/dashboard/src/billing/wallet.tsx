@@ -30,8 +30,12 @@ export function Wallet({ account }: { account: Account }) {
   );
 }
 
-/** Without a payment provider both requests are refused with 403, because only the operator adds credit. */
-const isManual = (error: Error | null): boolean => error instanceof ApiProblem && error.status === 403;
+/**
+ * Without a payment provider both requests are refused, because only the operator adds credit. Other refusals have the
+ * same code, such as that of a suspended account, but they can end while the page is open.
+ */
+const isManual = (error: Error | null): boolean =>
+  error instanceof ApiProblem && error.status === 403 && error.message.includes('takes no payments online');
 
 function AddMoney() {
   const topUp = usePaymentPage('top-up', (amount: string) =>

@@ -2,6 +2,7 @@
 import { MACHINE_STATES, type MachineState } from '@sandbar/contract/machine-states.ts';
 import type { Schemas } from '../api/client.ts';
 import filterStyles from '../ui/filters.module.css';
+import { useUrlText } from '../ui/url-text.ts';
 import type { MachineSearch } from './search.ts';
 
 type Props = { search: MachineSearch; onChange: (next: MachineSearch) => void };
@@ -13,16 +14,12 @@ export function MachineFilters({ search, onChange }: Props) {
   const { state: _state, q: _q, ...rest } = search;
   const set = (state: MachineState | undefined, q: string) =>
     onChange({ ...rest, ...(state ? { state } : {}), ...(q === '' ? {} : { q }) });
+  const text = useUrlText(search.q ?? '', (q) => set(search.state, q));
   return (
     <search className={filterStyles.filters}>
       <label>
         Name, id or metadata
-        <input
-          type="search"
-          placeholder="such as team=web"
-          value={search.q ?? ''}
-          onChange={({ target }) => set(search.state, target.value)}
-        />
+        <input type="search" placeholder="such as team=web" {...text} />
       </label>
       <label>
         State
@@ -31,7 +28,7 @@ export function MachineFilters({ search, onChange }: Props) {
           onChange={({ target }) =>
             set(
               LISTED_STATES.find((known) => known === target.value),
-              search.q ?? '',
+              text.value,
             )
           }
         >

@@ -35,6 +35,8 @@ export function AccountActions({ account }: { account: Account }) {
     gcTime: 0,
   });
   const cancel = useCloseBehindPassword(() => {
+    // The password of a request that is under way would never be shown.
+    if (suspend.isPending || reset.isPending) return;
     suspend.reset();
     reset.reset();
     closed();

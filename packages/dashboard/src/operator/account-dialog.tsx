@@ -29,8 +29,7 @@ export function AccountDialog({ id, onClose }: { id: string; onClose: () => void
           </dl>
           <AccountActions account={account} />
           <CreditForm account={account} />
-          {/* A credit can change the tier. The new key then resets the form, so that saving does not set the old tier. */}
-          <LimitsForm key={`${account.id}/${account.tier}`} account={account} />
+          <LimitsForm key={account.id} account={account} />
         </div>
       ) : error ? (
         <Problem title="The account could not be loaded." error={error} onRetry={() => void refetch()} />

@@ -12,6 +12,7 @@ import { Empty } from '../ui/empty.tsx';
 import { PageHead } from '../ui/page-head.tsx';
 import { Problem } from '../ui/problem.tsx';
 import { Time } from '../ui/time.tsx';
+import { useUrlText } from '../ui/url-text.ts';
 import { AccountDialog } from './account-dialog.tsx';
 import { NewAccount } from './new-account.tsx';
 import styles from './operator.module.css';
@@ -50,6 +51,7 @@ export function AccountsPage() {
   const navigate = route.useNavigate();
   const [isMaking, setMaking] = useState(false);
   const { data: accounts, error, refetch } = useQuery(accountsQuery);
+  const field = useUrlText(search.q ?? '', (q) => void navigate({ search: { ...search, q }, replace: true }));
   const text = (search.q ?? '').toLowerCase();
   const shown = (accounts ?? []).filter(({ email, id }) => `${email} ${id}`.toLowerCase().includes(text));
   const close = () => void navigate({ search: search.q ? { q: search.q } : {} });
@@ -65,13 +67,7 @@ export function AccountsPage() {
         }
       />
       <search className={styles.filters}>
-        <input
-          type="search"
-          aria-label="E-mail or id"
-          placeholder="E-mail or id"
-          value={search.q ?? ''}
-          onChange={({ target }) => void navigate({ search: { ...search, q: target.value }, replace: true })}
-        />
+        <input type="search" aria-label="E-mail or id" placeholder="E-mail or id" {...field} />
       </search>
       {error && !accounts ? (
         <Problem title="The accounts could not be loaded." error={error} onRetry={() => void refetch()} />

@@ -1,6 +1,6 @@
 // Sets the tier and the limits of an account. An empty field means the limit of the tier, or the rate of the service.
 import { useMutation, useQueryClient } from '@tanstack/react-query';
-import type { FormEvent } from 'react';
+import { type FormEvent, useRef } from 'react';
 import { type AdminSchemas, adminApi } from '../api/admin-client.ts';
 import { unwrap } from '../api/client.ts';
 import { Button } from '../ui/button.tsx';
@@ -24,6 +24,8 @@ const LABELS: Record<Limit, string> = {
 };
 const LIMITS = Object.keys(LABELS) as Limit[];
 
+type Limits = Record<string, number | null>;
+
 type RateName = keyof Account['rates'];
 const RATE_LABELS: Record<RateName, string> = {
   mutating: 'Changes a second',
@@ -38,11 +40,14 @@ export function LimitsForm({ account }: { account: Account }) {
   const queryClient = useQueryClient();
   const params = { path: { id: account.id } };
   const reason = reasonAgainstChange(account);
+  /** The fields that the person changed. Only these are sent, because another operator may change the others. */
+  const changed = useRef(new Set<string>());
   const save = useMutation({
-    mutationFn: async ({ tier, limits }: { tier: Account['tier']; limits: Record<string, number | null> }) => {
-      if (tier !== account.tier)
+    mutationFn: async ({ tier, limits }: { tier: Account['tier'] | undefined; limits: Limits }) => {
+      if (Object.keys(limits).length > 0)
+        await unwrap(adminApi.POST('/admin/v1/accounts/{id}/limits', { params, body: limits }));
+      if (tier !== undefined && tier !== account.tier)
         await unwrap(adminApi.POST('/admin/v1/accounts/{id}/tier', { params, body: { tier } }));
-      return unwrap(adminApi.POST('/admin/v1/accounts/{id}/limits', { params, body: limits }));
     },
     onSettled: () => queryClient.invalidateQueries({ queryKey: ['operator'] }),
   });
@@ -51,19 +56,34 @@ export function LimitsForm({ account }: { account: Account }) {
     // Enter in a field submits the form also when the button is off.
     if (save.isPending || reason !== undefined) return;
     const form = new FormData(event.currentTarget);
-    const names = [...LIMITS, ...RATES.map((name) => `rate_${name}`)];
+    const names = [...changed.current];
     const limits = Object.fromEntries(
-      names.map((name) => [name, form.get(name) === '' ? null : Number(form.get(name))]),
+      names
+        .filter((name) => name !== 'tier')
+        .map((name) => [name, form.get(name) === '' ? null : Number(form.get(name))]),
     );
-    save.mutate({ tier: TIERS.find((known) => known === form.get('tier')) ?? account.tier, limits });
+    const tier = names.includes('tier') ? TIERS.find((known) => known === form.get('tier')) : undefined;
+    changed.current.clear();
+    save.mutate(
+      { tier, limits },
+      {
+        onError: () => {
+          for (const name of names) changed.current.add(name);
+        },
+      },
+    );
+  };
+  const note = ({ target }: FormEvent<HTMLFormElement>) => {
+    if (target instanceof HTMLInputElement || target instanceof HTMLSelectElement) changed.current.add(target.name);
   };
   return (
-    <form onSubmit={submit} className={styles.form} aria-label="Limits">
+    <form onSubmit={submit} onChange={note} className={styles.form} aria-label="Limits">
       <h3>Limits</h3>
       <div className={styles.fields}>
         <Field label="Tier">
           {(control) => (
-            <select {...control} name="tier" defaultValue={account.tier}>
+            // A credit can change the tier. The new key then shows it.
+            <select {...control} key={account.tier} name="tier" defaultValue={account.tier}>
               {TIERS.map((tier) => (
                 <option key={tier}>{tier}</option>
               ))}

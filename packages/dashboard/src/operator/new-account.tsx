@@ -24,6 +24,8 @@ export function NewAccount({ isOpen, onClose }: { isOpen: boolean; onClose: () =
     },
   });
   const close = useCloseBehindPassword(() => {
+    // The secrets of a request that is under way would never be shown.
+    if (make.isPending) return;
     make.reset();
     onClose();
   });

@@ -2,6 +2,7 @@
 // goes to the sign-in page. Code outside of React is told when the account has signed out or another one has signed in.
 import { hashKey, type QueryClient } from '@tanstack/react-query';
 import { ApiProblem } from '../api/client.ts';
+import { startAfresh } from './leave.ts';
 import { type Account, accountQuery } from './session.ts';
 
 const listeners = new Set<() => void>();
@@ -34,6 +35,8 @@ export function watchSessionEnd(queryClient: QueryClient): void {
 function watchAccount(queryClient: QueryClient): void {
   const accountHash = hashKey(accountQuery.queryKey);
   let signedIn: string | undefined;
+  /** The account that this document showed last. */
+  let shown: string | undefined;
   queryClient.getQueryCache().subscribe(({ type, query }) => {
     if (query.queryHash !== accountHash) return;
     const account: Account | null | undefined = type === 'removed' ? null : query.state.data;
@@ -41,5 +44,9 @@ function watchAccount(queryClient: QueryClient): void {
     const hasEnded = signedIn !== undefined;
     signedIn = account?.id;
     if (hasEnded) for (const listener of listeners) listener();
+    if (signedIn === undefined) return;
+    // Another account has signed in, for example in another tab. A new document shows nothing of the one before.
+    if (shown !== undefined && shown !== signedIn) startAfresh('/machines');
+    shown = signedIn;
   });
 }

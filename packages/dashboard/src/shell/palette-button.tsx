@@ -12,6 +12,12 @@ const IS_APPLE = /Mac|iPhone|iPad/.test(navigator.platform);
 const asksForPalette = (event: KeyboardEvent): boolean =>
   event.key.toLowerCase() === 'k' && (IS_APPLE ? event.metaKey : event.ctrlKey) && !event.altKey && !event.shiftKey;
 
+/**
+ * While one of these is open, the palette stays closed: leaving the page would lose a secret that is shown once, or the
+ * answer to the form that is being sent.
+ */
+const MUST_STAY = '[role=alertdialog], [role=dialog] [aria-busy=true]';
+
 export function PaletteButton() {
   const [isOpen, setOpen] = useState(false);
   useEffect(() => {
@@ -19,6 +25,7 @@ export function PaletteButton() {
       if (!asksForPalette(event)) return;
       event.preventDefault();
       event.stopPropagation();
+      if (document.querySelector(MUST_STAY)) return;
       setOpen((was) => !was);
     };
     // Capture, so that a terminal or an editor with the focus does not take the key first.

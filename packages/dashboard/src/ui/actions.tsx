@@ -12,6 +12,8 @@ export function useActions(scope: string, refresh: readonly string[]) {
   return useMutation({
     mutationKey: ['actions', scope],
     mutationFn: ({ run }: Action) => run(),
+    // A failure stays until it is dismissed.
+    gcTime: Number.POSITIVE_INFINITY,
     onSettled: () => Promise.all(refresh.map((key) => client.invalidateQueries({ queryKey: [key] }))),
   });
 }
