@@ -147,6 +147,23 @@ describe('the files of a machine', () => {
       await until('the present text is shown', async () => (await text.inputValue()) === 'again');
     });
   });
+
+  it('an edit stays when the file becomes one that cannot be edited', async () => {
+    await inFolder('/root/kept', async (page) => {
+      await inMachine('printf text > /root/kept/a.txt');
+      await page.getByRole('link', { name: 'a.txt' }).click();
+      const text = page.getByLabel('Text of a.txt');
+      await text.fill('my text');
+      await inMachine("printf '\\0' > /root/kept/a.txt");
+      await page.getByText('The file has changed in the machine since you began.').waitFor();
+      assert.equal(await text.inputValue(), 'my text');
+      await inMachine('truncate -s 2M /root/kept/a.txt');
+      await page.getByText(/^2\.\d MB, mode/).waitFor();
+      assert.equal(await text.inputValue(), 'my text');
+      await page.getByRole('button', { name: 'Discard the changes' }).click();
+      await page.getByText('It is larger than 1 MiB. Download it to look at it.').waitFor();
+    });
+  });
 });
 
 /** Bytes that differ by position, so that a lost, doubled or moved piece changes the digest. */

@@ -11,5 +11,7 @@ export const request = (url: string, options: RequestInit): Promise<Response> =>
 export async function problemOf(response: Response): Promise<ApiProblem> {
   const body = (await response.json().catch(() => ({}))) as { detail?: string; code?: string };
   const detail = body.detail ?? `The service answered with status ${response.status}.`;
-  return new ApiProblem(response.status, body.code ?? 'unknown', detail, response.headers.get('x-request-id'));
+  return new ApiProblem(response.status, body.code ?? 'unknown', detail, response.headers.get('x-request-id'), {
+    retryAfterSec: Number(response.headers.get('retry-after')) || undefined,
+  });
 }

@@ -3,6 +3,7 @@
 import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import { api, type Schemas, unwrap } from '../../api/client.ts';
 import { POLL_MS, queryClient } from '../../api/query-client.ts';
+import { refreshAfterReads } from '../../api/refresh.ts';
 
 const readPage = (id: string, query: { page_size?: number; cursor?: string }): Promise<Schemas['ActivityList']> =>
   unwrap(api.GET('/v1/machines/{id}/activity', { params: { path: { id }, query } }));
@@ -22,7 +23,7 @@ export const newestActivityQuery = (id: string) =>
       const [newest = null] = (await readPage(id, { page_size: 1 })).activity;
       const { queryKey } = machineActivityQuery(id);
       const [known = null] = queryClient.getQueryData(queryKey)?.pages[0]?.activity ?? [];
-      if (JSON.stringify(newest) !== JSON.stringify(known)) void queryClient.invalidateQueries({ queryKey });
+      if (JSON.stringify(newest) !== JSON.stringify(known)) void refreshAfterReads(queryClient, queryKey);
       return newest;
     },
     refetchInterval: POLL_MS,

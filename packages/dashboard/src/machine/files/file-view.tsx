@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Button } from '../../ui/button.tsx';
+import { type Draft, isUnsaved } from './draft.ts';
 import { EntryDialog, type EntryTask } from './entry-dialogs.tsx';
 import styles from './files.module.css';
 import { formatBytes, formatTime } from './format.ts';
@@ -72,14 +73,21 @@ export function FileView({ machineId, path, entry, reason }: Props) {
 function FileText({ machineId, path, entry, reason }: Props) {
   const isOn = reason === undefined;
   const pollMs = useWatch(machineId, folderOf(path), isOn, path);
+  const [draft, setDraft] = useState<Draft>();
   const isLarge = entry.size > TEXT_BYTES_MAX;
-  const { data: content, error } = useQuery({
+  const { data, error } = useQuery({
     ...contentQuery(machineId, path),
     refetchInterval: pollMs,
     enabled: isOn && !isLarge,
   });
-  if (content?.kind === 'text') {
-    return <TextEditor machineId={machineId} path={path} name={entry.name} content={content} reason={reason} />;
+  const content = isLarge ? undefined : data;
+  const text = content?.kind === 'text' ? content : undefined;
+  const none = content?.kind === 'none' ? content : undefined;
+  // An unsaved draft stays when another program makes the file something that cannot be edited.
+  const shown = text ?? (isUnsaved(draft) ? draft?.base : undefined);
+  if (shown) {
+    const editor = { machineId, path, name: entry.name, content: shown, isGone: text === undefined, reason };
+    return <TextEditor {...editor} draft={draft} setDraft={setDraft} />;
   }
   if (error && isOn) {
     return (
@@ -88,7 +96,7 @@ function FileText({ machineId, path, entry, reason }: Props) {
       </p>
     );
   }
-  const why = isLarge ? 'It is larger than 1 MiB.' : content?.why;
+  const why = isLarge ? 'It is larger than 1 MiB.' : none?.why;
   if (why === undefined) return <p role="status">Loading the file…</p>;
   return <p>{why} Download it to look at it.</p>;
 }

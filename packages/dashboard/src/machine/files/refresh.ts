@@ -1,5 +1,6 @@
 // Reads the files of a machine again after a change, at most once a second.
 import { queryClient } from '../../api/query-client.ts';
+import { refreshAfterReads } from '../../api/refresh.ts';
 import { filesKey } from './requests.ts';
 
 const WAIT_MS = 1_000;
@@ -10,7 +11,7 @@ export function refreshFilesSoon(machineId: string): void {
   planned.add(machineId);
   setTimeout(() => {
     planned.delete(machineId);
-    void refreshFiles(machineId);
+    void refreshAfterReads(queryClient, filesKey(machineId));
   }, WAIT_MS);
 }
 

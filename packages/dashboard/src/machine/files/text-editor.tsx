@@ -1,9 +1,10 @@
 // Edits a text file. When the file has changed since the person began to edit, saving asks first.
 import { useMutation, useQueryClient } from '@tanstack/react-query';
 import { useBlocker } from '@tanstack/react-router';
-import { useState } from 'react';
+import type { Dispatch, SetStateAction } from 'react';
 import { Button } from '../../ui/button.tsx';
 import { ChangedDialog } from './changed-dialog.tsx';
+import { type Draft, draftAfterRead, isUnread, isUnsaved } from './draft.ts';
 import styles from './files.module.css';
 import type { EncodedPath } from './path.ts';
 import { describeProblem } from './problem.ts';
@@ -12,52 +13,52 @@ import { refreshFiles, refreshFilesSoon } from './refresh.ts';
 import { fileUrl } from './requests.ts';
 import { type Outcome, saveText, type Version } from './save-text.ts';
 
-/** What the person wrote, and the version of the file that they began with. */
-type Draft = { lines: string; base: TextContent };
-
 type Props = {
   machineId: string;
   path: EncodedPath;
   name: string;
   /** The present version. It may change while the person writes. */
   content: TextContent;
+  /** Whether the file is no longer a text that can be edited. Then `content` is the base of the draft. */
+  isGone: boolean;
+  draft: Draft | undefined;
+  setDraft: Dispatch<SetStateAction<Draft | undefined>>;
   reason: string | undefined;
 };
 
-export function TextEditor({ machineId, path, name, content, reason }: Props) {
+type Saving = { draft: Draft; readKnown: () => Promise<Version> };
+
+export function TextEditor({ machineId, path, name, content, isGone, draft: stored, setDraft, reason }: Props) {
   const url = fileUrl(machineId, 'content', path);
   const queryClient = useQueryClient();
-  const [draft, setDraft] = useState<Draft>();
+  const draft = draftAfterRead(stored, content);
   const save = useMutation({
-    mutationFn: ({ draft: { lines, base }, known }: { draft: Draft; known: Version }): Promise<Outcome> =>
-      saveText(url, toBlob(lines, base.lineEnd), known),
-    onSuccess: async ({ kind }, { draft: saved }) => {
-      if (kind === 'saved') await showSaved(saved);
+    mutationFn: async ({ draft: { lines, base }, readKnown }: Saving): Promise<Outcome> =>
+      saveText(url, toBlob(lines, base.lineEnd), await readKnown()),
+    onSuccess: async ({ kind }, { draft: { lines } }) => {
+      if (kind !== 'saved') return;
+      setDraft((present) => present && { ...present, saved: lines });
+      // The text is saved even when it cannot be read back now. A later read shows it.
+      await queryClient.refetchQueries({ queryKey: contentQuery(machineId, path).queryKey, exact: true });
+      refreshFilesSoon(machineId);
     },
   });
-  /**
-   * Drops the draft once the saved text has been read back. If the person has typed more meanwhile, the draft stays and
-   * is based on the saved version.
-   */
-  const showSaved = async ({ lines }: Draft) => {
-    const query = contentQuery(machineId, path);
-    await queryClient.refetchQueries({ queryKey: query.queryKey, exact: true }, { throwOnError: true });
-    const fresh = queryClient.getQueryData(query.queryKey);
-    setDraft((present) => {
-      if (present?.lines === lines) return undefined;
-      return present && fresh?.kind === 'text' && fresh.lines === lines ? { ...present, base: fresh } : present;
-    });
-    refreshFilesSoon(machineId);
+  /** The version that the draft is based on. After a save it may have to be read first. */
+  const readBase = async (edited: Draft): Promise<Version> => {
+    if (!isUnread(edited, content)) return edited.base.etag;
+    const fresh = await queryClient.fetchQuery({ ...contentQuery(machineId, path), staleTime: 0 });
+    return fresh.kind === 'text' && fresh.lines === edited.saved ? fresh.etag : edited.base.etag;
   };
-  const isDirty = draft !== undefined;
+  const isDirty = isUnsaved(draft);
   useBlocker({
     shouldBlockFn: () => isDirty && !globalThis.confirm(`Leave ${name} without saving your changes?`),
     enableBeforeUnload: isDirty,
     disabled: !isDirty,
   });
   /** Saves, unless the file has another version than `known`. */
-  const submit = (known: Version) => {
-    if (draft && reason === undefined && !save.isPending) save.mutate({ draft, known });
+  const submit = (known: (edited: Draft) => Version | Promise<Version>) => {
+    if (!draft || !isDirty || reason !== undefined || save.isPending) return;
+    save.mutate({ draft, readKnown: async () => known(draft) });
   };
   const discard = () => {
     setDraft(undefined);
@@ -65,17 +66,12 @@ export function TextEditor({ machineId, path, name, content, reason }: Props) {
     void refreshFiles(machineId);
   };
   const nothing = isDirty ? undefined : 'There is nothing to save.';
-  const isOutdated = isDirty && draft.base.etag !== content.etag && !save.isPending;
+  const isOutdated = isDirty && (isGone || draft?.base.etag !== content.etag) && !save.isPending;
   const other = save.data?.kind === 'other' ? save.data : undefined;
   return (
     <>
       <div className={styles.toolbar}>
-        <Button
-          kind="primary"
-          busy={save.isPending}
-          reason={reason ?? nothing}
-          onClick={() => submit(draft?.base.etag)}
-        >
+        <Button kind="primary" busy={save.isPending} reason={reason ?? nothing} onClick={() => submit(readBase)}>
           {save.isPending ? 'Saving…' : 'Save'}
         </Button>
         <Button reason={nothing} onClick={discard}>
@@ -94,13 +90,13 @@ export function TextEditor({ machineId, path, name, content, reason }: Props) {
         wrap="off"
         rows={24}
         onChange={({ target: { value } }) => {
-          const base = draft?.base ?? content;
-          setDraft(value === base.lines ? undefined : { lines: value, base });
+          const next = { ...(draft ?? { base: content }), lines: value };
+          setDraft(value === next.base.lines && draft?.saved === undefined ? undefined : next);
         }}
         onKeyDown={(event) => {
           if (event.key !== 's' || !(event.ctrlKey || event.metaKey)) return;
           event.preventDefault();
-          submit(draft?.base.etag);
+          submit(readBase);
         }}
       />
       {save.error ? (
@@ -112,7 +108,7 @@ export function TextEditor({ machineId, path, name, content, reason }: Props) {
         <ChangedDialog
           name={name}
           change={other.present === undefined ? 'deleted' : 'changed'}
-          onSave={() => submit(other.present)}
+          onSave={() => submit(() => other.present)}
           onDiscard={discard}
           onClose={save.reset}
         />

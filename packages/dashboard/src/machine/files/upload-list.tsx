@@ -35,7 +35,7 @@ export function UploadList({ machineId }: { machineId: string }) {
             Replace all {existing.length}
           </Button>
         ) : null}
-        {uploads.some(isEnded) ? <Button onClick={dismissEnded}>Clear the finished</Button> : null}
+        {uploads.some(isEnded) ? <Button onClick={() => dismissEnded(machineId)}>Clear the finished</Button> : null}
       </div>
       <ul>
         {shown.map((upload) => (

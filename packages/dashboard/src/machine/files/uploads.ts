@@ -24,61 +24,77 @@ export type Upload = {
 
 const AT_ONCE = 2;
 
-let uploads: readonly Upload[] = [];
+/** How often the page shows the progress. A drop may contain thousands of files, and each change copies the list. */
+const SHOW_MS = 100;
+
+/** All uploads by id, oldest first, and the copy of them that the page shows. */
+const uploads = new Map<number, Upload>();
+let shown: readonly Upload[] = [];
+let isShowPlanned = false;
 let count = 0;
+const waiting = new Set<number>();
 const listeners = new Listeners();
+/** Those of the uploads that are under way. */
 const cancellations = new Map<number, AbortController>();
 
-export const listUploads = (): readonly Upload[] => uploads;
+export const listUploads = (): readonly Upload[] => shown;
 
 export const onUploadsChange = listeners.subscribe;
 
 export function addUploads(machineId: string, folder: EncodedPath, chosen: readonly ChosenFile[]): void {
-  const added = chosen.map(({ name, file }): Upload => {
+  for (const { name, file } of chosen) {
     const path = resolvePath(folder, name);
     count += 1;
-    return {
-      id: count,
-      machineId,
-      path,
-      name,
-      file,
-      state: 'waiting',
-      sentBytes: 0,
-      mayReplace: false,
-      problem: undefined,
-    };
-  });
-  show([...uploads, ...added]);
+    const rest = { state: 'waiting', sentBytes: 0, mayReplace: false, problem: undefined } as const;
+    uploads.set(count, { id: count, machineId, path, name, file, ...rest });
+    waiting.add(count);
+  }
+  showSoon();
   startWaiting();
 }
 
 /** Stops an upload, or takes it off the queue. The machine keeps nothing of it. */
 export function cancelUpload(id: number): void {
+  const upload = uploads.get(id);
+  if (!upload || isEnded(upload)) return;
   cancellations.get(id)?.abort();
+  waiting.delete(id);
   change(id, { state: 'canceled' });
   startWaiting();
 }
 
 /** Sends again, and replaces what is at the path. */
 export function replaceExisting(id: number): void {
-  change(id, { state: 'waiting', mayReplace: true, problem: undefined });
-  startWaiting();
+  if (uploads.get(id)?.state === 'exists') sendAgain(id, { mayReplace: true });
 }
 
 export function retryUpload(id: number): void {
-  change(id, { state: 'waiting', problem: undefined });
+  if (uploads.get(id)?.state === 'failed') sendAgain(id, {});
+}
+
+function sendAgain(id: number, changes: Partial<Upload>): void {
+  change(id, { ...changes, state: 'waiting', problem: undefined });
+  waiting.add(id);
   startWaiting();
 }
 
 const ENDED: readonly UploadState[] = ['done', 'failed', 'canceled'];
 export const isEnded = ({ state }: Upload): boolean => ENDED.includes(state);
 
-export const dismissEnded = (): void => show(uploads.filter((upload) => !isEnded(upload)));
+export function dismissEnded(machineId: string): void {
+  for (const [id, upload] of uploads) if (upload.machineId === machineId && isEnded(upload)) uploads.delete(id);
+  showSoon();
+}
 
 function startWaiting(): void {
-  const free = AT_ONCE - uploads.filter(({ state }) => state === 'sending').length;
-  for (const upload of uploads.filter(({ state }) => state === 'waiting').slice(0, free)) void run(upload);
+  for (const id of waiting) {
+    if (cancellations.size >= AT_ONCE) break;
+    waiting.delete(id);
+    const upload = uploads.get(id);
+    if (upload) void run(upload);
+  }
+  if (cancellations.size > 0) addEventListener('beforeunload', askBeforeLeaving);
+  else removeEventListener('beforeunload', askBeforeLeaving);
 }
 
 async function run({ id, machineId, path, file, mayReplace }: Upload): Promise<void> {
@@ -114,15 +130,20 @@ function stateAfter(error: unknown, mayReplace: boolean): Partial<Upload> {
 
 /** Changes an upload unless it was canceled meanwhile. */
 function change(id: number, changes: Partial<Upload>): void {
-  show(uploads.map((upload) => (upload.id === id && upload.state !== 'canceled' ? { ...upload, ...changes } : upload)));
+  const upload = uploads.get(id);
+  if (!upload || upload.state === 'canceled') return;
+  uploads.set(id, { ...upload, ...changes });
+  showSoon();
 }
 
-function show(next: readonly Upload[]): void {
-  uploads = next;
-  const isBusy = uploads.some(({ state }) => state === 'sending' || state === 'waiting');
-  if (isBusy) addEventListener('beforeunload', askBeforeLeaving);
-  else removeEventListener('beforeunload', askBeforeLeaving);
-  listeners.call();
+function showSoon(): void {
+  if (isShowPlanned) return;
+  isShowPlanned = true;
+  setTimeout(() => {
+    isShowPlanned = false;
+    shown = [...uploads.values()];
+    listeners.call();
+  }, SHOW_MS);
 }
 
 const askBeforeLeaving = (event: BeforeUnloadEvent): void => event.preventDefault();
