@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import type { Exec, ExecCreate } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import type { Page } from 'playwright-core';
+import type { Page, Route } from 'playwright-core';
 import { until } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
 import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
@@ -67,6 +67,26 @@ describe('the jobs of a machine', () => {
       await row.getByText('exited 3', { exact: true }).waitFor();
       await commandBox(page).press('ArrowUp');
       assert.match(await commandBox(page).inputValue(), /^echo "before the end"/);
+    });
+  });
+
+  it('get a line once when the answer to it was lost', async () => {
+    const command = 'while read line; do echo "got $line"; done; echo the end';
+    await openJob(await start({ command, name: 'lost answer', stdin_open: true }), async (page) => {
+      await page.getByRole('button', { name: 'Write to stdin' }).click();
+      const box = page.getByLabel('A line for stdin');
+      await box.fill('one');
+      const loseAnswer = (route: Route) => route.fetch().then(() => route.abort());
+      await page.route(/\/stdin\?/, loseAnswer, { times: 1 });
+      await page.getByRole('button', { name: 'Send line' }).click();
+      await page.getByText('The service does not answer.').first().waitFor();
+      await output(page).getByText('got one').waitFor();
+      assert.equal(await box.inputValue(), 'one');
+      await page.getByRole('button', { name: 'Send line' }).click();
+      await until('the box is empty', async () => (await box.inputValue()) === '');
+      await page.getByRole('button', { name: 'Close stdin' }).click();
+      await output(page).getByText('the end').waitFor();
+      assert.equal(await output(page).getByText('got one').count(), 1);
     });
   });
 

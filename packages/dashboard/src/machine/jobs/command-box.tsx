@@ -1,12 +1,13 @@
 // Starts a job: a command for /bin/sh -c. Enter runs it, Shift+Enter begins a new line, and the arrow keys bring back
 // the last commands.
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { type FormEvent, type KeyboardEvent, useId, useState } from 'react';
 import { api, type Schemas, unwrap } from '../../api/client.ts';
 import { reasonAgainst } from '../../machines/actions.ts';
 import { Button } from '../../ui/button.tsx';
+import { useSingle } from '../../ui/use-single.ts';
 import styles from './command-box.module.css';
 import { addCommand, type Recall, recall } from './command-history.ts';
 import { CommandOptions, optionsOf } from './command-options.tsx';
@@ -31,13 +32,14 @@ export function CommandBox({ machine }: { machine: Schemas['Machine'] }) {
   const { data: commands } = useQuery(historyQuery(machine.id));
   const [text, setText] = useState('');
   const [recalled, setRecalled] = useState<Recall>({ at: Number.POSITIVE_INFINITY, draft: '' });
-  const start = useMutation({
+  const start = useSingle({
     mutationFn: (body: Start) =>
       unwrap(api.POST('/v1/machines/{id}/execs', { params: { path: { id: machine.id } }, body })),
     onSuccess: async (job, { command }) => {
       queryClient.setQueryData(historyQuery(machine.id).queryKey, addCommand(commands, command));
       queryClient.setQueryData(jobQuery({ machineId: machine.id, execId: job.id }).queryKey, job);
-      setText('');
+      // What the person has typed meanwhile stays.
+      setText((present) => (present === command ? '' : present));
       setRecalled({ at: Number.POSITIVE_INFINITY, draft: '' });
       void queryClient.invalidateQueries({ queryKey: jobsQuery(machine.id).queryKey });
       await navigate({ to: '.', search: { tab: 'jobs', job: job.id } });
@@ -46,8 +48,8 @@ export function CommandBox({ machine }: { machine: Schemas['Machine'] }) {
   const reason = reasonAgainst(machine, 'exec');
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
-    if (reason !== undefined || start.isPending || text.trim() === '') return;
-    start.mutate({ ...optionsOf(new FormData(event.currentTarget)), command: text, name: nameOf(text) });
+    if (reason !== undefined || text.trim() === '') return;
+    start.run({ ...optionsOf(new FormData(event.currentTarget)), command: text, name: nameOf(text) });
   };
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
     if (event.nativeEvent.isComposing || event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return;

@@ -1,6 +1,6 @@
 // The button that saves a whole stream of a job as a file, with its progress.
 import { useMutation } from '@tanstack/react-query';
-import { useRef, useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { Button } from '../../ui/button.tsx';
 import { downloadOutput } from './download.ts';
 import type { Job, StreamName } from './job-queries.ts';
@@ -13,6 +13,7 @@ export function DownloadButton({ job, stream }: { job: Job; stream: StreamName }
     mutationFn: (controller: AbortController) =>
       downloadOutput({ machineId: job.machine_id, execId: job.id }, stream, controller.signal, setShare),
   });
+  useEffect(() => () => abort.current?.abort(), []);
   const start = () => {
     setShare(0);
     abort.current = new AbortController();

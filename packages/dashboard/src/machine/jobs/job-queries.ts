@@ -22,7 +22,8 @@ export const jobsQuery = (machineId: string) =>
       ),
     initialPageParam: '',
     getNextPageParam: ({ next_cursor }) => next_cursor || undefined,
-    refetchInterval: POLL_MS,
+    // Each poll reads all loaded pages again, so with more pages the polls are further apart.
+    refetchInterval: ({ state }) => POLL_MS * (state.data?.pages.length ?? 1),
   });
 
 /** A job that has ended does not change, except that its output expires at some point. */

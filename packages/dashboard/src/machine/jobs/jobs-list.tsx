@@ -1,6 +1,7 @@
 // The jobs of a machine, newest first.
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
+import { useMemo } from 'react';
 import { Badge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
 import { CodeSample } from '../../ui/code-sample.tsx';
@@ -14,8 +15,9 @@ import { execSamples } from './samples.ts';
 
 /**
  * `readAt`: when the API's answer arrived, in milliseconds since 1970. The time of a running job is counted until then.
+ * A job that has ended has none, so its row stays the same object and is not drawn again.
  */
-type Row = Job & { readAt: number };
+type Row = Job & { readAt?: number };
 
 const column = columnsFor<Row>();
 const COLUMNS: Columns<Row> = column.columns([
@@ -35,7 +37,7 @@ const COLUMNS: Columns<Row> = column.columns([
   column.display({
     id: 'took',
     header: 'Took',
-    cell: ({ row: { original } }) => formatDuration(runtimeMs(original, original.readAt)),
+    cell: ({ row: { original } }) => formatDuration(runtimeMs(original, original.readAt ?? 0)),
   }),
   column.display({ id: 'output', header: 'Output', cell: ({ row }) => outputWords(row.original) }),
 ]) as Columns<Row>;
@@ -48,8 +50,11 @@ function outputWords({ stdout_bytes, stderr_bytes, output_expired, truncated }: 
 export function JobsList({ machineId }: { machineId: string }) {
   const query = useInfiniteQuery(jobsQuery(machineId));
   const { data, error, dataUpdatedAt } = query;
-  if (!data) return <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Loading the jobs…'}</p>;
-  const rows = data.pages.flatMap(({ execs }) => execs).map((job) => ({ ...job, readAt: dataUpdatedAt }));
+  const rows = useMemo(
+    () => data?.pages.flatMap(({ execs }) => execs).map((job) => toRow(job, dataUpdatedAt)),
+    [data, dataUpdatedAt],
+  );
+  if (!rows) return <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Loading the jobs…'}</p>;
   return (
     <>
       <DataTable label="Jobs" rows={rows} columns={COLUMNS} idOf={({ id }) => id} empty={<NoJobs id={machineId} />} />
@@ -63,6 +68,8 @@ export function JobsList({ machineId }: { machineId: string }) {
     </>
   );
 }
+
+const toRow = (job: Job, readAt: number): Row => (job.finished_at === null ? { ...job, readAt } : job);
 
 function NoJobs({ id }: { id: string }) {
   return (

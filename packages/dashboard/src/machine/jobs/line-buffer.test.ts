@@ -3,11 +3,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { LineBuffer } from './line-buffer.ts';
 
+const CHARS_MOST = 1_000_000;
+
 const encode = (text: string) => new TextEncoder().encode(text);
 
 /** The lines after all pieces were appended. Each line lists its spans as `text` or `text {classes}`. */
 function linesOf(pieces: readonly Uint8Array[], linesMost = 1_000): string[] {
-  const buffer = new LineBuffer(linesMost);
+  const buffer = new LineBuffer(linesMost, CHARS_MOST);
   for (const piece of pieces) buffer.append(piece);
   buffer.append(new Uint8Array(), true);
   return buffer.lines.map(({ spans }) =>
@@ -28,7 +30,7 @@ test('output lines > splitting the bytes at any position gives the same lines', 
 });
 
 test('output lines > an unfinished line is shown and then replaced', () => {
-  const buffer = new LineBuffer(10);
+  const buffer = new LineBuffer(10, CHARS_MOST);
   buffer.append(encode('one\ntw'));
   assert.deepEqual(
     buffer.lines.map(({ key, spans }) => [key, spans.map(({ text }) => text).join('')]),
@@ -77,11 +79,22 @@ test('output lines > a very long line continues on the next row without splittin
 });
 
 test('output lines > only the newest lines are kept, and they keep their numbers', () => {
-  const buffer = new LineBuffer(100);
+  const buffer = new LineBuffer(100, CHARS_MOST);
   for (let line = 0; line < 1_000; line++) buffer.append(encode(`${line}\n`));
   assert.ok(buffer.lines.length <= 100 && buffer.lines.length > 80);
   assert.equal(buffer.dropped, buffer.lines[0]?.key);
   for (const { key, spans } of buffer.lines) assert.equal(spans[0]?.text, String(key));
+});
+
+test('output lines > only the newest characters are kept', () => {
+  const buffer = new LineBuffer(1_000, 10_000);
+  for (let line = 0; line < 500; line++) {
+    buffer.append(encode(`${String(line).padStart(50)}`));
+    buffer.append(encode(`${'x'.repeat(50)}\n`));
+  }
+  assert.ok(buffer.lines.length <= 100 && buffer.lines.length > 80, `${buffer.lines.length} lines`);
+  assert.equal(buffer.lines.at(-1)?.key, 499);
+  assert.equal(buffer.dropped, 500 - buffer.lines.length);
 });
 
 test('output colours > a style lasts for all lines until it is reset', () => {

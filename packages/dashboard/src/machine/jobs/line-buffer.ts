@@ -1,5 +1,6 @@
 // Turns a job's output into lines of styled text, as it arrives. The pieces may end anywhere: within a character, an
 // escape sequence or a line. Escape sequences other than colours are removed, because this is a log and not a terminal.
+import { KeptLines } from './kept-lines.ts';
 import { applySgr, classNames, PLAIN, type TextStyle } from './text-style.ts';
 
 export type Span = { readonly text: string; readonly classes: readonly string[] };
@@ -18,11 +19,10 @@ const CONTROL =
 const UNFINISHED = /(?:\x1b(?:\[[ -?]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)|\r)$/;
 
 export class LineBuffer {
-  readonly #lines: Line[] = [];
+  readonly #kept: KeptLines;
   readonly #decoder = new TextDecoder();
-  readonly #linesMost: number;
   #nextKey = 0;
-  /** The line that has not ended. It is the last of `#lines` once it has text. */
+  /** The line that has not ended. It is the last of `lines` once it has text. */
   #spans: Span[] = [];
   #chars = 0;
   #style: TextStyle = PLAIN;
@@ -31,19 +31,19 @@ export class LineBuffer {
   /** A carriage return came, so the next text replaces the line. */
   #isReturned = false;
 
-  /** `linesMost`: how many lines are kept; older ones are dropped. */
-  constructor(linesMost: number) {
-    this.#linesMost = linesMost;
+  /** How many lines and how many characters are kept. Older lines are dropped. */
+  constructor(linesMost: number, charsMost: number) {
+    this.#kept = new KeptLines(linesMost, charsMost);
   }
 
   /** All kept lines. The array changes in place; a line in it never does. */
   get lines(): readonly Line[] {
-    return this.#lines;
+    return this.#kept.all;
   }
 
-  /** How many lines were dropped because of `linesMost`. */
+  /** How many lines were dropped because of the limits. */
   get dropped(): number {
-    return this.#lines[0]?.key ?? 0;
+    return this.lines[0]?.key ?? 0;
   }
 
   /** Appends bytes of UTF-8. Invalid bytes become U+FFFD. `isLast`: nothing follows. */
@@ -53,8 +53,7 @@ export class LineBuffer {
     this.#carry = tail;
     this.#read(text.slice(0, text.length - tail.length));
     this.#showUnfinished();
-    // Drops a tenth of the lines at once, because dropping a single line also moves all the others.
-    if (this.#lines.length > this.#linesMost) this.#lines.splice(0, Math.ceil(this.#linesMost / 10));
+    this.#kept.dropOldest();
   }
 
   #read(text: string): void {
@@ -121,13 +120,12 @@ export class LineBuffer {
   }
 
   #showUnfinished(): void {
-    if (this.#spans.length > 0 || this.#lines.at(-1)?.key === this.#nextKey) this.#place();
+    if (this.#spans.length > 0 || this.lines.at(-1)?.key === this.#nextKey) this.#place();
   }
 
   /** Appends the current line, or replaces its unfinished version when that is already the last line. */
   #place(): void {
-    if (this.#lines.at(-1)?.key === this.#nextKey) this.#lines.pop();
-    this.#lines.push({ key: this.#nextKey, spans: this.#spans.slice() });
+    this.#kept.place({ key: this.#nextKey, spans: this.#spans.slice() });
   }
 }
 

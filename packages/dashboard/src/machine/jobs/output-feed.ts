@@ -6,7 +6,9 @@ import { type Line, LineBuffer } from './line-buffer.ts';
 import { decodeBase64, readOutput } from './output-page.ts';
 
 /** How many lines stay in memory. The download has all of them. */
-export const LINES_MOST = 100_000;
+const LINES_MOST = 100_000;
+/** How many characters stay in memory. */
+const CHARS_MOST = 32 * 1024 * 1024;
 /** At most this much output before the newest byte is read for display, in bytes. */
 const TAIL_BYTES = 16 * 1024 * 1024;
 /** How often the page shows new output. */
@@ -28,7 +30,7 @@ export class OutputFeed {
   readonly #id: JobId;
   readonly #stream: StreamName;
   readonly #onEnd: () => void;
-  readonly #buffer = new LineBuffer(LINES_MOST);
+  readonly #buffer = new LineBuffer(LINES_MOST, CHARS_MOST);
   readonly #listeners = new Set<() => void>();
   #offset: number;
   /** The first line is skipped when reading began in the middle of it. */

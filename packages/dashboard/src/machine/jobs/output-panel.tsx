@@ -5,7 +5,7 @@ import { DownloadButton } from './download-button.tsx';
 import { type Job, jobsQuery, type StreamName } from './job-queries.ts';
 import { formatBytes } from './job-words.ts';
 import styles from './jobs.module.css';
-import { type FeedState, LINES_MOST, OutputFeed } from './output-feed.ts';
+import { type FeedState, OutputFeed } from './output-feed.ts';
 import { OutputView } from './output-view.tsx';
 
 const STREAMS: readonly StreamName[] = ['stdout', 'stderr'];
@@ -65,11 +65,11 @@ function Live({ job, stream }: { job: Job; stream: StreamName }) {
   );
 }
 
-function Missing({ state: { skippedBytes, droppedLines } }: { state: FeedState }) {
+function Missing({ state: { lines, skippedBytes, droppedLines } }: { state: FeedState }) {
   if (skippedBytes === 0 && droppedLines === 0) return null;
   const what =
     droppedLines > 0
-      ? `Only the last ${LINES_MOST.toLocaleString('en')} lines are shown.`
+      ? `Only the last ${lines.length.toLocaleString('en')} lines are shown.`
       : `The first ${formatBytes(skippedBytes)} are not shown.`;
   return <p className={styles.note}>{what} The download has everything.</p>;
 }

@@ -2,12 +2,11 @@
 // write at offset 0 finds out: its answer has the offset of the next byte, or is 409.
 import { queryOptions, useMutation, useQuery, useQueryClient } from '@tanstack/react-query';
 import { type FormEvent, useState } from 'react';
-import { api, type Schemas, unwrap } from '../../api/client.ts';
+import { ApiProblem, api, type Schemas, unwrap } from '../../api/client.ts';
 import { Button } from '../../ui/button.tsx';
 import type { JobId } from './job-queries.ts';
 import styles from './jobs.module.css';
-
-type Piece = { text: string; offset: number; close: boolean };
+import { type Piece, restOf, retryOffset } from './stdin-piece.ts';
 
 function writeStdin({ machineId, execId }: JobId, { text, offset, close }: Piece): Promise<Schemas['ExecStdin']> {
   return unwrap(
@@ -31,20 +30,40 @@ const stdinQuery = (id: JobId) =>
 export function StdinBox({ id }: { id: JobId }) {
   const queryClient = useQueryClient();
   const [isWanted, setWanted] = useState(false);
-  const { data: stdin, error } = useQuery({ ...stdinQuery(id), enabled: isWanted });
+  const { data: stdin, error, refetch } = useQuery({ ...stdinQuery(id), enabled: isWanted });
   const [text, setText] = useState('');
+  /** A piece that the job may have accepted in part, for example because the answer was lost. */
+  const [open, setOpen] = useState<Piece>();
   const write = useMutation({
-    mutationFn: async (piece: Piece) => ({ piece, answer: await writeStdin(id, piece) }),
-    onSuccess: ({ piece, answer }) => {
+    mutationFn: (piece: Piece) => writeStdin(id, piece),
+    onSuccess: (answer, piece) => {
       queryClient.setQueryData(stdinQuery(id).queryKey, answer);
-      // A command that does not read its stdin accepts only a part. The rest stays in the box.
-      const taken = answer.next_offset - piece.offset;
-      const rest = new TextDecoder().decode(new TextEncoder().encode(piece.text).subarray(taken));
-      setText(rest.replace(/\n$/, ''));
+      // A command that does not read its stdin accepts only a part.
+      const rest = restOf(piece, answer.next_offset);
+      setOpen(rest);
+      if (rest) putBack(rest);
     },
-    // Another page may have written meanwhile, so read the next offset again.
-    onError: () => queryClient.invalidateQueries(stdinQuery(id)),
+    onError: (error, piece) => {
+      putBack(piece);
+      const isConflict = error instanceof ApiProblem && error.status === 409;
+      setOpen(isConflict ? undefined : piece);
+      // Another page may have written meanwhile, so read the next offset again.
+      return isConflict ? queryClient.invalidateQueries(stdinQuery(id)) : undefined;
+    },
   });
+  const putBack = ({ text }: Piece) => setText((typed) => text.replace(/\n$/, '') + typed);
+  const send = async (line: string, close: boolean) => {
+    if (write.isPending) return;
+    let offset = open ? retryOffset(open, line) : stdin?.next_offset;
+    if (offset === undefined) {
+      const read = await refetch();
+      if (!read.isSuccess) return;
+      offset = read.data.next_offset;
+    }
+    // The box is free for the next line at once. What is not written returns to it.
+    setText((typed) => (typed === text ? '' : typed));
+    write.mutate({ text: line, offset, close });
+  };
   if (!isWanted) {
     return (
       <div className={styles.actions}>
@@ -54,9 +73,10 @@ export function StdinBox({ id }: { id: JobId }) {
   }
   if (!stdin) return <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Looking for the stdin of the job…'}</p>;
   if (stdin.closed) return <p role="status">The stdin of the job is closed.</p>;
+  const problem = write.error ?? error;
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    if (!write.isPending) write.mutate({ text: `${text}\n`, offset: stdin.next_offset, close: false });
+    void send(`${text}\n`, false);
   };
   return (
     <form onSubmit={submit} className={styles.actions} aria-label="Standard input">
@@ -71,14 +91,14 @@ export function StdinBox({ id }: { id: JobId }) {
       </Button>
       <Button
         busy={write.isPending}
-        onClick={() => write.mutate({ text, offset: stdin.next_offset, close: true })}
+        onClick={() => void send(text, true)}
         title="Sends what is in the box without a newline, and then the end of the input."
       >
         Close stdin
       </Button>
-      {write.error ? (
+      {problem ? (
         <span role="alert" className={styles.problem}>
-          {write.error.message}
+          {problem.message}
         </span>
       ) : null}
     </form>

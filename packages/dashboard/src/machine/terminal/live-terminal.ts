@@ -14,11 +14,14 @@ const SCROLLBACK_LINES = 5_000;
 
 const encoder = new TextEncoder();
 
+let created = 0;
+
 /** What a page stores to join a terminal again after a reload. */
 export type SavedTerminal = Size & Joined;
 
 export class LiveTerminal {
-  readonly key = crypto.randomUUID();
+  /** A counter, because browsers have `crypto.randomUUID` on secure origins only. */
+  readonly key = `terminal-${created++}`;
   readonly number: number;
   readonly #screen: Terminal;
   readonly #output: ScreenOutput;
