@@ -136,7 +136,7 @@ describe('the page of a machine', () => {
       await page.getByRole('option').filter({ hasText: 'other' }).click();
       await heading.filter({ hasText: 'other' }).waitFor();
       await page.getByRole('button', { name: 'Destroy' }).click();
-      const question = page.getByRole('alertdialog', { name: 'Destroy other?' });
+      const question = page.getByRole('alertdialog', { name: /Destroy other ?\?/ });
       await question.getByLabel('Keep its disk as a volume').check();
       await question.getByRole('button', { name: 'Cancel' }).click();
       await question.waitFor({ state: 'detached' });

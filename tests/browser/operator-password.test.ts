@@ -182,7 +182,7 @@ describe('the page of health', () => {
       await page.getByText(`Host ${id} was not looked at: it does not answer.`).waitFor();
       await page.getByText('sandbar doctor --fix').waitFor();
       await page.getByText('The host does not answer.').waitFor();
-      await page.getByText('host_unavailable, 3 attempts, is tried again').waitFor();
+      await page.getByText('host_unavailable, 3 attempts, will be tried again').waitFor();
     });
     await keepScreenshots('operator-findings', {
       account: other,

@@ -159,7 +159,7 @@ describe('the page of accounts', () => {
   });
 
   it('keeps what was chosen, with the reason, when the tier is refused after the limits were set', async () => {
-    const account = await createAccount();
+    const account = await createAccount({ tier: 'free' });
     await withPage({ account: admin }, async (page) => {
       await page.route('**/tier', (route) =>
         route.fulfill({ status: 409, json: { code: 'conflict', detail: 'Not this tier.' } }),
