@@ -83,6 +83,7 @@ describe('the connection of a terminal', () => {
       assert.equal(await connections(), 2);
       await page.getByRole('button', { name: 'Sign out' }).click();
       await page.waitForURL(/\/sign-in/);
+      await page.getByLabel('E-mail').waitFor();
       await until('the connections are closed', async () => (await connections()) === 0);
       const left = await page.evaluate(
         () => document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.adoptedStyleSheets.length,
