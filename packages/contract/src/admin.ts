@@ -5,6 +5,7 @@ import { BILLING_MODES, TIERS } from './account.ts';
 import { ACTIVITY_ACTORS } from './activity.ts';
 import { KEY_SCOPES } from './api-key.ts';
 import { Nullable, OneOf, Timestamp, Uuid } from './fields.ts';
+import { HOST_TOKEN_SEC } from './fleet.ts';
 import { ALL_OPERATION_KINDS, ISOLATIONS } from './machine-states.ts';
 import { EMAIL_PATTERN, EUR_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
 import { QUOTA_DIMENSIONS } from './tier-limits.ts';
@@ -144,12 +145,18 @@ export const AccountCredited = Type.Object(
 );
 export type AccountCredited = Static<typeof AccountCredited>;
 
-export const HOST_STATES = ['ready', 'draining', 'away'] as const;
+export const HOST_STATES = ['ready', 'cordoned', 'draining', 'away', 'removed'] as const;
 export const HostSummary = Type.Object(
   {
     id: Uuid(),
+    name: Type.String({ description: 'A label for people; may be empty.' }),
+    address: Nullable(
+      Type.String({ description: 'HOST:PORT of its agent. Null: it is reached on its own computer only.' }),
+    ),
     state: OneOf(HOST_STATES, {
-      description: 'away: this replica of the control plane has no connection to the host.',
+      description:
+        'cordoned: it takes no new machines. draining: it is also being emptied. away: no replica of the control plane ' +
+        'has reached it lately. removed: it is no part of the service any more.',
     }),
     draining: Type.Boolean({ description: 'Whether the host takes no new machines; independent of its state.' }),
     version: Type.String(),
@@ -165,14 +172,61 @@ export const HostSummary = Type.Object(
       description: 'Reserved for the disks of its machines, stopped ones included, and for its volumes.',
     }),
     machines: Type.Integer({ description: 'Machines on the host, stopped ones included.' }),
+    volumes: Type.Integer({ description: 'Volumes on the host.' }),
+    snapshots: Type.Integer({ description: 'Snapshots on the host.' }),
     last_seen_at: Timestamp(),
   },
   { title: 'HostSummary' },
 );
 export type HostSummary = Static<typeof HostSummary>;
 
+export const RemoveHost = Type.Object(
+  {
+    force: Type.Optional(
+      Type.Boolean({ description: 'Give up the machines, volumes and snapshots that the host still has.' }),
+    ),
+  },
+  { additionalProperties: false, title: 'RemoveHost' },
+);
+export type RemoveHost = Static<typeof RemoveHost>;
+
 export const HostSummaryList = Type.Object({ hosts: Type.Array(HostSummary) }, { title: 'HostSummaryList' });
 export type HostSummaryList = Static<typeof HostSummaryList>;
+
+export const HostTokenCreate = Type.Object(
+  {
+    expires_in_sec: Type.Optional(
+      Type.Integer({
+        minimum: 60,
+        maximum: HOST_TOKEN_SEC.max,
+        description: `For how long the token can be used; ${HOST_TOKEN_SEC.default} by default.`,
+      }),
+    ),
+  },
+  strict,
+);
+export type HostTokenCreate = Static<typeof HostTokenCreate>;
+
+/** A join token that can still be used. */
+export const HostToken = Type.Object(
+  { id: Uuid(), created_at: Timestamp(), expires_at: Timestamp() },
+  { title: 'HostToken' },
+);
+export type HostToken = Static<typeof HostToken>;
+
+export const HostTokenList = Type.Object({ tokens: Type.Array(HostToken) }, { title: 'HostTokenList' });
+export type HostTokenList = Static<typeof HostTokenList>;
+
+export const NewHostToken = Type.Object(
+  {
+    id: Uuid(),
+    token: Type.String({ description: 'Shown only now.' }),
+    url: Type.String({ description: 'The address of the service, for the command with which the host joins.' }),
+    expires_at: Timestamp(),
+  },
+  { title: 'NewHostToken' },
+);
+export type NewHostToken = Static<typeof NewHostToken>;
 
 /** What a finding of an audit is about. `host`: what a host found when it checked itself. */
 export const AUDIT_AREAS = [

@@ -5,6 +5,7 @@
 export const DASHBOARD_PAGES = [
   'sign-in',
   'reset-password',
+  'device',
   'machines',
   'volumes',
   'snapshots',

@@ -10,6 +10,22 @@ export const ERROR_TABLE = {
     status: 400,
     when: 'A parameter or the body is invalid; detail names the field and what it allows.',
   },
+  authorization_pending: {
+    status: 400,
+    when: 'Nobody has answered the code of this device login yet. Poll again after interval seconds.',
+  },
+  slow_down: {
+    status: 400,
+    when: 'The device login was polled too early. Wait 5 seconds longer between polls from now on.',
+  },
+  expired_token: {
+    status: 400,
+    when: 'The code of the device login has expired. For its device_code also: it is unknown, or its key was taken.',
+  },
+  access_denied: {
+    status: 400,
+    when: 'The person denied the device login, or their account may not make keys any more.',
+  },
   unauthenticated: {
     status: 401,
     when: 'No credential, or one that is malformed, unknown, expired, revoked or spent.',

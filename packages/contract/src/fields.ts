@@ -1,6 +1,6 @@
 // Types of fields that several resources share, so that each type is defined, described and bounded in one place.
 import { type TSchema, Type } from 'typebox';
-import { ENV_NAME_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
+import { ENV_NAME_PATTERN, IDEMPOTENCY_KEY_PATTERN, NO_NUL_PATTERN } from './patterns.ts';
 
 /** A UUID in lower case. The service makes version 7, so that ids sort by the time of their creation. */
 export const Uuid = (description?: string) =>
@@ -39,6 +39,17 @@ export const PagingQuery = {
 export const NextCursor = Type.Optional(
   Type.String({ description: 'Present when page_size was given; empty at the end.' }),
 );
+
+/** The headers of a request that creates a machine, a volume or a snapshot. */
+export const CreateHeaders = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({
+      pattern: IDEMPOTENCY_KEY_PATTERN,
+      description:
+        '1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate.',
+    }),
+  ),
+});
 
 /** An answer without a body. */
 export const NoContent = Type.Unsafe<undefined>({ type: 'null', description: 'Done.' });

@@ -11,6 +11,10 @@ export function homePaths(home: string) {
     secret: `${home}/secret`,
     /** The values that the host agent chose at its first start and keeps using: host id, subnet, bridge name. */
     hostState: `${home}/host.json`,
+    /** The agent's key, certificate and trusted authorities, once this host has joined a fleet. Mode 0700. */
+    fleet: `${home}/fleet`,
+    /** The key and the certificate that the control plane got by ACME. Mode 0700. */
+    acme: `${home}/acme`,
     postgresData: `${home}/postgres`,
     logs: `${home}/logs`,
     /** An allocated file that nobody writes to. It reserves disk space, so that guests cannot fill the disk. */
@@ -39,10 +43,14 @@ export function homePaths(home: string) {
     runMachines: `${run}/machines`,
     /** The sockets of guests to which the host agent's gateway is connecting right now. */
     runGateway: `${run}/gateway`,
+    /** Copies of the API's certificate and key, for the account of the control plane to read. */
+    tls: `${run}/tls`,
     postgresSocketDir: `${run}/postgres`,
     hostAgentSocket: `${run}/host-agent.sock`,
     /** The socket on which the control plane takes the operator's commands. Whoever can open it is the operator. */
     adminSocket: `${run}/control-plane/admin.sock`,
+    /** Exists while the service is ready. Contains the address of the service and the pid of its supervisor. */
+    ready: `${run}/ready.json`,
     pidFile: (process: 'postgres' | 'control-plane' | 'host-agent' | 'supervisor') => `${run}/${process}.pid`,
   } as const;
 }

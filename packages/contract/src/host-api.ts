@@ -68,6 +68,13 @@ export type EnsureMachine = Static<typeof EnsureMachine>;
 
 /** The states of a machine that a host reports. `failed`: the machine's VM died by itself, for the reported reason. */
 export const HOST_MACHINE_STATUSES = ['starting', 'running', 'stopped', 'failed'] as const;
+/**
+ * How a host starts a machine: with a clone that waited in the pool, a clone that it made now, a clone of a bare template
+ * on the machine's own disk, from a memory snapshot, or by a cold boot.
+ */
+export const START_PATHS = ['pool', 'clone', 'bare', 'resume', 'cold'] as const;
+export type StartPath = (typeof START_PATHS)[number];
+
 export const MachineReport = Type.Object({
   machine_id: Uuid(),
   generation: Type.Integer(),
@@ -82,6 +89,9 @@ export const MachineReport = Type.Object({
       description:
         'Another text whenever output of ended jobs was dropped; null while all of it is there. Ask for the kept jobs then.',
     }),
+  ),
+  start_path: Type.Optional(
+    OneOf(START_PATHS, { description: 'Only in the answer to the call that started the machine: how it was started.' }),
   ),
 });
 export type MachineReport = Static<typeof MachineReport>;
@@ -125,6 +135,10 @@ export const StartJob = Type.Object(
 );
 export type StartJob = Static<typeof StartJob>;
 
+/** What machines that start from the same template have in common. */
+export const MachineShape = Type.Object({ stack: Type.String(), vcpus: Type.Integer(), memory_mb: Type.Integer() });
+export type MachineShape = Static<typeof MachineShape>;
+
 export const HostInfo = Type.Object({
   host_id: Uuid('Made once, kept in the data directory.'),
   version: Type.String(),
@@ -150,8 +164,16 @@ export const HostInfo = Type.Object({
   lacks: Type.Optional(
     Type.Array(Type.String(), { description: 'What isolates machines elsewhere and not on this host, in sentences.' }),
   ),
+  processor: Type.Optional(
+    Type.String({
+      description: 'Equal on hosts that give machines the same processor. Saved memory may move between them.',
+    }),
+  ),
   pool: Type.Optional(
     Type.Object({ ready: Type.Integer(), target: Type.Integer() }, { description: 'Clones that wait for a machine.' }),
+  ),
+  templates: Type.Optional(
+    Type.Array(MachineShape, { description: 'Machines of these shapes start as clones, which is faster than a boot.' }),
   ),
 });
 export type HostInfo = Static<typeof HostInfo>;
@@ -269,6 +291,8 @@ export const PORT_UPGRADE = 'sandbar-port';
 /** The paths of all operations. */
 export const HOST_PATHS = {
   host: '/v1/host',
+  /** Metrics as text for Prometheus. */
+  metrics: '/v1/metrics',
   events: '/v1/events',
   machines: '/v1/machines',
   machine: '/v1/machines/:id',

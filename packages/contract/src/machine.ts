@@ -9,7 +9,8 @@ import {
   MACHINE_STATES,
   OPERATION_KINDS,
 } from './machine-states.ts';
-import { IDEMPOTENCY_KEY_PATTERN } from './patterns.ts';
+import { MountPath } from './volume.ts';
+import { VOLUME_BOUNDS } from './volume-states.ts';
 
 /** Any JSON values by key; at most 64 keys, and 16 KiB in all when written as JSON. */
 export const Metadata = Type.Record(Type.String(), Type.Unknown(), {
@@ -68,6 +69,14 @@ export const Machine = Type.Object(
 );
 export type Machine = Static<typeof Machine>;
 
+const BootVolume = Type.Object(
+  {
+    volume_id: Uuid('An available data volume.'),
+    mount_path: Type.Optional(MountPath),
+  },
+  { title: 'MachineCreateVolume', additionalProperties: false },
+);
+
 export const MachineCreate = Type.Object(
   {
     name: Type.Optional(Type.String({ maxLength: MACHINE_BOUNDS.nameLength, default: '' })),
@@ -110,6 +119,13 @@ export const MachineCreate = Type.Object(
         "Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given.",
       ),
     ),
+    volumes: Type.Optional(
+      Type.Array(BootVolume, {
+        maxItems: VOLUME_BOUNDS.perMachine,
+        description:
+          'Data volumes that are attached before the first boot. All must be on one host, where the machine is made.',
+      }),
+    ),
   },
   // A machine has one root disk, so a request may name a snapshot or a kept root volume, but not both.
   {
@@ -133,16 +149,6 @@ export const MachineUpdate = Type.Object(
 export type MachineUpdate = Static<typeof MachineUpdate>;
 
 export const MachineParams = Type.Object({ id: Uuid('The machine.') });
-
-export const MachineCreateHeaders = Type.Object({
-  'idempotency-key': Type.Optional(
-    Type.String({
-      pattern: IDEMPOTENCY_KEY_PATTERN,
-      description:
-        '1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate.',
-    }),
-  ),
-});
 
 export const MachineDestroyQuery = Type.Object(
   {

@@ -21,6 +21,21 @@ export const MOUNT_PATH_PATTERN = '^(?:/(?!\\.{1,2}(?:/|$))[^/\\x00-\\x1f\\x7f]+
 /** The unused bits before the padding must be zero, so that the same bytes always have the same text. */
 export const BASE64_PATTERN = '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$';
 
+/**
+ * The code that a person types at a device login: eight consonants without Y, so that no words appear and no two
+ * characters look alike (RFC 8628, section 6.1).
+ */
+export const USER_CODE_PATTERN = '^[B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]{4}[ \\-]?[B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]{4}$';
+export const DEVICE_CODE_PATTERN = '^sbd_[0-9A-Za-z_-]{43}$';
+
+/**
+ * `sbh_`, 43 base62 characters (256 random bits), a dot, and the first 32 hexadecimal digits of the SHA-256 of the
+ * authority's certificate (DER). With that part the host recognises its control plane, also over plain HTTP.
+ */
+export const HOST_TOKEN_PATTERN = '^sbh_[0-9A-Za-z]{43}\\.[0-9a-f]{32}$';
+/** HOST:PORT, where HOST is a name, an IPv4 address or an IPv6 address in brackets. */
+export const HOST_ADDRESS_PATTERN = '^(\\[[0-9A-Fa-f:.]+\\]|[0-9A-Za-z.-]+):[0-9]{1,5}$';
+
 /** The parts of a validation message: "must be", `kind`, length limits such as " of at most 9 characters", `rule`. */
 type Words = { kind: string; rule?: string };
 
@@ -47,6 +62,10 @@ const PATTERN_WORDS: ReadonlyMap<unknown, Words> = new Map<unknown, Words>([
       rule: ' in its shortest form: no "." or ".." in it, no control character, no "/" at its end',
     },
   ],
+  [USER_CODE_PATTERN, { kind: 'a code of eight consonants such as WDJB-MJHT' }],
+  [DEVICE_CODE_PATTERN, { kind: 'a device code', rule: ' as POST /v1/auth/device/code answers it' }],
+  [HOST_TOKEN_PATTERN, { kind: 'a join token', rule: ' as `sandbar admin host token` prints it' }],
+  [HOST_ADDRESS_PATTERN, { kind: 'an address such as 10.0.0.5:7072 or [fd00::5]:7072' }],
   [BASE64_PATTERN, { kind: 'base64 (RFC 4648, with padding, no line breaks)' }],
 ]);
 

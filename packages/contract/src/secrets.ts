@@ -4,6 +4,9 @@ import { closeSync, readFileSync } from 'node:fs';
 
 type Env = Record<string, string | undefined>;
 
+/** Headers for the collector of traces, which may have its credential. The host agent needs these secrets too. */
+export const TRACING_SECRETS = ['OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS'] as const;
+
 /** The variables with secrets. Each also has the form `NAME_FILE`: the path of a file that holds the value. */
 export const SECRET_VARIABLES = [
   'SANDBAR_DATABASE_URL',
@@ -13,6 +16,7 @@ export const SECRET_VARIABLES = [
   'SANDBAR_STRIPE_SECRET_KEY',
   'SANDBAR_STRIPE_WEBHOOK_SECRET',
   'PGPASSWORD',
+  ...TRACING_SECRETS,
 ] as const;
 
 /** The number of an open descriptor from which a process reads its secrets: a JSON object of variables. */

@@ -35,16 +35,16 @@ export const VolumeCreate = Type.Object(
 );
 export type VolumeCreate = Static<typeof VolumeCreate>;
 
+export const MountPath = Type.String({
+  maxLength: VOLUME_BOUNDS.mountPathLength,
+  pattern: MOUNT_PATH_PATTERN,
+  description: `Default: /mnt/<volume id>. Absolute, and not at or below ${UNMOUNTABLE.join(', ')}. Made when it is not there.`,
+});
+
 export const VolumeAttach = Type.Object(
   {
     machine_id: Uuid('A machine on the host of the volume; running or stopped.'),
-    mount_path: Type.Optional(
-      Type.String({
-        maxLength: VOLUME_BOUNDS.mountPathLength,
-        pattern: MOUNT_PATH_PATTERN,
-        description: `Default: /mnt/<volume id>. Absolute, and not at or below ${UNMOUNTABLE.join(', ')}. Made when it is not there.`,
-      }),
-    ),
+    mount_path: Type.Optional(MountPath),
   },
   { title: 'VolumeAttach', additionalProperties: false },
 );
