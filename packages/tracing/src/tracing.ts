@@ -1,0 +1,64 @@
+// Traces as the processes of the service see them. Without a collector nothing is traced: then all functions do nothing,
+// and no code of OpenTelemetry is loaded (start.ts).
+import type { IncomingHttpHeaders } from 'node:http';
+
+export type Attributes = Record<string, string | number | boolean | undefined>;
+export type SpanKind = 'server' | 'client' | 'internal';
+
+export type OpenSpan = {
+  set(attributes: Attributes): void;
+  /**
+   * Marks the span as failed, with an error or an error code. Of an error only its code or name is recorded, because its
+   * message may have data of a user.
+   */
+  fail(error: unknown): void;
+  /** Runs `work`, and all that it starts, below this span. */
+  run<T>(work: () => T): T;
+  end(): void;
+};
+
+export type SpanOptions = {
+  kind?: SpanKind;
+  attributes?: Attributes;
+  /** The headers of a request. The span continues the trace that they name (W3C Trace Context). */
+  from?: IncomingHttpHeaders;
+};
+
+export type Tracing = {
+  readonly isOn: boolean;
+  /** Begins a span: below the one in the headers, else below the present one, else at the root of a new trace. */
+  begin(name: string, options?: SpanOptions): OpenSpan;
+  /**
+   * Runs `work` in a span below the present one. The span ends with the promise, and a rejection marks it as failed.
+   * Without a present span, only runs `work`: background work begins no traces of its own.
+   */
+  span<T>(name: string, options: SpanOptions, work: (span: OpenSpan) => Promise<T>): Promise<T>;
+  /** Like {@link span}, but begins a trace when there is no present span. */
+  trace<T>(name: string, options: SpanOptions, work: (span: OpenSpan) => Promise<T>): Promise<T>;
+  /** Runs `work` without the present span, because it makes too many calls for a span each. */
+  detach<T>(work: () => T): T;
+  /** Adds an event to the present span. */
+  event(name: string, attributes?: Attributes): void;
+  /** Returns the headers with which a request to another process continues the present trace. */
+  headers(): Record<string, string>;
+  /** Returns a function that runs `work` below the span that is present now, for work that a queue starts later. */
+  bind<T>(work: () => T): () => T;
+  /** Sends what was not sent yet, for some seconds at most. Never throws. */
+  close(): Promise<void>;
+};
+
+/** A span that records nothing. */
+export const NO_SPAN: OpenSpan = { set: () => {}, fail: () => {}, run: (work) => work(), end: () => {} };
+
+/** Traces nothing. */
+export const NO_TRACING: Tracing = {
+  isOn: false,
+  begin: () => NO_SPAN,
+  span: (_name, _options, work) => work(NO_SPAN),
+  trace: (_name, _options, work) => work(NO_SPAN),
+  detach: (work) => work(),
+  event: () => {},
+  headers: () => ({}),
+  bind: (work) => work,
+  close: async () => {},
+};
