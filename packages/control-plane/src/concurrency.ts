@@ -29,3 +29,28 @@ export async function forEachBounded<T>(
   };
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
 }
+
+/**
+ * Bounds how much work is in a phase at the same time. The returned function waits for a place and resolves to a
+ * function that leaves the place. A place is also left after `longestMs`, so work that hangs delays others by that time
+ * at most. Leaving twice is harmless.
+ */
+export function createPlaces(count: number, longestMs: number): () => Promise<() => void> {
+  const waiting: (() => void)[] = [];
+  let free = count;
+  return async () => {
+    if (free > 0) free--;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    let isLeft = false;
+    const leave = () => {
+      clearTimeout(timer);
+      if (isLeft) return;
+      isLeft = true;
+      const next = waiting.shift();
+      if (next) next();
+      else free++;
+    };
+    const timer = setTimeout(leave, longestMs).unref();
+    return leave;
+  };
+}

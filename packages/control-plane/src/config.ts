@@ -6,9 +6,11 @@ import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
 import { type AuthConfig, readAuthConfig } from './auth/config.ts';
 import { type BillingConfig, readBillingConfig } from './billing/config.ts';
 import { ConfigError } from './config-error.ts';
+import { readDatabaseUrl as parseDatabaseUrl } from './db/servers.ts';
 import type { Env } from './environment.ts';
 import type { Overcommit } from './hosts/room.ts';
 import type { ConnectionBounds } from './http/connections.ts';
+import { readTlsConfig, type TlsConfig } from './tls/config.ts';
 
 export { ConfigError };
 
@@ -33,9 +35,23 @@ export type Timing = {
    * to `longest`.
    */
   retryMs: { first: number; longest: number };
+  /** How old the facts about hosts may be with which a new machine is placed. */
+  hostFactsMs: number;
   reconcileMs: number;
-  /** How often the reconciler asks the hosts for running jobs, even without a reason. */
+  /** The shortest pause between two comparisons of a host's running jobs, volumes and snapshots with their rows. */
   reconcileJobsMs: number;
+  /**
+   * The longest pauses between two full comparisons of a host with the rows: of its machines, and of everything else.
+   * Comparisons are as frequent as the number of hosts and machines allows (reconcilers/rounds.ts).
+   */
+  compareMs: { machines: number; others: number };
+  /** How long a replica's lease on a host is valid, and how often it is renewed. */
+  leaseTtlMs: number;
+  leaseRenewMs: number;
+  /** How often a replica reads the list of hosts, besides the notifications about changes. */
+  hostPollMs: number;
+  /** A host that no replica has seen for this long gets no new machines. It is longer than a lease. */
+  hostSeenMs: number;
   /** A running job that its host does not know is recorded as lost when it is this old. */
   jobLostMs: number;
   /** A machine that no row knows must be seen on its host for this long before the reconciler deletes it. */
@@ -62,8 +78,12 @@ export type Timing = {
   chargeMs: number;
   /** How long a host may take to start or stop a machine. */
   ensureMs: number;
-  /** How long unfinished requests may continue after a shutdown began. */
+  /** How long requests are served as always after a shutdown was asked for, while `/readyz` says no already. */
+  drainMs: number;
+  /** How long unfinished requests and transfers may continue after that, while new ones are refused. */
   shutdownMs: number;
+  /** How often the files of the certificate are read again. */
+  certificateMs: number;
 };
 
 export const DEFAULT_TIMING: Timing = {
@@ -73,8 +93,14 @@ export const DEFAULT_TIMING: Timing = {
   runningWaitMs: 30_000,
   stdinWaitMs: 30_000,
   retryMs: { first: 2_000, longest: 300_000 },
+  hostFactsMs: 1_000,
   reconcileMs: 2_000,
   reconcileJobsMs: 10_000,
+  compareMs: { machines: 60_000, others: 300_000 },
+  leaseTtlMs: 15_000,
+  leaseRenewMs: 5_000,
+  hostPollMs: 10_000,
+  hostSeenMs: 30_000,
   jobLostMs: 30_000,
   unknownGraceMs: 6_000,
   eventSilenceMs: 15_000,
@@ -87,7 +113,9 @@ export const DEFAULT_TIMING: Timing = {
   streamHeartbeatMs: 15_000,
   chargeMs: 30_000,
   ensureMs: 60_000,
+  drainMs: 0,
   shutdownMs: 10_000,
+  certificateMs: 5_000,
 };
 
 /** A token bucket: `perSec` tokens are added each second, up to `burst` tokens. Each request takes one. */
@@ -154,8 +182,16 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 export type Config = {
   home: string;
   hostAgentSocket: string;
+  /** Whether a host agent runs on this computer, at `hostAgentSocket`. */
+  hasLocalHost: boolean;
+  /** How long a host may be away, in seconds, before the machines that ran on it are recorded as ended. */
+  hostLeaseSec: number;
   adminSocket: string;
   listen: Address;
+  /** Undefined: the API speaks plain HTTP. */
+  tls: TlsConfig | undefined;
+  /** How long browsers may use only HTTPS, in seconds (Strict-Transport-Security). 0: they are not told. */
+  hstsSec: number;
   metricsListen: Address;
   databaseUrl: string;
   overcommit: Overcommit;
@@ -171,7 +207,7 @@ export type Config = {
   bounds: Bounds;
   /** The key that signs paging cursors and session cookies. It must be the same in every replica. */
   secret: string;
-  /** Addresses or networks of reverse proxies whose header X-Forwarded-For is trusted, comma-separated; empty: none. */
+  /** Addresses or networks of reverse proxies whose headers X-Forwarded-* are trusted, comma-separated; empty: none. */
   trustProxy: string;
   auth: AuthConfig;
   billing: BillingConfig;
@@ -195,11 +231,16 @@ export function readConfig(env: Env, isRoot: boolean): Config {
   if (!home.startsWith('/')) throw new ConfigError(`SANDBAR_HOME must be an absolute path, not "${home}".`);
   const paths = homePaths(home);
   const listen = readAddress(env, 'SANDBAR_LISTEN', DEFAULT_LISTEN);
+  const tls = readTlsConfig(env, paths.acme, readAddress);
   return {
     home,
     hostAgentSocket: paths.hostAgentSocket,
+    hasLocalHost: readSwitch(env, 'SANDBAR_LOCAL_HOST', true),
+    hostLeaseSec: readWhole(env, 'SANDBAR_HOST_LEASE_SEC', 300, { min: 30, max: 31_536_000 }),
     adminSocket: paths.adminSocket,
     listen,
+    tls,
+    hstsSec: readWhole(env, 'SANDBAR_HSTS_SEC', 0, { min: 0, max: 63_072_000 }),
     metricsListen: readAddress(env, 'SANDBAR_METRICS_LISTEN', DEFAULT_METRICS_LISTEN),
     databaseUrl: readDatabaseUrl(env),
     overcommit: {
@@ -223,14 +264,24 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     bounds: readBounds(env),
     secret: readSecret(env),
     trustProxy: readProxies(env),
-    auth: readAuthConfig(env, listen),
+    auth: readAuthConfig(env, originOf(listen, tls)),
     billing: readBillingConfig(env),
     ...readPreviews(env),
     adminHttp: readSwitch(env, 'SANDBAR_ADMIN_HTTP', true),
     dashboardDir: env.SANDBAR_DASHBOARD_DIR || undefined,
     logLevel: readLogLevel(env),
-    timing: DEFAULT_TIMING,
+    timing: {
+      ...DEFAULT_TIMING,
+      drainMs: 1000 * readNumber(env, 'SANDBAR_DRAIN_SEC', 0, { min: 0, max: 600 }),
+      shutdownMs: 1000 * readNumber(env, 'SANDBAR_SHUTDOWN_SEC', 10, { min: 0, max: 600 }),
+    },
   };
+}
+
+/** The origin of the API when nobody has set one. */
+function originOf({ host, port }: Address, tls: TlsConfig | undefined): string {
+  const name = tls?.kind === 'acme' ? tls.domains[0] : host.includes(':') ? `[${host}]` : host;
+  return `${tls ? 'https' : 'http'}://${name}:${port}`;
 }
 
 function readAddress(env: Env, name: string, fallback: string): Address {
@@ -247,9 +298,7 @@ function readAddress(env: Env, name: string, fallback: string): Address {
 function readDatabaseUrl(env: Env): string {
   const text = env.SANDBAR_DATABASE_URL;
   if (!text) throw new ConfigError('SANDBAR_DATABASE_URL is required: postgres://USER:PASSWORD@HOST:PORT/DATABASE.');
-  if (!/^postgres(ql)?:\/\//.test(text)) {
-    throw new ConfigError('SANDBAR_DATABASE_URL must begin with postgres:// or postgresql://.');
-  }
+  parseDatabaseUrl(text);
   return text;
 }
 

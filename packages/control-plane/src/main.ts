@@ -1,9 +1,10 @@
 // The entry point of the control plane's process. The supervisor, systemd or a person starts it.
 
 import { readSecrets } from '@sandbar/contract/secrets.ts';
+import { startTracing } from '@sandbar/tracing/start.ts';
 import { ConfigError, readConfig } from './config.ts';
 import { AddressInUse, startControlPlane } from './control-plane.ts';
-import { isDatabaseAway } from './db/database.ts';
+import { isDatabaseAway } from './db/failures.ts';
 import { createLog, type Log } from './log.ts';
 
 async function main(): Promise<void> {
@@ -11,7 +12,8 @@ async function main(): Promise<void> {
   const config = readConfig(env, process.getuid?.() === 0);
   const log = createLog(config.logLevel);
   watchForBugs(log);
-  const controlPlane = await startControlPlane(config, log);
+  const tracing = await startTracing({ service: 'sandbar-control-plane', env, log });
+  const controlPlane = await startControlPlane(config, log, {}, tracing);
   const { host, port } = controlPlane.address;
   log.info({ address: `${host}:${port}` }, 'the control plane is ready');
 

@@ -169,6 +169,23 @@ describe('hosts', () => {
   });
 });
 
+describe('join tokens', () => {
+  it('are made, listed without their text, and revoked', async () => {
+    const made = await call('POST', '/admin/v1/host-tokens', { expires_in_sec: 600 });
+    assert.equal(made.status, 201);
+    const { id, token } = made.json;
+    const list = await call('GET', '/admin/v1/host-tokens');
+    assert.deepEqual(
+      list.json.tokens.map((one: { id: string }) => one.id),
+      [id],
+    );
+    assert(!list.text.includes(token));
+    assert.equal((await call('DELETE', `/admin/v1/host-tokens/${id}`)).status, 204);
+    expectRefusal(await call('DELETE', `/admin/v1/host-tokens/${id}`), 404, 'not_found');
+    assert.deepEqual((await call('GET', '/admin/v1/host-tokens')).json.tokens, []);
+  });
+});
+
 describe('health', () => {
   it('says what the audit finds, also to parallel requests', async () => {
     const answers = await Promise.all(Array.from({ length: 4 }, () => call('GET', '/admin/v1/audit')));

@@ -368,10 +368,10 @@ describe('audit', () => {
     );
     host.heal();
     await host.away();
-    await bed.settled(() => plane.app.hosts.connectedIds().length === 0);
+    await bed.settled(() => plane.app.hosts.reachableIds().length === 0);
     assert.deepEqual((await look()).not_looked_at, [{ host_id: FAKE_HOST_ID, why: 'it is away' }]);
     await host.listen();
-    await bed.settled(() => plane.app.hosts.connectedIds().length === 1);
+    await bed.settled(() => plane.app.hosts.reachableIds().length === 1);
     assert.deepEqual((await look()).not_looked_at, []);
   });
 });

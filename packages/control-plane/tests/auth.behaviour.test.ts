@@ -300,7 +300,7 @@ describe('the first account', () => {
 });
 
 describe('configuration', () => {
-  const read = (env: Record<string, string>) => readAuthConfig(env, { host: '127.0.0.1', port: 7070 });
+  const read = (env: Record<string, string>) => readAuthConfig(env, 'http://127.0.0.1:7070');
 
   test('by default sign-up is closed and nothing else is there', () => {
     assert.deepEqual(read({}), {

@@ -138,6 +138,9 @@ const BODIES: Record<string, object> = {
   createExec: { command: 'true' },
   signalExec: { signal: 'INT' },
   createApiKey: { name: 'x', scope: 'read' },
+  lookUpDeviceLogin: { user_code: 'WDJB-MJHT' },
+  approveDeviceLogin: { user_code: 'WDJB-MJHT', scope: 'read' },
+  denyDeviceLogin: { user_code: 'WDJB-MJHT' },
   updatePort: { access: 'public' },
   attachVolume: { machine_id: randomUUID() },
   createDirectory: { path: '/a' },
@@ -277,6 +280,8 @@ describe('the operations without a credential', () => {
         'resetPassword',
         'signInWithOidc',
         'finishOidcSignIn',
+        'beginDeviceLogin',
+        'pollDeviceLogin',
         'connectTerminal',
       ],
     );

@@ -171,7 +171,7 @@ describe('a start of a job with wait_ms', () => {
     );
     host.heal();
     await host.listen();
-    await bed.settled(() => bed.plane.app.hosts.connectedIds().length === 1);
+    await bed.settled(() => bed.plane.app.hosts.reachableIds().length === 1);
     host.endJob(machine, job, { exit_code: 0 });
     await until(async () => (await rowOf(machine, job))?.status === 'exited', 'the end is recorded', WITHIN_MS);
   });

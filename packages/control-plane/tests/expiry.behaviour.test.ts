@@ -383,7 +383,7 @@ describe('a control plane that dies in the middle of an expiry', () => {
           const { id } = await create({ expires_in_sec: 60, on_expiry: onExpiry }, quiet);
           await makeDue(id, quiet);
           wasReached = await runWithFate(app, { fate, at }, async (own) => {
-            const claimed = await claimDue(own, app.hosts.connectedIds());
+            const claimed = await claimDue(own, app.hosts.reachableIds());
             if (claimed) await performExpiry(own, claimed);
           });
           // The dead process no longer renews its claims, so let them expire.

@@ -11,13 +11,13 @@ describe('a path', () => {
       fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
         const text = encodePath(bytes);
         assert.match(text, /^[A-Za-z0-9\-._~/%]*$/);
-        assert.deepEqual(decodePath(text), Buffer.from(bytes));
+        assert.deepEqual(Buffer.from(decodePath(text)), Buffer.from(bytes));
       }),
     );
   });
 
   it('in UTF-8 may be encoded or not, also in part', () => {
-    for (const text of ['/ü/%C3%BC', '/%c3%bc/ü']) assert.equal(decodePath(text).toString(), '/ü/ü');
+    for (const text of ['/ü/%C3%BC', '/%c3%bc/ü']) assert.equal(Buffer.from(decodePath(text)).toString(), '/ü/ü');
     assert.equal(encodePath('/ü b'), '/%C3%BC%20b');
   });
 

@@ -161,7 +161,7 @@ describe('the spend guard', () => {
     const machines = [await create(topped), await create(empty)] as const;
     await host.away();
     await until(
-      () => bed.replicas.every(({ app }) => app.hosts.connectedIds().length === 0),
+      () => bed.replicas.every(({ app }) => app.hosts.reachableIds().length === 0),
       'both replicas have noticed',
       WITHIN_MS,
     );

@@ -42,7 +42,7 @@ const server = await serveGuests(socketPath, {
   },
 });
 closers.push(server.close);
-const client = createHostClient(socketPath);
+const client = createHostClient({ socketPath });
 closers.push(() => client.close());
 const forever = new AbortController().signal;
 
@@ -231,7 +231,7 @@ describe('a stream to a guest', () => {
   });
 
   it('breaks, and does not end, when the client of the host is closed', async () => {
-    const other = createHostClient(socketPath);
+    const other = createHostClient({ socketPath });
     nextStream = () => playStream();
     const stream = await other.openStream(MACHINE, 'files.write', {}, forever);
     other.close();
@@ -265,7 +265,7 @@ describe('the agent of a stream', () => {
     const program = new URL('./support/guest-agent-server.ts', import.meta.url).pathname;
     agent = spawn(process.execPath, [program, path], { stdio: ['ignore', 'pipe', 'inherit'] });
     if (agent.stdout) await once(agent.stdout, 'data');
-    const mortal = createHostClient(path);
+    const mortal = createHostClient({ socketPath: path });
     closers.push(() => mortal.close());
     const idle = await mortal.openStream(MACHINE, 'files.write', {}, forever);
     const busy = await mortal.openStream(MACHINE, 'files.write', {}, forever);
@@ -299,7 +299,7 @@ describe('the agent of a stream', () => {
       const path = join(dir, `nonsense-${index}.sock`);
       const server = createServer(listener).listen(path);
       await once(server, 'listening');
-      const odd = createHostClient(path);
+      const odd = createHostClient({ socketPath: path });
       closers.push(() => {
         odd.close();
         server.close();
@@ -336,7 +336,7 @@ describe('a call to a guest', () => {
       request.socket.destroy();
     }).listen(path);
     await once(server, 'listening');
-    const dropping = createHostClient(path);
+    const dropping = createHostClient({ socketPath: path });
     await assert.rejects(dropping.callGuest(MACHINE, 'files.move', {}), broken);
     assert.equal(asked, 1);
     dropping.close();

@@ -44,7 +44,7 @@ describe('a host agent that dies', () => {
   });
 
   it('of a request that it had read may have acted, and of a later one certainly not (CTL-3)', async () => {
-    const client = createHostClient(socketPath);
+    const client = createHostClient({ socketPath });
     const ask = () => client.deleteVolume('0195a1b2-c3d4-7890-abcd-ef0123456789');
     const fate = (mayHaveActed: boolean) => (error: unknown) =>
       error instanceof HostUnavailable && error.mayHaveActed === mayHaveActed;
@@ -72,7 +72,7 @@ async function listen(name: string, listener: RequestListener) {
     server.close();
     server.closeAllConnections();
   });
-  const transport = createTransport(socketPath);
+  const transport = createTransport({ socketPath });
   closers.push(() => transport.close());
   return { socketPath, connections, transport };
 }
@@ -105,7 +105,7 @@ describe('the transport', () => {
   });
 
   it('knows that a request without a listener was never sent', async () => {
-    const transport = createTransport(join(dir, 'nobody'));
+    const transport = createTransport({ socketPath: join(dir, 'nobody') });
     await assert.rejects(transport.send(GET), wasNeverSent);
     transport.close();
   });
@@ -165,7 +165,7 @@ describe('an answer of the host that is not JSON', () => {
       if (request.method === 'DELETE') response.statusCode = 502;
       response.end(request.url === '/v1/events' ? `{"type":"synced"}\n${PAGE}\n` : PAGE);
     });
-    client = createHostClient(socketPath);
+    client = createHostClient({ socketPath });
     closers.push(() => client.close());
   });
   const isTold = (status: number) => (error: unknown) =>

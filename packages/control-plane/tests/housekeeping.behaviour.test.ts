@@ -5,8 +5,9 @@ import { beforeEach, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import { asOwner } from '../src/db/database.ts';
 import type { HostClient } from '../src/hosts/client.ts';
-import { refreshHosts } from '../src/reconcilers/host-facts.ts';
+import { factComparison } from '../src/reconcilers/host-facts.ts';
 import { keepHouse } from '../src/reconcilers/housekeeping.ts';
+import { createRounds } from '../src/reconcilers/rounds.ts';
 import { startTestBed } from './support/test-bed.ts';
 
 const bed = await startTestBed();
@@ -130,16 +131,20 @@ describe('housekeeping', () => {
 
 describe('facts of the hosts', () => {
   it('are recorded of every host that answers, also after one that does not', async () => {
-    const info = await app.hosts.local.info();
+    const { local } = app.hosts;
+    assert(local);
+    const info = await local.info();
     const [broken, works] = ['019b0000-0000-7000-8000-00000000000a', '019b0000-0000-7000-8000-00000000000b'];
     const client = (hostId: string): HostClient => ({
-      ...app.hosts.local,
+      ...local,
       info: async () => {
         if (hostId === broken) throw new Error('it fell over');
         return { ...info, host_id: hostId, version: 'new' };
       },
     });
-    await refreshHosts({ ...app, hosts: { ...app.hosts, client, connectedIds: () => [broken, works] } });
+    const hosts = { ...app.hosts, client, listenedIds: () => [broken, works] };
+    const own = { ...app, hosts };
+    await createRounds(own, [factComparison(own)]).runOnce();
     const rows = await db.selectFrom('hosts').select('id').where('version', '=', 'new').execute();
     assert.deepEqual(rows, [{ id: works }]);
     assert.match(bed.logged(), /it fell over/);

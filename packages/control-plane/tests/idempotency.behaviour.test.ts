@@ -1,6 +1,7 @@
 // Tests of the Idempotency-Key header on machine creates: requests with the same key create exactly one machine,
 // however often and to whichever replica they are sent, and even if a process dies in between.
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
 import { keepHouse } from '../src/reconcilers/housekeeping.ts';
@@ -49,6 +50,16 @@ describe('a create with an Idempotency-Key', () => {
     const answer = await create('b', { name: 'y' });
     assert.deepEqual([answer.status, answer.json.code], [409, 'conflict']);
     assert.match(answer.json.detail, /another body/);
+  });
+
+  it('is stored with the same hash as by older versions, so a replay works across an update', async () => {
+    await create('hashed', { name: 'x' });
+    const query = plane.app.db.selectFrom('idempotency_keys').select('fingerprint').where('key', '=', 'hashed');
+    const defaults = { expires_in_sec: null, memory_mb: 1024, on_expiry: 'destroy', rootfs_size_gb: 10 };
+    const request = { env: {}, ...defaults, metadata: {}, name: 'x', stack: 'base', vcpus: 1 };
+    const sorted = JSON.stringify(Object.fromEntries(Object.entries(request).sort(([a], [b]) => (a < b ? -1 : 1))));
+    const { fingerprint } = await query.executeTakeFirstOrThrow();
+    assert.equal(fingerprint.toString('hex'), createHash('sha256').update(sorted).digest('hex'));
   });
 
   it('of another account is another key', async () => {

@@ -158,8 +158,15 @@ async function update<Ids>(
     const started = await startControlPlane(
       {
         ...{ home, hostAgentSocket: join(root, 'host.sock'), adminSocket: homePaths(home).adminSocket, databaseUrl },
-        ...{ listen: { host: '127.0.0.1', port: 0 }, metricsListen: { host: '127.0.0.1', port: 0 } },
         ...{
+          listen: { host: '127.0.0.1', port: 0 },
+          metricsListen: { host: '127.0.0.1', port: 0 },
+          tls: undefined,
+          hstsSec: 0,
+        },
+        ...{
+          hasLocalHost: true,
+          hostLeaseSec: 300,
           overcommit: DEFAULT_OVERCOMMIT,
           activityRetentionDays: 365,
           adminHttp: true,
@@ -205,8 +212,8 @@ async function update<Ids>(
       return (await unfinished.execute()).length === 0;
     };
     if (isSettledFirst) await until(settled, 'everything has ended', WITHIN_MS);
-    // checkAll and the audit read only these two fields of a test bed.
-    const bed = { plane: started, host } as TestBed;
+    // checkAll and the audit read only these fields of a test bed.
+    const bed = { plane: started, host, remotes: [] as TestBed['remotes'] } as TestBed;
     await check(
       {
         ...{ plane: started, host, bed, call },

@@ -33,6 +33,8 @@ const PUBLIC = [
   'resetPassword',
   'signInWithOidc',
   'finishOidcSignIn',
+  'beginDeviceLogin',
+  'pollDeviceLogin',
   'connectTerminal',
 ];
 const operationsOf = ({ paths }: Document): Operation[] =>

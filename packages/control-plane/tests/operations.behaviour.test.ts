@@ -237,7 +237,7 @@ describe('an operation that failed', () => {
     slow.host.fault('ensure', 'fail', 1);
     assert.equal((await slow.api('POST', `/v1/machines/${id}/stop`)).status, 500);
     await slow.host.away();
-    await until(() => slow.plane.app.hosts.connectedIds().length === 0, 'the host is away', WITHIN_MS);
+    await until(() => slow.plane.app.hosts.reachableIds().length === 0, 'the host is away', WITHIN_MS);
     await slow.host.listen();
     await until(async () => (await getMachine(id, slow)).state === 'stopped', 'it is stopped', WITHIN_MS);
     await checkAll(slow);

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, describe, it } from 'node:test';
 import { sql } from 'kysely';
-import { asOwner, isDatabaseAway } from '../src/db/database.ts';
+import { asOwner } from '../src/db/database.ts';
+import { isDatabaseAway } from '../src/db/failures.ts';
 import { createLog } from '../src/log.ts';
 import { createDatabase, endSharedPostgres, startPostgres } from './support/postgres.ts';
 

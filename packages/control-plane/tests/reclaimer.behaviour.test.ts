@@ -365,7 +365,7 @@ describe('the reclaimer', () => {
     const owned = await countOwned(wallet);
     await host.away();
     await until(
-      () => bed.replicas.every(({ app }) => app.hosts.connectedIds().length === 0),
+      () => bed.replicas.every(({ app }) => app.hosts.reachableIds().length === 0),
       'both replicas have noticed',
       WITHIN_MS,
     );
@@ -373,7 +373,7 @@ describe('the reclaimer', () => {
     await pass();
     await wallet.topUp();
     await host.listen();
-    await until(() => bed.replicas.every(({ app }) => app.hosts.connectedIds().length > 0), 'it is back', WITHIN_MS);
+    await until(() => bed.replicas.every(({ app }) => app.hosts.reachableIds().length > 0), 'it is back', WITHIN_MS);
     await pass();
     assert.equal(await countOwned(wallet), owned);
     await checkAll(bed);

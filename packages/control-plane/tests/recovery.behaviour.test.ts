@@ -76,7 +76,7 @@ describe('a create that fails', () => {
 
   it('when the host is away answers 503 at once and recovers by itself', async () => {
     await host.away();
-    await until(() => bed.plane.app.hosts.connectedIds().length === 0, 'the loss is noticed');
+    await until(() => bed.plane.app.hosts.reachableIds().length === 0, 'the loss is noticed');
     const answer = await api('POST', '/v1/machines');
     assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
     assert(answer.headers.get('retry-after'));
@@ -375,9 +375,9 @@ describe('host and rows', () => {
     await until(async () => (await rowOf(id))?.state === 'error', 'it is in error');
     const asked = host.callsOf('ensure');
     await host.away();
-    await until(() => bed.plane.app.hosts.connectedIds().length === 0, 'the host is away');
+    await until(() => bed.plane.app.hosts.reachableIds().length === 0, 'the host is away');
     await host.listen();
-    await until(() => bed.plane.app.hosts.connectedIds().length === 1, 'the host is back');
+    await until(() => bed.plane.app.hosts.reachableIds().length === 1, 'the host is back');
     const other = await bed.addReplica();
     for (const plane of [bed.plane, other]) await plane.reconciler.runOnce();
     const { state, error } = (await api('GET', `/v1/machines/${id}`)).json;

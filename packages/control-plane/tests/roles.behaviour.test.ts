@@ -60,6 +60,18 @@ describe('the role of the application', () => {
     await checkWorks(url);
   });
 
+  it('that may not make tables is told who has to own the database', async () => {
+    const { url, admin } = await ownedDatabase('createrole');
+    await admin('alter database sandbar owner to postgres');
+    await assert.rejects(asOwner(url, log, migrate), (error: Error) => {
+      assert.equal(error.constructor.name, 'ConfigError');
+      assert.match(error.message, /ALTER DATABASE "sandbar" OWNER TO "sandbar_owner"/);
+      return true;
+    });
+    await admin('alter database sandbar owner to sandbar_owner');
+    await checkWorks(url);
+  });
+
   it('stays when the URL has options of its own', async () => {
     const { url } = await ownedDatabase('createrole');
     const withOptions = new URL(url);

@@ -297,7 +297,7 @@ describe('DELETE /v1/snapshots/{id}', () => {
     const machine = await create();
     const id = await snap(machine);
     await host.away();
-    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.connectedIds().length === 0));
+    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.reachableIds().length === 0));
     const answer = await api('DELETE', `/v1/snapshots/${id}`);
     assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
     assert.ok(answer.headers.get('retry-after'));
@@ -390,7 +390,7 @@ describe('POST /v1/snapshots/{id}/restore', () => {
     const answer = await api('POST', `/v1/snapshots/${id}/restore`);
     assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
     await host.listen();
-    await bed.settled(() => bed.plane.app.hosts.connectedIds().length === 1);
+    await bed.settled(() => bed.plane.app.hosts.reachableIds().length === 1);
     await bed.plane.reconciler.runOnce();
     assert.deepEqual(host.machines.get(machine)?.restores, []);
     assert.deepEqual(await actionsOf(machine), ['snapshot.created', 'machine.created']);

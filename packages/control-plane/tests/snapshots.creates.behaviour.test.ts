@@ -54,7 +54,7 @@ const countMachines = async (): Promise<number> => (await api('GET', '/v1/machin
 
 afterEach(async () => {
   host.heal();
-  await bed.settled(() => bed.plane.app.hosts.connectedIds().length === 1);
+  await bed.settled(() => bed.plane.app.hosts.reachableIds().length === 1);
   await sql`update accounts set limit_storage_gb = null, billing_mode = 'unmetered', limit_vcpus_per_machine = null`.execute(
     db,
   );
@@ -152,12 +152,17 @@ describe('POST /v1/machines with snapshot_id', () => {
 
   it('goes to the host of the snapshot, whose lack of room or absence is a 503', async () => {
     const id = await snap(await create());
-    // A second host that has more room and seems connected. The machine must not be placed there.
+    // A second host that has more room, and that another replica seems to listen to. The machine must not be placed there.
     const other = randomUUID();
-    await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
-      select ${other}, version, boot_id, isolation, network, '10.84.0.0/16', cpus, 1000000, images
+    await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images, address,
+        listener_id, listener_until)
+      select ${other}, version, boot_id, isolation, network, '10.84.0.0/16', cpus, 1000000, images, 'other.test:7072',
+        ${randomUUID()}::uuid, now() + interval '1 hour'
       from hosts`.execute(db);
-    for (const { app } of bed.replicas) app.hosts.setConnected(other, true);
+    for (const { app } of bed.replicas) {
+      await app.hosts.reload();
+      assert(app.hosts.reachableIds().includes(other));
+    }
     const full = await post({ snapshot_id: id, memory_mb: 65_536 });
     assert.deepEqual([full.status, full.json.code], [503, 'fleet_capacity']);
     assert.match(full.json.detail, /host of the snapshot .* limit of the fleet, not a quota/);
@@ -165,10 +170,9 @@ describe('POST /v1/machines with snapshot_id', () => {
     const { json } = await post({ snapshot_id: id });
     const row = await db.selectFrom('machines').selectAll().where('id', '=', json.id).executeTakeFirstOrThrow();
     assert.equal(row.host_id, FAKE_HOST_ID);
-    for (const { app } of bed.replicas) app.hosts.setConnected(other, false);
     await db.deleteFrom('hosts').where('id', '=', other).execute();
     await host.away();
-    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.connectedIds().length === 0));
+    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.reachableIds().length === 0));
     const away = await post({ snapshot_id: id });
     assert.deepEqual([away.status, away.json.code], [503, 'host_unavailable']);
     await host.listen();

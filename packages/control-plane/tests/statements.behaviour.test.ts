@@ -8,7 +8,13 @@ import { startTestBed } from './support/test-bed.ts';
 const HOUR_MS = 3_600_000;
 
 // The reconciler runs only once an hour, so that its statements are not counted.
-const bed = await startTestBed({ timing: { reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS, eventSilenceMs: HOUR_MS } });
+// The facts about hosts stay fresh for an hour, for the same reason.
+const bed = await startTestBed({
+  timing: {
+    ...{ reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS, eventSilenceMs: HOUR_MS, hostFactsMs: HOUR_MS },
+    ...{ leaseTtlMs: 2 * HOUR_MS, leaseRenewMs: HOUR_MS, hostPollMs: HOUR_MS },
+  },
+});
 let seen: string[] = [];
 const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
 pg.Client.prototype.query = function (this: pg.Client, ...args: unknown[]) {
@@ -27,11 +33,11 @@ describe('statements of a request', () => {
     return seen;
   };
 
-  it('a create has 19: key and rate, nine of the admission, eight of the result', async () => {
+  it('a create has 18: key and rate, eight of the admission, eight of the result', async () => {
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines'));
-    assert.equal(statements.length, 19, statements.join('\n'));
+    assert.equal(statements.length, 18, statements.join('\n'));
     assert.deepEqual(
-      [2, 10, 11, 18].map((index) => statements[index]),
+      [2, 9, 10, 17].map((index) => statements[index]),
       ['begin', 'commit', 'begin', 'commit'],
     );
   });
@@ -39,7 +45,7 @@ describe('statements of a request', () => {
   it('a create with an Idempotency-Key has two more: it looks for the key, and writes it', async () => {
     const headers = { 'idempotency-key': 'counted' };
     const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { headers }));
-    assert.equal(statements.length, 21, statements.join('\n'));
+    assert.equal(statements.length, 20, statements.join('\n'));
   });
 
   it('a create from a snapshot has one more, and one from a root volume four', async () => {
@@ -48,8 +54,8 @@ describe('statements of a request', () => {
     const { json: kept } = await bed.api('POST', '/v1/machines');
     const volume = (await bed.api('DELETE', `/v1/machines/${kept.id}?preserve_storage=true`)).json.root_volume_id;
     for (const [body, count] of [
-      [{ snapshot_id: snapshot.id }, 20],
-      [{ root_volume_id: volume }, 23],
+      [{ snapshot_id: snapshot.id }, 19],
+      [{ root_volume_id: volume }, 22],
     ] as const) {
       const statements = await statementsOf(() => bed.api('POST', '/v1/machines', { body }));
       assert.equal(statements.length, count, statements.join('\n'));

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { sql } from 'kysely';
-import { asOwner, isUniqueViolation } from '../src/db/database.ts';
+import { asOwner } from '../src/db/database.ts';
+import { isUniqueViolation } from '../src/db/failures.ts';
 import { inTransaction } from '../src/db/transaction.ts';
 import { startTestBed } from './support/test-bed.ts';
 

@@ -73,7 +73,7 @@ describe('PATCH of a machine', () => {
     await host.listen();
     assert.equal(host.callsOf('ensure'), calls);
     assert.deepEqual((await api('GET', `/v1/machines/${id}/activity`)).json, feed);
-    await bed.settled(() => bed.plane.app.hosts.connectedIds().length === 1);
+    await bed.settled(() => bed.plane.app.hosts.reachableIds().length === 1);
   });
 
   const BAD: [body: unknown, words: RegExp][] = [

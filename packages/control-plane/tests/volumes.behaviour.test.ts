@@ -187,7 +187,7 @@ describe('volume delete', () => {
   it('while the host is away is 503 host_unavailable with Retry-After', async () => {
     const id = await makeVolume();
     await host.away();
-    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.connectedIds().length === 0));
+    await bed.settled(() => bed.replicas.every((replica) => replica.app.hosts.reachableIds().length === 0));
     const answer = await api('DELETE', `/v1/volumes/${id}`);
     assert.deepEqual([answer.status, answer.json.code], [503, 'host_unavailable']);
     assert.ok(answer.headers.get('retry-after'));

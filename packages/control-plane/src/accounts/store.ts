@@ -5,7 +5,8 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { sql } from 'kysely';
 import { v7 as uuidv7 } from 'uuid';
 import type { ValidCredential } from '../auth/credential-watch.ts';
-import { type Db, isUniqueViolation, type Tx } from '../db/database.ts';
+import type { Db, Tx } from '../db/database.ts';
+import { isUniqueViolation } from '../db/failures.ts';
 import { statement } from '../db/statement.ts';
 import type { AccountRow } from '../db/tables.ts';
 

@@ -7,7 +7,7 @@ import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { readInvoice } from '../billing/invoice.ts';
 import { changeBillingMode } from '../billing/reprice.ts';
-import { isUniqueViolation } from '../db/database.ts';
+import { isUniqueViolation } from '../db/failures.ts';
 import { ACCOUNT_PATH, AccountParams, findAccount } from './account-store.ts';
 import { changeAccount, changeLiveAccount } from './change-account.ts';
 import { creditAccount, readCredit } from './credit.ts';

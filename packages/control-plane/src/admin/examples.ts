@@ -7,7 +7,9 @@ import {
   type Audit,
   type FailedOperation,
   type HostSummary,
+  type HostToken,
   type NewAccount,
+  type NewHostToken,
   type NewPassword,
 } from '@sandbar/contract/admin.ts';
 import { TIER_LIMITS } from '@sandbar/contract/tier-limits.ts';
@@ -56,6 +58,8 @@ export const exampleNewPassword: NewPassword = {
 
 export const exampleHost: HostSummary = {
   id: HOST_ID,
+  name: 'rack-7',
+  address: '10.0.0.7:7072',
   state: 'ready',
   draining: false,
   version: '0.1.0',
@@ -69,6 +73,8 @@ export const exampleHost: HostSummary = {
   reserved_memory_mb: 24_576,
   reserved_disk_gb: 120,
   machines: 9,
+  volumes: 2,
+  snapshots: 4,
   last_seen_at: '2026-01-02T03:04:05.006Z',
 };
 
@@ -101,4 +107,12 @@ export const exampleFailedOperation: FailedOperation = {
   error: 'The host does not answer.',
   created_at: '2026-01-02T03:04:05.006Z',
   finished_at: null,
+};
+
+export const exampleHostToken: NewHostToken & HostToken = {
+  id: '019b7c1e-6a10-7d00-8c11-5e2f7b9a0c45',
+  token: 'sbh_Jq3n0xWc7PzL4sVb8RkYtG1dHf6mQ2aXoUe5iTjNw9A.7d1a52c09b3e84f61c7a90d2e85b43f6',
+  url: 'https://sandbar.example.com',
+  created_at: '2026-01-02T03:04:05.006Z',
+  expires_at: '2026-01-02T04:04:05.006Z',
 };

@@ -1,32 +1,62 @@
 // The routes for hosts on the operator's pages of the dashboard.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { HostSummary, HostSummaryList } from '@sandbar/contract/admin.ts';
+import { HostSummary, HostSummaryList, RemoveHost } from '@sandbar/contract/admin.ts';
 import { Uuid } from '@sandbar/contract/fields.ts';
 import type { FastifyInstance } from 'fastify';
 import { Type } from 'typebox';
 import type { App } from '../app.ts';
 import { exampleHost } from './examples.ts';
-import { describeHosts, setDraining } from './hosts.ts';
+import { changeHost, describeHosts, type HostChange, removeAndDescribe } from './hosts.ts';
 import { OPERATOR } from './operator-access.ts';
 
 const tags = ['Operator'];
 const params = Type.Object({ id: Uuid('The host.') });
-const CHANGES = [
+type Route = {
+  name: string;
+  change: HostChange;
+  operationId: string;
+  summary: string;
+  description: string;
+  deprecated?: true;
+  after: Partial<HostSummary>;
+};
+const CHANGES: readonly Route[] = [
+  {
+    name: 'cordon',
+    change: 'cordon',
+    operationId: 'cordonHost',
+    summary: 'Cordon a host',
+    description: 'The host gets no new machines and volumes. The machines that it has stay.',
+    after: { state: 'cordoned', draining: true },
+  },
+  {
+    name: 'uncordon',
+    change: 'uncordon',
+    operationId: 'uncordonHost',
+    summary: 'End the cordon or the draining of a host',
+    description: 'The host gets new machines again.',
+    after: { state: 'ready', draining: false },
+  },
   {
     name: 'drain',
-    isDraining: true,
+    change: 'drain',
     operationId: 'drainHost',
     summary: 'Drain a host',
-    description: 'The host gets no new machines. The machines that it has stay.',
+    description:
+      'The host gets no new machines and volumes, and is marked as one to be emptied. The answer says which machines, ' +
+      'volumes and snapshots are still there.',
+    after: { state: 'draining', draining: true },
   },
   {
     name: 'undrain',
-    isDraining: false,
+    change: 'uncordon',
     operationId: 'undrainHost',
     summary: 'End the draining of a host',
-    description: 'The host gets new machines again.',
+    description: 'The old name of `uncordon`.',
+    deprecated: true,
+    after: { state: 'ready', draining: false },
   },
-] as const;
+];
 
 export function addOperatorHostRoutes(untyped: FastifyInstance, app: App): void {
   const server = untyped.withTypeProvider<TypeBoxTypeProvider>();
@@ -45,13 +75,38 @@ export function addOperatorHostRoutes(untyped: FastifyInstance, app: App): void 
     handler: async () => ({ hosts: await describeHosts(app) }),
   });
 
-  for (const { name, isDraining, operationId, summary, description } of CHANGES) {
+  for (const { name, change, after, ...described } of CHANGES) {
     server.route({
       method: 'POST',
       url: `/admin/v1/hosts/:id/${name}`,
-      schema: { operationId, summary, description, tags, params, response: { 200: HostSummary } },
-      config: { ...OPERATOR, examples: { response: { ...exampleHost, draining: isDraining } } },
-      handler: (request) => setDraining(app, request.params.id, isDraining),
+      schema: { ...described, tags, params, response: { 200: HostSummary } },
+      config: { ...OPERATOR, examples: { response: { ...exampleHost, ...after } } },
+      handler: (request) => changeHost(app, request.params.id, change),
     });
   }
+
+  server.route({
+    method: 'POST',
+    url: '/admin/v1/hosts/:id/remove',
+    schema: {
+      operationId: 'removeHost',
+      summary: 'Remove a host',
+      description:
+        'Nothing connects to the host any more. Refused with 409 while the host has machines, volumes or snapshots. With ' +
+        '`force` these are given up: they become `error`, and can only be deleted.',
+      tags,
+      params,
+      body: RemoveHost,
+      response: { 200: HostSummary },
+    },
+    config: {
+      ...OPERATOR,
+      errors: ['conflict'],
+      examples: {
+        request: { force: false },
+        response: { ...exampleHost, state: 'removed', draining: true, machines: 0, volumes: 0, snapshots: 0 },
+      },
+    },
+    handler: (request) => removeAndDescribe(app, request.params.id, request.body),
+  });
 }

@@ -4,11 +4,13 @@
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { addOperatorAccountRoutes } from './operator-accounts.ts';
+import { addOperatorFleetRoutes } from './operator-fleet.ts';
 import { addOperatorHealthRoutes } from './operator-health.ts';
 import { addOperatorHostRoutes } from './operator-hosts.ts';
 
 export function addOperatorRoutes(server: FastifyInstance, app: App): void {
   addOperatorAccountRoutes(server, app);
   addOperatorHostRoutes(server, app);
+  addOperatorFleetRoutes(server, app);
   addOperatorHealthRoutes(server, app);
 }

@@ -18,6 +18,7 @@ import { addAccountMoneyRoutes } from './account-money.ts';
 import { addAccountStatusRoutes } from './account-status.ts';
 import { addAccountRoutes } from './accounts.ts';
 import { addAuditRoutes } from './audit.ts';
+import { addFleetAdminRoutes } from './fleet.ts';
 import { addHostRoutes } from './hosts.ts';
 import { addPriceRoutes } from './prices.ts';
 import { stopAllMachines } from './stop-all.ts';
@@ -58,6 +59,7 @@ export function buildAdminServer(app: App): FastifyInstance {
   addAccountMoneyRoutes(untyped, app);
   addPriceRoutes(untyped, app);
   addHostRoutes(untyped, app);
+  addFleetAdminRoutes(untyped, app);
   addAuditRoutes(untyped, app);
   server.post('/admin/machines/stop-all', { schema: { body: Nothing } }, () => stopAllMachines(app));
   return untyped;

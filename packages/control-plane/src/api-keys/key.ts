@@ -13,14 +13,17 @@ const SHAPE = /^sbr_[0-9A-Za-z]{43}$/;
 export const PREFIX_LENGTH = 12;
 
 /** A new random key. */
-export function generateKey(): string {
-  let key = '';
-  while (key.length < LENGTH) {
+export const generateKey = (): string => `sbr_${randomText()}`;
+
+/** 256 random bits as 43 base62 characters. */
+export function randomText(): string {
+  let text = '';
+  while (text.length < LENGTH) {
     for (const byte of randomBytes(64)) {
-      if (byte < UNBIASED && key.length < LENGTH) key += ALPHABET[byte % ALPHABET.length];
+      if (byte < UNBIASED && text.length < LENGTH) text += ALPHABET[byte % ALPHABET.length];
     }
   }
-  return `sbr_${key}`;
+  return text;
 }
 
 /** Whether a string has the form of a key. A string of another form is refused without a query. */

@@ -4,12 +4,14 @@ import {
   type ApiKey,
   type ApiKeyCreate,
   type ApiKeyListQuery,
+  type KeyScope,
   type NewApiKey,
 } from '@sandbar/contract/api-key.ts';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Selectable } from 'kysely';
 import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
+import type { Tx } from '../db/database.ts';
 import type { ApiKeyTable } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { fetchPage, readPage } from '../paging.ts';
@@ -44,25 +46,37 @@ export async function createKey(
   if (expiresAt && !(expiresAt.getTime() > Date.now())) {
     throw new ServiceError('validation_error', 'expires_at must be a time in the future, RFC 3339.');
   }
-  return inTransaction(app.db, async (tx) => {
-    // Parallel requests must not both make the hundredth key, so they wait for each other here.
-    await lockAccount(tx, accountId);
-    const { count } = await tx
-      .selectFrom('api_keys')
-      .select((eb) => eb.fn.countAll<number>().as('count'))
-      .where('account_id', '=', accountId)
-      .executeTakeFirstOrThrow();
-    if (count >= API_KEYS_MAX) {
-      throw new ServiceError('conflict', `The account has ${API_KEYS_MAX} API keys, which is the most. Revoke one.`);
-    }
-    const key = await insertKey(tx, accountId, scope, name, expiresAt);
-    const row = await tx
-      .selectFrom('api_keys')
-      .select(COLUMNS)
-      .where('key_hash', '=', hashKey(key))
-      .executeTakeFirstOrThrow();
-    return { ...toApiKey(row), key };
-  });
+  return inTransaction(app.db, (tx) => addKey(tx, accountId, { name, scope, expiresAt }));
+}
+
+/** Makes a key in a transaction. Throws `conflict` when the account has 100 keys. */
+export async function addKey(
+  tx: Tx,
+  accountId: string,
+  { name, scope, expiresAt }: { name: string; scope: KeyScope; expiresAt: Date | null },
+): Promise<NewApiKey> {
+  // Parallel requests must not both make the hundredth key, so they wait for each other here.
+  await lockAccount(tx, accountId);
+  await checkKeyCount(tx, accountId);
+  const key = await insertKey(tx, accountId, scope, name, expiresAt);
+  const row = await tx
+    .selectFrom('api_keys')
+    .select(COLUMNS)
+    .where('key_hash', '=', hashKey(key))
+    .executeTakeFirstOrThrow();
+  return { ...toApiKey(row), key };
+}
+
+/** Throws `conflict` when the account has 100 keys. */
+export async function checkKeyCount(tx: Tx, accountId: string): Promise<void> {
+  const { count } = await tx
+    .selectFrom('api_keys')
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('account_id', '=', accountId)
+    .executeTakeFirstOrThrow();
+  if (count >= API_KEYS_MAX) {
+    throw new ServiceError('conflict', `The account has ${API_KEYS_MAX} API keys, which is the most. Revoke one.`);
+  }
 }
 
 /** Deletes a key. Throws `not_found` for a key that does not exist or belongs to another account. */

@@ -4,7 +4,7 @@
 // differences that both comparisons saw. It repairs a difference only when the repair is certainly safe.
 import type { Audit, AuditFix } from '@sandbar/contract/admin.ts';
 import type { App } from '../app.ts';
-import { sleep } from '../concurrency.ts';
+import { forEachBounded, sleep } from '../concurrency.ts';
 import { asOwner } from '../db/database.ts';
 import { listHosts } from '../hosts/store.ts';
 import { findInBooks } from './books.ts';
@@ -62,18 +62,21 @@ async function lookTwice(app: App): Promise<Look> {
   return { ...second, findings: second.findings.filter((finding) => seen.has(finding.key)) };
 }
 
+/** How many hosts are asked at the same time. */
+const HOSTS_WIDTH = 8;
+
 async function look(app: App): Promise<Look> {
-  const connected = new Set(app.hosts.connectedIds());
+  const reachable = new Set(app.hosts.reachableIds());
   const inUse = await hostsInUse(app);
   const result: Look = {
     findings: [...(await findInBooks(app)), ...(await findInBilling(app)), ...(await findLeftovers(app))],
     not_looked_at: [],
     looked_at: { hosts: 0, machines: 0, volumes: 0, snapshots: 0, accounts: await countAccounts(app) },
   };
-  for (const host of await listHosts(app.db)) {
-    if (!connected.has(host.id)) {
+  await forEachBounded(await listHosts(app.db), HOSTS_WIDTH, async (host) => {
+    if (!reachable.has(host.id)) {
       if (inUse.has(host.id)) result.not_looked_at.push({ host_id: host.id, why: 'it is away' });
-      continue;
+      return;
     }
     try {
       const { findings, machines, volumes, snapshots } = await lookAtHost(app, host);
@@ -86,7 +89,7 @@ async function look(app: App): Promise<Look> {
       app.log.warn({ err: error, host_id: host.id }, 'a host could not be audited');
       result.not_looked_at.push({ host_id: host.id, why: error instanceof Error ? error.message : String(error) });
     }
-  }
+  });
   return result;
 }
 
@@ -102,8 +105,8 @@ export function findInBilling(app: App): Promise<Finding[]> {
 }
 
 /**
- * Returns the ids of hosts that still have machines or volumes. If such a host is not connected, the audit reports that
- * it could not check the host. An unconnected host without machines and volumes is ignored.
+ * Returns the ids of hosts that still have machines or volumes. If such a host is away, the audit reports that it
+ * could not check the host. A host without machines and volumes may be away.
  */
 async function hostsInUse(app: App): Promise<Set<string>> {
   const machines = app.db.selectFrom('machines').select('host_id').where('state', '<>', 'destroyed');

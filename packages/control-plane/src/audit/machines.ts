@@ -92,7 +92,7 @@ function describeDifference(row: AuditedMachine, report: MachineReport | undefin
 const confirmLostOf =
   (row: MachineRow): Mend['run'] =>
   (app) =>
-    confirmLost(app, row);
+    confirmLost(app, row.id);
 const confirmEndedOf =
   (row: MachineRow): Mend['run'] =>
   (app) =>

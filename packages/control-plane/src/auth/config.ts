@@ -16,10 +16,10 @@ export type AuthConfig = {
   oidc: Oidc | undefined;
 };
 
-/** Reads the variables. `listen` is the value of SANDBAR_LISTEN. Throws `ConfigError`. */
-export function readAuthConfig(env: Env, listen: { host: string; port: number }): AuthConfig {
+/** Reads the variables. `origin`: the origin of the API when SANDBAR_PUBLIC_URL is not set. Throws `ConfigError`. */
+export function readAuthConfig(env: Env, origin: string): AuthConfig {
   return {
-    publicUrl: readPublicUrl(env, listen),
+    publicUrl: readPublicUrl(env, origin),
     signUp: readChoice(env, 'SANDBAR_SIGN_UP', ['closed', 'open']),
     signUpBilling: readChoice(env, 'SANDBAR_SIGN_UP_BILLING', BILLING_MODES),
     mail: readMail(env),
@@ -27,9 +27,9 @@ export function readAuthConfig(env: Env, listen: { host: string; port: number })
   };
 }
 
-function readPublicUrl(env: Env, { host, port }: { host: string; port: number }): string {
+function readPublicUrl(env: Env, origin: string): string {
   const name = 'SANDBAR_PUBLIC_URL';
-  const url = readUrl(env, name, ['http:', 'https:'], `http://${host.includes(':') ? `[${host}]` : host}:${port}`);
+  const url = readUrl(env, name, ['http:', 'https:'], origin);
   if (url.pathname === '/' && url.search === '' && url.hash === '' && url.username === '') return url.origin;
   throw new ConfigError(`${name} must be an origin such as https://sandbar.example.com, without a path.`);
 }

@@ -8,6 +8,7 @@
 import { isIPv6, type Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyRequest } from 'fastify';
+import { isEncrypted } from '../http/over-tls.ts';
 
 /** Throws `forbidden` unless the headers of the request say that one of our pages sent it. */
 export function requireOwnOrigin(request: FastifyRequest, publicUrl: string): void {
@@ -28,10 +29,12 @@ export function refuseForeignOrigin(request: FastifyRequest, publicUrl: string):
 }
 
 /** The origins of pages that are loaded from the local address and port of this connection. */
-function originsOfAddress({ localAddress = '', localPort }: Socket): string[] {
+function originsOfAddress(socket: Socket): string[] {
+  const { localAddress = '', localPort } = socket;
+  const [scheme, defaultPort] = isEncrypted(socket) ? ['https', 443] : ['http', 80];
   const address = localAddress.replace(/^::ffff:(?=\d+\.)/, '');
   const isLoopback = address === '::1' || address.startsWith('127.');
   const hosts = [isIPv6(address) ? `[${address}]` : address, ...(isLoopback ? ['localhost'] : [])];
-  // Browsers leave the default port of http out.
-  return hosts.map((host) => (localPort === 80 ? `http://${host}` : `http://${host}:${localPort}`));
+  // Browsers leave the default port of a scheme out.
+  return hosts.map((host) => `${scheme}://${host}${localPort === defaultPort ? '' : `:${localPort}`}`);
 }

@@ -7,6 +7,7 @@ import { NoContent } from '@sandbar/contract/fields.ts';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { exampleAccount, readAccount } from '../accounts/record.ts';
 import type { App } from '../app.ts';
+import { addDeviceLoginRoutes } from '../device-login/routes.ts';
 import { AUTH_PATH, type GetAuth, lazyAuth } from './better-auth.ts';
 import { addConfirmPasswordRoute } from './confirm-password.ts';
 import { clearSessionCookie, readSessionCookie, sessionSecret } from './cookie.ts';
@@ -30,6 +31,7 @@ export function addAuthRoutes(server: FastifyInstance, app: App): void {
   addPasswordRoutes(server, app, getAuth, mailer !== undefined);
   addConfirmPasswordRoute(server, app);
   addOidcRoutes(server, app);
+  addDeviceLoginRoutes(server, app);
 }
 
 function addSessionRoutes(untyped: FastifyInstance, app: App, getAuth: GetAuth): void {

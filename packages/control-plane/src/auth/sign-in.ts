@@ -20,6 +20,24 @@ export async function signIn(
   password: string,
   userAgent: string,
 ): Promise<SignedIn> {
+  const { signIns } = app.metrics;
+  try {
+    const signedIn = await beginSession(app, auth, email, password, userAgent);
+    signIns.inc({ outcome: 'accepted' });
+    return signedIn;
+  } catch (error) {
+    if (error instanceof ServiceError && error.code === 'unauthenticated') signIns.inc({ outcome: 'refused' });
+    throw error;
+  }
+}
+
+async function beginSession(
+  app: App,
+  auth: Auth,
+  email: string,
+  password: string,
+  userAgent: string,
+): Promise<SignedIn> {
   const { internalAdapter } = await auth.$context;
   const found = await internalAdapter.findUserByEmail(email, { includeAccounts: true });
   const hash = found?.accounts.find(({ providerId }) => providerId === PASSWORD_PROVIDER)?.password;

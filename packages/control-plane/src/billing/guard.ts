@@ -46,7 +46,7 @@ export async function findUnpaid(app: App): Promise<Unpaid[]> {
     select machines.id, machines.account_id, machines.host_id,
       case when ${isHalted} then 'system:operator' else 'system:spend_guard' end as actor
     from machines join accounts on accounts.id = machines.account_id
-    where machines.state = 'running' and machines.host_id = any(${app.hosts.connectedIds()}::uuid[])
+    where machines.state = 'running' and machines.host_id = any(${[...app.hosts.reachableIds()]}::uuid[])
       and (${isHalted} or (accounts.billing_mode = 'prepaid' and accounts.balance_micros <= 0))
       and not exists (select from operations
         where operations.machine_id = machines.id and operations.kind <> 'expire' and operations.finished_at is null)

@@ -52,7 +52,7 @@ export async function findAbandoned(app: App): Promise<Abandoned[]> {
       union select account_id, host_id from snapshots
     ) as owned on owned.account_id = accounts.id
     where (accounts.deleted_at is not null or ${isReclaimable(graceOf(app.config))})
-      and owned.host_id = any(${app.hosts.connectedIds()}::uuid[])
+      and owned.host_id = any(${app.hosts.operableIds()}::uuid[])
     order by accounts.id`.execute(app.db);
   return rows;
 }

@@ -2,7 +2,8 @@
 // never far behind. Every replica makes rounds; each account is charged by whichever replica locks it first.
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import { isDatabaseAway, type Tx } from '../db/database.ts';
+import type { Tx } from '../db/database.ts';
+import { isDatabaseAway } from '../db/failures.ts';
 import { commitUnsynced, inTransaction } from '../db/transaction.ts';
 import { chargeAccounts } from './charge.ts';
 import { NEXT_INSTANT } from './clock.ts';

@@ -1,6 +1,6 @@
-// Connects Kysely to PostgreSQL through a connection pool of the package pg. It differs from Kysely's own driver in two
-// points. Each connection prepares every statement once. And a connection on which a statement timed out is closed, so
-// that its late answer cannot be taken for the answer to the next statement.
+// Connects Kysely to PostgreSQL through a connection pool (pool.ts). It differs from Kysely's own driver in two points.
+// Each connection prepares every statement once. And a connection on which a statement timed out is closed, so that its
+// late answer cannot be taken for the answer to the next statement.
 import type { Duplex } from 'node:stream';
 import {
   type CompiledQuery,
@@ -12,47 +12,52 @@ import {
   PostgresQueryCompiler,
   type QueryResult,
 } from 'kysely';
-import pg from 'pg';
+import type pg from 'pg';
+import { CommitUnknown, isDatabaseAway } from './failures.ts';
+import { ConnectionPool, type Lease, type PoolSettings, socketOf } from './pool.ts';
 
 /** pg's error message when a statement is not answered within `query_timeout`. */
 const READ_TIMEOUT = 'Query read timeout';
 
-/**
- * Returns a Kysely dialect. Its pool is created with `options` at the first statement. `onIdleError` is called when an
- * idle connection breaks.
- */
-export function createDialect(options: pg.PoolConfig, onIdleError: (error: Error) => void): Dialect {
+/** What the metrics learn. `opened`: the pool was opened. `failed`: a statement failed, or no connection could be had. */
+export type DriverEvents = {
+  opened?: (pool: ConnectionPool) => void;
+  failed?: (error: unknown) => void;
+};
+
+/** Returns a Kysely dialect. Its pool is created with `settings` at the first statement. */
+export function createDialect(settings: PoolSettings, events: DriverEvents = {}): Dialect {
   return {
     createAdapter: () => new PostgresAdapter(),
-    createDriver: () => new PooledDriver(options, onIdleError),
+    createDriver: () => new PooledDriver(settings, events),
     createIntrospector: (db) => new PostgresIntrospector(db),
     createQueryCompiler: () => new PostgresQueryCompiler(),
   };
 }
 
 class PooledDriver implements Driver {
-  readonly #options: pg.PoolConfig;
-  readonly #onIdleError: (error: Error) => void;
-  #pool: pg.Pool | undefined;
+  readonly #settings: PoolSettings;
+  readonly #events: DriverEvents;
+  #pool: ConnectionPool | undefined;
 
-  constructor(options: pg.PoolConfig, onIdleError: (error: Error) => void) {
-    this.#options = options;
-    this.#onIdleError = onIdleError;
+  constructor(settings: PoolSettings, events: DriverEvents) {
+    this.#settings = settings;
+    this.#events = events;
   }
 
   async init(): Promise<void> {
-    this.#pool = new pg.Pool(this.#options);
-    // Without this listener, an idle connection that breaks would crash the process. The next statement opens a new
-    // connection.
-    this.#pool.on('error', this.#onIdleError);
-    // The same for a connection that breaks between two statements of a transaction. There is nothing else to do: the
-    // next statement fails and reports it.
-    this.#pool.on('connect', (client) => client.on('error', () => undefined));
+    this.#pool = new ConnectionPool(this.#settings);
+    this.#events.opened?.(this.#pool);
   }
 
   async acquireConnection(): Promise<PooledConnection> {
     if (!this.#pool) throw new Error('The database was closed.');
-    return new PooledConnection(await this.#pool.connect());
+    const { failed } = this.#events;
+    const lease = await this.#pool.take().catch((error: unknown) => {
+      failed?.(error);
+      throw error;
+    });
+    return new PooledConnection(lease, failed);
   }
 
   async beginTransaction(connection: PooledConnection, { isolationLevel }: { isolationLevel?: string }): Promise<void> {
@@ -79,13 +84,17 @@ class PooledDriver implements Driver {
 
 /** A connection that was taken from the pool and is returned by `release`. */
 export class PooledConnection implements DatabaseConnection {
+  readonly #lease: Lease;
   readonly #client: pg.PoolClient;
+  readonly #onFailure: ((error: unknown) => void) | undefined;
   isInTransaction = false;
-  #isBroken = false;
   #firstFailure: unknown;
 
-  constructor(client: pg.PoolClient) {
-    this.#client = client;
+  /** `onFailure` is called for each failed statement, but not for those that fail because one before them failed. */
+  constructor(lease: Lease, onFailure: ((error: unknown) => void) | undefined) {
+    this.#lease = lease;
+    this.#client = lease.client;
+    this.#onFailure = onFailure;
   }
 
   async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
@@ -110,16 +119,31 @@ export class PooledConnection implements DatabaseConnection {
 
   /**
    * Commits the transaction. If an earlier statement failed, PostgreSQL answers a commit with a rollback; then this
-   * function throws the error of that statement.
+   * function throws the error of that statement. Throws `CommitUnknown` if the connection breaks before the answer, or
+   * if somebody cancelled the wait for the standby: then the commit may be lost in a failover.
    */
   async commit(): Promise<void> {
-    const { command } = await this.send('commit');
-    if (command === 'COMMIT') return;
-    throw this.#firstFailure ?? new Error('A failed transaction was committed, so PostgreSQL rolled it back.');
+    let warning: string | undefined;
+    const note = ({ severity, message }: { severity?: string | undefined; message?: string | undefined }) => {
+      if (severity === 'WARNING') warning = message ?? 'a warning';
+    };
+    this.#client.on('notice', note);
+    try {
+      const { command } = await this.send('commit');
+      if (command !== 'COMMIT') {
+        throw this.#firstFailure ?? new Error('A failed transaction was committed, so PostgreSQL rolled it back.');
+      }
+      if (warning !== undefined) throw new CommitUnknown(new Error(warning));
+    } catch (error) {
+      // If an earlier statement has failed, PostgreSQL does not commit, whatever happens to the connection.
+      throw this.#firstFailure === error && isDatabaseAway(error) ? new CommitUnknown(error) : error;
+    } finally {
+      this.#client.removeListener('notice', note);
+    }
   }
 
   release(): void {
-    this.#client.release(this.#isBroken);
+    this.#lease.release();
   }
 
   // biome-ignore lint/correctness/useYield: Kysely's interface requires a generator, but this driver streams no rows.
@@ -132,15 +156,14 @@ export class PooledConnection implements DatabaseConnection {
     try {
       return await this.#client.query(name === undefined ? { text, values } : { name, text, values });
     } catch (error) {
-      if (error instanceof Error && error.message === READ_TIMEOUT) {
-        this.#isBroken = true;
-        // Statements that follow on this connection fail at once instead of timing out one after the other.
-        socketOf(this.#client).destroy();
-      }
+      // Statements that follow on this connection fail at once instead of timing out one after the other.
+      if (error instanceof Error && error.message === READ_TIMEOUT) socketOf(this.#client).destroy();
+      this.#lease.noteFailure(error);
       // Statements in a pipeline behind a failed one fail with "transaction is aborted". Throw the first error instead,
       // which has the cause.
       if (isAborted(error) && this.#firstFailure !== undefined) throw this.#firstFailure;
       this.#firstFailure ??= error;
+      if (!isPlanOutdated(error)) this.#onFailure?.(error);
       throw error;
     }
   }
@@ -156,9 +179,6 @@ function writeTogether(socket: Duplex): void {
   socket.cork();
   process.nextTick(() => socket.uncork());
 }
-
-const socketOf = (client: pg.PoolClient): Duplex =>
-  (client as unknown as { connection: { stream: Duplex } }).connection.stream;
 
 /**
  * Returns true if a newer replica has added a column to a table for which this connection prepared a `select *`.

@@ -18,7 +18,13 @@ import * as terminalTickets from './migrations/011-terminal-tickets.ts';
 import * as portAccess from './migrations/012-port-access.ts';
 import * as billing from './migrations/013-billing.ts';
 import * as operators from './migrations/014-operators.ts';
-import { grantToApp } from './roles.ts';
+import * as deviceLogins from './migrations/015-device-logins.ts';
+import * as idempotency from './migrations/016-idempotency.ts';
+import * as fleet from './migrations/017-fleet.ts';
+import * as replicas from './migrations/018-replicas.ts';
+import * as templates from './migrations/019-templates.ts';
+import * as poolDepth from './migrations/021-pool-depth.ts';
+import { grantToApp, schemaIsClosed } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
 export const MIGRATIONS = {
@@ -36,6 +42,12 @@ export const MIGRATIONS = {
   '012-port-access': portAccess,
   '013-billing': billing,
   '014-operators': operators,
+  '015-device-logins': deviceLogins,
+  '016-idempotency': idempotency,
+  '017-fleet': fleet,
+  '018-replicas': replicas,
+  '019-templates': templates,
+  '021-pool-depth': poolDepth,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */
@@ -43,6 +55,7 @@ const LOCK_KEY = 7_311_842_005;
 
 /**
  * Applies all missing migrations and returns their names. Throws the first error; the failed migration is rolled back.
+ * Throws `ConfigError` if the role may not create tables or the application's role.
  */
 export async function migrate(db: Db): Promise<string[]> {
   return db.connection().execute(async (lock) => {
@@ -50,7 +63,7 @@ export async function migrate(db: Db): Promise<string[]> {
     try {
       const migrator = new Migrator({ db, provider: { getMigrations: async () => MIGRATIONS } });
       const { error, results } = await migrator.migrateToLatest();
-      if (error) throw error;
+      if (error) throw (await schemaIsClosed(db, error)) ?? error;
       await grantToApp(db);
       return (results ?? []).filter((result) => result.status === 'Success').map((result) => result.migrationName);
     } finally {

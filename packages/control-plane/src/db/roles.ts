@@ -34,6 +34,24 @@ export async function grantToApp(owner: Db): Promise<void> {
   });
 }
 
+const FORBIDDEN = '42501';
+const isForbidden = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === FORBIDDEN;
+
+/**
+ * Returns a `ConfigError` that says what to run, if `error` means that the owner's role may not create tables. Since
+ * PostgreSQL 15, only the owner of a database may do so in the schema public. Returns undefined for other errors.
+ */
+export async function schemaIsClosed(owner: Db, error: unknown): Promise<ConfigError | undefined> {
+  if (!isForbidden(error) || !/for schema/.test(String(error))) return undefined;
+  const { rows } = await sql<{ role: string; database: string; schema: string | null }>`
+    select current_user as role, current_database() as database, current_schema() as schema`.execute(owner);
+  const { role, database, schema } = rows[0] ?? {};
+  return new ConfigError(
+    `The role ${role} of SANDBAR_DATABASE_URL may not create tables in the schema ${schema ?? 'public'}. As an administrator of ` +
+      `the database, once: ALTER DATABASE "${database}" OWNER TO "${role}";`,
+  );
+}
+
 async function currentSchema(owner: Db): Promise<string> {
   const { rows } = await sql<{ name: string }>`select current_schema() as name`.execute(owner);
   return rows[0]?.name ?? 'public';
@@ -60,7 +78,7 @@ async function ensureRole(owner: Db): Promise<void> {
         end if;
       end $$`.execute(owner);
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === '42501')) throw error;
+    if (!isForbidden(error)) throw error;
     throw new ConfigError(
       `The role of SANDBAR_DATABASE_URL may not make the role ${APP_ROLE}. As an administrator of the database, once: ` +
         `CREATE ROLE ${APP_ROLE} NOLOGIN; GRANT ${APP_ROLE} TO the role of SANDBAR_DATABASE_URL;`,

@@ -6,6 +6,7 @@ import type { ActivityAction, ActivityActor, ActivityCategory } from '@sandbar/c
 import { KEY_SCOPES, type KeyScope } from '@sandbar/contract/api-key.ts';
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 import type { JobStatus } from '@sandbar/contract/exec-states.ts';
+import type { MachineShape } from '@sandbar/contract/host-api.ts';
 import type { Image } from '@sandbar/contract/image.ts';
 import type { AnyOperationKind, ExpiryAction, Isolation, MachineState } from '@sandbar/contract/machine-states.ts';
 import type { SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
@@ -70,7 +71,10 @@ export type IdempotencyKeyTable = {
   key: string;
   /** SHA-256 of the normalised create request. */
   fingerprint: Buffer;
-  machine_id: string;
+  /** The id of the created object is in one of these columns; the two others are null. */
+  machine_id: string | null;
+  volume_id: string | null;
+  snapshot_id: string | null;
   created_at: CreatedAt;
 };
 
@@ -162,11 +166,58 @@ export type HostTable = {
   reserved_vcpus: Generated<number>;
   /** Reserved for the disks of volumes, and of all machines that are not destroyed. */
   reserved_disk_gb: Generated<number>;
+  /** How many clones wait in the pool of the host, and how many should. */
+  pool_ready: Generated<number>;
+  pool_target: Generated<number>;
   images: JSONColumnType<Image[]>;
+  /** The shapes of machines of which the host has a template. */
+  templates: ColumnType<MachineShape[], string | undefined, string>;
   /** If true, no new machines or volumes are placed on the host. */
   draining: Generated<boolean>;
+  /** A label for people. */
+  name: Generated<string>;
+  /** HOST:PORT of the agent's TLS listener. Null: the agent of this computer, on its Unix socket. */
+  address: string | null;
+  /** When the certificate of the agent ends. Null: the agent has none, because it was not joined. */
+  certificate_expires_at: Date | null;
+  /** If true, stopped machines and kept disks are moved to other hosts. Then `draining` is true too. */
+  emptying: Generated<boolean>;
+  /** Since when the host is no part of the fleet. Its row stays for the machines that were on it. */
+  removed_at: Date | null;
+  /** The replica that listens to the host's events and compares the host with the rows, and until when. */
+  listener_id: string | null;
+  listener_until: Date | null;
+  /** Since when the replica that listens to the host has not reached it. Null while its event stream is open. */
+  away_since: Date | null;
   created_at: CreatedAt;
   seen_at: ColumnType<Date, never, Date>;
+};
+
+/** The replicas of the control plane. One whose time has passed is dead. */
+export type ReplicaTable = { id: string; alive_until: Date };
+
+/** Tokens with which hosts join. Each is used once. */
+export type HostTokenTable = {
+  id: string;
+  /** SHA-256 of the token. */
+  token_hash: Buffer;
+  created_at: CreatedAt;
+  expires_at: Date;
+  used_at: Date | null;
+  /** The host that joined with it. */
+  host_id: string | null;
+  /** SHA-256 of the public key of that host, by which a repetition of its request is recognised. */
+  key_hash: Buffer | null;
+};
+
+/** The certificate authorities of the fleet. The newest one signs; all of them are trusted. */
+export type FleetAuthorityTable = {
+  id: string;
+  /** PEM. */
+  certificate: string;
+  /** The private key, encrypted with a key that is derived from the service's secret. */
+  sealed_key: Buffer;
+  created_at: CreatedAt;
 };
 
 export type MachineTable = {
@@ -219,7 +270,8 @@ export type VolumeTable = {
   /** `taken`: a machine that boots from this root volume is being created. */
   state: VolumeRowState;
   /**
-   * The machine to which the volume is attached. In state `taken`: the machine that is being created from the volume.
+   * The machine to which the volume is attached. In the states `taken` and `available`: the machine that is being created
+   * with the volume.
    */
   machine_id: Generated<string | null>;
   mount_path: Generated<string | null>;
@@ -261,6 +313,8 @@ export type OperationArguments = {
   snapshots_deleted?: number;
   /** For an attach: the path at which the volume is mounted. */
   mount_path?: string;
+  /** For a create: the data volumes that the machine has from its first boot. */
+  volumes?: { volume_id: string; mount_path: string }[];
 };
 
 export type OperationTable = {
@@ -328,6 +382,34 @@ export type TerminalTicketTable = {
   expires_at: Date;
 };
 /** A port that everybody may use. A port without a row is private. */
+/** A device login: a program asks for an API key, and a person answers in the dashboard. */
+export type DeviceLoginTable = {
+  id: string;
+  /** SHA-256 of the secret that the program polls with. */
+  device_code_hash: Buffer;
+  /** HMAC of the short code that the person types (device-login/codes.ts). */
+  user_code_hash: Buffer;
+  /** What the program says is the name of its computer. The key gets this name. */
+  name: string;
+  /** The IP address of the request. */
+  address: string;
+  state: Generated<DeviceLoginState>;
+  /** Who answered, and the scope that they chose; null while nobody did. A denial has no scope. */
+  account_id: Generated<string | null>;
+  scope: Generated<KeyScope | null>;
+  /** How long the program must wait between two polls. */
+  interval_sec: number;
+  polled_at: Generated<Date | null>;
+  created_at: CreatedAt;
+  expires_at: Date;
+};
+
+/** `taken`: the program has its API key. */
+export type DeviceLoginState = 'pending' | 'approved' | 'denied' | 'taken';
+
+/** How many wrong codes of device logins an account has entered. Counts from the beginning 10 minutes after the last one. */
+export type DeviceGuessTable = { account_id: string; wrong: number; last_wrong_at: Date };
+
 export type PublicPortTable = { machine_id: string; port: number };
 
 export type Database = {
@@ -342,9 +424,14 @@ export type Database = {
   rate_buckets: RateBucketTable;
   api_keys: ApiKeyTable;
   credentials: CredentialTable;
+  device_guesses: DeviceGuessTable;
+  device_logins: DeviceLoginTable;
   sessions: SessionTable;
   verifications: VerificationTable;
   hosts: HostTable;
+  replicas: ReplicaTable;
+  host_tokens: HostTokenTable;
+  fleet_authorities: FleetAuthorityTable;
   machines: MachineTable;
   execs: ExecTable;
   volumes: VolumeTable;

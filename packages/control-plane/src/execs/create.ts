@@ -44,14 +44,15 @@ export async function createExec(
   const { exec_id, name = '', ...rest } = body;
   const timeoutSec = body.timeout_sec ?? EXEC_BOUNDS.timeoutSecDefault;
   const execId = exec_id?.toLowerCase() ?? uuidv7();
-  const { exec, machine } = await admitWhenRunning(app, { accountId, machineId, execId, name, timeoutSec });
+  const admission = { accountId, machineId, execId, name, timeoutSec };
+  const { exec, machine } = await app.tracing.span('exec.admit', {}, () => admitWhenRunning(app, admission));
   const job = {
     ...rest,
     timeout_sec: timeoutSec,
     env: { ...machine.env, ...body.env },
     generation: machine.generation,
   };
-  const started = await startOnHost(app, machine, exec, job);
+  const started = await startMeasured(app, machine, exec, job);
   const hasEnded = started.status !== 'running' || !waitMs;
   const waited = hasEnded ? undefined : await waits.end(exec, machine.host_id, waitMs, signal);
   const { report, row } = waited ?? reported(app, exec, started);
@@ -76,6 +77,20 @@ async function admitWhenRunning(app: App, admission: Admission): Promise<{ exec:
   }
 }
 
+async function startMeasured(app: App, machine: MachineRow, exec: ExecRow, job: StartJob): Promise<JobReport> {
+  const { execStarts, execStartSeconds } = app.metrics;
+  const stop = execStartSeconds.startTimer();
+  try {
+    const report = await startOnHost(app, machine, exec, job);
+    stop();
+    execStarts.inc({ outcome: 'started' });
+    return report;
+  } catch (error) {
+    execStarts.inc({ outcome: 'failed' });
+    throw error;
+  }
+}
+
 async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: StartJob): Promise<JobReport> {
   const client = app.hosts.client(machine.host_id);
   try {
@@ -84,7 +99,7 @@ async function startOnHost(app: App, machine: MachineRow, { id }: ExecRow, job: 
     const outcomeUnknown = error instanceof HostUnavailable && error.mayHaveActed;
     const started = outcomeUnknown ? await client.getJob(machine.id, id, 0).catch(() => undefined) : undefined;
     if (started) return started;
-    if (outcomeUnknown) app.reconcileSoon();
+    if (outcomeUnknown) app.compareSoon(machine.host_id);
     else await forgetJob(app, machine.id, id);
     throw error;
   }
@@ -108,7 +123,9 @@ async function firstPage(
   if (report.status !== 'running' && report[`${stream}_bytes`] === 0) return toPage(target, 0, { ...empty, eof: true });
   const query = { offset: 0, limit: EXEC_BOUNDS.pageBytesDefault, waitMs: 0 };
   try {
-    return toPage(target, 0, await readPageOfOutput(app, target, query, signal));
+    const page = await readPageOfOutput(app, target, query, signal);
+    app.metrics.outputBytes.inc({ form: 'page' }, page.bytes.length);
+    return toPage(target, 0, page);
   } catch (error) {
     if (isExpired(error)) return undefined;
     if (!isGone(error)) throw error;

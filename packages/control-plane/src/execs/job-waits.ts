@@ -17,7 +17,7 @@ export type ReportedJob = { report: JobReport; row(): Promise<ExecRow> };
 /** How many requests that wait may read the database, or be answered, at the same time. */
 const AT_WORK = 4;
 
-type Page = { isOver: boolean; body(): Buffer };
+type Page = { bytes: number; isOver: boolean; body(): Buffer };
 
 export class JobWaits {
   readonly #app: App;
@@ -58,8 +58,8 @@ export class JobWaits {
   }
 
   /**
-   * Returns the JSON text of a page of output, as soon as there are new bytes, the job has ended or the time limit of
-   * the query has passed. Throws the errors of `readPageOfOutput`. When `signal` is aborted, throws its reason if that
+   * Returns the JSON text of a page of output, as soon as there are new bytes, the job has ended, the time limit of the
+   * query has passed or the service shuts down. Throws the errors of `readPageOfOutput`. When `signal` is aborted, throws its reason if that
    * is a ServiceError, else `host_unavailable`.
    */
   async page(target: OutputTarget, query: Omit<OutputQuery, 'stream'>, signal: AbortSignal): Promise<Buffer> {
@@ -69,6 +69,7 @@ export class JobWaits {
       const page = await readPageOfOutput(this.#app, target, { offset, limit, waitMs }, signal);
       let body: Buffer | undefined;
       return {
+        bytes: page.bytes.length,
         isOver: page.bytes.length > 0 || page.eof,
         body: () => {
           body ??= writePage(target, offset, page);
@@ -81,8 +82,11 @@ export class JobWaits {
     const shared = { key, ask, isOver: (page: Page) => page.isOver };
     try {
       const page = await (waitMs === 0 ? ask(0, signal) : this.#wait(this.#pages, shared, exec, waitMs, signal));
+      this.#app.metrics.outputBytes.inc({ form: 'page' }, page.bytes);
       return page.body();
     } catch (error) {
+      const isEndedEarly = this.#app.closing.aborted && (!signal.aborted || signal.reason === this.#app.closing.reason);
+      if (isEndedEarly && waitMs > 0) return (await ask(0, this.#app.cutoff)).body();
       if (!signal.aborted) throw error;
       throw signal.reason instanceof ServiceError ? signal.reason : new HostUnavailable(true, signal.reason);
     }

@@ -18,7 +18,7 @@ const EVENT_STREAM = 'text/event-stream';
 export function addOutputRoute(untyped: FastifyInstance, app: App, waits: JobWaits): void {
   const requests = new LongRequests(app.closing);
   const streams = new OutputStreams(app);
-  const places = new Places(app.config.bounds.streamsPerAccount, 'event streams');
+  const places = new Places(app.config.bounds.streamsPerAccount, 'event streams', app.metrics.streams.labels('event'));
   untyped.server.on('request', () => streams.noteRequest());
   untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
@@ -117,6 +117,7 @@ async function sendEvents(
     'x-accel-buffering': 'no',
   });
   reply.raw.flushHeaders();
-  await send(reply.raw).finally(credential.stop);
+  // The stream reads page after page, so its calls are not in the trace.
+  await app.tracing.detach(() => send(reply.raw)).finally(credential.stop);
   return reply;
 }

@@ -3,7 +3,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { sql } from 'kysely';
 import type { App } from '../app.ts';
-import { isUniqueViolation } from '../db/database.ts';
+import { isUniqueViolation } from '../db/failures.ts';
 import { statement } from '../db/statement.ts';
 import type { ExecRow, MachineRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';

@@ -7,6 +7,7 @@ import type { OutputStream } from '@sandbar/contract/exec.ts';
 import type { App } from '../app.ts';
 import { sleep } from '../concurrency.ts';
 import type { OutputPage } from '../hosts/client.ts';
+import { RESUME_SOON } from '../http/ending.ts';
 import {
   findOutput,
   type OutputId,
@@ -95,6 +96,7 @@ export class OutputStreams {
           signal.throwIfAborted();
           return write(sink, page.event, signal);
         });
+        this.#app.metrics.outputBytes.inc({ form: 'events' }, page.nextOffset - offset);
         offset = page.nextOffset;
         if (page.isLast) break;
         pauseMs = page.reachesEnd && page.readers > 1 ? page.readers * PAUSE_MS : 0;
@@ -105,6 +107,7 @@ export class OutputStreams {
     }
     // If the client reads nothing, `end` would wait for it forever and keep the connection, so destroy the connection.
     if (sink.writableLength > 0) sink.destroy();
+    else if (this.#app.closing.aborted) sink.write(RESUME_SOON, () => sink.destroy());
     else sink.end();
   }
 

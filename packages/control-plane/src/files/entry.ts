@@ -50,7 +50,7 @@ function readPath(encoded: string): Buffer {
 /** The bytes of a percent-encoded text of the guest. Throws the error of a bad answer. */
 export function decodeBytes(encoded: string): Buffer {
   try {
-    return decodePath(encoded);
+    return Buffer.from(decodePath(encoded));
   } catch {
     throw badAnswer('a path that is not percent-encoded');
   }

@@ -31,7 +31,7 @@ export async function listFiles(
 }
 
 /** The bytes of the path, not its percent-encoded text, because that can be three times as long. */
-const writeCursor = (path: string): string => decodePath(path).toString('base64url');
+const writeCursor = (path: string): string => Buffer.from(decodePath(path)).toString('base64url');
 
 /** The path after which the page begins. The guest agent checks that it is below the path of the list. */
 function readCursor(cursor: string): string {

@@ -21,7 +21,7 @@ function rawParameter(url: string, name: string): string {
   for (const pair of query.split('&')) {
     const at = pair.indexOf('=');
     const key = at < 0 ? pair : pair.slice(0, at);
-    if (decodePath(key).toString() === name) return at < 0 ? '' : pair.slice(at + 1).replaceAll('+', ' ');
+    if (Buffer.from(decodePath(key)).toString() === name) return at < 0 ? '' : pair.slice(at + 1).replaceAll('+', ' ');
   }
   return '';
 }

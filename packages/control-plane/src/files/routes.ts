@@ -29,7 +29,11 @@ const tags = ['Files'];
 
 /** Adds the routes in a scope of their own, so that the hook for `path` runs for no other routes. */
 export async function addFileRoutes(server: FastifyInstance, app: App, rawBodies: RawBodies): Promise<void> {
-  const places = new Places(app.config.bounds.streamsPerAccount, 'transfers of files');
+  const places = new Places(
+    app.config.bounds.streamsPerAccount,
+    'transfers of files',
+    app.metrics.streams.labels('file'),
+  );
   await server.register(async (files) => {
     files.addHook('preValidation', readQueryPath);
     addEntryRoutes(files, app);

@@ -7,13 +7,18 @@ import { MachineParams } from '@sandbar/contract/machine.ts';
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { abortOnDisconnect } from '../http/disconnect.ts';
+import { RESUME_SOON } from '../http/ending.ts';
 import { Places } from '../http/places.ts';
 import { targetOf } from './request.ts';
 import { beginAnswer } from './send.ts';
 import { openWatch, readEvents } from './watch.ts';
 
 export function addWatchRoute(untyped: FastifyInstance, app: App): void {
-  const places = new Places(app.config.bounds.streamsPerAccount, 'watches of files');
+  const places = new Places(
+    app.config.bounds.streamsPerAccount,
+    'watches of files',
+    app.metrics.streams.labels('watch'),
+  );
   untyped.withTypeProvider<TypeBoxTypeProvider>().route({
     method: 'GET',
     url: '/v1/machines/:id/files/watch',
@@ -46,7 +51,8 @@ export function addWatchRoute(untyped: FastifyInstance, app: App): void {
       await sendEvents(readEvents(stream), reply.raw, app.config.timing.streamHeartbeatMs, signal).catch(
         (error: unknown) => {
           app.log.info({ err: error }, 'a watch of files broke off');
-          reply.raw.destroy();
+          if (app.closing.aborted) reply.raw.write(RESUME_SOON, () => reply.raw.destroy());
+          else reply.raw.destroy();
         },
       );
       return reply;

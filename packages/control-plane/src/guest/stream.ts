@@ -12,6 +12,15 @@ import { isShuttingDown } from '../operations/refusals.ts';
 import { toGuestRefusal } from './answer.ts';
 import { explainBreak } from './broken.ts';
 
+/** The streams that end by themselves. After a shutdown began, they may go on for a while. The others end at once. */
+const TRANSFERS: ReadonlySet<GuestStreamName> = new Set([
+  'files.read',
+  'files.archive',
+  'files.write',
+  'files.unpack',
+  'ports.connect',
+]);
+
 /** The streams that change nothing. A suspended account may use them. */
 const READING: ReadonlySet<GuestStreamName> = new Set(['files.read', 'files.archive', 'files.watch']);
 
@@ -71,6 +80,7 @@ export async function openGuestStream(
     const { head, duplex, result } = await client
       .openStream(machine.id, name, params, ending.signal)
       .catch((error: unknown) => explain(error));
+    app.tracing.event('stream opened', { 'sandbar.stream': name });
     // If the stream was cut right after it was opened, `close` was emitted already.
     if (duplex.closed) stop();
     else duplex.once('close', stop);
@@ -96,7 +106,7 @@ function watchForEnd(
   const credential = app.credentials.watch(caller, READING.has(name) ? 'read' : 'change');
   const ending = firstOf([
     [client, () => (client.reason instanceof ServiceError ? client.reason : clientHasGone())],
-    [app.closing, isShuttingDown],
+    [TRANSFERS.has(name) ? app.cutoff : app.closing, isShuttingDown],
     [credential.signal, () => credential.signal.reason],
   ]);
   const stop = () => {

@@ -1,9 +1,10 @@
-// The client of the host API on the agent's Unix socket. Every host call is safe to repeat, so the transport sends a
+// The client of the host API of one agent. Every host call is safe to repeat, so the transport sends a
 // request a second time if its connection broke. If the repetition fails too, or the answer is not JSON, the call
 // throws `host_unavailable`. If the host refuses, the call throws the ServiceError that the host named.
-import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
+import { type AgentCertificate, type AgentCertificateRequest, CERTIFICATE_PATHS } from '@sandbar/contract/fleet.ts';
 import { GUEST_CALLS, type GuestCallName, type GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import {
   type EnsureMachine,
@@ -21,8 +22,11 @@ import {
   type StartJob,
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
+import { NO_TRACING, type Tracing } from '@sandbar/tracing/tracing.ts';
 import { type HostStream, StreamTransport } from './guest-stream.ts';
 import { openPortSocket } from './port-socket.ts';
+import { toPortConnection } from './port-stream.ts';
+import type { HostTarget } from './target.ts';
 import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from './transport.ts';
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
@@ -82,7 +86,7 @@ export type HostClient = {
    * Opens a connection to a TCP port of a machine. When `signal` is aborted, it is destroyed. Throws `port_not_open` with
    * the open ports, and `conflict` for a machine that does not run.
    */
-  connectPort(machineId: string, port: number, signal: AbortSignal): Promise<Socket>;
+  connectPort(machineId: string, port: number, signal: AbortSignal): Promise<Duplex>;
   /**
    * Returns what is missing on the host and what should not be there, according to the host's own records. Also lists
    * the host's machines, volumes and snapshots.
@@ -90,6 +94,10 @@ export type HostClient = {
   audit(): Promise<HostAudit>;
   /** Repairs what can be repaired safely on the host, and audits the host again. */
   fixAudit(): Promise<HostAuditFix>;
+  /** Asks the agent of a joined host for a new key and a request for its certificate. Its old key stays in use. */
+  requestCertificate(): Promise<AgentCertificateRequest>;
+  /** Gives the agent the certificate for its last request. It uses it for new connections. */
+  installCertificate(certificate: AgentCertificate): Promise<void>;
   /** Opens the event stream. It ends or throws when the connection breaks. */
   events(signal: AbortSignal): AsyncIterable<HostEvent>;
   close(): void;
@@ -106,6 +114,8 @@ export class HostUnavailable extends ServiceError {
 
 /** Time-out of a call, in milliseconds, in addition to the time that the call asks the host to wait. */
 const SLACK_MS = 10_000;
+/** Time-out of the question for the facts of a host, in milliseconds. It also shows that the host answers. */
+const INFO_MS = 3_000;
 /** Time-out of a delete, in milliseconds. The host needs up to 10 s to stop the machine and then deletes its files. */
 const REMOVE_MS = 30_000;
 /**
@@ -122,33 +132,46 @@ const AUDIT_MS = 60_000;
 /** How many characters of an answer that is not JSON are logged. */
 const LOGGED_CHARACTERS = 200;
 
-/** Creates a client of the agent that listens on `socketPath`. It connects at the first call. */
-export function createHostClient(socketPath: string): HostClient {
-  const transport = createTransport(socketPath);
-  const streams = new StreamTransport(socketPath, {
+/** Creates a client of an agent. It connects at the first call. */
+export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACING): HostClient {
+  const transport = createTransport(target);
+  const streams = new StreamTransport(target, {
     refused: refusalText,
     ended: (error) => refusal(200, error),
-    broken: (cause) => new HostUnavailable(true, cause),
+    broken: unavailable,
   });
 
   /** Sends a call and returns its successful answer; the body has not been read yet. Throws the host's refusal. */
   const send = async (call: Call): Promise<Answer> => {
-    const answer = await transport.send(call).catch((error: unknown) => {
+    const answer = await transport.send({ ...call, headers: tracing.headers() }).catch((error: unknown) => {
       throw unavailable(error);
     });
     if (answer.status >= 300)
       throw refusal(answer.status, parseAnswer(call, answer.status, (await read(answer)).toString()));
     return answer;
   };
+  const traced = <T>(method: string, path: string, work: () => Promise<T>): Promise<T> =>
+    tracing.span(spanNameOf(method, path), { kind: 'client' }, work);
   const json = async <T>(call: Call): Promise<T> => {
-    const answer = await send(call);
-    const text = (await read(answer)).toString();
+    const [answer, text] = await traced(call.method, call.path, async () => {
+      const answer = await send(call);
+      return [answer, (await read(answer)).toString()];
+    });
     // The agent uses the same schemas, so the fields are not validated again.
     return (text === '' ? undefined : parseAnswer(call, answer.status, text)) as T;
   };
 
+  const openStream = (id: string, name: GuestStreamName, params: unknown, signal: AbortSignal) => {
+    const path = HOST_PATHS.guestStream.replace(':id', id).replace(':name', name);
+    return traced('POST', path, () => streams.open(path, params, OPEN_STREAM_MS, signal, tracing.headers()));
+  };
+
   return {
-    info: () => json<HostInfo>({ method: 'GET', path: HOST_PATHS.host, timeoutMs: 3_000 }),
+    info: async () => {
+      const info = await json<HostInfo>({ method: 'GET', path: HOST_PATHS.host, timeoutMs: INFO_MS });
+      checkId(target, info);
+      return info;
+    },
     listMachines: async () => {
       const list = await json<{ machines: MachineReport[] }>({
         method: 'GET',
@@ -216,31 +239,36 @@ export function createHostClient(socketPath: string): HostClient {
     readOutput: async (id, jobId, { stream, offset, limit, waitMs }, signal) => {
       const query = { stream, offset, limit, wait_ms: waitMs };
       const path = `${jobPath(id, jobId)}/output`;
-      const answer = await orAbsent(send({ method: 'GET', path, query, timeoutMs: waitMs + SLACK_MS, signal }));
-      if (!answer) return undefined;
-      return {
-        bytes: await read(answer),
-        nextOffset: Number(answer.headers[OUTPUT_HEADERS.nextOffset]),
-        totalBytes: Number(answer.headers[OUTPUT_HEADERS.totalBytes]),
-        eof: answer.headers[OUTPUT_HEADERS.eof] === 'true',
-      };
+      const call: Call = { method: 'GET', path, query, timeoutMs: waitMs + SLACK_MS, signal };
+      const reading = traced(call.method, path, async () => {
+        const answer = await send(call);
+        return {
+          bytes: await read(answer),
+          nextOffset: Number(answer.headers[OUTPUT_HEADERS.nextOffset]),
+          totalBytes: Number(answer.headers[OUTPUT_HEADERS.totalBytes]),
+          eof: answer.headers[OUTPUT_HEADERS.eof] === 'true',
+        };
+      });
+      return orAbsent(reading);
     },
     callGuest: (id, name, params, signal) => {
       const path = HOST_PATHS.guestCall.replace(':id', id).replace(':name', name);
       const timeoutMs = GUEST_CALLS[name].timeoutMs + SLACK_MS;
       return json({ method: 'POST', path, body: params, timeoutMs, signal, isSentOnce: true });
     },
-    openStream: (id, name, params, signal) => {
-      const path = HOST_PATHS.guestStream.replace(':id', id).replace(':name', name);
-      return streams.open(path, params, OPEN_STREAM_MS, signal);
-    },
-    connectPort: (id, port, signal) => {
+    openStream,
+    connectPort: async (id, port, signal) => {
+      if (!('socketPath' in target)) return toPortConnection(await openStream(id, 'ports.connect', { port }, signal));
+      const { socketPath } = target;
       const path = HOST_PATHS.port.replace(':id', id).replace(':port', String(port));
-      const broken = (cause: unknown) => new HostUnavailable(true, cause);
-      return openPortSocket(socketPath, path, signal, { refused: refusalText, broken });
+      const errors = { refused: refusalText, broken: unavailable };
+      return traced('GET', path, () => openPortSocket(socketPath, path, signal, errors, tracing.headers()));
     },
     audit: () => json({ method: 'GET', path: HOST_PATHS.audit, timeoutMs: AUDIT_MS }),
     fixAudit: () => json({ method: 'POST', path: HOST_PATHS.auditFix, timeoutMs: AUDIT_MS }),
+    requestCertificate: () => json({ method: 'POST', path: CERTIFICATE_PATHS.request, timeoutMs: SLACK_MS }),
+    installCertificate: (body) =>
+      json({ method: 'PUT', path: CERTIFICATE_PATHS.certificate, body, timeoutMs: SLACK_MS }),
     events: async function* (signal) {
       const call: Call = { method: 'GET', path: HOST_PATHS.events, signal };
       yield* readEvents(call, await send(call));
@@ -267,9 +295,19 @@ const read = (answer: Answer): Promise<Buffer> =>
     throw unavailable(error);
   });
 
+/** The name of a call in traces: its path without ids and port numbers, so that there are few names. */
+const spanNameOf = (method: string, path: string): string =>
+  `host ${method} ${path.replace(/\/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '/:id').replace(/\/ports\/\d+/, '/ports/:port')}`;
+
 const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
 const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);
 const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
+
+/** Throws `host_unavailable` when the agent of a joined host says that it has another id. */
+function checkId(target: HostTarget, info: HostInfo): void {
+  if ('socketPath' in target || info.host_id === target.hostId) return;
+  throw new HostUnavailable(true, new Error(`The agent of host ${target.hostId} says that it is ${info.host_id}.`));
+}
 
 /** Turns the error `not_found` into undefined. */
 async function orAbsent<T>(answer: Promise<T>): Promise<T | undefined> {

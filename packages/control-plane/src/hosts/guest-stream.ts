@@ -1,6 +1,6 @@
 // The control plane's end of a guest stream: one HTTP/1.1 request to the host agent whose body and answer are sent at
 // the same time. undici cannot do that, so this uses Node's own client. Each stream has a connection of its own.
-import { Agent, type ClientRequest, type IncomingMessage, request as startRequest } from 'node:http';
+import { type ClientRequest, type IncomingMessage, request as startRequest } from 'node:http';
 import { Duplex } from 'node:stream';
 import type { ServiceError } from '@sandbar/contract/errors.ts';
 import {
@@ -11,6 +11,8 @@ import {
   HOST_HEADER_BYTES,
 } from '@sandbar/contract/guest-calls.ts';
 import { Value } from 'typebox/value';
+import { breakConnection, HostConnections } from './connect.ts';
+import type { HostTarget } from './target.ts';
 
 export type HostStream = {
   /** The JSON with which the guest opened the stream. It comes from the guest, so it may be anything. */
@@ -44,31 +46,36 @@ const REFUSAL_BYTES = 64 * 1024;
  */
 const COLLECT_BYTES = 8 * 1024 * 1024;
 
-/** Opens streams to the agent that listens on a Unix socket. */
+/** Opens streams to the agent of a host. */
 export class StreamTransport {
-  readonly #agent = new Agent({ keepAlive: false });
-  readonly #socketPath: string;
+  readonly #connections: HostConnections;
   readonly #errors: StreamErrors;
   #uncollectedBytes = 0;
 
-  constructor(socketPath: string, errors: StreamErrors) {
-    this.#socketPath = socketPath;
+  constructor(target: HostTarget, errors: StreamErrors) {
+    this.#connections = new HostConnections(target);
     this.#errors = errors;
   }
 
   /**
    * Opens a stream. Rejects when the guest has not opened it after `timeoutMs` milliseconds. When `signal` is aborted,
-   * the stream is cut with its reason.
+   * the stream is cut with its reason. `headers` are sent besides those of the stream.
    */
-  async open(path: string, params: unknown, timeoutMs: number, signal: AbortSignal): Promise<HostStream> {
+  async open(
+    path: string,
+    params: unknown,
+    timeoutMs: number,
+    signal: AbortSignal,
+    headers: Record<string, string> = {},
+  ): Promise<HostStream> {
     signal.throwIfAborted();
     const request = startRequest({
-      agent: this.#agent,
-      socketPath: this.#socketPath,
+      agent: this.#connections,
       method: 'POST',
       path,
       maxHeaderSize: HOST_HEADER_BYTES,
       headers: {
+        ...headers,
         // The host must not close the connection while it has unread bytes of ours, because then its answer could be
         // lost. So the host keeps the connection, and this end closes it after the answer.
         connection: 'keep-alive',
@@ -95,7 +102,7 @@ export class StreamTransport {
 
   /** Cuts all streams. */
   close(): void {
-    this.#agent.destroy();
+    this.#connections.destroy();
   }
 
   readonly #onPassed = (bytes: number): void => {
@@ -182,6 +189,7 @@ class HostDuplex extends Duplex {
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#isOver = true;
     this.#signal.removeEventListener('abort', this.#onAbort);
+    if (this.#request.socket) breakConnection(this.#request.socket);
     this.#request.destroy();
     this.#settle.reject(error ?? this.#errors.broken(new Error('The stream was cut by this end.')));
     done(error);

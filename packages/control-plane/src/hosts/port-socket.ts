@@ -1,7 +1,8 @@
-// Opens connections to ports of machines through the host agent. Each is a connection of its own to the agent's Unix
-// socket, which carries the bytes as they are.
+// Opens connections to ports of machines through the agent of this computer. Each is a connection of its own to the
+// agent's Unix socket, which carries the bytes as they are.
 import { Agent, type IncomingMessage, request as startRequest } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { ServiceError } from '@sandbar/contract/errors.ts';
 import { PORT_UPGRADE } from '@sandbar/contract/host-api.ts';
 
@@ -13,14 +14,19 @@ export type PortErrors = {
 };
 
 const agent = new Agent({ keepAlive: false });
-const cut = new WeakSet<Socket>();
+const cut = new WeakSet<Duplex>();
 const PROBE = Buffer.from([0]);
 
 /** Whether a connection broke before all its bytes arrived: the machine, its host or the program broke it. */
-export const wasCut = (socket: Socket): boolean => cut.has(socket);
+export const wasCut = (connection: Duplex): boolean => cut.has(connection);
+
+/** Counts an error of the connection as a cut. Call it before another listener of `error` is added. */
+export function noteError(connection: Duplex): void {
+  connection.on('error', () => cut.add(connection));
+}
 
 /**
- * Opens a connection. When `signal` is aborted, it is destroyed. Rejects with a `ServiceError`, or with the reason of
+ * Opens a connection, with `more` headers. When `signal` is aborted, it is destroyed. Rejects with a `ServiceError`, or with the reason of
  * `signal`.
  */
 export function openPortSocket(
@@ -28,9 +34,10 @@ export function openPortSocket(
   path: string,
   signal: AbortSignal,
   errors: PortErrors,
+  more: Record<string, string> = {},
 ): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const headers = { connection: 'Upgrade', upgrade: PORT_UPGRADE };
+  const headers = { ...more, connection: 'Upgrade', upgrade: PORT_UPGRADE };
   const request = startRequest({ agent, socketPath, path, headers });
   const onAbort = () => request.destroy(signal.reason);
   if (signal.aborted) onAbort();
@@ -62,7 +69,7 @@ export function openPortSocket(
 function noteCut(socket: Socket): void {
   // Without this, Node would end our direction too when the host ends its direction, so the probe could not be written.
   socket.allowHalfOpen = true;
-  socket.on('error', () => cut.add(socket));
+  noteError(socket);
   socket.prependListener('end', () => {
     if (!socket.writableEnded) socket.write(PROBE);
     if (socket.errored) cut.add(socket);

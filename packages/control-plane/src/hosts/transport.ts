@@ -1,7 +1,9 @@
-// Sends JSON over HTTP to the host agent's Unix socket and keeps connections alive. The number of connections is not
-// limited, so requests with a long wait never delay other requests such as the start of a machine.
+// Sends JSON over HTTP to a host agent and keeps connections alive. The number of connections is not limited, so
+// requests with a long wait never delay other requests such as the start of a machine.
 import type { Readable } from 'node:stream';
 import { type Dispatcher, Pool } from 'undici';
+import { connectHost, NotConnected } from './connect.ts';
+import type { HostTarget } from './target.ts';
 
 export type Call = {
   method: 'GET' | 'PUT' | 'POST' | 'DELETE';
@@ -13,6 +15,8 @@ export type Call = {
   signal?: AbortSignal | undefined;
   /** Whether the request must not be repeated when the connection breaks, because the host may have acted on it. */
   isSentOnce?: boolean;
+  /** Headers besides those of the body. */
+  headers?: Record<string, string>;
 };
 
 export type Answer = { status: number; headers: Dispatcher.ResponseData['headers']; body: Readable };
@@ -31,9 +35,15 @@ export type Transport = {
 const KEEP_IDLE_MS = 60_000;
 
 /** Creates a transport, which connects at the first request. */
-export function createTransport(socketPath: string): Transport {
+export function createTransport(target: HostTarget): Transport {
+  // The address is a name only: the target says where to connect.
   const pool = new Pool('http://host-agent', {
-    socketPath,
+    connect: (_options, callback) => {
+      connectHost(target).then(
+        (socket) => callback(null, socket),
+        (error: Error) => callback(error, null),
+      );
+    },
     keepAliveTimeout: KEEP_IDLE_MS,
     // Switch off undici's own time-outs: each call sets its own time-out, and the event stream needs none.
     headersTimeout: 0,
@@ -91,10 +101,11 @@ function startDeadline({ timeoutMs, signal }: Call): { signal: AbortSignal; stop
   return { signal: controller.signal, stop };
 }
 
-async function sendOnce(pool: Pool, { method, path, query, body }: Call, signal: AbortSignal): Promise<Answer> {
-  const content =
-    body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } };
-  const response = await pool.request({ method, path, ...(query ? { query } : {}), ...content, signal });
+async function sendOnce(pool: Pool, call: Call, signal: AbortSignal): Promise<Answer> {
+  const { method, path, query, body, headers: own = {} } = call;
+  const content = body === undefined ? {} : { body: JSON.stringify(body) };
+  const headers = body === undefined ? own : { ...own, 'content-type': 'application/json' };
+  const response = await pool.request({ method, path, ...(query ? { query } : {}), ...content, headers, signal });
   return { status: response.statusCode, headers: response.headers, body: response.body };
 }
 
@@ -110,7 +121,16 @@ export async function readBytes(answer: Answer): Promise<Buffer> {
 export const codeOf = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
-const isBroken = (error: unknown): boolean => ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'].includes(codeOf(error));
+/** Errors of a connection that was open. */
+const BROKEN: ReadonlySet<string> = new Set([
+  ...['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET', 'EPROTO'],
+  ...['ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'ENETDOWN'],
+]);
+
+const isBroken = (error: unknown): boolean => {
+  const code = codeOf(error);
+  return BROKEN.has(code) || code.startsWith('ERR_SSL_');
+};
 
 /** Returns true if the request certainly did not reach the agent, because no connection could be opened. */
-export const wasNeverSent = (error: unknown): boolean => ['ECONNREFUSED', 'ENOENT', 'EACCES'].includes(codeOf(error));
+export const wasNeverSent = (error: unknown): boolean => error instanceof NotConnected;

@@ -14,8 +14,10 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { tcpSocketOf } from '../tls/tcp-sockets.ts';
 import { clientOf } from './address.ts';
 import { Groups } from './groups.ts';
+import type { Unfinished } from './unfinished.ts';
 
 export type ConnectionBounds = {
   /** The most connections of this replica. */
@@ -46,16 +48,19 @@ export class Connections {
   readonly #strangers = new Groups<Connection>();
   readonly #accounts = new Groups<Connection>();
   readonly #unfinished = new Map<string, number>();
+  readonly #requests: Unfinished;
 
-  constructor(bounds: ConnectionBounds, isProxy: (ip: string) => boolean) {
+  /** `requests` counts the requests of all connections. */
+  constructor(bounds: ConnectionBounds, isProxy: (ip: string) => boolean, requests: Unfinished) {
     this.#bounds = bounds;
     this.#isProxy = isProxy;
+    this.#requests = requests;
   }
 
   /** Bounds the connections of a server. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#open(socket));
-    server.prependListener('request', (request, response) => this.#begin(request.socket, response));
+    server.prependListener('request', (request, response) => this.#begin(tcpSocketOf(request.socket), response));
   }
 
   /**
@@ -64,7 +69,7 @@ export class Connections {
    */
   authenticated(response: ServerResponse, accountId: string): void {
     const unfinished = this.#unfinished.get(accountId) ?? 0;
-    const connection = this.#all.get(response.req.socket);
+    const connection = this.#all.get(tcpSocketOf(response.req.socket));
     const hasPlace = connection === undefined || this.#own(connection, accountId);
     if (unfinished >= this.#bounds.connectionsPerAccount || !hasPlace) {
       // Close this connection if the account may not have it. Its other connections stay: they may have requests.
@@ -104,8 +109,12 @@ export class Connections {
     const connection = this.#all.get(socket);
     if (!connection) return;
     connection.unfinished++;
+    this.#requests.begin();
     response.once('close', () => {
+      this.#requests.end();
       connection.unfinished--;
+      // The head of the response may have been sent before the shutdown, so that it did not tell the client.
+      if (this.#requests.areLast && connection.unfinished === 0) response.req.socket.destroySoon();
       if (connection.unfinished > 0 || !this.#all.delete(socket)) return;
       this.#all.set(socket, connection);
       this.#accounts.moveToEnd(connection.accountId, connection);

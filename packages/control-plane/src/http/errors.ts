@@ -3,7 +3,7 @@
 // `internal_error`.
 import { type ErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { isDatabaseAway, isDatabaseFull } from '../db/database.ts';
+import { CommitUnknown, isDatabaseAway, isDatabaseFull, isTransactionConflict } from '../db/failures.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import { describeFailure } from './validation.ts';
 
@@ -23,6 +23,16 @@ const FASTIFY_ERRORS: Record<string, [ErrorCode, string]> = {
 /** Turns anything thrown into the error the client is told. */
 export function toServiceError(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error;
+  if (error instanceof CommitUnknown) {
+    const detail =
+      'The connection to the database broke while this request was being recorded, so it may have been done. ' +
+      'Retry with the same Idempotency-Key or reference, or look first.';
+    return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
+  }
+  if (isTransactionConflict(error)) {
+    const detail = 'Parallel requests were in the way of this one, so nothing was changed. Retry.';
+    return new ServiceError('database_unavailable', detail, { retryAfterSec: 1, cause: error });
+  }
   if (isDatabaseAway(error)) {
     const detail = 'The database does not answer now. Retry later.';
     return new ServiceError('database_unavailable', detail, { retryAfterSec: 2, cause: error });
@@ -50,6 +60,7 @@ export function toServiceError(error: unknown): ServiceError {
 /** The error handler of the server. */
 export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
   const told = toServiceError(error);
+  request.errorCode = told.code;
   if (told.code === 'internal_error') request.log.error({ err: told.cause ?? told }, 'a request failed');
   if (told.code === 'database_unavailable') request.log.warn({ err: told.cause }, 'the database does not answer');
   if (told.code === 'host_unavailable') request.log.warn({ err: told.cause }, 'the host does not answer');
@@ -87,6 +98,16 @@ export function malformedRequestResponse(code: string | undefined): string {
     : timeout
       ? ['408 Request Timeout', 'The request did not arrive in time.']
       : ['400 Bad Request', 'The request is not valid HTTP.'];
+  return rawResponse(status ?? '', detail ?? '');
+}
+
+/** What a client is told that sends plain HTTP to a service that speaks TLS. */
+export const plainHttpDetail = 'This service speaks HTTPS. Use an address that begins with https://.';
+
+/** The raw bytes of the response to plain HTTP on a port for TLS. */
+export const plainHttpResponse = (): string => rawResponse('400 Bad Request', plainHttpDetail);
+
+function rawResponse(status: string, detail: string): string {
   const body = JSON.stringify({ detail, code: 'validation_error' });
   return (
     `HTTP/1.1 ${status}\r\ncontent-type: ${JSON_TYPE}\r\n${REQUEST_ID_HEADER}: ${requestIdOf({ headers: {} })}\r\n` +

@@ -78,5 +78,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Set by authentication; null on public routes. */
     caller: Caller | null;
+    /** The code of the error that the request was answered with; undefined: it was not answered with an error. */
+    errorCode: ErrorCode | undefined;
   }
 }

@@ -5,10 +5,12 @@ import {
   type Server as HttpServer,
   type IncomingMessage,
   type RequestListener,
+  type ServerOptions,
   type ServerResponse,
 } from 'node:http';
 import type { Socket } from 'node:net';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import { traceRequests } from '@sandbar/tracing/fastify.ts';
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { addAccountRoutes } from '../accounts/routes.ts';
 import { addActivityRoutes } from '../activity/routes.ts';
@@ -21,9 +23,10 @@ import { addBillingRoutes } from '../billing/routes.ts';
 import { addDashboardRoutes } from '../dashboard/routes.ts';
 import { addExecRoutes } from '../execs/routes.ts';
 import { addFileRoutes } from '../files/routes.ts';
+import { addFleetRoutes } from '../fleet/routes.ts';
 import { addImageRoutes } from '../images/routes.ts';
 import { addMachineRoutes } from '../machines/routes.ts';
-import { countRequests, type RequestCounter } from '../metrics/requests.ts';
+import { countRequests } from '../metrics/requests.ts';
 import { declareDocsPublic, installDocument } from '../openapi/document.ts';
 import { PreviewServer } from '../ports/preview-server.ts';
 import { addPortRoutes } from '../ports/routes.ts';
@@ -31,16 +34,21 @@ import { addQuotaRoutes } from '../quotas/routes.ts';
 import { installRateLimits } from '../rate-limits/hook.ts';
 import { addSnapshotRoutes } from '../snapshots/routes.ts';
 import { addTerminalRoutes } from '../terminals/routes.ts';
+import { Certificates } from '../tls/certificates.ts';
+import { createTlsServer } from '../tls/server.ts';
 import { addVolumeRoutes } from '../volumes/routes.ts';
 import { proxyMatcher } from './address.ts';
 import { installAuth } from './auth.ts';
 import { Connections } from './connections.ts';
+import { describeRequest } from './describe-request.ts';
 import { malformedRequestResponse, sendError, sendFrameworkError } from './errors.ts';
 import { acceptEveryMethod, watchMethods } from './methods.ts';
+import { markAnswersOverTls } from './over-tls.ts';
 import { RawBodies } from './raw-bodies.ts';
 import { REQUEST_ID_HEADER, requestIdOf } from './request-id.ts';
 import './route-config.ts';
 import { installStrictness } from './strictness.ts';
+import { refuseWhileClosing, Unfinished } from './unfinished.ts';
 import { acceptUpgrades, isWebSocketUpgrade } from './websocket.ts';
 
 export type Server = FastifyInstance;
@@ -55,8 +63,14 @@ const KEEP_IDLE_MS = 72_000;
 const MAX_PARAM_LENGTH = 1024;
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
+/** What the server shares with the one who starts and stops it. */
+export type ServerParts = { certificates: Certificates; unfinished: Unfinished };
+
 /** Builds the server. It does not listen yet, and connects to nothing. */
-export async function buildServer(app: App, requests: RequestCounter): Promise<Server> {
+export async function buildServer(
+  app: App,
+  parts: ServerParts = { certificates: new Certificates(), unfinished: new Unfinished(app.draining) },
+): Promise<Server> {
   const rawBodies = new RawBodies();
   const previews = new PreviewServer(app);
   const server = fastify({
@@ -65,7 +79,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     requestIdHeader: false,
     genReqId: requestIdOf,
     bodyLimit: BODY_LIMIT,
-    serverFactory: (handler) => createHttpServer(app, previews, handler),
+    serverFactory: (handler) => createHttpServer(app, parts, previews, handler),
     ...(app.config.trustProxy === '' ? {} : { trustProxy: app.config.trustProxy }),
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
@@ -91,7 +105,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     },
   });
 
-  const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy));
+  const connections = new Connections(app.config.bounds, proxyMatcher(app.config.trustProxy), parts.unfinished);
   connections.watch(server.server);
   previews.connections = connections;
   acceptUpgrades(server);
@@ -106,15 +120,16 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
     throw new ServiceError('not_found', 'There is nothing at this path.');
   });
 
+  traceRequests(server, app.tracing, { beginsTraces: true, describe: describeRequest });
   server.addHook('onRequest', async (request, reply) => {
     reply.header(REQUEST_ID_HEADER, request.id);
   });
-  // During a shutdown, tell clients to close their connections. Otherwise the shutdown would wait for idle connections
-  // that are kept alive.
+  // During a shutdown, tell clients to close their connections, so that their next request goes to another replica.
   server.addHook('onSend', async (_request, reply) => {
-    if (app.closing.aborted) reply.header('connection', 'close');
+    if (app.draining.aborted) reply.header('connection', 'close');
   });
-  countRequests(server, requests);
+  markAnswersOverTls(server, app.config.hstsSec);
+  countRequests(server, app.metrics);
   acceptEveryMethod(server);
   declareDocsPublic(server);
   const refuseOtherMethods = watchMethods(server);
@@ -142,6 +157,7 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
   addActivityRoutes(server, app);
   await addPaymentRoutes(server, app);
   addBillingRoutes(server, app);
+  addFleetRoutes(server, app);
   if (app.config.adminHttp) addOperatorRoutes(server, app);
   await addDashboardRoutes(server, app);
   refuseOtherMethods();
@@ -153,20 +169,31 @@ export async function buildServer(app: App, requests: RequestCounter): Promise<S
  * Creates the HTTP server. `handler` passes a request to Fastify. Requests to the host names of ports go to `previews`
  * and never reach Fastify.
  */
-function createHttpServer(app: App, previews: PreviewServer, handler: RequestListener): HttpServer {
+function createHttpServer(
+  app: App,
+  { certificates }: ServerParts,
+  previews: PreviewServer,
+  handler: RequestListener,
+): HttpServer {
   const { headersMs } = app.config.timing;
-  const server = createServer(
-    {
-      headersTimeout: headersMs,
-      requestTimeout: RECEIVE_MS,
-      keepAliveTimeout: KEEP_IDLE_MS,
-      connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, headersMs),
-      shouldUpgradeCallback: isWebSocketUpgrade,
-    },
-    (request, response) => {
-      if (!previews.handle(request, response)) handler(request, response);
-    },
-  );
+  const options: ServerOptions = {
+    headersTimeout: headersMs,
+    requestTimeout: RECEIVE_MS,
+    keepAliveTimeout: KEEP_IDLE_MS,
+    connectionsCheckingInterval: Math.min(CHECK_RECEIVING_MS, headersMs),
+    shouldUpgradeCallback: isWebSocketUpgrade,
+  };
+  const serve: RequestListener = (request, response) => {
+    if (app.closing.aborted) {
+      refuseWhileClosing(request, response);
+      return;
+    }
+    if (app.draining.aborted) response.shouldKeepAlive = false;
+    if (!previews.handle(request, response)) handler(request, response);
+  };
+  const server = app.config.tls
+    ? createTlsServer(certificates, headersMs, options, serve)
+    : createServer(options, serve);
   // Node would leave out header fields past this number, such as the length of a body that it then reads all the same.
   // Their size is limited in any case.
   server.maxHeadersCount = 0;

@@ -8,23 +8,31 @@ import { lockAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { checkMayRun } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
-import type { AccountRow, HostRow, MachineRow, VolumeRow } from '../db/tables.ts';
+import type { AccountRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
-import { HostUnavailable } from '../hosts/client.ts';
-import { rankHosts } from '../hosts/placement.ts';
+import { chooseReachableHost } from '../hosts/choose-host.ts';
+import type { HostFacts } from '../hosts/host-table.ts';
 import type { Room } from '../hosts/room.ts';
-import { listHosts } from '../hosts/store.ts';
+import { byTable, type KnownHosts, refusedByTable, throwHostIsFull } from '../hosts/with-hosts.ts';
+import { type First, findKey, type IdempotencyKey, insertKey } from '../idempotency/keys.ts';
 import { setExpiry } from '../operations/expiry.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { checkQuota } from '../quotas/check.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
 import { machineAmounts, machineRoom } from '../transitions/amounts.ts';
 import { insertMachine } from '../transitions/transition.ts';
-import { lockVolume } from '../volumes/store.ts';
-import { findKey, type IdempotencyKey, identityOf, insertKey } from './idempotency.ts';
+import { checkBootVolumes } from '../volumes/boot.ts';
+import { lockVolumes } from '../volumes/store.ts';
 import { fleetIsFull, hostIsFull } from './refusals.ts';
-import { checkSize, sizeBounds } from './size-bounds.ts';
-import { type AskedCreate, type CreateRequest, completeRequest, type DiskSource, findSource } from './source.ts';
+import { accountBounds, checkSize, hostBounds } from './size-bounds.ts';
+import {
+  type AskedCreate,
+  type CreateRequest,
+  completeRequest,
+  type DiskSource,
+  findSource,
+  identityOf,
+} from './source.ts';
 import { type MachineView, selectMachineViews } from './store.ts';
 import { admitsAccount, emulatedOnly } from './tenancy.ts';
 
@@ -32,8 +40,6 @@ export type AdmissionRequest = {
   accountId: string;
   asked: AskedCreate;
   idempotencyKey: IdempotencyKey | undefined;
-  /** Ids of hosts that turned out to be full when their row was locked. */
-  triedHosts: Set<string>;
 };
 
 /**
@@ -45,38 +51,42 @@ export type Admitted =
   | { kind: 'replay'; machine: MachineView }
   | { kind: 'under way'; operationId: string };
 
-/** The chosen host is full. The caller has to try the next host in a new transaction, since this one is rolled back. */
-export class HostIsFull extends Error {
-  readonly hostId: string;
-  constructor(hostId: string) {
-    super(`Host ${hostId} has no room left.`);
-    this.hostId = hostId;
-  }
-}
-
 /**
  * Admits a create request: inserts the machine in state `provisioning`, charges the quota, and inserts the create
  * operation, which the caller has claimed. Throws `validation_error`, `conflict`, `not_found`, `forbidden`,
- * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order, and
- * `HostIsFull`.
+ * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order. Must be
+ * called by `withHosts`, for refusals that follow from the table of hosts.
  */
-export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest): Promise<Admitted> {
+export async function admitMachine(
+  app: App,
+  tx: Tx,
+  request: AdmissionRequest,
+  { hosts, tried }: KnownHosts,
+): Promise<Admitted> {
   const { accountId, asked, idempotencyKey } = request;
-  const [volume, account, hosts, firstId] = await Promise.all([
-    asked.root_volume_id === undefined ? undefined : lockVolume(tx, asked.root_volume_id),
+  const [volumes, account, first] = await Promise.all([
+    lockVolumes(tx, volumeIdsOf(asked)),
     lockAccount(tx, accountId),
-    listHosts(tx),
     idempotencyKey && findKey(tx, accountId, idempotencyKey),
   ]);
-  const bounds = sizeBounds(effectiveLimits(account), hosts, app.config.overcommit);
-  checkSize(bounds, identityOf(asked));
-  if (firstId !== undefined) return findFirst(tx, firstId);
-  const source = await findSource(tx, accountId, asked, volume);
+  const ofAccount = accountBounds(effectiveLimits(account));
+  const ofHosts = hostBounds(hosts, app.config.overcommit);
+  const checkAllSizes = (size: MachineSize) => {
+    checkSize(ofAccount, size);
+    byTable(() => checkSize(ofHosts, size));
+  };
+  checkAllSizes(identityOf(asked));
+  if (first) return replay(tx, first);
+  const rootVolume = volumes.find(({ id }) => id === asked.root_volume_id?.toLowerCase());
+  const source = await findSource(tx, accountId, asked, rootVolume);
+  const volumesHostId = await checkBootVolumes(tx, accountId, asked.volumes, volumes);
+  const pin = pinOf(source, volumesHostId);
   const complete = completeRequest(asked, source);
-  checkSize(bounds, complete);
-  if (!source) checkImage(hosts, complete);
-  const host = chooseHost(app, { account, hosts, complete, tried: request.triedHosts });
-  const { machine, claimed } = await insertWithOperation(app, tx, { account, host, complete, volume, idempotencyKey });
+  checkAllSizes(complete);
+  if (!source) byTable(() => checkImage(hosts, complete));
+  const host = placeMachine(app, { account, hosts, complete, pin, tried });
+  const insertion = { account, host, complete, rootVolume, idempotencyKey };
+  const { machine, claimed } = await insertWithOperation(app, tx, insertion);
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
   return { kind: 'new', machine, claimed, expiresAt };
 }
@@ -85,24 +95,17 @@ export async function admitMachine(app: App, tx: Tx, request: AdmissionRequest):
  * Returns the machine of the first request with the same key, or the create operation of that request if it is
  * unfinished.
  */
-async function findFirst(tx: Tx, machineId: string): Promise<Admitted> {
-  const operation = await tx
-    .selectFrom('operations')
-    .select('id')
-    .where('machine_id', '=', machineId)
-    .where('kind', '=', 'create')
-    .where('finished_at', 'is', null)
-    .executeTakeFirst();
-  if (operation) return { kind: 'under way', operationId: operation.id };
-  const machine = await selectMachineViews(tx).where('id', '=', machineId).executeTakeFirstOrThrow();
+async function replay(tx: Tx, { id, operationId }: First): Promise<Admitted> {
+  if (operationId !== null) return { kind: 'under way', operationId };
+  const machine = await selectMachineViews(tx).where('id', '=', id).executeTakeFirstOrThrow();
   return { kind: 'replay', machine };
 }
 
 /**
  * Throws `validation_error` for a stack that no host has, or for a root disk that is smaller than the stack's image.
  */
-function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
-  // Without a host there is nothing to check here. `chooseHost` refuses the request later, after the checks of the
+function checkImage(hosts: readonly HostFacts[], request: CreateRequest): void {
+  // Without a host there is nothing to check here. `placeMachine` refuses the request later, after the checks of the
   // account.
   if (hosts.length === 0) return;
   const images = hosts.flatMap((host) => host.images);
@@ -120,28 +123,54 @@ function checkImage(hosts: readonly HostRow[], request: CreateRequest): void {
   }
 }
 
-type Placing = { account: AccountRow; hosts: readonly HostRow[]; complete: CreateRequest; tried: ReadonlySet<string> };
+type MachineSize = Parameters<typeof checkSize>[1];
+
+/** Returns the ids of the volumes that the request needs, also of its root volume. */
+const volumeIdsOf = ({ root_volume_id, volumes }: AskedCreate): string[] => [
+  ...(root_volume_id === undefined ? [] : [root_volume_id]),
+  ...volumes.map(({ volume_id }) => volume_id),
+];
+
+/** The only host on which the machine can be, and what is there that the machine needs. */
+type Pin = { hostId: string; of: DiskSource['kind'] };
+
+/** Throws `conflict` when the source and the volumes of a machine are on different hosts. */
+function pinOf(source: DiskSource | undefined, volumesHostId: string | undefined): Pin | undefined {
+  if (!source) return volumesHostId === undefined ? undefined : { hostId: volumesHostId, of: 'volume' };
+  if (volumesHostId !== undefined && volumesHostId !== source.hostId) {
+    const what = source.kind === 'snapshot' ? 'snapshot' : 'root volume';
+    const detail = `The ${what} and the volumes are on different hosts, and a machine can only use what is on its own host.`;
+    throw new ServiceError('conflict', detail);
+  }
+  return { hostId: source.hostId, of: source.kind };
+}
+
+type Placing = {
+  account: AccountRow;
+  hosts: readonly HostFacts[];
+  complete: CreateRequest;
+  pin: Pin | undefined;
+  tried: ReadonlySet<string>;
+};
 
 /**
- * Returns the host with the most room for the machine. Checks first that the account may use a host, has enough balance
- * and has enough quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`,
- * `fleet_capacity`.
+ * Returns the host for the machine. Checks first that the account may use a host, has enough balance and has enough
+ * quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`, `fleet_capacity`.
  */
-function chooseHost(app: App, { account, hosts, complete, tried }: Placing): HostRow {
+function placeMachine(app: App, { account, hosts, complete, pin, tried }: Placing): HostFacts {
   const { source, stack } = complete;
-  const possible = source ? hosts.filter((host) => host.id === source.hostId) : hosts;
+  const possible = pin ? hosts.filter((host) => host.id === pin.hostId) : hosts;
   const admitting = possible.filter((host) => admitsAccount(app, host, account));
-  if (possible.length > 0 && admitting.length === 0) throw emulatedOnly();
+  if (possible.length > 0 && admitting.length === 0) throw refusedByTable(emulatedOnly());
   checkMayRun(account);
   checkQuota(account, amountsOf(complete));
-  const connected = new Set(app.hosts.connectedIds());
-  const reachable = admitting.filter((host) => connected.has(host.id));
-  if (reachable.length === 0) throw new HostUnavailable(false);
   // The host of a snapshot or root volume can run the machine without the image of the stack, so require no image.
   const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
-  const [best] = rankHosts(reachable, wanted, app.config.overcommit).filter(({ id }) => !tried.has(id));
-  if (best) return best;
-  throw source ? hostIsFull(source.kind, wanted.room) : fleetIsFull(wanted.room);
+  return byTable(() => {
+    const host = chooseReachableHost(app, admitting, wanted, tried);
+    if (host) return host;
+    throw pin ? hostIsFull(pin.of, wanted.room) : fleetIsFull(wanted.room);
+  });
 }
 
 /**
@@ -162,9 +191,9 @@ function roomOf(request: CreateRequest): Room {
 
 type Insertion = {
   account: AccountRow;
-  host: HostRow;
+  host: HostFacts;
   complete: CreateRequest;
-  volume: VolumeRow | undefined;
+  rootVolume: VolumeRow | undefined;
   idempotencyKey: IdempotencyKey | undefined;
 };
 
@@ -175,42 +204,38 @@ type Insertion = {
 async function insertWithOperation(
   app: App,
   tx: Tx,
-  { account, host, complete, volume, idempotencyKey }: Insertion,
+  { account, host, complete, rootVolume, idempotencyKey }: Insertion,
 ): Promise<{ machine: MachineRow; claimed: Claimed }> {
   const id = uuidv7();
-  const taken = complete.source?.kind === 'volume' ? volume : undefined;
+  const taken = complete.source?.kind === 'volume' ? rootVolume : undefined;
+  const { volumes } = complete;
   const scope = { accountId: account.id, hostId: host.id };
-  try {
-    const [machine, claimed] = await Promise.all([
-      insertMachine(app, tx, scope, rowOf(id, account, host, complete), taken),
-      insertClaimed(app, tx, {
-        account_id: account.id,
-        host_id: host.id,
-        machine_id: id,
-        volume_id: taken?.id ?? null,
-        snapshot_id: null,
-        kind: 'create',
-        args: '{}',
-        actor: 'user',
-      }),
-      idempotencyKey && insertKey(tx, account.id, idempotencyKey, id),
-      // This commit need not be synced to disk; the commit that records the running machine is. If PostgreSQL crashes
-      // before that, the client has no answer yet, and the reconciler removes the machine from its host because it has
-      // no row. If the machine took a root volume, this would also remove the volume's disk, so then sync this commit
-      // too.
-      taken ? undefined : commitUnsynced(tx),
-    ]);
-    return { machine, claimed };
-  } catch (error) {
-    if (error instanceof ServiceError && error.code === 'fleet_capacity') throw new HostIsFull(host.id);
-    throw error;
-  }
+  const [machine, claimed] = await Promise.all([
+    insertMachine(app, tx, scope, rowOf(id, account, host, complete), { taken, attached: volumes }),
+    insertClaimed(app, tx, {
+      account_id: account.id,
+      host_id: host.id,
+      machine_id: id,
+      volume_id: taken?.id ?? null,
+      snapshot_id: null,
+      kind: 'create',
+      args: JSON.stringify(volumes.length === 0 ? {} : { volumes }),
+      actor: 'user',
+    }),
+    idempotencyKey && insertKey(tx, account.id, idempotencyKey, { kind: 'machine', id }),
+    // This commit need not be synced to disk; the commit that records the running machine is. If PostgreSQL crashes
+    // before that, the client has no answer yet, and the reconciler removes the machine from its host because it has
+    // no row. If the machine took a root volume, this would also remove the volume's disk, so then sync this commit
+    // too.
+    taken ? undefined : commitUnsynced(tx),
+  ]).catch(throwHostIsFull(host.id));
+  return { machine, claimed };
 }
 
 const sourceIdOf = (source: DiskSource | undefined, kind: DiskSource['kind']): string | null =>
   source?.kind === kind ? source.id : null;
 
-function rowOf(id: string, account: AccountRow, host: HostRow, complete: CreateRequest) {
+function rowOf(id: string, account: AccountRow, host: HostFacts, complete: CreateRequest) {
   const { name, vcpus, memory_mb, rootfs_size_gb, stack, metadata, env, on_expiry, source } = complete;
   return {
     ...{ id, account_id: account.id, host_id: host.id, generation: 1 },

@@ -4,14 +4,13 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import type { App } from '../app.ts';
 import { inTransaction } from '../db/transaction.ts';
+import { withHosts } from '../hosts/with-hosts.ts';
+import { idempotencyKeyOf } from '../idempotency/keys.ts';
+import { type Created, createOnce } from '../idempotency/once.ts';
 import { performForRequest } from '../operations/request.ts';
-import { waitForOperation } from '../operations/wait.ts';
-import { type AdmissionRequest, type Admitted, admitMachine, HostIsFull } from './admit.ts';
-import { fingerprintOf, identityOf } from './idempotency.ts';
-import { readCreate } from './source.ts';
+import { admitMachine } from './admit.ts';
+import { identityOf, readCreate } from './source.ts';
 import { type MachineView, selectMachineViews } from './store.ts';
-
-export type Created = { row: MachineView; isReplay: boolean };
 
 /**
  * Creates a machine and waits until it runs. Returns the machine of an earlier request instead if that request had the
@@ -19,41 +18,31 @@ export type Created = { row: MachineView; isReplay: boolean };
  *
  * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
  * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot
- * or root volume cannot be used, and `conflict` if the machine was deleted before it ran. After an error nothing of the
- * machine remains: the reconciler removes the rest, and a root volume becomes available again.
+ * or a volume cannot be used, and `conflict` if the machine was deleted before it ran. After an error nothing of the
+ * machine remains: the reconciler removes the rest, and its volumes become available again.
  */
-export async function createMachine(app: App, accountId: string, body: MachineCreate, key?: string): Promise<Created> {
+export async function createMachine(
+  app: App,
+  accountId: string,
+  body: MachineCreate,
+  key?: string,
+): Promise<Created<MachineView>> {
+  const beganAt = performance.now();
   const asked = readCreate(body);
-  const idempotencyKey = key === undefined ? undefined : { key, fingerprint: fingerprintOf(identityOf(asked)) };
-  const deadline = performance.now() + app.config.timing.operationWaitMs;
-  for (;;) {
-    const admitted = await admitToSomeHost(app, { accountId, asked, idempotencyKey, triedHosts: new Set() });
+  const idempotencyKey = idempotencyKeyOf(key, identityOf(asked));
+  return createOnce(app, async (deadline) => {
+    const request = { accountId, asked, idempotencyKey };
+    const admitted = await app.tracing.span('machine.admit', {}, () =>
+      withHosts(app, (known) => inTransaction(app.db, (tx) => admitMachine(app, tx, request, known))),
+    );
+    if (admitted.kind === 'under way') return { underWay: admitted.operationId };
     if (admitted.kind === 'replay') return { row: admitted.machine, isReplay: true };
-    if (admitted.kind === 'new') {
-      const { claimed, machine, expiresAt } = admitted;
-      const made = await performForRequest(app, claimed, machine, deadline);
-      const row = made ? { ...made, operation: null, expires_at: expiresAt } : await readCreated(app, machine.id);
-      return { row, isReplay: false };
-    }
-    // Another request with this key is still creating the machine, so wait for it. If that request fails, the next turn
-    // of this loop creates the machine.
-    await waitForOperation(app, admitted.operationId, deadline);
-  }
-}
-
-/**
- * Tries the hosts that seem to have room, best host first. A parallel request may take the room before this request has
- * locked the host; then this request tries the next host.
- */
-async function admitToSomeHost(app: App, request: AdmissionRequest): Promise<Admitted> {
-  for (;;) {
-    try {
-      return await inTransaction(app.db, (tx) => admitMachine(app, tx, request));
-    } catch (error) {
-      if (!(error instanceof HostIsFull)) throw error;
-      request.triedHosts.add(error.hostId);
-    }
-  }
+    const { claimed, machine, expiresAt } = admitted;
+    const made = await performForRequest(app, claimed, machine, deadline);
+    app.metrics.creates.observe({ path: claimed.startPath ?? 'unknown' }, (performance.now() - beganAt) / 1000);
+    const row = made ? { ...made, operation: null, expires_at: expiresAt } : await readCreated(app, machine.id);
+    return { row, isReplay: false };
+  });
 }
 
 async function readCreated(app: App, id: string): Promise<MachineView> {

@@ -7,8 +7,10 @@ import type { MachineRow } from '../db/tables.ts';
 import { memoryMs } from '../hosts/client.ts';
 import { listAttachedVolumes } from '../volumes/store.ts';
 
-/** Changes to make in addition to the machine's state: attach a volume, detach a volume, or restore a snapshot. */
-export type Wanted = { attaching?: MachineVolume; detachingId?: string; restoreSnapshotId?: string };
+/**
+ * Changes to make in addition to the machine's state: attach volumes, detach a volume, or restore a snapshot.
+ */
+export type Wanted = { attaching?: readonly MachineVolume[]; detachingId?: string; restoreSnapshotId?: string };
 
 /**
  * Makes the host run or stop the machine with the row's generation and its volumes. Returns the host's report. Throws
@@ -49,11 +51,12 @@ export async function ensureOnHost(
 }
 
 /** Returns the data volumes that the machine should have, sorted by mount path. So `/a` is mounted before `/a/b`. */
-async function listWanted(app: App, row: MachineRow, { attaching, detachingId }: Wanted): Promise<MachineVolume[]> {
-  // A machine that never ran has no data volumes.
+async function listWanted(app: App, row: MachineRow, wanted: Wanted): Promise<MachineVolume[]> {
+  const { attaching = [], detachingId } = wanted;
+  // A machine that never ran has only the volumes that its create attaches.
   const attached = row.started_at === null ? [] : await listAttachedVolumes(app.db, row.id);
-  const others = attached.filter(({ volume_id: id }) => id !== detachingId && id !== attaching?.volume_id);
-  const volumes = attaching ? [...others, attaching] : others;
+  const changing = new Set([detachingId, ...attaching.map(({ volume_id }) => volume_id)]);
+  const volumes = [...attached.filter(({ volume_id }) => !changing.has(volume_id)), ...attaching];
   return volumes.sort((a, b) => (a.mount_path < b.mount_path ? -1 : 1));
 }
 

@@ -1,9 +1,9 @@
 // The HTTP endpoints of machines.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
+import { CreateHeaders } from '@sandbar/contract/fields.ts';
 import {
   Machine,
   MachineCreate,
-  MachineCreateHeaders,
   MachineDestroyQuery,
   MachineList,
   MachineListQuery,
@@ -13,10 +13,10 @@ import {
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
+import { readIdempotencyKey } from '../idempotency/keys.ts';
 import { destroyMachine, startMachine, stopMachine } from './actions.ts';
 import { createMachine } from './create.ts';
 import { exampleMachine } from './examples.ts';
-import { readIdempotencyKey } from './idempotency.ts';
 import { listMachines } from './list.ts';
 import { toMachine } from './record.ts';
 import { findMachine, type MachineView } from './store.ts';
@@ -37,10 +37,11 @@ export function addMachineRoutes(untyped: FastifyInstance, app: App): void {
         'Boots a microVM and answers when it runs. A create that fails leaves nothing. A retry with the same Idempotency-Key ' +
         'answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true. With snapshot_id or ' +
         'root_volume_id (not both) its disk begins as that one, on its host and with its stack: 404 when it is not there, 409 ' +
-        'when it cannot be booted from now. A create that fails gives its root volume back.',
+        'when it cannot be booted from now. With volumes it has these data volumes from its first boot, on their host; all refusals ' +
+        'of an attach hold, and volumes of several hosts are a 409. A create that fails gives all its volumes back.',
       tags,
       body: MachineCreate,
-      headers: MachineCreateHeaders,
+      headers: CreateHeaders,
       response: { 200: Machine, 201: Machine },
     },
     config: {

@@ -3,28 +3,32 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { MACHINE_BOUNDS, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { LargestMachine } from '@sandbar/contract/quota.ts';
 import type { TierLimits } from '@sandbar/contract/tier-limits.ts';
-import type { HostRow } from '../db/tables.ts';
-import { capacityOf, type Overcommit, offeredDisk, type Room } from '../hosts/room.ts';
+import { capacityOf, type HostRoom, type Overcommit, offeredDisk, type Room } from '../hosts/room.ts';
 
 /** `whose`: the end of the sentence that refuses a larger value. */
 type Bound = { field: keyof LargestMachine; most: number; whose: string };
 
-/** Returns all bounds, in the order in which a request is checked. */
-export function sizeBounds(limits: TierLimits, hosts: readonly HostRow[], overcommit: Overcommit): Bound[] {
-  const ofAccount: Bound[] = [
-    { field: 'vcpus', most: limits.vcpus_per_machine, whose: ' for this account' },
-    { field: 'memory_mb', most: limits.memory_mb_per_machine, whose: ' for this account' },
-  ];
-  if (hosts.length === 0) return ofAccount;
-  const capacities = hosts.map((host) => capacityOf(host, overcommit));
-  const largest = (of: keyof Room) => Math.max(...capacities.map((capacity) => capacity[of]));
+/** Returns the bounds of an account. They are checked before those of the hosts. */
+export const accountBounds = (limits: TierLimits): Bound[] => [
+  { field: 'vcpus', most: limits.vcpus_per_machine, whose: ' for this account' },
+  { field: 'memory_mb', most: limits.memory_mb_per_machine, whose: ' for this account' },
+];
+
+/** Returns the bounds that the hosts set for every account. */
+export function hostBounds(hosts: readonly HostRoom[], overcommit: Overcommit): Bound[] {
+  if (hosts.length === 0) return [];
+  const most: Room = { memoryMb: 0, vcpus: 0, diskGb: 0 };
+  for (const host of hosts) {
+    const capacity = capacityOf(host, overcommit);
+    for (const name of ['memoryMb', 'vcpus', 'diskGb'] as const) most[name] = Math.max(most[name], capacity[name]);
+  }
   const ofHosts: Bound[] = [
-    { field: 'vcpus', most: largest('vcpus'), whose: ', the cores of the largest host of this service' },
-    { field: 'memory_mb', most: largest('memoryMb'), whose: ', the memory of the largest host of this service' },
+    { field: 'vcpus', most: most.vcpus, whose: ', the cores of the largest host of this service' },
+    { field: 'memory_mb', most: most.memoryMb, whose: ', the memory of the largest host of this service' },
   ];
-  const disk: Bound = { field: 'rootfs_size_gb', most: largest('diskGb'), whose: `, ${offeredDisk(overcommit)}` };
+  const disk: Bound = { field: 'rootfs_size_gb', most: most.diskGb, whose: `, ${offeredDisk(overcommit)}` };
   // After an update of the service, no host's disk size is known until its agent reports it. Then skip this check.
-  return hosts.every((host) => host.disk_mb === 0) ? [...ofAccount, ...ofHosts] : [...ofAccount, ...ofHosts, disk];
+  return hosts.every((host) => host.disk_mb === 0) ? ofHosts : [...ofHosts, disk];
 }
 
 /**

@@ -1,11 +1,13 @@
 // The source of a new machine's root disk, when that is not an image: a snapshot or a kept root disk (a root volume).
 // The source determines the host and the stack, and the default sizes of the machine.
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import { MACHINE_BOUNDS, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { Tx } from '../db/database.ts';
 import type { SnapshotRow, VolumeRow } from '../db/tables.ts';
 import { findSnapshot } from '../snapshots/store.ts';
+import { readBootVolumes } from '../volumes/boot.ts';
 import { volumeNotFound } from '../volumes/store.ts';
 
 /** A snapshot or a root volume from which an account can create a machine. */
@@ -14,19 +16,41 @@ export type DiskSource =
   | { kind: 'volume'; id: string; hostId: string; stack: string; sizeGb: number };
 
 /** A valid create request. Absent fields get their values later, from the source or the defaults. */
-export type AskedCreate = MachineCreate & Required<Pick<MachineCreate, 'name' | 'metadata' | 'env'>>;
+export type AskedCreate = Omit<MachineCreate, 'volumes'> &
+  Required<Pick<MachineCreate, 'name' | 'metadata' | 'env'>> & { volumes: MachineVolume[] };
 
 /** A create request in which every field has a value. */
-export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_volume_id'>> & {
+export type CreateRequest = Required<Omit<MachineCreate, 'snapshot_id' | 'root_volume_id' | 'volumes'>> & {
   source: DiskSource | undefined;
+  volumes: MachineVolume[];
 };
 
-/** Checks the sizes of `metadata` and `env`, which the JSON schema cannot express. Throws `validation_error`. */
+/**
+ * Checks the sizes of `metadata` and `env`, and the paths of `volumes`, which the JSON schema cannot express. Throws
+ * `validation_error`.
+ */
 export function readCreate(body: MachineCreate): AskedCreate {
-  const { name = '', metadata = {}, env = {} } = body;
+  const { name = '', metadata = {}, env = {}, volumes = [] } = body;
   checkMetadata(metadata);
   checkBytes('env', env, MACHINE_BOUNDS.envBytes);
-  return { ...body, name, metadata, env };
+  return { ...body, name, metadata, env, volumes: readBootVolumes(volumes) };
+}
+
+/**
+ * Returns the normalised request whose hash is stored with an idempotency key. Two requests that mean the same become
+ * equal: defaults are filled in (unless the machine has a source, which sets other defaults), and ids are in lower case.
+ */
+export function identityOf({ volumes, ...asked }: AskedCreate): MachineCreate {
+  const { snapshot_id, root_volume_id } = asked;
+  // Without volumes, a request has the same hash as in older versions, which knew no volumes.
+  const attached = volumes.length === 0 ? {} : { volumes };
+  if (snapshot_id === undefined && root_volume_id === undefined) return { ...withDefaults(asked), ...attached };
+  return {
+    ...asked,
+    ...attached,
+    ...(snapshot_id === undefined ? {} : { snapshot_id: snapshot_id.toLowerCase() }),
+    ...(root_volume_id === undefined ? {} : { root_volume_id: root_volume_id.toLowerCase() }),
+  };
 }
 
 /** Throws `validation_error` for metadata that is too large. */
@@ -80,14 +104,21 @@ function sourceOfVolume(accountId: string, volume: VolumeRow | undefined): DiskS
 
 /** Fills in all absent fields. Throws `validation_error` for a value that contradicts the source. */
 export function completeRequest(asked: AskedCreate, source: DiskSource | undefined): CreateRequest {
-  if (!source) return { ...withDefaults(asked), source };
+  const { volumes } = asked;
+  if (!source) return { ...withDefaults(asked), source, volumes };
   checkFitsSource(asked, source);
   const { rootfs_size_gb = defaultSizeGb(source) } = asked;
-  return { ...withDefaults({ ...asked, ...sizeOfMemory(asked, source), rootfs_size_gb, stack: source.stack }), source };
+  const ofSource = { ...sizeOfMemory(asked, source), rootfs_size_gb, stack: source.stack };
+  return { ...withDefaults({ ...asked, ...ofSource }), source, volumes };
 }
 
 /** Fills in the defaults that are the same for every machine. */
-export const withDefaults = ({ name, metadata, env, ...asked }: AskedCreate): Omit<CreateRequest, 'source'> => ({
+const withDefaults = ({
+  name,
+  metadata,
+  env,
+  ...asked
+}: Omit<AskedCreate, 'volumes'>): Omit<CreateRequest, 'source' | 'volumes'> => ({
   name,
   vcpus: asked.vcpus ?? MACHINE_DEFAULTS.vcpus,
   memory_mb: asked.memory_mb ?? MACHINE_DEFAULTS.memory_mb,

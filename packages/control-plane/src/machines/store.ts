@@ -29,7 +29,8 @@ export function selectMachineViews(db: Db | Tx) {
     .where((machine) =>
       machine.not(
         machine.and([
-          machine('state', '=', 'provisioning'),
+          // It is in error while its host is away.
+          sql<boolean>`machines.state in ('provisioning', 'error')`,
           machine.exists(
             unfinishedOf(machine)
               .where('kind', '=', sql.lit('create'))

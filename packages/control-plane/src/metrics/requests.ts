@@ -1,27 +1,17 @@
-// Counts requests by route and status, and writes one log line for each request. Both contain the route's pattern and
-// never the URL, because a URL's query may contain private data of the account.
+// Counts requests by route and status, errors by code, and writes one log line for each request. All contain the route's
+// pattern and never the URL, because a URL's query may contain private data of the account.
 import type { FastifyInstance } from 'fastify';
-import { Counter, type Registry } from 'prom-client';
-
-export type RequestCounter = Counter<'method' | 'route' | 'status'>;
-
-/** Adds the counter to the metrics of one replica. */
-export function createRequestCounter(registry: Registry): RequestCounter {
-  return new Counter({
-    name: 'sandbar_http_requests_total',
-    help: 'Requests answered.',
-    labelNames: ['method', 'route', 'status'],
-    registers: [registry],
-  });
-}
+import type { Metrics } from './metrics.ts';
 
 /** Counts and logs every answer of a server. */
-export function countRequests(server: FastifyInstance, requests: RequestCounter): void {
+export function countRequests(server: FastifyInstance, { requests, errors }: Metrics): void {
+  server.decorateRequest('errorCode', undefined);
   server.addHook('onResponse', async (request, reply) => {
-    const { method } = request;
+    const { method, errorCode } = request;
     const route = request.routeOptions.url ?? 'unknown';
     const status = reply.statusCode;
     requests.inc({ method, route, status });
+    if (errorCode !== undefined) errors.inc({ code: errorCode });
     request.log.info(
       {
         method,

@@ -9,9 +9,10 @@
 //        \--fails--> due again after a pause, still undoing
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/database.ts';
+import { isDatabaseAway } from '../db/failures.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
+import { freeKeyOf } from '../idempotency/keys.ts';
 import { getMachineRow, lockMachine } from '../machines/store.ts';
 import { transition } from '../transitions/transition.ts';
 import type { Act, Definition, Work } from './definition.ts';
@@ -31,24 +32,36 @@ export async function performClaimed(
   claimed: Claimed,
   machine?: MachineRow,
 ): Promise<MachineRow | undefined> {
-  return holdClaim(app, claimed, async () => {
-    const { operation } = claimed;
-    const row =
-      machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
-    const work: Work = { claimed, operation, machine: row };
-    if (operation.kind === 'expire') throw new Error('An expiry is performed as the operation that it becomes.');
-    const definition = OPERATIONS[operation.kind];
-    if (mustUndo(operation, definition)) return undo(app, definition, work, refusalOf(operation));
-    let outcome: unknown;
-    try {
-      outcome = await definition.act.run(app, work);
-    } catch (error) {
-      if (definition.undo && mayUndo(definition, error, operation))
-        return undo(app, definition, work, toRefusal(error));
-      return postpone(app, claimed, error);
-    }
-    return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
-  });
+  const { operation } = claimed;
+  const attributes = {
+    'sandbar.operation_id': operation.id,
+    'sandbar.operation_attempt': operation.attempts,
+    'sandbar.account_id': operation.account_id,
+    'sandbar.host_id': operation.host_id,
+    'sandbar.machine_id': operation.machine_id ?? undefined,
+  };
+  return app.tracing.trace(`operation.${operation.kind}`, { attributes }, () =>
+    holdClaim(app, claimed, () => attemptClaimed(app, claimed, machine)),
+  );
+}
+
+async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow): Promise<MachineRow | undefined> {
+  const { operation } = claimed;
+  if (operation.attempts === 1) app.metrics.operationsStarted.inc({ kind: operation.kind });
+  const row =
+    machine ?? (operation.machine_id === null ? undefined : await getMachineRow(app.db, operation.machine_id));
+  const work: Work = { claimed, operation, machine: row };
+  if (operation.kind === 'expire') throw new Error('An expiry is performed as the operation that it becomes.');
+  const definition = OPERATIONS[operation.kind];
+  if (mustUndo(operation, definition)) return undo(app, definition, work, refusalOf(operation));
+  let outcome: unknown;
+  try {
+    outcome = await definition.act.run(app, work);
+  } catch (error) {
+    if (definition.undo && mayUndo(definition, error, operation)) return undo(app, definition, work, toRefusal(error));
+    return postpone(app, claimed, error);
+  }
+  return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));
 }
 
 const mustUndo = ({ undoing, attempts }: OperationRow, { afterCrash }: Definition): boolean =>
@@ -80,8 +93,8 @@ async function undo(app: App, definition: Definition, work: Work, refusal: Servi
 }
 
 /**
- * Finishes an operation and records its result in one transaction. `refusal` is set when the operation was undone.
- * Returns the machine's new row if this kind of operation returns one. Throws `ClaimLost`.
+ * Finishes an operation and records its result in one transaction. `refusal` is set when the operation was undone; then
+ * the idempotency key of its request is freed. Returns the machine's new row if this kind of operation returns one. Throws `ClaimLost`.
  */
 async function record(
   app: App,
@@ -91,17 +104,23 @@ async function record(
   refusal?: ServiceError,
 ): Promise<MachineRow | undefined> {
   const { claimed, operation } = work;
-  return inTransaction(app.db, async (tx) => {
-    const [machine] = await Promise.all([
-      operation.machine_id === null ? undefined : lockMachine(tx, operation.machine_id),
-      finishClaimed(tx, claimed, refusal),
-    ]);
-    const scope = { accountId: operation.account_id, hostId: operation.host_id, actor: operation.actor };
-    return transition(app, tx, scope, async (steps) => {
-      const row = await done({ app, tx, steps, operation, machine }, outcome);
-      return row ?? undefined;
-    });
-  });
+  const recorded = await app.tracing.span('operation.record', {}, () =>
+    inTransaction(app.db, async (tx) => {
+      const [machine] = await Promise.all([
+        operation.machine_id === null ? undefined : lockMachine(tx, operation.machine_id),
+        finishClaimed(tx, claimed, refusal),
+      ]);
+      const scope = { accountId: operation.account_id, hostId: operation.host_id, actor: operation.actor };
+      const recorded = await transition(app, tx, scope, async (steps) => {
+        const row = await done({ app, tx, steps, operation, machine }, outcome);
+        return row ?? undefined;
+      });
+      if (refusal) await freeKeyOf(tx, operation);
+      return recorded;
+    }),
+  );
+  app.metrics.operationsFinished.inc({ kind: operation.kind, outcome: refusal ? 'refused' : 'done' });
+  return recorded;
 }
 
 /**
@@ -111,6 +130,7 @@ async function record(
 async function postpone(app: App, claimed: Claimed, error: unknown, told = error): Promise<never> {
   if (error instanceof ClaimLost) throw error;
   const { id, kind, machine_id } = claimed.operation;
+  app.metrics.failedAttempts.inc({ kind });
   await postponeClaimed(app, claimed, told).catch((err: unknown) => {
     if (err instanceof ClaimLost) throw err;
     // Nothing else to do: the claim expires by itself, and then the reconciler takes the operation.

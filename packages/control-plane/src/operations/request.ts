@@ -3,9 +3,11 @@
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
 import { checkMayRun } from '../billing/check.ts';
-import { isUniqueViolation, type Tx } from '../db/database.ts';
+import type { Tx } from '../db/database.ts';
+import { isUniqueViolation } from '../db/failures.ts';
 import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
+import { freeKeyOf } from '../idempotency/keys.ts';
 import { lockMachine } from '../machines/store.ts';
 import { performClaimed } from './perform.ts';
 import { ClaimLost, machineIsLeaving, machineWasDeleted } from './refusals.ts';
@@ -25,30 +27,41 @@ export type OperationRequest = Asked & {
    * the locked row of the requested machine, or undefined if there is none. Throws when the request must be refused.
    */
   begin: (tx: Tx, machine: MachineRow | undefined) => Promise<Begun>;
+  /**
+   * Returns true when an earlier request with the same idempotency key has begun this operation or an equal one. Then
+   * the request begins nothing. It is called while the machine's row is locked, and before the request waits for other
+   * operations.
+   */
+  hasBegun?: (tx: Tx) => Promise<boolean>;
   /** How long the request waits for other operations, in milliseconds. The default is `operationWaitMs`. */
   waitMs?: number;
 };
 
-type Step = { kind: 'begun'; claimed: Claimed } | { kind: 'join' | 'wait'; id: string } | { kind: 'noop' };
+type Step =
+  | { kind: 'begun'; claimed: Claimed }
+  | { kind: 'join'; id: string }
+  | { kind: 'wait'; id: string }
+  | { kind: 'noop' };
 
 /**
  * Performs an operation for a request, or joins an unfinished operation that does the same, and waits for its end.
  * Throws the refusals of `begin` and of the operation. Throws `conflict` if another operation does not end in time (60
  * s by default). Throws `host_unavailable` if the host does not answer; then a retry of the request joins the
- * unfinished operation.
+ * unfinished operation. Returns false when there was nothing to do.
  */
-export async function requestOperation(app: App, request: OperationRequest): Promise<void> {
+export async function requestOperation(app: App, request: OperationRequest): Promise<boolean> {
   const deadline = performance.now() + (request.waitMs ?? app.config.timing.operationWaitMs);
   for (;;) {
     const step = await decideOnce(app, request);
     if (step === undefined) continue;
-    if (step.kind === 'noop') return;
-    if (step.kind === 'join') return joinOperation(app, step.id, deadline);
-    if (step.kind === 'begun') {
-      await performForRequest(app, step.claimed, undefined, deadline);
-      return;
+    if (step.kind === 'noop') return false;
+    if (step.kind === 'wait') {
+      await waitForOperation(app, step.id, deadline);
+      continue;
     }
-    await waitForOperation(app, step.id, deadline);
+    if (step.kind === 'join') await joinOperation(app, step.id, deadline);
+    else await performForRequest(app, step.claimed, undefined, deadline);
+    return true;
   }
 }
 
@@ -112,15 +125,20 @@ async function decide(tx: Tx, request: OperationRequest): Promise<Step> {
     machineId === null ? undefined : lockMachine(tx, machineId),
     lockUnfinished(tx, subject),
   ]);
+  if (await request.hasBegun?.(tx)) return { kind: 'noop' };
+  const cancelled: OperationRow[] = [];
   for (const underWay of unfinished) {
     const relation = relate(underWay, request);
     if (relation === 'join' || relation === 'wait') return { kind: relation, id: underWay.id };
     if (relation === 'refuse') throw machineIsLeaving();
     await cancelOperation(tx, underWay, machineWasDeleted());
+    cancelled.push(underWay);
   }
   if (machine?.state === 'running' && LEAVES_RUNNING.includes(request.kind)) {
     checkMayRun(await getAccount(tx, machine.account_id));
   }
   const begun = await request.begin(tx, machine);
+  // The requests of these operations fail, so their clients can use the idempotency keys again.
+  for (const operation of cancelled) await freeKeyOf(tx, operation);
   return begun === 'noop' ? { kind: 'noop' } : { kind: 'begun', claimed: begun };
 }

@@ -11,6 +11,7 @@
 // write and overwrites nothing.
 import { randomUUID } from 'node:crypto';
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { StartPath } from '@sandbar/contract/host-api.ts';
 import { type Insertable, type RawBuilder, sql } from 'kysely';
 import type { App } from '../app.ts';
 import type { Db, Tx } from '../db/database.ts';
@@ -19,7 +20,12 @@ import type { OperationRow, OperationTable } from '../db/tables.ts';
 import { ClaimLost } from './refusals.ts';
 
 /** An operation that this process has claimed, with the token of the claim. */
-export type Claimed = { operation: OperationRow; token: string };
+export type Claimed = {
+  operation: OperationRow;
+  token: string;
+  /** How the host started the machine, if it did. The attempt sets it, for the metrics of the request. */
+  startPath?: StartPath | undefined;
+};
 
 /** SQL condition: no process holds a valid claim on the operation, by the database's clock. */
 export const isUnclaimed = sql<boolean>`(operations.claim_token is null or operations.claim_expires_at < now())`;
@@ -236,13 +242,15 @@ export async function cancelOperation(tx: Tx, { id }: OperationRow, refusal: Ser
     .execute();
 }
 
-/** Makes postponed operations due now: all operations of a host, or a single one. Expiries keep their time. */
-export async function hastenOperations(db: Db, which: { hostId: string } | { id: string }): Promise<void> {
+/** Makes postponed operations due now: all operations of some hosts, or a single one. Expiries keep their time. */
+export async function hastenOperations(db: Db, which: { hostIds: readonly string[] } | { id: string }): Promise<void> {
   const query = db
     .updateTable('operations')
     .set({ run_at: sql<Date>`now()` })
     .where('finished_at', 'is', null)
     .where(isNoExpiry)
     .where('run_at', '>', sql<Date>`now()`);
-  await ('id' in which ? query.where('id', '=', which.id) : query.where('host_id', '=', which.hostId)).execute();
+  const ofHosts = (hostIds: readonly string[]) =>
+    query.where((is) => is('host_id', '=', is.fn.any(is.val([...hostIds]))));
+  await ('id' in which ? query.where('id', '=', which.id) : ofHosts(which.hostIds)).execute();
 }

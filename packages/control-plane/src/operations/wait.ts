@@ -26,7 +26,7 @@ type Waiting = {
  * `performance.now()`.
  *
  * Throws `conflict` with the name of the operation when the deadline passes; `host_unavailable` when no attempt is
- * running and the host is not connected; `shutting_down` when this process stops.
+ * running and the host is away; `shutting_down` when this process stops.
  */
 export function waitForOperation(app: App, id: string, deadline: number): Promise<OperationRow | undefined> {
   return wait(app, id, { deadline, failsWithAttempt: false });
@@ -48,7 +48,7 @@ async function wait(app: App, id: string, { deadline, failsWithAttempt }: Waitin
     const row = await getOperation(app.db, id);
     if (!row || row.finished_at !== null) return row;
     const isAtWork = row.claim_token !== null;
-    if (!isAtWork && !app.hosts.connectedIds().includes(row.host_id)) throw new HostUnavailable(false);
+    if (!isAtWork && !app.hosts.isOperable(row.host_id)) throw new HostUnavailable(false);
     if (attempt === undefined) {
       attempt = isAtWork ? row.attempts : row.attempts + 1;
       if (!isAtWork) await hasten(app, id);

@@ -13,7 +13,11 @@ import { findRunningMachine } from '../machines/running.ts';
 import { relayBytes } from './relay-bytes.ts';
 
 export function addConnectRoute(untyped: FastifyInstance, app: App): void {
-  const places = new Places(app.config.bounds.portConnectionsPerAccount, 'connections to ports');
+  const places = new Places(
+    app.config.bounds.portConnectionsPerAccount,
+    'connections to ports',
+    app.metrics.streams.labels('port'),
+  );
   const webSockets = new WebSocketRoute({ protocol: PORT_PROTOCOL, messageBytes: PORT_BOUNDS.messageBytes });
 
   untyped.withTypeProvider<TypeBoxTypeProvider>().route({

@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 
 export type PortTarget = { accountId: string; hostId: string; machineId: string; port: number };
 /** Opens a connection to a port. Rejects with a `ServiceError`. The connection is destroyed when the machine stops. */
-export type OpenPort = (target: PortTarget) => Promise<Socket>;
+export type OpenPort = (target: PortTarget) => Promise<Duplex>;
 
 /**
  * How long an idle connection is kept, milliseconds. Shorter than the 5 s after which the servers of Node, Gunicorn and

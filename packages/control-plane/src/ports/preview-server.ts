@@ -8,6 +8,7 @@ import { sessionSecret } from '../auth/cookie.ts';
 import { clientAddress, proxyMatcher } from '../http/address.ts';
 import type { Connections } from '../http/connections.ts';
 import { firstOf } from '../http/ending.ts';
+import { forwardedHost, isOverTls } from '../http/forwarded.ts';
 import { Places } from '../http/places.ts';
 import { upgradeOf } from '../http/websocket.ts';
 import { isShuttingDown } from '../operations/refusals.ts';
@@ -36,15 +37,19 @@ export class PreviewServer {
 
   constructor(app: App) {
     this.#app = app;
-    this.#places = new Places(app.config.bounds.portConnectionsPerAccount, 'requests and connections to ports');
+    this.#places = new Places(
+      app.config.bounds.portConnectionsPerAccount,
+      'requests and connections to ports',
+      app.metrics.streams.labels('port'),
+    );
     this.#ports = new PortConnections((target) => openPort(app, target));
     this.#isProxy = proxyMatcher(app.config.trustProxy);
     this.#secrets = { session: sessionSecret(app.config.secret), token: portTokenSecret(app.config.secret) };
   }
 
   /** Whether the host name of a request is that of a port. */
-  isFor({ headers }: IncomingMessage): boolean {
-    return destinationOf(headers.host, this.#app.config.previewDomain).kind !== 'api';
+  isFor(request: IncomingMessage): boolean {
+    return this.#addressOf(request).destination.kind !== 'api';
   }
 
   /**
@@ -57,20 +62,38 @@ export class PreviewServer {
 
   /** Handles a request whose host name is that of a port. Returns false, and does nothing, for all others. */
   handle(request: IncomingMessage, response: ServerResponse): boolean {
-    const destination = destinationOf(request.headers.host, this.#app.config.previewDomain);
+    const { destination, host } = this.#addressOf(request);
     if (destination.kind === 'api') return false;
     request.on('error', () => undefined);
     if (this.#distrusted.has(request.socket)) {
       response.destroy();
       return true;
     }
-    this.#serve(destination, request, response).catch((error: unknown) => {
+    this.#serve(destination, host, request, response).catch((error: unknown) => {
       refuse(error, request, response, this.#app.log);
     });
     return true;
   }
 
-  async #serve(destination: Destination, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  /**
+   * Returns where a request goes, and the host name by which its client addressed it. A trusted proxy that changes `Host`
+   * names the original one. It cannot lead a request from the host name of a port to the API, because a page of a machine
+   * may set any header.
+   */
+  #addressOf(request: IncomingMessage): { destination: Destination; host: string } {
+    const { previewDomain } = this.#app.config;
+    const { host = '' } = request.headers;
+    const destination = destinationOf(host, previewDomain);
+    const told = destination.kind === 'api' ? forwardedHost(request, this.#isProxy) : undefined;
+    return told === undefined ? { destination, host } : { destination: destinationOf(told, previewDomain), host: told };
+  }
+
+  async #serve(
+    destination: Destination,
+    host: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
     this.#checkMessage(request);
     if (destination.kind !== 'port') throw new ServiceError('not_found', 'There is nothing at this address.');
     const { machineId, port } = destination;
@@ -81,7 +104,7 @@ export class PreviewServer {
     // Everybody may send requests to a public port, so they do not count toward the account's limit on connections.
     if (!isPublic) this.#connections.authenticated(response, target.accountId);
     if (token !== undefined && permission.expiresAt !== undefined && isPageLoad(request)) {
-      this.#exchange(token, permission.expiresAt, cleanPath, response);
+      this.#exchange(token, permission.expiresAt, cleanPath, request, response);
       return;
     }
     if (state !== 'running') throw new ServiceError('conflict', `The machine is ${state}; it must run for this.`);
@@ -91,7 +114,7 @@ export class PreviewServer {
     const relayed: Relayed = {
       target,
       path: cleanPath,
-      forwarded: this.#forwardedOf(request, permission.dropsAuthorization),
+      forwarded: this.#forwardedOf(host, request, permission.dropsAuthorization),
       frameOrigins: this.#app.config.previewFrameOrigins,
     };
     try {
@@ -112,8 +135,8 @@ export class PreviewServer {
   }
 
   /** Sets the token as a cookie, and redirects the browser to the same address without the token. */
-  #exchange(token: string, expiresAt: number, path: string, response: ServerResponse): void {
-    const isSecure = this.#app.config.auth.publicUrl.startsWith('https:');
+  #exchange(token: string, expiresAt: number, path: string, request: IncomingMessage, response: ServerResponse): void {
+    const isSecure = this.#app.config.auth.publicUrl.startsWith('https:') || isOverTls(request, this.#isProxy);
     response.writeHead(302, {
       location: locationOf(path),
       'set-cookie': writePortCookie(token, expiresAt, Date.now(), isSecure),
@@ -133,14 +156,12 @@ export class PreviewServer {
     }
   }
 
-  #forwardedOf({ headers, socket }: IncomingMessage, dropsAuthorization: boolean): Relayed['forwarded'] {
-    const remote = socket.remoteAddress ?? '';
-    const isProxied = this.#isProxy(remote);
-    const isTls = isProxied && headers['x-forwarded-proto'] === 'https';
+  #forwardedOf(host: string, request: IncomingMessage, dropsAuthorization: boolean): Relayed['forwarded'] {
+    const { headers, socket } = request;
     return {
-      host: headers.host ?? '',
-      clientIp: clientAddress(remote, headers['x-forwarded-for'], this.#isProxy),
-      protocol: isTls ? 'https' : 'http',
+      host,
+      clientIp: clientAddress(socket.remoteAddress ?? '', headers['x-forwarded-for'], this.#isProxy),
+      protocol: isOverTls(request, this.#isProxy) ? 'https' : 'http',
       dropsAuthorization,
     };
   }
@@ -176,7 +197,7 @@ function watchPermission(app: App, permission: Permission): { signal: AbortSigna
   const watched = app.credentials.watch(credential, isRead ? 'read' : 'change');
   const expiry = new AbortController();
   const timer = expiresAt === undefined ? undefined : setTimeout(() => expiry.abort(), expiresAt - Date.now()).unref();
-  const signals = [app.closing, expiry.signal, watched.signal];
+  const signals = [app.cutoff, expiry.signal, watched.signal];
   const ending = firstOf(signals.map((signal) => [signal, () => undefined]));
   const stop = () => {
     clearTimeout(timer);

@@ -4,9 +4,8 @@ import { QUOTA_DIMENSIONS } from '@sandbar/contract/tier-limits.ts';
 import type { FastifyInstance } from 'fastify';
 import { getAccount } from '../accounts/store.ts';
 import type { App } from '../app.ts';
-import { listHosts } from '../hosts/store.ts';
 import { callerOf } from '../http/auth.ts';
-import { largestMachine, sizeBounds } from '../machines/size-bounds.ts';
+import { accountBounds, hostBounds, largestMachine } from '../machines/size-bounds.ts';
 import { currentUse, effectiveLimits } from './limits.ts';
 
 export function addQuotaRoutes(server: FastifyInstance, app: App): void {
@@ -27,7 +26,7 @@ export function addQuotaRoutes(server: FastifyInstance, app: App): void {
 }
 
 async function readQuotas(app: App, accountId: string): Promise<Quotas> {
-  const [account, hosts] = await Promise.all([getAccount(app.db, accountId), listHosts(app.db)]);
+  const [account, hosts] = await Promise.all([getAccount(app.db, accountId), app.hostTable.read()]);
   const [limits, used] = [effectiveLimits(account), currentUse(account)];
   return {
     tier: account.tier,
@@ -37,7 +36,7 @@ async function readQuotas(app: App, accountId: string): Promise<Quotas> {
       limit: limits[name],
       description: QUOTA_DESCRIPTIONS[name],
     })),
-    largest_machine: largestMachine(sizeBounds(limits, hosts, app.config.overcommit)),
+    largest_machine: largestMachine([...accountBounds(limits), ...hostBounds(hosts, app.config.overcommit)]),
   };
 }
 

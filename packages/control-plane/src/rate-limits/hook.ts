@@ -3,6 +3,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { FastifyInstance, FastifyReply, RouteOptions } from 'fastify';
 import type { App } from '../app.ts';
 import { readDeviceCookie } from '../auth/device-cookie.ts';
+import type { Rate } from '../config.ts';
 import { callerOf } from '../http/auth.ts';
 import { type AccountBucket, accountRate, rateLimitOf } from './rates.ts';
 import { addressKey, deviceKey, emailKey, emailOf, sessionKey, unknownKey } from './sign-in.ts';
@@ -14,6 +15,9 @@ const ACCOUNT_REFUSALS = {
   files: 'The account changes too many files',
 } as const satisfies Record<AccountBucket, string>;
 
+/** `limit`: the name of the limit in the metrics. */
+type Bucket = { limit: string; key: string; rate: Rate };
+
 const isAccountBucket = (rateLimit: string | undefined): rateLimit is AccountBucket =>
   rateLimit !== undefined && Object.hasOwn(ACCOUNT_REFUSALS, rateLimit);
 
@@ -23,16 +27,22 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
     const config = route.config ?? {};
     route.config = { ...config, rateLimit: rateLimitOf(config, [route.method].flat()) };
   });
+  const take = async (reply: FastifyReply, { limit, key, rate }: Bucket, refusal: string): Promise<void> => {
+    const verdict = await takeToken(app.db, key, rate);
+    if (!verdict.isAllowed) app.metrics.rateLimited.inc({ limit });
+    apply(reply, verdict, refusal);
+  };
   server.addHook('onRequest', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
     if (isAccountBucket(rateLimit)) {
       const caller = callerOf(request);
       const rate = accountRate(rateLimit, app.config.rates, caller.rates);
-      apply(reply, await takeToken(app.db, `${rateLimit}:${caller.accountId}`, rate), ACCOUNT_REFUSALS[rateLimit]);
+      const bucket = { limit: rateLimit, key: `${rateLimit}:${caller.accountId}`, rate };
+      await take(reply, bucket, ACCOUNT_REFUSALS[rateLimit]);
     }
     if (rateLimit === 'sign-in' || rateLimit === 'password') {
-      const verdict = await takeToken(app.db, addressKey(request.ip), app.config.rates.signInAddress);
-      apply(reply, verdict, 'Too many attempts come from this address');
+      const bucket = { limit: 'sign_in_address', key: addressKey(request.ip), rate: app.config.rates.signInAddress };
+      await take(reply, bucket, 'Too many attempts come from this address');
     }
   });
   // A later hook than above, so that an invalid body takes no token of the session, and because the e-mail address is in
@@ -40,19 +50,24 @@ export function installRateLimits(server: FastifyInstance, app: App): void {
   server.addHook('preHandler', async (request, reply) => {
     const { rateLimit } = request.routeOptions.config;
     if (rateLimit === 'sign-in' && request.caller) {
-      const verdict = await takeToken(app.db, sessionKey(request.caller.credentialId), app.config.rates.signInEmail);
-      apply(reply, verdict, 'There were too many attempts with the password of this account');
+      const key = sessionKey(request.caller.credentialId);
+      const bucket = { limit: 'sign_in_session', key, rate: app.config.rates.signInEmail };
+      await take(reply, bucket, 'There were too many attempts with the password of this account');
     }
     const email = rateLimit === 'sign-in' || rateLimit === 'password' ? emailOf(request.body) : undefined;
     if (email === undefined) return;
     const { secret, rates } = app.config;
     const device = rateLimit === 'password' ? readDeviceCookie(request.headers.cookie, email, secret) : undefined;
     const own = device === undefined ? emailKey(email, request.ip) : deviceKey(device);
-    const verdict = await takeToken(app.db, own, rates.signInEmail);
-    apply(reply, verdict, 'There were too many attempts with this e-mail address from here');
+    const bucket = { limit: 'sign_in_email', key: own, rate: rates.signInEmail };
+    await take(reply, bucket, 'There were too many attempts with this e-mail address from here');
     if (rateLimit !== 'password' || device !== undefined) return;
-    const unknown = await takeToken(app.db, unknownKey(email), rates.signInUnknown);
-    apply(reply, unknown, 'There were too many attempts with this e-mail address from browsers that never signed in');
+    const unknown = { limit: 'sign_in_unknown', key: unknownKey(email), rate: rates.signInUnknown };
+    await take(
+      reply,
+      unknown,
+      'There were too many attempts with this e-mail address from browsers that never signed in',
+    );
   });
 }
 

@@ -1,7 +1,7 @@
 // Isolates failures within a pass of the reconciler: when the work on one host, machine, volume or snapshot fails, the
 // others are still processed.
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/database.ts';
+import { isDatabaseAway } from '../db/failures.ts';
 
 /** The object that a failure concerns, for the log. */
 export type Subject = { host_id: string } | { machine_id: string } | { volume_id: string } | { snapshot_id: string };

@@ -1,7 +1,7 @@
 // Runs work in the background of a task's passes, so that a pass never waits for a host. Each host has its own queue,
 // so a slow host delays only its own work.
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/database.ts';
+import { isDatabaseAway } from '../db/failures.ts';
 
 export type Background = {
   /**

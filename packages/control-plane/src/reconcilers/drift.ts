@@ -7,53 +7,78 @@ import { forEachBounded } from '../concurrency.ts';
 import type { MachineRow } from '../db/tables.ts';
 import { ensureOnHost } from '../machines/ensure.ts';
 import { confirmEnded, isUntouched, loseMachine } from '../machines/observe.ts';
+import { getMachineRow } from '../machines/store.ts';
 import { attempt } from './attempt.ts';
-import type { OutputWatch } from './outputs.ts';
-import type { Sightings } from './sightings.ts';
+import { createOutputWatch, type OutputWatch } from './outputs.ts';
+import type { Compared, Comparison } from './rounds.ts';
+import { createSightings, type Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
 
 const WIDTH = 8;
 
-/**
- * Compares the machines of every connected host with their rows. A failure concerning one host or machine is logged,
- * and the next pass tries again.
- */
-export async function compareWithHosts(app: App, unknown: Sightings, outputs: OutputWatch): Promise<void> {
-  try {
-    for (const hostId of app.hosts.connectedIds()) {
-      await attempt(app, { host_id: hostId }, () => compareWithHost(app, hostId, unknown, outputs));
-    }
-  } finally {
-    unknown.endPass();
-  }
+/** What an earlier comparison of the same host has seen. */
+type Memory = { unknown: Sightings; outputs: OutputWatch };
+/** The columns that a comparison needs. It reads the whole row only of a machine that differs. */
+type Row = Pick<MachineRow, 'id' | 'state'>;
+
+/** Compares the machines of a host with their rows. */
+export function machineComparison(app: App): Comparison {
+  const { reconcileMs, compareMs } = app.config.timing;
+  return {
+    name: 'machines',
+    pauseMs: { shortest: reconcileMs, longest: compareMs.machines },
+    begin: (hostId) => {
+      const memory = { unknown: createSightings(), outputs: createOutputWatch(app) };
+      return () => compareMachines(app, hostId, memory).finally(memory.unknown.endPass);
+    },
+  };
 }
 
-async function compareWithHost(app: App, hostId: string, unknown: Sightings, outputs: OutputWatch): Promise<void> {
+/** A failure concerning one machine is logged. */
+async function compareMachines(app: App, hostId: string, { unknown, outputs }: Memory): Promise<Compared> {
   const reports = await app.hosts.client(hostId).listMachines();
-  const rows = await app.db
+  const rows: Row[] = await app.db
     .selectFrom('machines')
-    .selectAll()
+    .select(['id', 'state'])
     .where('host_id', '=', hostId)
     .where('state', '<>', 'destroyed')
     .execute();
   const rowsById = new Map(rows.map((row) => [row.id, row]));
   const reportedIds = new Set(reports.map((report) => report.machine_id));
-  const compare = async (report: MachineReport) => {
-    const row = rowsById.get(report.machine_id);
-    if (!row) {
-      const isOverdue = unknown.isOverdue(`${hostId}/${report.machine_id}`, app.config.timing.unknownGraceMs);
-      if (isOverdue) await removeUnknown(app, hostId, report);
-    } else if (row.state === 'running') await keepObserved(app, row, report);
-    else if (row.state === 'stopped' || row.state === 'error') await keepStopped(app, row, report);
-    if (row) await outputs.check(hostId, report);
+  let isSettled = true;
+  const settle = async (id: string, work: () => Promise<unknown>) => {
+    isSettled = false;
+    await attempt(app, { machine_id: id }, work);
   };
-  await forEachBounded(reports, WIDTH, (report) =>
-    attempt(app, { machine_id: report.machine_id }, () => compare(report)),
-  );
+  const compare = async (report: MachineReport) => {
+    const id = report.machine_id;
+    const row = rowsById.get(id);
+    if (!row) {
+      // A machine that was overdue before may belong to another database, and stays.
+      if (!unknown.isOverdue(id, app.config.timing.unknownGraceMs)) isSettled = false;
+      else await attempt(app, { machine_id: id }, () => removeUnknown(app, hostId, report));
+    } else if (differs(row, report)) await settle(id, () => keepState(app, report));
+    if (row && report.output_revision !== null) {
+      await attempt(app, { machine_id: id }, () => outputs.check(hostId, report));
+    }
+  };
+  await forEachBounded(reports, WIDTH, compare);
   const missing = rows.filter(
     (row) => !reportedIds.has(row.id) && (row.state === 'running' || row.state === 'stopped'),
   );
-  await forEachBounded(missing, WIDTH, (row) => attempt(app, { machine_id: row.id }, () => confirmLost(app, row)));
+  await forEachBounded(missing, WIDTH, ({ id }) => settle(id, () => confirmLost(app, id)));
+  return { size: reports.length, isSettled };
+}
+
+function differs({ state }: Row, report: MachineReport): boolean {
+  if (state === 'running') return report.status === 'failed' || report.status === 'stopped';
+  return (state === 'stopped' || state === 'error') && isOn(report);
+}
+
+async function keepState(app: App, report: MachineReport): Promise<void> {
+  const row = await getMachineRow(app.db, report.machine_id);
+  if (row?.state === 'running') await confirmEnded(app, row);
+  else if (row?.state === 'stopped' || row?.state === 'error') await keepStopped(app, row, report);
 }
 
 /**
@@ -72,10 +97,6 @@ export async function removeUnknown(app: App, hostId: string, report: MachineRep
   return true;
 }
 
-async function keepObserved(app: App, row: MachineRow, report: MachineReport): Promise<void> {
-  if (report.status === 'failed' || report.status === 'stopped') await confirmEnded(app, row);
-}
-
 const isOn = (report: MachineReport | undefined): boolean =>
   report?.status === 'running' || report?.status === 'starting';
 
@@ -91,9 +112,9 @@ export async function keepStopped(app: App, row: MachineRow, report: MachineRepo
 }
 
 /** Asks the host for the machine again, and sets the machine to `error` if the host still does not have it. */
-export async function confirmLost(app: App, row: MachineRow): Promise<void> {
-  if (await app.hosts.client(row.host_id).getMachine(row.id)) return;
+export async function confirmLost(app: App, id: string): Promise<void> {
+  const row = await getMachineRow(app.db, id);
+  if (!row || (await app.hosts.client(row.host_id).getMachine(id))) return;
   if (!(await isUntouched(app, row))) return;
-  if (await loseMachine(app, row.id, row.generation))
-    app.log.warn({ machine_id: row.id }, 'the host has lost a machine');
+  if (await loseMachine(app, id, row.generation)) app.log.warn({ machine_id: id }, 'the host has lost a machine');
 }

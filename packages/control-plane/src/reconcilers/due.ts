@@ -1,7 +1,7 @@
 // Claims the operations that are due, one by one, and performs them concurrently, so that an operation that hangs does
 // not delay the others.
 import type { App } from '../app.ts';
-import { isDatabaseAway } from '../db/database.ts';
+import { isDatabaseAway } from '../db/failures.ts';
 import { performExpiry } from '../operations/expiry.ts';
 import { performClaimed } from '../operations/perform.ts';
 import { ClaimLost } from '../operations/refusals.ts';
@@ -24,8 +24,8 @@ export function createDueRunner(app: App): DueRunner {
   const atWork = new Set<Promise<void>>();
   const take = async () => {
     while (atWork.size < WIDTH && !app.closing.aborted) {
-      const connected = app.hosts.connectedIds();
-      const claimed = connected.length === 0 ? undefined : await claimDue(app, connected);
+      const hostIds = app.hosts.operableIds();
+      const claimed = hostIds.length === 0 ? undefined : await claimDue(app, hostIds);
       if (!claimed) return;
       const work = performDue(app, claimed).finally(() => atWork.delete(work));
       atWork.add(work);

@@ -1,12 +1,16 @@
 // Deletes data that has passed its retention: months of the activity feed, machines that were destroyed long ago,
-// idempotency keys, finished operations, full rate buckets, ended sessions and expired terminal tickets. Runs at the start of the process and
-// then every hour. Several replicas may run it at the same time.
+// idempotency keys, finished operations, full rate buckets, ended sessions, expired terminal tickets, old device logins,
+// old join tokens and old authorities of the fleet. Runs at the start of the process and then every hour. Several
+// replicas may run it at the same time.
 import { sql } from 'kysely';
 import { keepMonths, oldestKept } from '../activity/partitions.ts';
 import type { App } from '../app.ts';
 import { sweepSessions } from '../auth/store.ts';
 import { deleteInBatches } from '../db/batches.ts';
 import { asOwner } from '../db/database.ts';
+import { sweepDeviceLogins } from '../device-login/store.ts';
+import { retireAuthorities } from '../fleet/authorities.ts';
+import { sweepHostTokens } from '../fleet/store.ts';
 import { sweepBuckets } from '../rate-limits/store.ts';
 import { sweepTickets } from '../terminals/store.ts';
 
@@ -22,6 +26,9 @@ const SWEEPS: readonly [name: string, sweep: (app: App) => Promise<void>][] = [
   ['rate buckets', ({ db, closing }) => sweepBuckets(db, closing)],
   ['sessions', ({ db, closing }) => sweepSessions(db, closing)],
   ['terminal tickets', ({ db, closing }) => sweepTickets(db, closing)],
+  ['device logins', ({ db, closing }) => sweepDeviceLogins(db, closing)],
+  ['join tokens of hosts', ({ db, closing }) => sweepHostTokens(db, closing)],
+  ['authorities of the fleet', retireAuthorities],
 ];
 
 /**

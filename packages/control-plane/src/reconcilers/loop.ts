@@ -7,20 +7,24 @@ import { createReclaimer } from '../billing/reclaimer.ts';
 import { repriceAccounts } from '../billing/reprice.ts';
 import { chargeDueAccounts } from '../billing/round.ts';
 import { sendDueMails } from '../mail/outbox.ts';
-import { compareWithHosts } from './drift.ts';
+import { createAwayWatch } from './away.ts';
+import { machineComparison } from './drift.ts';
 import { createDueRunner } from './due.ts';
-import { FACTS_MS, refreshHosts } from './host-facts.ts';
+import { factComparison } from './host-facts.ts';
 import { HOUSEKEEPING_MS, HOUSEKEEPING_RETRY_MS, keepHouse } from './housekeeping.ts';
-import { settleRunningJobs } from './jobs.ts';
-import { createOutputWatch } from './outputs.ts';
-import { createSightings } from './sightings.ts';
-import { compareSnapshots } from './snapshots.ts';
+import { jobComparison } from './jobs.ts';
+import { createRounds } from './rounds.ts';
+import { snapshotComparison } from './snapshots.ts';
 import { startTask, type Task } from './task.ts';
-import { compareVolumes } from './volumes.ts';
+import { volumeComparison } from './volumes.ts';
 
 export type Reconciler = {
   /** Requests a pass of every task now. */
   signal(): void;
+  /** Compares a host with its rows now, if this replica listens to it. Returns at once. */
+  suspect(hostId: string): void;
+  /** Compares all hosts that this replica listens to with their rows now. Returns at once. */
+  suspectAll(): void;
   /** Runs a full pass of every task. Waits for all passes and for the operations that they started. */
   runOnce(): Promise<void>;
   /** Stops all tasks. Waits for running passes and for the operations that they started. */
@@ -29,11 +33,12 @@ export type Reconciler = {
 
 /** Starts all tasks. Their first passes begin at once. */
 export function startReconciler(app: App): Reconciler {
-  const { reconcileMs, reconcileJobsMs, chargeMs, guardMs, reclaimMs, mailMs } = app.config.timing;
-  const unknownMachines = createSightings();
-  const outputs = createOutputWatch(app);
-  const volumes = { lost: createSightings(), unknown: createSightings() };
-  const snapshots = { lost: createSightings(), unknown: createSightings() };
+  const { reconcileMs, chargeMs, guardMs, reclaimMs, mailMs } = app.config.timing;
+  const rounds = createRounds(
+    app,
+    [machineComparison, volumeComparison, snapshotComparison, jobComparison, factComparison].map((of) => of(app)),
+  );
+  const away = createAwayWatch(app);
   let nextHousekeeping = 0;
   const housekeeping = async () => {
     if (performance.now() < nextHousekeeping) return;
@@ -46,24 +51,24 @@ export function startReconciler(app: App): Reconciler {
   const tasks: Task[] = [
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'operations that are due', reconcileMs, due.take),
-    startTask(app, 'machines of the hosts', reconcileMs, () => compareWithHosts(app, unknownMachines, outputs)),
-    startTask(app, 'volumes of the hosts', reconcileJobsMs, () => compareVolumes(app, volumes)),
-    startTask(app, 'snapshots of the hosts', reconcileJobsMs, () => compareSnapshots(app, snapshots)),
-    startTask(app, 'running jobs', reconcileJobsMs, () => settleRunningJobs(app)),
+    startTask(app, 'comparisons with the hosts', reconcileMs, rounds.pass),
+    startTask(app, 'hosts that are away', reconcileMs, away.pass),
     startTask(app, 'charges', Math.min(guardMs, chargeMs), () => meter(app)),
-    startTask(app, 'facts of the hosts', Math.min(reconcileJobsMs, FACTS_MS), () => refreshHosts(app)),
     startTask(app, 'spend guard', guardMs, guard.pass),
     startTask(app, 'warnings about balances', reclaimMs, () => giveNotices(app)),
     startTask(app, 'reclaimer', reclaimMs, reclaimer.pass),
     startTask(app, 'mails', mailMs, () => sendDueMails(app)),
   ];
-  const settled = () => Promise.all([due.settled(), guard.settled(), reclaimer.settled()]);
+  const settled = () =>
+    Promise.all([rounds.settled(), away.settled(), due.settled(), guard.settled(), reclaimer.settled()]);
   return {
     signal: () => {
       for (const task of tasks) task.signal();
     },
+    suspect: rounds.suspect,
+    suspectAll: rounds.suspectAll,
     runOnce: async () => {
-      await Promise.all(tasks.map((task) => task.runOnce()));
+      await Promise.all([...tasks.map((task) => task.runOnce()), rounds.runOnce()]);
       await settled();
     },
     stop: async () => {

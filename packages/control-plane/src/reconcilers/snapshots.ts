@@ -8,49 +8,60 @@ import { inTransaction } from '../db/transaction.ts';
 import { lockSnapshot } from '../snapshots/store.ts';
 import { transition } from '../transitions/transition.ts';
 import { attempt } from './attempt.ts';
-import type { Sightings } from './sightings.ts';
+import type { Compared, Comparison } from './rounds.ts';
+import { createSightings, type Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
 
 export const LOST_SNAPSHOT = 'The host has lost it: its files are not there any more.';
 
 /**
- * The differences that earlier passes saw: rows without a snapshot (`lost`) and snapshots without a row (`unknown`).
+ * The differences that earlier comparisons of the host saw: rows without a snapshot (`lost`) and snapshots without a
+ * row (`unknown`).
  */
-export type SnapshotSightings = { lost: Sightings; unknown: Sightings };
+type SnapshotSightings = { lost: Sightings; unknown: Sightings };
 
-/**
- * Compares the snapshots of every connected host with their rows. A failure concerning one host or snapshot is logged,
- * and the next pass tries again.
- */
-export async function compareSnapshots(app: App, { lost, unknown }: SnapshotSightings): Promise<void> {
-  try {
-    for (const hostId of app.hosts.connectedIds()) {
-      await attempt(app, { host_id: hostId }, () => compareSnapshotsOf(app, hostId, { lost, unknown }));
-    }
-  } finally {
-    lost.endPass();
-    unknown.endPass();
-  }
+/** Compares the snapshots of a host with their rows. */
+export function snapshotComparison(app: App): Comparison {
+  const { reconcileJobsMs, compareMs } = app.config.timing;
+  return {
+    name: 'snapshots',
+    pauseMs: { shortest: reconcileJobsMs, longest: compareMs.others },
+    begin: (hostId) => {
+      const sightings = { lost: createSightings(), unknown: createSightings() };
+      return () =>
+        compareSnapshots(app, hostId, sightings).finally(() => {
+          sightings.lost.endPass();
+          sightings.unknown.endPass();
+        });
+    },
+  };
 }
 
-async function compareSnapshotsOf(app: App, hostId: string, { lost, unknown }: SnapshotSightings): Promise<void> {
+/** A failure concerning one snapshot is logged. */
+async function compareSnapshots(app: App, hostId: string, { lost, unknown }: SnapshotSightings): Promise<Compared> {
   // Read the rows before asking the host. A row that is `ready` now has its snapshot on the host, unless a delete
   // begins meanwhile; `loseSnapshot` checks for that.
   const rows = await app.db.selectFrom('snapshots').selectAll().where('host_id', '=', hostId).execute();
   const snapshots = await app.hosts.client(hostId).listSnapshots();
   const present = new Set(snapshots.map((snapshot) => snapshot.snapshot_id));
+  let isSettled = true;
   const compare = async (row: SnapshotRow) => {
     if (present.has(row.id)) await findSnapshotAgain(app, row);
-    else if (row.state === 'ready' && lost.isOverdue(row.id, 0)) await loseSnapshot(app, row.id);
+    else if (row.state === 'ready') {
+      isSettled = false;
+      if (lost.isOverdue(row.id, 0)) await loseSnapshot(app, row.id);
+    }
   };
   for (const row of rows.filter(({ state }) => state === 'ready' || state === 'error')) {
     await attempt(app, { snapshot_id: row.id }, () => compare(row));
   }
   const known = new Set(rows.map((row) => row.id));
   for (const { snapshot_id: id } of snapshots.filter((snapshot) => !known.has(snapshot.snapshot_id))) {
-    const isOverdue = unknown.isOverdue(`${hostId}/${id}`, app.config.timing.unknownGraceMs);
-    if (isOverdue) await attempt(app, { snapshot_id: id }, () => removeUnknownSnapshot(app, hostId, id));
+    // A snapshot that was overdue before may belong to another database, and stays.
+    if (!unknown.isOverdue(id, app.config.timing.unknownGraceMs)) isSettled = false;
+    else await attempt(app, { snapshot_id: id }, () => removeUnknownSnapshot(app, hostId, id));
   }
+  return { size: snapshots.length, isSettled };
 }
 
 /**

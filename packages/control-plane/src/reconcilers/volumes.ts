@@ -9,46 +9,57 @@ import { inTransaction } from '../db/transaction.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
 import { attempt } from './attempt.ts';
-import type { Sightings } from './sightings.ts';
+import type { Compared, Comparison } from './rounds.ts';
+import { createSightings, type Sightings } from './sightings.ts';
 import { isOfThisDatabase } from './unknown.ts';
 
 export const LOST_DISK = 'The host has lost it: its disk is not there any more.';
 
-/** The differences that earlier passes saw: rows without a disk (`lost`) and disks without a row (`unknown`). */
-export type VolumeSightings = { lost: Sightings; unknown: Sightings };
+/** The differences that earlier comparisons of the host saw: rows without a disk (`lost`) and disks without a row. */
+type VolumeSightings = { lost: Sightings; unknown: Sightings };
 
-/**
- * Compares the volumes of every connected host with their rows. A failure concerning one host or volume is logged, and
- * the next pass tries again.
- */
-export async function compareVolumes(app: App, { lost, unknown }: VolumeSightings): Promise<void> {
-  try {
-    for (const hostId of app.hosts.connectedIds()) {
-      await attempt(app, { host_id: hostId }, () => compareVolumesOf(app, hostId, { lost, unknown }));
-    }
-  } finally {
-    lost.endPass();
-    unknown.endPass();
-  }
+/** Compares the volumes of a host with their rows. */
+export function volumeComparison(app: App): Comparison {
+  const { reconcileJobsMs, compareMs } = app.config.timing;
+  return {
+    name: 'volumes',
+    pauseMs: { shortest: reconcileJobsMs, longest: compareMs.others },
+    begin: (hostId) => {
+      const sightings = { lost: createSightings(), unknown: createSightings() };
+      return () =>
+        compareVolumes(app, hostId, sightings).finally(() => {
+          sightings.lost.endPass();
+          sightings.unknown.endPass();
+        });
+    },
+  };
 }
 
-async function compareVolumesOf(app: App, hostId: string, { lost, unknown }: VolumeSightings): Promise<void> {
+/** A failure concerning one volume is logged. */
+async function compareVolumes(app: App, hostId: string, { lost, unknown }: VolumeSightings): Promise<Compared> {
   // Read the rows before asking the host. A row that is visible now has its disk on the host, unless a delete begins
   // meanwhile; `loseVolume` checks for that.
   const rows = await app.db.selectFrom('volumes').selectAll().where('host_id', '=', hostId).execute();
   const volumes = await app.hosts.client(hostId).listVolumes();
   const present = new Set(volumes.map((volume) => volume.volume_id));
+  let isSettled = true;
   const compare = async (row: VolumeRow) => {
     if (present.has(row.id)) await findVolumeAgain(app, row);
-    else if (row.state !== 'error' && lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
+    else if (row.state !== 'error') {
+      isSettled = false;
+      if (lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
+    }
   };
   const settled = rows.filter(({ state }) => state === 'available' || state === 'attached' || state === 'error');
   for (const row of settled) await attempt(app, { volume_id: row.id }, () => compare(row));
   const known = new Set(rows.map((row) => row.id));
   for (const { volume_id: id } of volumes) {
-    if (known.has(id) || !unknown.isOverdue(`${hostId}/${id}`, app.config.timing.unknownGraceMs)) continue;
-    await attempt(app, { volume_id: id }, () => removeUnknownVolume(app, hostId, id));
+    if (known.has(id)) continue;
+    // A disk that was overdue before may belong to another database, and stays.
+    if (!unknown.isOverdue(id, app.config.timing.unknownGraceMs)) isSettled = false;
+    else await attempt(app, { volume_id: id }, () => removeUnknownVolume(app, hostId, id));
   }
+  return { size: volumes.length, isSettled };
 }
 
 /**

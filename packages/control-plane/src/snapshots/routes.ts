@@ -1,6 +1,6 @@
 // The HTTP endpoints of snapshots.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { NoContent } from '@sandbar/contract/fields.ts';
+import { CreateHeaders, NoContent } from '@sandbar/contract/fields.ts';
 import { Machine, MachineParams } from '@sandbar/contract/machine.ts';
 import {
   Snapshot,
@@ -12,6 +12,7 @@ import {
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
+import { readIdempotencyKey } from '../idempotency/keys.ts';
 import { exampleMachine } from '../machines/examples.ts';
 import { toMachine } from '../machines/record.ts';
 import { createSnapshot } from './create.ts';
@@ -54,11 +55,13 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
         'Of the root disk of a running or stopped machine; its file systems are consistent, and it is paused for less than ' +
         '100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran, and it is paused ' +
         'for about a millisecond for each megabyte of its own. An account has a bounded number of snapshots; one more is ' +
-        '403 quota_exceeded.',
+        '403 quota_exceeded. A retry with the same Idempotency-Key takes no second snapshot: it answers 200 with the snapshot ' +
+        'of the first request, as it is now, and Idempotent-Replayed: true; 404 when that snapshot is deleted.',
       tags,
       params: MachineParams,
       body: SnapshotCreate,
-      response: { 201: Snapshot },
+      headers: CreateHeaders,
+      response: { 200: Snapshot, 201: Snapshot },
     },
     config: {
       access: 'full',
@@ -68,8 +71,10 @@ function addRoutesOfMachine(untyped: FastifyInstance, app: App): void {
     },
     handler: async (request, reply) => {
       const { accountId } = callerOf(request);
-      const row = await createSnapshot(app, accountId, request.params.id, request.body ?? {});
-      return reply.code(201).send(toSnapshot(row));
+      const key = readIdempotencyKey(request.headers);
+      const { row, isReplay } = await createSnapshot(app, accountId, request.params.id, request.body ?? {}, key);
+      if (isReplay) reply.header('idempotent-replayed', 'true');
+      return reply.code(isReplay ? 200 : 201).send(toSnapshot(row));
     },
   });
 

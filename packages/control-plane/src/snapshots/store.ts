@@ -17,6 +17,17 @@ export const isVisible = sql<boolean>`snapshots.state in (${sql.join(SNAPSHOT_ST
  * a snapshot of another account.
  */
 export async function findSnapshot(db: Db | Tx, accountId: string, id: string): Promise<VisibleSnapshot> {
+  const row = await getVisibleSnapshot(db, accountId, id);
+  if (!row) throw snapshotNotFound();
+  return row;
+}
+
+/** Returns a snapshot of the account, or undefined when clients cannot see such a snapshot. */
+export async function getVisibleSnapshot(
+  db: Db | Tx,
+  accountId: string,
+  id: string,
+): Promise<VisibleSnapshot | undefined> {
   const row = await db
     .selectFrom('snapshots')
     .selectAll()
@@ -24,8 +35,7 @@ export async function findSnapshot(db: Db | Tx, accountId: string, id: string): 
     .where('account_id', '=', accountId)
     .where(isVisible)
     .executeTakeFirst();
-  if (!row) throw snapshotNotFound();
-  return row as VisibleSnapshot;
+  return row as VisibleSnapshot | undefined;
 }
 
 /** Returns the row of a snapshot in any state and locks it until the transaction ends. */

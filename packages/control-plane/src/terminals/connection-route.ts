@@ -17,7 +17,11 @@ import { relayTerminal } from './relay.ts';
 import { type SpentTicket, spendTicket } from './store.ts';
 
 export function addConnectionRoute(untyped: FastifyInstance, app: App, connections: Connections): void {
-  const places = new Places(app.config.bounds.terminalsPerAccount, 'connections to terminals');
+  const places = new Places(
+    app.config.bounds.terminalsPerAccount,
+    'connections to terminals',
+    app.metrics.streams.labels('terminal'),
+  );
   const webSockets = new WebSocketRoute({ protocol: TERMINAL_PROTOCOL, messageBytes: TERMINAL_BOUNDS.messageBytes });
   const tickets = new WeakMap<FastifyRequest, SpentTicket>();
 

@@ -27,6 +27,8 @@ export type Effects = {
   meters: MeterChange[];
   /** What to add to the host's reservations; negative numbers release room. */
   room: Room;
+  /** Whether the room is for a machine or volume that is new on the host. A draining host refuses it. */
+  isNewOnHost: boolean;
 };
 
 /**
@@ -34,16 +36,16 @@ export type Effects = {
  * Throws `fleet_capacity` when the host has too little room for the reservation.
  */
 export async function applyEffects(tx: Tx, effects: Effects, overcommit: Overcommit): Promise<void> {
-  const { hostId, room } = effects;
+  const { hostId, room, isNewOnHost } = effects;
   const changed = changeAccount(tx, effects);
   if (Object.values(room).some((amount) => amount > 0)) {
-    const [isReserved] = await Promise.all([reserveRoom(tx, hostId, room, overcommit), changed]);
+    const [isReserved] = await Promise.all([reserveRoom(tx, hostId, room, overcommit, isNewOnHost), changed]);
     if (!isReserved) throw fleetIsFull(room);
   } else {
     // Releasing room is never refused, so the commit can be sent before these statements are answered. If one of them
     // fails, the commit throws its error.
     const isGivenBack = Object.values(room).some((amount) => amount < 0);
-    const given = isGivenBack ? reserveRoom(tx, hostId, room, overcommit) : undefined;
+    const given = isGivenBack ? reserveRoom(tx, hostId, room, overcommit, false) : undefined;
     Promise.all([changed, given]).catch(() => undefined);
   }
 }
@@ -70,7 +72,7 @@ export function writeActivity(tx: Tx, accountId: string, entries: NewActivity[])
  */
 async function changeAccount(
   tx: Tx,
-  { accountId, entries, use, meters }: Omit<Effects, 'hostId' | 'room'>,
+  { accountId, entries, use, meters }: Omit<Effects, 'hostId' | 'room' | 'isNewOnHost'>,
 ): Promise<void> {
   const amounts = { ...NO_AMOUNTS, ...use };
   const isMoved = Object.values(amounts).some((amount) => amount !== 0);

@@ -53,11 +53,15 @@ export function entriesOfVolume(
   }
   if (before?.state === 'deleting' && !after) return [{ ...about, action: 'volume.deleted' }];
   const isTaken = before?.state === 'taken' || after?.state === 'taken';
-  const [had, has] = [before?.machine_id ?? null, after?.machine_id ?? null];
+  const [had, has] = [holderOf(before), holderOf(after)];
   if (isTaken || had === has) return [];
   if (has !== null) return [{ ...about, action: 'volume.attached', machineId: has }];
   return had === null ? [] : [{ ...about, action: 'volume.detached', machineId: had }];
 }
+
+/** The machine that has the volume. An available volume may name a machine that is still being created. */
+const holderOf = (row: VolumeRow | undefined): string | null =>
+  row && row.state !== 'available' ? row.machine_id : null;
 
 /**
  * Returns the entry for a snapshot that was created or deleted. A snapshot that was never ready creates no entry,

@@ -2,6 +2,7 @@
 // before and after the change it derives activity entries (entries.ts), quota amounts (amounts.ts) and what is metered
 // (metered.ts). It writes these in the same transaction (effects.ts).
 import type { ActivityActor, NewActivity } from '@sandbar/contract/activity.ts';
+import type { MachineVolume } from '@sandbar/contract/host-api.ts';
 import type { MachineState } from '@sandbar/contract/machine-states.ts';
 import { type Insertable, sql, type UpdateObject } from 'kysely';
 import type { App } from '../app.ts';
@@ -53,7 +54,7 @@ export type Steps = {
  */
 export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps: Steps) => Promise<T>): Promise<T> {
   const { accountId, hostId, actor } = scope;
-  const effects: Effects = { accountId, hostId, entries: [], use: {}, meters: [], room: NO_ROOM };
+  const effects: Effects = { accountId, hostId, entries: [], use: {}, meters: [], room: NO_ROOM, isNewOnHost: false };
   const note = (entries: readonly NewActivity[], before: Counted, after: Counted, metered: MeterChange | undefined) => {
     effects.entries.push(...entries);
     if (metered) effects.meters.push(metered);
@@ -87,6 +88,7 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
     },
     insertVolume: async (row) => {
       const after = await tx.insertInto('volumes').values(row).returningAll().executeTakeFirstOrThrow();
+      effects.isNewOnHost ||= after.state === 'creating';
       noteVolume(undefined, after);
       return after;
     },
@@ -118,14 +120,15 @@ export async function transition<T>(app: App, tx: Tx, scope: Scope, work: (steps
 
 /**
  * Inserts a machine and applies the effects of that. All statements are sent at once. `taken`: the root volume that
- * becomes the machine's disk. Throws `fleet_capacity` when the host has too little room for the machine.
+ * becomes the machine's disk. `attached`: data volumes that the machine gets when it runs; until then, their rows only
+ * name the machine. Throws `fleet_capacity` when the host does not take the machine.
  */
 export async function insertMachine(
   app: App,
   tx: Tx,
   { accountId, hostId }: Omit<Scope, 'actor'>,
   row: NewMachine,
-  taken: VolumeRow | undefined,
+  { taken, attached }: { taken: VolumeRow | undefined; attached: readonly MachineVolume[] },
 ): Promise<MachineRow> {
   const machine = countMachine(row);
   // Neither the new machine nor the taken volume changes what is metered, so there is no meter to switch. A taken volume
@@ -136,7 +139,12 @@ export async function insertMachine(
   const [[inserted]] = await Promise.all([
     insertMachineRow(tx, row),
     taken && takeVolume(tx, taken.id, row.id),
-    applyEffects(tx, { accountId, hostId, entries: [], use, meters: [], room }, app.config.overcommit),
+    attached.length > 0 && claimVolumes(tx, row.id, attached),
+    applyEffects(
+      tx,
+      { accountId, hostId, entries: [], use, meters: [], room, isNewOnHost: true },
+      app.config.overcommit,
+    ),
   ]);
   if (!inserted) throw new Error('a machine was not written');
   return inserted;
@@ -145,6 +153,14 @@ export async function insertMachine(
 const takeVolume = statement((db, id: string, machineId: string) =>
   db.updateTable('volumes').set({ state: 'taken', machine_id: machineId }).where('id', '=', id),
 );
+
+/** Writes the machine and the mount paths into the rows of data volumes, in one statement. */
+async function claimVolumes(tx: Tx, machineId: string, volumes: readonly MachineVolume[]): Promise<void> {
+  await sql`
+    update volumes set machine_id = ${machineId}, mount_path = claimed.mount_path
+    from jsonb_to_recordset(${JSON.stringify(volumes)}::jsonb) as claimed (volume_id uuid, mount_path text)
+    where volumes.id = claimed.volume_id`.execute(tx);
+}
 
 /** The columns that a new machine has; its other columns are set when it runs. */
 export type NewMachine = Required<

@@ -26,17 +26,22 @@ export type AttachRequest = {
   others: readonly VolumeRow[];
 };
 
-/** Returns `noop` when the volume is already attached to this machine at this path. Throws `conflict`. */
-export function checkAttach({ volume, machine, mountPath, others }: AttachRequest): 'allowed' | 'noop' {
-  if (volume.kind === 'root') {
+/** Throws `conflict` for a volume that cannot be attached to any machine now. */
+export function checkFree({ id, kind, state, machine_id, mount_path, error }: VolumeRow): void {
+  if (kind === 'root') {
     throw conflict('It is a root disk: make a machine that boots from it, with root_volume_id. It cannot be data.');
   }
-  if (volume.machine_id !== null) {
-    const isThere = volume.machine_id === machine.id && volume.mount_path === mountPath;
-    if (isThere && volume.state === 'attached') return 'noop';
-    throw isAttached(volume);
+  if (machine_id !== null) {
+    throw conflict(`The volume ${id} is attached to machine ${machine_id} at ${mount_path}: detach it first.`);
   }
-  if (volume.state === 'error') throw conflict(`The volume is in error: ${volume.error ?? 'no reason is known'}`);
+  if (state === 'error') throw conflict(`The volume ${id} is in error: ${error ?? 'no reason is known'}`);
+}
+
+/** Returns `noop` when the volume is already attached to this machine at this path. Throws `conflict`. */
+export function checkAttach({ volume, machine, mountPath, others }: AttachRequest): 'allowed' | 'noop' {
+  const isThere = volume.machine_id === machine.id && volume.mount_path === mountPath;
+  if (isThere && volume.kind === 'data' && volume.state === 'attached') return 'noop';
+  checkFree(volume);
   checkAction(machine.state, 'attach');
   if (volume.host_id !== machine.host_id) {
     throw conflict(
@@ -57,8 +62,5 @@ export function checkAttach({ volume, machine, mountPath, others }: AttachReques
 export function checkDetach(machine: MachineRow): void {
   checkAction(machine.state, 'detach');
 }
-
-const isAttached = ({ machine_id, mount_path }: VolumeRow): ServiceError =>
-  conflict(`The volume is attached to machine ${machine_id} at ${mount_path}: detach it first.`);
 
 const conflict = (detail: string): ServiceError => new ServiceError('conflict', detail);

@@ -3,6 +3,8 @@ import type { Volume } from '@sandbar/contract/volume.ts';
 import type { VisibleVolume } from './store.ts';
 
 export function toVolume(row: VisibleVolume): Volume {
+  // A machine that is still being created does not have the volume yet.
+  const { machine_id, mount_path } = row.state === 'available' ? { machine_id: null, mount_path: null } : row;
   return {
     id: row.id,
     account_id: row.account_id,
@@ -10,8 +12,8 @@ export function toVolume(row: VisibleVolume): Volume {
     kind: row.kind,
     size_gb: row.size_gb,
     state: row.state,
-    machine_id: row.machine_id,
-    mount_path: row.mount_path,
+    machine_id,
+    mount_path,
     error: row.error,
     created_at: row.created_at.toISOString(),
   };

@@ -1,6 +1,6 @@
 // The HTTP endpoints of volumes.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
-import { NoContent } from '@sandbar/contract/fields.ts';
+import { CreateHeaders, NoContent } from '@sandbar/contract/fields.ts';
 import {
   Volume,
   VolumeAttach,
@@ -12,6 +12,7 @@ import {
 import type { FastifyInstance } from 'fastify';
 import type { App } from '../app.ts';
 import { callerOf } from '../http/auth.ts';
+import { readIdempotencyKey } from '../idempotency/keys.ts';
 import { attachVolume, detachVolume } from './attach.ts';
 import { createVolume } from './create.ts';
 import { deleteVolume } from './destroy.ts';
@@ -52,18 +53,24 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       summary: 'Create a volume',
       description:
         'An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only ' +
-        'machines of that host can have it.',
+        'machines of that host can have it. A retry with the same Idempotency-Key answers 200 with the volume of the first ' +
+        'request, as it is now, and Idempotent-Replayed: true; 404 when that volume is deleted.',
       tags,
       body: VolumeCreate,
-      response: { 201: Volume },
+      headers: CreateHeaders,
+      response: { 200: Volume, 201: Volume },
     },
     config: {
       access: 'full',
-      errors: ['conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
+      errors: ['not_found', 'conflict', 'insufficient_balance', 'quota_exceeded', 'fleet_capacity', 'host_unavailable'],
       examples: { request: { name: 'cache', size_gb: 20 }, response: example },
     },
-    handler: async (request, reply) =>
-      reply.code(201).send(toVolume(await createVolume(app, callerOf(request).accountId, request.body))),
+    handler: async (request, reply) => {
+      const key = readIdempotencyKey(request.headers);
+      const { row, isReplay } = await createVolume(app, callerOf(request).accountId, request.body, key);
+      if (isReplay) reply.header('idempotent-replayed', 'true');
+      return reply.code(isReplay ? 200 : 201).send(toVolume(row));
+    },
   });
 
   server.route({

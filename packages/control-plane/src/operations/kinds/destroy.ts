@@ -83,12 +83,8 @@ async function record({ tx, steps, operation, ...recording }: Recording, removed
   }
   const to = { state: 'destroyed', error: null, root_volume_id: disk } as const;
   await steps.changeMachine(machine, to, { keptDisk: disk !== null, snapshotsDeleted });
-  // Delete the machine's expiry. If the machine never ran, this destroy may have cancelled its create; that request
-  // failed, so delete its idempotency key too and let the client use the key again.
+  // Delete the machine's expiry.
   await tx.deleteFrom('operations').where('machine_id', '=', machine.id).where('kind', '=', 'expire').execute();
-  if (machine.started_at === null) {
-    await tx.deleteFrom('idempotency_keys').where('machine_id', '=', machine.id).execute();
-  }
 }
 
 const keptDisk = ({ account_id, host_id, rootfs_size_gb: size_gb, stack }: MachineRow, id: string) =>
