@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// naming makes the steps that change names in folders run one after another, so that a request can check what has a name
-// and then replace it. Each file system has a lock of its own: a file system that hangs, such as one of a network or of a
-// program, does not hold up the others.
-type naming struct{ locks sync.Map } // from the number of the device to a *sync.Mutex
+// naming lets only one request at a time change names in the folders of a file system. So a request can check which file
+// has a name and then replace that file. Each file system has its own lock: one that hangs, such as a network file system
+// or a FUSE file system, does not block requests to the others.
+type naming struct{ locks sync.Map } // the key is the number of the device, the value is a *sync.Mutex
 
 // lock waits for the lock of the file system of an open folder. The caller then calls unlock.
 func (n *naming) lock(folder int) (unlock func(), err error) {
@@ -36,5 +36,5 @@ func (f *Files) changeNames(ctx context.Context, folder int, step func() error) 
 	})
 }
 
-// unchecked is the check of what may replace anything.
+// unchecked is the check for place when the file may replace any other file.
 func unchecked() error { return nil }

@@ -101,8 +101,9 @@ func (t *temporary) sync() error {
 	return err
 }
 
-// place gives the file its name. If something has that name already, it replaces that, or with exclusive returns
-// EEXIST. It runs check immediately before, and if that fails returns its error.
+// place gives the file its name. If another file has the name already, place replaces it, or returns EEXIST when exclusive
+// is true. First it calls check, whose error it returns without giving the name. No other request changes a name between
+// the check and this.
 func (t *temporary) place(ctx context.Context, name string, exclusive bool, check func() error) error {
 	return t.change(ctx, func() error {
 		unlock, err := t.files.naming.lock(t.folder)

@@ -5,7 +5,9 @@ import { isAbsolute } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec.ts';
 import { defaultCache, defaultHome } from '@sandbar/contract/home.ts';
+import { type HostAddress, parseHostAddress } from './fleet/host-address.ts';
 import type { KeptLimits } from './jobs/kept-output.ts';
+import type { MetricsAddress } from './metrics/metrics-server.ts';
 import { parseRanges } from './network/subnet.ts';
 
 /**
@@ -44,6 +46,8 @@ export type HostAgentConfig = {
   isRoot: boolean;
   /** Group that may open the agent's socket, in addition to its owner. */
   serviceGid: number | undefined;
+  /** Where a joined host listens for the control plane. Undefined: where it was told when it joined. */
+  agentListen: HostAddress | undefined;
   accelerator: AcceleratorChoice;
   qemuPath: string;
   /** Absolute paths of older QEMU programs, for memory snapshots that `qemuPath` cannot resume. */
@@ -96,6 +100,8 @@ export type HostAgentConfig = {
   templateDiskMb: number;
   /** Limit in MiB for the host memory in which the memory of snapshots stays loaded for later machines. */
   snapshotMemoryMb: number;
+  /** The address of the metrics; undefined: only the host API has them. */
+  metricsListen: MetricsAddress | undefined;
   /** Largest number of pooled clones of one shape; 0 turns the pool off. */
   poolSize: number;
   /** Limit in MiB for the host memory of all pooled clones. */
@@ -113,6 +119,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     cacheDir: defaultCache(env, isRoot),
     isRoot,
     serviceGid: env.SANDBAR_SERVICE_GID ? integer(env, 'SANDBAR_SERVICE_GID', 0, 0) : undefined,
+    agentListen: address(env, 'SANDBAR_AGENT_LISTEN'),
     accelerator: choice(env, 'SANDBAR_ACCELERATOR', ['auto', 'kvm', 'tcg'] as const, 'auto'),
     qemuPath: env.SANDBAR_QEMU || 'qemu-system-x86_64',
     oldQemuPaths: paths(env, 'SANDBAR_OLD_QEMU'),
@@ -142,6 +149,7 @@ export function readConfig(env: NodeJS.ProcessEnv, uid: number): HostAgentConfig
     templateMemoryMb,
     templateDiskMb: integer(env, 'SANDBAR_TEMPLATE_DISK_MB', 4096, 1),
     snapshotMemoryMb,
+    metricsListen: address(env, 'SANDBAR_AGENT_METRICS_LISTEN'),
     poolSize: integer(env, 'SANDBAR_POOL_SIZE', 8, 0),
     poolMemoryMb: integer(env, 'SANDBAR_POOL_MEMORY_MB', Math.max(256, shareOfMemoryMb(32)), 0),
   };
@@ -172,6 +180,14 @@ function paths(env: NodeJS.ProcessEnv, name: string): string[] {
   const list = (env[name] ?? '').split(':').filter(Boolean);
   if (list.every(isAbsolute)) return list;
   throw new ServiceError('validation_error', `${name} must be absolute paths with colons between them`);
+}
+
+function address(env: NodeJS.ProcessEnv, name: string): HostAddress | undefined {
+  const text = env[name];
+  if (!text) return undefined;
+  const found = parseHostAddress(text);
+  if (found !== undefined) return found;
+  throw new ServiceError('validation_error', `${name} must be HOST:PORT, such as 0.0.0.0:7072, not "${text}"`);
 }
 
 function addresses(text: string): string[] {

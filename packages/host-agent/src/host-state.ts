@@ -12,7 +12,7 @@ export type HostState = { hostId: string; subnet: string };
  * Reads the state, or creates it at the first start. A subnet in the configuration overrides the stored one. Throws
  * `fleet_capacity` when the state cannot be written because the disk is full.
  */
-export function loadHostState(config: HostAgentConfig): HostState {
+export function loadHostState(config: Pick<HostAgentConfig, 'home' | 'subnet'>): HostState {
   const path = homePaths(config.home).hostState;
   const kept = readRecord<HostState>(path);
   const subnet = config.subnet ?? kept?.subnet ?? chooseSubnet(config.home, readHostRoutes().used);

@@ -6,10 +6,16 @@ import { dirname, join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostInfo } from '@sandbar/contract/host-api.ts';
 import { MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
+import { TRACING_SECRETS } from '@sandbar/contract/secrets.ts';
 import { createLog, type Log } from '@sandbar/logging/log.ts';
+import { startTracing } from '@sandbar/tracing/start.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
+import { Registry } from 'prom-client';
 import { HostAuditor } from './audit/host-auditor.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
+import { FleetMember } from './fleet/fleet-member.ts';
+import { listenForFleet } from './fleet/listen-for-fleet.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { loadHostState } from './host-state.ts';
 import { buildServer } from './http/server.ts';
@@ -17,10 +23,12 @@ import { chooseAccelerator } from './hypervisor/accelerator.ts';
 import { ACCELERATORS } from './hypervisor/accelerators.ts';
 import { kvmAbilities } from './hypervisor/host-abilities.ts';
 import { allowHugePages } from './hypervisor/huge-pages.ts';
+import { processorSignature } from './hypervisor/processor-signature.ts';
 import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { trimLogs } from './hypervisor/qemu-log.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
 import { findMachineImage } from './images/machine-image.ts';
+import { imagesFolder } from './images/store.ts';
 import { watchImages } from './images/watch.ts';
 import type { HostLimits } from './jail/cgroup-settings.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
@@ -28,6 +36,9 @@ import { NoJail } from './jail/no-jail.ts';
 import { RootJail } from './jail/root-jail.ts';
 import { assignedAddresses, MachineRegistry } from './machines/registry.ts';
 import { Starter, shapeOf } from './machines/starter.ts';
+import { type AgentMetrics, createAgentMetrics } from './metrics/metrics.ts';
+import { serveMetrics } from './metrics/metrics-server.ts';
+import { addStateMetrics } from './metrics/state.ts';
 import { AddressCounter } from './network/address-counter.ts';
 import { AddressLeases } from './network/address-leases.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
@@ -42,6 +53,7 @@ import { type DiskFacts, DiskReserve } from './storage/disk-reserve.ts';
 import { Garbage } from './storage/garbage.ts';
 import { LayerStore } from './storage/layers.ts';
 import { VolumeStore } from './storage/volume-store.ts';
+import { machineShapes } from './templates/machine-shapes.ts';
 import { bareShapeOf } from './templates/shape.ts';
 import { Spares } from './templates/spares.ts';
 import { REQUESTS_FOR_TEMPLATE, Templates } from './templates/templates.ts';
@@ -77,7 +89,13 @@ async function main(log: Log): Promise<void> {
   const paths = homePaths(config.home);
   mkdirSync(paths.run, { recursive: true });
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  const tracing = await startTracing({ service: 'sandbar-host-agent', env: process.env, log });
+  // The processes that the agent starts must not inherit them.
+  for (const name of TRACING_SECRETS) delete process.env[name];
+  const registry = new Registry();
+  const metrics = createAgentMetrics(registry);
   const state = loadHostState(config);
+  const member = FleetMember.open(config.home, state.hostId);
   const { diskReserveMb } = config;
   const reserve = new DiskReserve({
     dir: config.home,
@@ -144,7 +162,13 @@ async function main(log: Log): Promise<void> {
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
-  const { starter, templates, pool, spares } = makeStarter(config, vms, { snapshots, reserve, addresses }, log);
+  const { starter, templates, pool, spares } = makeStarter(
+    config,
+    vms,
+    { snapshots, reserve, addresses, metrics, tracing },
+    () => garbage.collectSoon(),
+    log,
+  );
   const garbage = new Garbage({
     machinesDir: paths.machines,
     layers,
@@ -169,6 +193,8 @@ async function main(log: Log): Promise<void> {
       outputLimitBytes: config.outputLimitBytes,
       keptOutput: config.keptOutput,
       room: reserve,
+      metrics,
+      tracing,
       log,
     },
     (stack) => findMachineImage(config.cacheDir, stack),
@@ -193,6 +219,8 @@ async function main(log: Log): Promise<void> {
   const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
+  const { cpuModel } = config.kvm;
+  const processor = processorSignature({ isolation, cpuModel, qemuPath: machineQemuPath, qemuVersion });
   const info = (): HostInfo => ({
     host_id: state.hostId,
     version: VERSION,
@@ -205,10 +233,26 @@ async function main(log: Log): Promise<void> {
     disk: diskInMb(reserve.facts()),
     images: images.current(),
     lacks: [...jail.lacks],
+    processor,
     pool: pool.status(),
+    templates: machineShapes(templates?.shapes() ?? [], imagesFolder(config.cacheDir)),
   });
+  addStateMetrics(registry, { vms, machines, pool, reserve });
   const server = buildServer(
-    { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room: reserve, audit },
+    {
+      info,
+      bootId,
+      machines,
+      volumes,
+      dataVolumes,
+      snapshots,
+      garbage,
+      room: reserve,
+      audit,
+      member,
+      registry,
+      tracing,
+    },
     log,
   );
   rmSync(paths.hostAgentSocket, { force: true });
@@ -216,6 +260,8 @@ async function main(log: Log): Promise<void> {
   await server.listen({ path: paths.hostAgentSocket });
   if (config.serviceGid !== undefined) chownSync(paths.hostAgentSocket, 0, config.serviceGid);
   chmodSync(paths.hostAgentSocket, 0o660);
+  const metricsServer = config.metricsListen && (await serveMetrics(config.metricsListen, registry));
+  const fleet = await listenForFleet(config, member, server.server, log);
   process.send?.({ type: 'ready' });
   log.info({ socket: paths.hostAgentSocket }, 'host agent ready');
 
@@ -230,11 +276,14 @@ async function main(log: Log): Promise<void> {
     stopHolding();
     await reserve.close();
     await server.close();
+    await metricsServer?.close();
+    await fleet?.close();
     await Promise.all([pool.close(), spares.close()]);
     await templates?.close();
     await machines.close();
     await Promise.all([guests.close(), network.close()]);
     if (vms.running().length === 0) await jail.remove?.();
+    await tracing.close();
     process.exit(0);
   };
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void end(signal));
@@ -274,9 +323,21 @@ async function makeNetwork(
   });
 }
 
-type Stores = { snapshots: SnapshotStore; reserve: DiskReserve; addresses: AddressLeases };
+type Shared = {
+  snapshots: SnapshotStore;
+  reserve: DiskReserve;
+  addresses: AddressLeases;
+  metrics: AgentMetrics;
+  tracing: Tracing;
+};
 
-function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve, addresses }: Stores, log: Log) {
+function makeStarter(
+  config: HostAgentConfig,
+  vms: VmHost,
+  { snapshots, reserve, addresses, metrics, tracing }: Shared,
+  onMade: () => void,
+  log: Log,
+) {
   const paths = homePaths(config.home);
   const window = new PQueue({ concurrency: config.concurrentBoots });
   const patience = config.bootPatienceMs / BOOT_PATIENCE_MS;
@@ -289,12 +350,14 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve,
     requestsForTemplate: REQUESTS_FOR_TEMPLATE,
     patience,
     room: reserve,
+    metrics,
     log,
     onReady: (template) => {
       pool.fill();
       spares.stock(template);
     },
     onDropped: (template) => spares.drop(template),
+    onMade,
   });
   const isBusy = () => window.size > 0 || reserve.isShort;
   const spares: Spares = new Spares({
@@ -325,7 +388,10 @@ function makeStarter(config: HostAgentConfig, vms: VmHost, { snapshots, reserve,
     log,
   });
   const used = config.templates ? templates : undefined;
-  const starter = new Starter({ vms, templates: used, pool, spares, snapshots, window, patience, log });
+  const starter = new Starter({
+    ...{ vms, templates: used, pool, spares, snapshots, window, patience },
+    ...{ metrics, tracing, log },
+  });
   return { templates: used, pool, spares, starter };
 }
 

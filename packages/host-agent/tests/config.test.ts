@@ -25,6 +25,16 @@ describe('configuration of the host agent', () => {
     for (const name of Object.keys(env)) assert.throws(() => readConfig({ [name]: '-1' }, 0), new RegExp(name));
   });
 
+  it('the metrics have an address of their own only if it is set, and a wrong one is named', () => {
+    const read = (address: string) => readConfig({ SANDBAR_AGENT_METRICS_LISTEN: address }, 0).metricsListen;
+    assert.equal(readConfig({}, 0).metricsListen, undefined);
+    assert.deepEqual(read('10.0.0.1:9100'), { host: '10.0.0.1', port: 9100 });
+    assert.deepEqual(read('[::1]:9100'), { host: '::1', port: 9100 });
+    for (const wrong of ['9100', 'host:99999', '::1:9100']) {
+      assert.throws(() => read(wrong), /SANDBAR_AGENT_METRICS_LISTEN must be HOST:PORT/);
+    }
+  });
+
   it('KVM uses the processor of the host and the disk threads that it has; other choices are checked', () => {
     const { kvm, hugePages } = readConfig({}, 0);
     assert.deepEqual([kvm, hugePages], [{ cpuModel: 'host', diskIo: 'auto', vhostNet: false }, undefined]);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { HOST_PATHS } from '@sandbar/contract/host-api.ts';
 import { createLog } from '@sandbar/logging/log.ts';
+import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import { buildServer } from '../src/http/server.ts';
 import { FakeHost, SPEC } from './support/fake-host.ts';
 
@@ -17,7 +18,10 @@ describe('host API', () => {
     const info = () => assert.fail('not asked for here');
     const { volumes, dataVolumes, snapshots, garbage, room, audit } = host;
     server = buildServer(
-      { info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit },
+      {
+        ...{ info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit },
+        ...{ registry: host.metricsRegistry, tracing: NO_TRACING },
+      },
       createLog({ process: 'host-agent', level: 'silent' }),
     );
     await machines.ensure(ID, { generation: 1, desired: 'running', spec: SPEC });
@@ -46,6 +50,12 @@ describe('host API', () => {
     if (path === HOST_PATHS.machineSnapshot) return 'PUT';
     return path === HOST_PATHS.volume || path === HOST_PATHS.snapshot ? 'DELETE' : 'GET';
   };
+
+  it('serves the metrics as text', async () => {
+    const metrics = await server.inject({ url: '/v1/metrics' });
+    assert.match(String(metrics.headers['content-type']), /^text\/plain; version=0\.0\.4/);
+    assert.match(metrics.payload, /^sandbar_agent_machine_start_duration_seconds_count\{path="cold"\} 1$/m);
+  });
 
   it('a job may have variables of any name', async () => {
     const url = `/v1/machines/${ID}/jobs/${JOB}`;

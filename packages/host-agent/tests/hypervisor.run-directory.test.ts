@@ -47,7 +47,7 @@ describe('run directory of a compromised QEMU', () => {
   const swappers: ChildProcess[] = [];
   after(async () => {
     for (const end of ends) end();
-    for (const swapper of swappers) {
+    for (const swapper of swappers.filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null)) {
       const exit = once(swapper, 'exit');
       swapper.kill('SIGKILL');
       await exit;

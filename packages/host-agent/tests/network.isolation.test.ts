@@ -473,6 +473,7 @@ describe('network isolation', { skip: !canIsolate }, () => {
       const a = await plug(A);
       const ear = await listen();
       a.send(honest(IP_A, 'too-early'));
+      await a.sentAll();
       must('ip', ['neigh', 'replace', IP_A, 'lladdr', macOfIp(IP_A), 'dev', bridge]);
       const host = createSocket('udp4');
       await new Promise((sent) => host.send('host-too-early', UDP_PORT, IP_A, sent));

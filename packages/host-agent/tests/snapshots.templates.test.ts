@@ -47,4 +47,23 @@ describe('templates of snapshots', () => {
       host.remove();
     }
   });
+
+  it('a layer that only a template in the making needs is removed when the template is made', async () => {
+    const host = new FakeHost({ size: 0 });
+    try {
+      await host.start();
+      await create(host, 1);
+      await host.registry.takeSnapshot(idOf(1), SNAPSHOT, { generation: 1, memory: false });
+      const spec = { ...specOf(2), snapshot_id: SNAPSHOT };
+      await host.registry.ensure(idOf(2), { generation: 1, desired: 'running', spec });
+      for (const number of [1, 2]) await host.registry.destroy(idOf(number), 2);
+      host.snapshots.remove(SNAPSHOT);
+      host.garbage.collect();
+      assert.notDeepEqual(readdirSync(host.paths.layers), [], 'the template in the making keeps its layer');
+      await until('the layer is removed', () => readdirSync(host.paths.layers).length === 0);
+      await host.close();
+    } finally {
+      host.remove();
+    }
+  });
 });

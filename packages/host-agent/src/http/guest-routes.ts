@@ -18,6 +18,7 @@ import { HOST_PATHS } from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance } from 'fastify';
 import type { GuestStream } from '../guest/guest-stream.ts';
 import { EarlyCollection } from './early-collection.ts';
+import { probe } from './transport.ts';
 
 /** The machines whose guests can be asked. `get` throws `not_found`. */
 export type GuestMachines = {
@@ -32,7 +33,6 @@ export type GuestMachines = {
 const BYTES = 'application/octet-stream';
 /** How often the agent checks that its client is still there while it reads nothing from it, in milliseconds. */
 const PROBE_MS = 5_000;
-const NOTHING = Buffer.alloc(0);
 
 export function addGuestRoutes(untyped: FastifyInstance, machines: GuestMachines): void {
   // The body of a stream goes to the guest as it arrives.
@@ -121,8 +121,7 @@ function sendUp(request: IncomingMessage, duplex: Duplex): void {
 
 /**
  * While the guest takes no bytes, nothing is read from the connection, so nobody notices when the client closes it. So
- * write an empty buffer to the connection from time to time: on a closed Unix socket this fails and destroys the
- * socket.
+ * probe it from time to time.
  */
 function probeWhilePaused(request: IncomingMessage, duplex: Duplex): void {
   let timer: NodeJS.Timeout | undefined;
@@ -131,7 +130,7 @@ function probeWhilePaused(request: IncomingMessage, duplex: Duplex): void {
     timer = undefined;
   };
   request.on('pause', () => {
-    timer ??= setInterval(() => request.socket.write(NOTHING), PROBE_MS).unref();
+    timer ??= setInterval(() => probe(request.socket), PROBE_MS).unref();
   });
   request.on('resume', stop);
   request.once('close', stop);

@@ -2,9 +2,11 @@
 // they are, without the chunks of a guest stream, which would take most of the time of a large transfer.
 //
 // The end of the machine's bytes and a broken connection must look different. After a good end this side shuts down its
-// writing only and stays open until the client closes. Otherwise it closes, and the client's next write fails.
+// writing only and stays open until the client closes. Otherwise it closes, and the client's next write fails. Over TLS,
+// Node cannot tell the two apart, so there this route is refused, and a client opens the guest stream `ports.connect`.
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { HOST_PATHS, PORT_UPGRADE } from '@sandbar/contract/host-api.ts';
 import type { FastifyInstance } from 'fastify';
@@ -30,6 +32,11 @@ export function addPortRoute(
   server.server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
     open.add(socket.once('close', () => open.delete(socket)));
     socket.on('error', () => socket.destroy());
+    if (socket instanceof TLSSocket) {
+      const refusal = new ServiceError('validation_error', 'over TLS, open the stream ports.connect instead');
+      socket.end(refusalOf(refusal));
+      return;
+    }
     connect(machines, request).then(
       (stream) => {
         if (head.length > 0) socket.unshift(head);

@@ -1,4 +1,4 @@
-// Serves the host API on a Unix socket. Requests are checked against the contract's schemas, and errors are sent with
+// Serves the host API. Requests are checked against the contract's schemas, and errors are sent with
 // their code.
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
@@ -32,14 +32,25 @@ import {
   StartJob,
   TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
-import Fastify, { type FastifyBaseLogger, type FastifyError, LogController } from 'fastify';
+import { traceRequests } from '@sandbar/tracing/fastify.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
+import type { Registry } from 'prom-client';
 import type { HostAuditor } from '../audit/host-auditor.ts';
+import type { FleetMember } from '../fleet/fleet-member.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
+import { addCertificateRoutes } from './certificate-routes.ts';
 import { addGuestRoutes } from './guest-routes.ts';
 import { addPortRoute } from './port-route.ts';
 
@@ -57,10 +68,16 @@ export type HostServices = {
   garbage: Garbage;
   room: DiskRoom;
   audit: HostAuditor;
+  /** The metrics of this agent. */
+  registry: Registry;
+  tracing: Tracing;
+  /** Undefined when the host has not joined a fleet. */
+  member?: FleetMember | undefined;
 };
 
 export function buildServer(services: HostServices, log: FastifyBaseLogger) {
-  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room, audit } = services;
+  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room, audit, member, registry, tracing } =
+    services;
   const allVolumes = () => [...volumes.list(), ...dataVolumes.list()];
   const server = Fastify({
     loggerInstance: log,
@@ -73,6 +90,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     forceCloseConnections: true,
     ajv: { customOptions: { removeAdditional: false } },
   }).withTypeProvider<TypeBoxTypeProvider>();
+  traceRequests(server, tracing, { beginsTraces: false, describe: describeRequest });
   server.setErrorHandler<FastifyError | ServiceError>((error, request, reply) => {
     const known = toServiceError(error);
     if (known.code === 'internal_error')
@@ -87,6 +105,10 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   });
 
   server.get(HOST_PATHS.host, () => info());
+
+  server.get(HOST_PATHS.metrics, async (_request, reply) =>
+    reply.type(registry.contentType).send(await registry.metrics()),
+  );
 
   server.get(HOST_PATHS.machines, { schema: { response: { 200: HostMachineList } } }, () => ({
     boot_id: bootId,
@@ -167,6 +189,8 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   addGuestRoutes(server, machines);
   addPortRoute(server, machines, (error) => toServiceError(error as FastifyError));
 
+  if (member !== undefined) addCertificateRoutes(server, member);
+
   server.get(HOST_PATHS.volumes, { schema: { response: { 200: HostVolumeList } } }, () => ({
     volumes: allVolumes(),
   }));
@@ -233,6 +257,12 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   });
 
   return server;
+}
+
+/** What the trace of a call says about it. */
+function describeRequest({ params }: FastifyRequest, { statusCode }: FastifyReply) {
+  const { id } = Object(params) as { id?: string };
+  return { attributes: { 'sandbar.subject_id': id }, error: statusCode >= 500 ? String(statusCode) : undefined };
 }
 
 function toServiceError(error: FastifyError | ServiceError): ServiceError {

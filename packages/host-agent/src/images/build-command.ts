@@ -4,7 +4,7 @@
  * of output.
  */
 import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { endProcess } from '../jail/end-process.ts';
 import { hasErrorCode, ImageError } from './image-error.ts';
 
 const LAST_LINES = 12;
@@ -62,7 +62,7 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
     errors = `more than ${OUTPUT_MAX} bytes of output`;
     return kill();
   });
-  const kill = () => child.pid !== undefined && child.exitCode === null && killWithChildren(child.pid);
+  const kill = () => endProcess(child);
   request.signal?.addEventListener('abort', kill);
   child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
     errors = (errors + chunk).slice(-KEPT_BYTES);
@@ -85,37 +85,6 @@ export async function runBuildCommand(request: Command): Promise<Buffer> {
     });
   });
 }
-
-/**
- * Kills a process and its children. bubblewrap asks the kernel to end the confined program together with it, but only
- * after it has prepared the mounts. A program whose bubblewrap is killed before that would run on for ever. The process
- * is stopped first, so that it starts no child meanwhile.
- */
-function killWithChildren(pid: number): void {
-  try {
-    process.kill(pid, 'SIGSTOP');
-    for (let tries = 0; tries < 1000 && stateOf(pid) === 'R'; tries++);
-    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
-    for (const child of children) process.kill(Number(child), 'SIGKILL');
-  } catch (error) {
-    // The process or a child has ended meanwhile.
-    if (!hasErrorCode(error, 'ESRCH') && !hasErrorCode(error, 'ENOENT')) throw error;
-  } finally {
-    kill(pid);
-  }
-}
-
-/** Kills a process, unless it has ended. */
-function kill(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch (error) {
-    if (!hasErrorCode(error, 'ESRCH')) throw error;
-  }
-}
-
-/** The state of a process in /proc, such as `R` (running) or `T` (stopped). */
-const stateOf = (pid: number): string | undefined => /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
 
 /** Returns PATH plus the sbin folders, which contain mkfs.ext4 and depmod and are not on the PATH of every account. */
 export function searchPath(): string {

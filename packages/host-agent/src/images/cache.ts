@@ -179,7 +179,7 @@ async function removeAbandoned(parent: string): Promise<void> {
 /**
  * Removes a folder but never crosses into another file system, because a mount below it is not the build's to delete.
  */
-async function removeFolder(folder: string): Promise<void> {
+export async function removeFolder(folder: string): Promise<void> {
   const args = ['-rf', '--one-file-system', '--', folder];
   try {
     await runBuildCommand({ command: 'rm', args });

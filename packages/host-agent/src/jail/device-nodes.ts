@@ -3,7 +3,13 @@
 // So no VM has to be in the device's group, and no other account gains access. The folder is in /dev because other file
 // systems may be mounted `nodev`.
 import { mkdirSync, rmSync, statSync } from 'node:fs';
+import { homeId } from '../network/names.ts';
 import { runCommand } from '../run-command.ts';
+
+/** The folder for the device nodes of a data directory. */
+export function devicesFolder(home: string): string {
+  return `/dev/sandbar-${homeId(home)}`;
+}
 
 export class DeviceNodes {
   readonly #folder: string;

@@ -1,6 +1,5 @@
 // Keeps a child process of the agent running: starts it again when it ends.
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
 /** A process that ends sooner counts as a failed start, and the pause before the next start grows. */
@@ -28,28 +27,6 @@ export async function keepRunning(
     const didLast = performance.now() - startedAt > LASTING_MS;
     pauseMs = didLast ? 0 : Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
     await delay(pauseMs, undefined, { signal: closing }).catch(() => {});
-  }
-}
-
-/**
- * Kills the process and its children. In a jail the program is a child of the started process (bubblewrap). If only
- * bubblewrap were killed, the program would go on, because bubblewrap has no right to end a program of another uid.
- */
-export function endProcess(child: ChildProcess): void {
-  try {
-    for (const pid of childrenOf(child.pid)) process.kill(pid, 'SIGKILL');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-  }
-  child.kill('SIGKILL');
-}
-
-function childrenOf(pid: number | undefined): number[] {
-  try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
-  } catch {
-    // The process has ended.
-    return [];
   }
 }
 

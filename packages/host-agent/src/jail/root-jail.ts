@@ -2,11 +2,10 @@
 // environment (command-line.ts has the details). A compromised QEMU can access only the files of its own machine.
 import { readdirSync, readFileSync, readlinkSync, realpathSync, rmSync } from 'node:fs';
 import { basename } from 'node:path';
-import { homeId } from '../network/names.ts';
 import { CommandError, runCommand } from '../run-command.ts';
 import { type CgroupOptions, type Cgroups, openCgroups } from './cgroup.ts';
 import { type JailPrograms, jailArgs } from './command-line.ts';
-import { DeviceNodes } from './device-nodes.ts';
+import { DeviceNodes, devicesFolder } from './device-nodes.ts';
 import { ownersOfFiles } from './file-owners.ts';
 import { checkVmId, type Jail, type JailCommand, type JailedProcess } from './jail.ts';
 import { findProgramFiles, type ProgramFiles } from './program-files.ts';
@@ -38,7 +37,7 @@ export class RootJail implements Jail {
     this.#programs = programs;
     this.#files = files;
     this.#cgroups = cgroups;
-    this.#devices = new DeviceNodes(`/dev/sandbar-${homeId(home)}`);
+    this.#devices = new DeviceNodes(devicesFolder(home));
     const { vms } = reservedUids(home);
     this.#uids = new UidPool(vms, () => ownersOfFiles(home, vms));
     this.lacks = cgroups.lacks;

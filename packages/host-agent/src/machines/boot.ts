@@ -3,6 +3,7 @@
 // boot is tried.
 
 import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import { BOOT_PATIENCE_MS } from '../config.ts';
 import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
@@ -26,6 +27,7 @@ export type BootRequest = {
   growTo: number | undefined;
   /** Factor for the time limits, larger on slow hosts. */
   patience: number;
+  tracing: Tracing;
   log: BootLog;
   abort: AbortSignal;
 };
@@ -35,15 +37,17 @@ export type BootRequest = {
  * boot, and `host_unavailable` when both boots fail; no VM runs then.
  */
 export async function bootMachine(vms: VmHost, request: BootRequest): Promise<StartedMachine> {
-  const { plan, identity, growTo, patience, log, abort } = request;
+  const { plan, identity, growTo, patience, tracing, log, abort } = request;
   let failure = new Error('not tried');
   for (const silenceLimitMs of SILENCE_LIMITS_MS) {
     throwIfDestroyed(abort);
-    const vm = await vms.launch(plan);
+    const vm = await tracing.span('vm.launch', {}, () => vms.launch(plan));
     try {
       if (growTo !== undefined) await vm.growDisk(growTo);
-      const guest = await firstSession(vm, AbortSignal.any([abort, AbortSignal.timeout(silenceLimitMs * patience)]));
-      await guest.setIdentity(growTo === undefined ? identity : { ...identity, diskBytes: growTo });
+      const giveUp = AbortSignal.any([abort, AbortSignal.timeout(silenceLimitMs * patience)]);
+      const guest = await tracing.span('guest.session', {}, () => firstSession(vm, giveUp));
+      const complete = growTo === undefined ? identity : { ...identity, diskBytes: growTo };
+      await tracing.span('guest.identity', {}, () => guest.setIdentity(complete));
       return { vm, guest };
     } catch (error) {
       failure = error instanceof Error ? error : new Error(String(error));

@@ -12,7 +12,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
-import type { MachineReport } from '@sandbar/contract/host-api.ts';
+import type { MachineReport, StartPath } from '@sandbar/contract/host-api.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Vm, VmExit } from '../hypervisor/driver.ts';
 import { CommandError } from '../run-command.ts';
@@ -72,17 +72,20 @@ export class Lifecycle {
   }
 
   /**
-   * Starts the machine unless it has a VM. Throws `fleet_capacity` on a full disk, `host_unavailable` when the machine
-   * cannot start, and the errors of {@link MachineVolumes.plugAll}.
+   * Starts the machine, and returns how it was started. Returns undefined, and does nothing, if it has a VM. Throws
+   * `fleet_capacity` on a full disk, `host_unavailable` when the machine cannot start, and the errors of {@link
+   * MachineVolumes.plugAll}.
    */
-  async start(): Promise<void> {
+  async start(): Promise<StartPath | undefined> {
     const { book, vm: held, disk, volumes } = this.#options;
-    if (held.current) return;
+    if (held.current) return undefined;
+    let path: StartPath;
     try {
       disk.prepareStart();
       book.save({ status: 'starting', reason: null });
       this.#tell();
-      const { vm, lease } = await this.#boot();
+      const { vm, lease, ...started } = await this.#boot();
+      path = started.path;
       try {
         await volumes.plugAll(vm, held.findGuest, this.#destroying.signal);
         await book.synced;
@@ -100,6 +103,7 @@ export class Lifecycle {
       throw failure;
     }
     this.#tell();
+    return path;
   }
 
   async stop(): Promise<void> {
@@ -166,7 +170,7 @@ export class Lifecycle {
     this.#tell();
   }
 
-  async #boot(): Promise<StartedMachine> {
+  async #boot(): Promise<StartedMachine & { path: StartPath }> {
     const { host, machineId, book, disk } = this.#options;
     const { spec, image, resumes, isAddressOpen } = book.record;
     const { network } = host.vms;

@@ -1,6 +1,8 @@
 // What every machine gets from its host: the parts that all machines of the host share.
 import type { EnsureMachine, JobReport, MachineReport } from '@sandbar/contract/host-api.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import type { KeptLimits } from '../jobs/kept-output.ts';
+import type { AgentMetrics } from '../metrics/metrics.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
@@ -24,6 +26,8 @@ export type MachineHost = {
   outputLimitBytes: number;
   keptOutput: KeptLimits;
   room: DiskRoom;
+  metrics: AgentMetrics;
+  tracing: Tracing;
   log: BootLog & { info(details: object, message: string): void; error(details: object, message: string): void };
   /** Called when the machine no longer needs some layers of its disk, which may be unused now. */
   onLayersLeft(): void;

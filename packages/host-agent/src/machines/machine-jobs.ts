@@ -3,6 +3,7 @@
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { HostKeptOutput, JobReport, StartJob } from '@sandbar/contract/host-api.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import type { Guest } from '../guest/guest.ts';
 import { withImageDefaults } from '../images/image-exec.ts';
 import type { Job } from '../jobs/job.ts';
@@ -15,10 +16,12 @@ export class MachineJobs {
   readonly #book: RecordBook;
   readonly #vm: MachineVm;
   readonly #table: JobTable;
+  readonly #tracing: Tracing;
 
   constructor(machineId: string, host: MachineHost, book: RecordBook, vm: MachineVm) {
     this.#book = book;
     this.#vm = vm;
+    this.#tracing = host.tracing;
     this.#table = new JobTable({
       machineId,
       dir: join(host.machinesDir, machineId, 'jobs'),
@@ -53,7 +56,9 @@ export class MachineJobs {
         'conflict',
         'The machine was stopped or changed since the command was sent. Send it again.',
       );
-    return this.#table.start(jobId, withImageDefaults(spec, image.exec), guest);
+    return this.#tracing.span('guest.job', {}, () =>
+      this.#table.start(jobId, withImageDefaults(spec, image.exec), guest),
+    );
   }
 
   /** Cancels a job. Does nothing when it has ended. Throws `not_found`, and `conflict` when the machine does not run. */

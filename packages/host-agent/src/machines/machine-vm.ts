@@ -16,15 +16,18 @@ export class MachineVm {
   readonly #machineId: string;
   readonly #book: RecordBook;
   readonly #log: Log;
+  readonly #onSessionError: () => void;
   #vm: Vm | undefined;
   #link: GuestLink | undefined;
   /** Connections to the VM that end with it. */
   readonly #connections = new Set<Duplex>();
 
-  constructor(machineId: string, book: RecordBook, log: Log) {
+  /** `onSessionError` is called when a session could not be opened again. */
+  constructor(machineId: string, book: RecordBook, log: Log, onSessionError: () => void) {
     this.#machineId = machineId;
     this.#book = book;
     this.#log = log;
+    this.#onSessionError = onSessionError;
   }
 
   get current(): Vm | undefined {
@@ -38,8 +41,10 @@ export class MachineVm {
    */
   hold(vm: Vm, onSession: (guest: Guest) => Promise<void>, first: Guest | undefined): void {
     this.#vm = vm;
-    const onError = (err: unknown) =>
+    const onError = (err: unknown) => {
+      this.#onSessionError();
       this.#log.warn({ machine_id: this.#machineId, err }, 'no session with the guest agent');
+    };
     this.#link = new GuestLink(vm, onSession, onError, first);
   }
 

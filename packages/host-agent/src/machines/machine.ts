@@ -43,7 +43,7 @@ export class Machine {
     this.#dir = join(host.machinesDir, id);
     const enqueue = (work: () => Promise<void>) => this.#enqueue(work);
     const book = new RecordBook(id, this.#dir, record, host.log);
-    const vm = new MachineVm(id, book, host.log);
+    const vm = new MachineVm(id, book, host.log, () => host.metrics.sessionErrors.inc());
     const volumeBook = {
       read: () => book.record.volumes,
       save: (volumes: MachineRecord['volumes']) => book.save({ volumes }),
@@ -136,7 +136,8 @@ export class Machine {
         book.save({ generation, desired });
         if (vm.current) await volumes.bringTo(wantedVolumes, vm.current, vm.findGuest);
         else volumes.assign(wantedVolumes);
-        await this.#lifecycle.start();
+        const path = await this.#lifecycle.start();
+        return path === undefined ? this.report() : { ...this.report(), start_path: path };
       } else {
         book.note({ generation, desired });
         await this.#lifecycle.stop();
@@ -200,7 +201,8 @@ export class Machine {
     const { vm, book } = this.#parts;
     const guest = await vm.findGuest();
     const isTerminal = name === 'terminals.open';
-    return guest.call(name, isTerminal ? withTerminalDefaults(params, book.record.image.exec) : params, timeoutMs);
+    const complete = isTerminal ? withTerminalDefaults(params, book.record.image.exec) : params;
+    return this.#host.tracing.span(`guest.call ${name}`, {}, () => guest.call(name, complete, timeoutMs));
   }
 
   /**
@@ -210,7 +212,7 @@ export class Machine {
   async openStream(name: string, params: string): Promise<GuestStream> {
     if (name === CONNECT_STREAM) return this.#ports.connect(params);
     const guest = await this.#parts.vm.findGuest();
-    return guest.openStream(name, params);
+    return this.#host.tracing.span(`guest.stream ${name}`, {}, () => guest.openStream(name, params));
   }
 
   keptOutput(): HostKeptOutput {

@@ -3,10 +3,13 @@
 // it is thrown away and the next way is tried.
 import { existsSync, statSync } from 'node:fs';
 import { rename, rm } from 'node:fs/promises';
-import type { MachineSpec } from '@sandbar/contract/host-api.ts';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { MachineSpec, StartPath } from '@sandbar/contract/host-api.ts';
+import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import type PQueue from 'p-queue';
 import type { Guest, GuestIdentity } from '../guest/guest.ts';
 import type { Vm } from '../hypervisor/driver.ts';
+import type { AgentMetrics } from '../metrics/metrics.ts';
 import type { Pool, ReadyClone } from '../pool/pool.ts';
 import { resumeMachine } from '../snapshots/resume.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
@@ -52,8 +55,13 @@ export type StarterOptions = {
   /** Limits how many boots and restores run at once. */
   window: PQueue;
   patience: number;
+  metrics: AgentMetrics;
+  tracing: Tracing;
   log: BootLog;
 };
+
+/** A machine that was started, and how. */
+type Started = StartedMachine & { path: StartPath };
 
 export class Starter {
   readonly #options: StarterOptions;
@@ -67,29 +75,64 @@ export class Starter {
    * `conflict` when `abort` fires or the memory snapshot cannot be resumed, and `host_unavailable` when the machine
    * does not start. No VM runs after an error.
    */
-  async start(request: StartRequest): Promise<StartedMachine> {
-    const { templates, pool, window } = this.#options;
+  start(request: StartRequest): Promise<Started> {
+    const { metrics, tracing } = this.#options;
+    const beganAt = performance.now();
+    return tracing.span('machine.start', {}, async (span) => {
+      try {
+        const started = await this.#start(request);
+        metrics.starts.observe({ path: started.path }, (performance.now() - beganAt) / 1000);
+        span.set({ 'sandbar.start_path': started.path });
+        return started;
+      } catch (error) {
+        // A conflict is a destroy meanwhile, or a snapshot that this host cannot resume.
+        if (!(error instanceof ServiceError && error.code === 'conflict')) metrics.failedStarts.inc();
+        throw error;
+      }
+    });
+  }
+
+  async #start(request: StartRequest): Promise<Started> {
+    const { templates, pool } = this.#options;
     const { resumes } = request;
-    if (resumes !== null) return window.add(() => this.#resume(resumes, request));
+    if (resumes !== null) return { ...(await this.#inWindow(() => this.#resume(resumes, request))), path: 'resume' };
     const shape = shapeOf(request);
     const isFresh = !existsSync(request.diskPath);
     // An existing disk was changed by an earlier boot, so only the memory of a bare template fits it.
     if (templates && isFresh) {
-      const ready = pool?.take(shape);
-      const started =
-        (ready && (await this.#tryClone(request, () => this.#name(ready, shape, request)))) ??
-        (await window.add(() => this.#cloneNow(templates, shape, request)));
-      if (started) return started;
+      const pooled = await this.#takeFromPool(pool, shape, request);
+      if (pooled) return { ...pooled, path: 'pool' };
+      const cloned = await this.#inWindow(() => this.#cloneNow(templates, shape, request));
+      if (cloned) return { ...cloned, path: 'clone' };
     }
     throwIfDestroyed(request.abort);
-    const { isClone, ...started } = await window.add(() => this.#startOnDisk(request, shape));
+    const { isClone, ...started } = await this.#inWindow(() => this.#startOnDisk(request, shape));
     // A disk that has been snapshotted has layers that only this machine uses, so a template of it would rarely be
     // reused. A machine that starts again as a bare clone needs no template of its shape.
     if (isFresh || (shape.layerPaths.length === 0 && !isClone)) templates?.request(shape);
     // A machine that boots cold on a changed disk needs a bare template the next time. A new machine on an unchanged
     // image does not: the template that was requested above serves the next one.
     if (!isClone && (!isFresh || shape.layerPaths.length > 0)) templates?.request(bareShapeOf(shape));
-    return started;
+    return { ...started, path: isClone ? 'bare' : 'cold' };
+  }
+
+  /** Runs `work` when a place in the window is free. */
+  #inWindow<T>(work: () => Promise<T>): Promise<T> {
+    const { window, tracing } = this.#options;
+    return window.add(tracing.bind(work));
+  }
+
+  /** Returns undefined when no clone is ready, or when the clone failed. */
+  async #takeFromPool(
+    pool: Pool | undefined,
+    shape: Shape,
+    request: StartRequest,
+  ): Promise<StartedMachine | undefined> {
+    const { metrics, tracing } = this.#options;
+    const ready = pool?.take(shape);
+    if (pool) metrics.poolTakes.inc({ result: ready ? 'hit' : 'miss' });
+    if (!ready) return undefined;
+    return this.#tryClone(request, () => tracing.span('pool.claim', {}, () => this.#name(ready, shape, request)));
   }
 
   async #resume(snapshotId: string, request: StartRequest): Promise<StartedMachine> {
@@ -110,7 +153,7 @@ export class Starter {
   /** Starts the machine on its own disk: as a clone of a bare template, else by a cold boot. Makes a missing disk. */
   async #startOnDisk(request: StartRequest, shape: Shape): Promise<StartedMachine & { isClone: boolean }> {
     const { spec, image, layerPaths, diskPath, runDir, identity, abort } = request;
-    const { vms, templates, patience, log } = this.#options;
+    const { vms, templates, patience, tracing, log } = this.#options;
     const base = { imagePath: image.rootfsPath, layerPaths };
     await ensureOverlay(diskPath, base, spec.rootfs_size_gb);
     const place = { diskPath, ...base, runDir, privateIp: spec.private_ip };
@@ -122,7 +165,7 @@ export class Starter {
     if (clone) return { ...clone, isClone: true };
     const start = { kind: 'boot', kernelPath: image.kernelPath, initramfsPath: image.initramfsPath } as const;
     const plan = { ...place, vcpus: spec.vcpus, memoryMb: spec.memory_mb, start };
-    return { ...(await bootMachine(vms, { plan, identity, growTo, patience, log, abort })), isClone: false };
+    return { ...(await bootMachine(vms, { plan, identity, growTo, patience, tracing, log, abort })), isClone: false };
   }
 
   /**
@@ -136,15 +179,15 @@ export class Starter {
     growTo: number | undefined,
     request: StartRequest,
   ): Promise<StartedMachine | undefined> {
-    const { vms, patience, log } = this.#options;
+    const { vms, patience, tracing, log } = this.#options;
     const { abort, identity } = request;
     let vm: Vm | undefined;
     let failure: unknown;
     try {
-      vm = await templates.cloneOnto(template, place);
+      vm = await tracing.span('vm.launch', {}, () => templates.cloneOnto(template, place));
       if (growTo !== undefined) await vm.growDisk(growTo);
       const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
-      const guest = await firstSession(vm, AbortSignal.any([abort, patienceIsOver])).catch((error: unknown) => {
+      const guest = await this.#firstSession(vm, AbortSignal.any([abort, patienceIsOver])).catch((error: unknown) => {
         if (!abort.aborted) templates.judge(template, false);
         throw error;
       });
@@ -202,7 +245,14 @@ export class Starter {
    */
   async #acknowledge(guest: Guest, { identity, spec, abort }: StartRequest): Promise<void> {
     const giveUp = AbortSignal.any([abort, AbortSignal.timeout(CLONE_PATIENCE_MS * this.#options.patience)]);
-    await closeOnAbort(guest, giveUp, () => guest.setIdentity({ ...identity, diskBytes: spec.rootfs_size_gb * GIB }));
+    const complete = { ...identity, diskBytes: spec.rootfs_size_gb * GIB };
+    await this.#options.tracing.span('guest.identity', {}, () =>
+      closeOnAbort(guest, giveUp, () => guest.setIdentity(complete)),
+    );
+  }
+
+  #firstSession(vm: Vm, giveUp: AbortSignal): Promise<Guest> {
+    return this.#options.tracing.span('guest.session', {}, () => firstSession(vm, giveUp));
   }
 
   async #cloneNow(templates: Templates, shape: Shape, request: StartRequest): Promise<StartedMachine | undefined> {
@@ -213,15 +263,19 @@ export class Starter {
   }
 
   async #restore(templates: Templates, template: Template, request: StartRequest): Promise<StartedMachine> {
-    const { vms, patience } = this.#options;
+    const { vms, patience, spares, tracing } = this.#options;
     const { runDir, spec } = request;
     const diskPath = `${request.diskPath}.clone`;
     const place = { diskPath, runDir, privateIp: spec.private_ip };
-    const vm = (await this.#options.spares?.take(template, place)) ?? (await templates.clone(template, place));
+    const vm = await tracing.span(
+      'vm.launch',
+      {},
+      async () => (await spares?.take(template, place)) ?? templates.clone(template, place),
+    );
     try {
       if (spec.rootfs_size_gb > template.shape.diskGb) await vm.growDisk(spec.rootfs_size_gb * GIB);
       const patienceIsOver = AbortSignal.timeout(CLONE_PATIENCE_MS * patience);
-      const guest = await firstSession(vm, AbortSignal.any([request.abort, patienceIsOver]));
+      const guest = await this.#firstSession(vm, AbortSignal.any([request.abort, patienceIsOver]));
       await this.#acknowledge(guest, request);
       await rename(diskPath, request.diskPath);
       templates.judge(template, true);

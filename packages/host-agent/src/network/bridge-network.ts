@@ -4,19 +4,18 @@
 // in one transaction.
 import { writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { join } from 'node:path';
 import type { Log } from '@sandbar/logging/log.ts';
 import type { Nic } from '../hypervisor/driver.ts';
 import { reservedUids, uidRange } from '../jail/uid-pool.ts';
 import { connectPort } from './connect-port.ts';
-import { forgetConnections, rememberedAddresses } from './connections.ts';
+import { forgetConnections, forgetDeparted } from './connections.ts';
 import { NameRelay } from './dns/name-relay.ts';
 import { Firewall } from './firewall.ts';
-import { Forwarding } from './forwarding.ts';
+import { Forwarding, forwardingRecord } from './forwarding.ts';
 import { readHostRoutes } from './host-routes.ts';
 import { type NetworkNames, networkNames, tapOf, vmIdOf } from './names.ts';
 import type { HostNetwork } from './network.ts';
-import { hasIpv6, ipBatch, linkExists, makePort, portsOf, removePort } from './ports.ts';
+import { hasIpv6, ipBatch, linkExists, makePort, portsOf, removeLinks, removePort } from './ports.ts';
 import type { HostFacts } from './rules.ts';
 import { isInSubnet, macOfIp, PLACEHOLDER_MAC, type Subnet } from './subnet.ts';
 import { uplinkMtu } from './uplink.ts';
@@ -101,7 +100,7 @@ export class BridgeNetwork implements HostNetwork {
       relayUid: reservedUids(home).nameRelay,
     };
     const assigned = new Map([...options.assigned].map(([vmId, ip]) => [tapOf(vmId), ip]));
-    const forwarding = new Forwarding(names.bridge, join(home, 'forwarding.json'));
+    const forwarding = new Forwarding(names.bridge, forwardingRecord(home));
     const firewall = await Firewall.create(rules, factsOf(forwarding), assigned);
     await ensureBridge(names.bridge, subnet);
     forwarding.open();
@@ -169,10 +168,8 @@ export class BridgeNetwork implements HostNetwork {
   }
 
   async remove(): Promise<void> {
-    const { bridge, group } = this.#names;
     await this.close();
-    for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
-    if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
+    await removeLinks(this.#names);
     this.#forwarding.restore();
     await this.#firewall.remove();
     await forgetDeparted(this.subnet, new Set());
@@ -196,13 +193,4 @@ async function ensureBridge(bridge: string, subnet: Subnet): Promise<void> {
     `address replace ${subnet.gateway}/${subnet.prefix} dev ${bridge}`,
     `link set dev ${bridge} up`,
   ]);
-}
-
-/**
- * Deletes the connection entries of addresses that no machine has now. An agent that died while it removed a machine
- * can leave such entries.
- */
-async function forgetDeparted(subnet: string, present: ReadonlySet<string>): Promise<void> {
-  const departed = [...(await rememberedAddresses(subnet))].filter((address) => !present.has(address));
-  for (const address of departed) await forgetConnections(address);
 }

@@ -22,6 +22,15 @@ export async function rememberedAddresses(subnet: string): Promise<Set<string>> 
   return new Set(found.filter((address) => isInSubnet(address, subnet)));
 }
 
+/**
+ * Deletes the connection entries of addresses that no machine has now. An agent that died while it removed a machine
+ * can leave such entries. Throws CommandError.
+ */
+export async function forgetDeparted(subnet: string, present: ReadonlySet<string>): Promise<void> {
+  const departed = [...(await rememberedAddresses(subnet))].filter((address) => !present.has(address));
+  for (const address of departed) await forgetConnections(address);
+}
+
 async function conntrack(...args: string[]): Promise<string> {
   try {
     return await runCommand('conntrack', args);

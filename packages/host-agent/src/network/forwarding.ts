@@ -16,6 +16,11 @@ const SETTINGS = '/proc/sys/net/ipv4';
  */
 const PLAIN_NAME = /^[\w.@-]+$/;
 
+/** The file in which a data directory remembers the interfaces. */
+export function forwardingRecord(home: string): string {
+  return `${home}/forwarding.json`;
+}
+
 type ForwardingRecord = { bootId: string; interfaces: string[] };
 
 export class Forwarding {

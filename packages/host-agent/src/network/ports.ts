@@ -47,6 +47,12 @@ export async function removePort(tap: string, bridge: string, address: string | 
   if (lines.length > 0) await ipBatch(lines);
 }
 
+/** Removes the bridge and all its taps. Throws CommandError. */
+export async function removeLinks({ bridge, group }: { bridge: string; group: number }): Promise<void> {
+  for (const tap of portsOf(group)) await removePort(tap, bridge, undefined);
+  if (linkExists(bridge)) await ipBatch([`link delete dev ${bridge}`]);
+}
+
 /** Returns the names of the interfaces in a group. */
 export function portsOf(group: number): string[] {
   return readdirSync(INTERFACES).filter((name) => readNumber(`${INTERFACES}/${name}/netdev_group`) === group);

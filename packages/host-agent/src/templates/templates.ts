@@ -6,6 +6,7 @@ import { closeSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import { newVmId, type Vm } from '../hypervisor/driver.ts';
+import type { AgentMetrics } from '../metrics/metrics.ts';
 import { CommandError } from '../run-command.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import { isOutOfRoom } from '../storage/overlay.ts';
@@ -45,11 +46,17 @@ export type TemplatesOptions = {
   patience: number;
   /** A template is made only when the disk has room for its memory. */
   room: Pick<DiskRoom, 'refuseWhenShort'>;
+  metrics: Pick<AgentMetrics, 'templateMakes'>;
   log: { info(details: object, message: string): void; warn(details: object, message: string): void };
   /** Called when a template becomes usable. */
   onReady: (template: Template) => void;
   /** Called when a template is no longer used for new machines. */
   onDropped: (template: Template) => void;
+  /**
+   * Called when a template was made or could not be made. Its layers may have become garbage meanwhile, because a
+   * template that is being made keeps them.
+   */
+  onMade: () => void;
 };
 
 type Loaded = {
@@ -109,6 +116,11 @@ export class Templates {
     return this.#loaded.has(key);
   }
 
+  /** Returns the shapes of the templates from which a VM can start now. */
+  shapes(): Shape[] {
+    return [...this.#loaded.values()].map(({ template }) => template.shape);
+  }
+
   /** Returns the keys of all templates on disk. VMs of an earlier agent may have come from any of these. */
   keysOnDisk(): ReadonlySet<string> {
     return new Set(listTemplates(this.#options.dir).map(({ key }) => key));
@@ -161,7 +173,12 @@ export class Templates {
     if (this.#isClosed || this.#loaded.has(key) || this.#wanted.has(key)) return;
     if (failedAt !== undefined && performance.now() - failedAt < RETRY_AFTER_MS) return;
     this.#wanted.set(key, shape);
-    this.#run(() => this.#provide(key, shape).finally(() => this.#wanted.delete(key)));
+    this.#run(() =>
+      this.#provide(key, shape).finally(() => {
+        this.#wanted.delete(key);
+        this.#options.onMade();
+      }),
+    );
   }
 
   /**
@@ -225,16 +242,19 @@ export class Templates {
   async #provide(key: string, shape: Shape): Promise<void> {
     if (this.#isClosed || this.#loaded.has(key)) return;
     if (this.keysOnDisk().has(key) && (await this.#load(key, now()))) return;
-    const { vms, dir, runDir, patience, room, log } = this.#options;
+    const { vms, dir, runDir, patience, room, metrics, log } = this.#options;
     const name = newVmId();
     const abort = this.#closing.signal;
+    const stop = metrics.templateMakes.startTimer();
     try {
       room.refuseWhenShort(shape.memoryMb * 2 ** 20);
       const place = { templatesDir: dir, runDir: join(runDir, name), name, patience, abort };
       this.#hold(await makeTemplate(vms, place, key, shape), now());
+      stop({ outcome: 'made' });
       log.info({ template: key, vcpus: shape.vcpus, memory_mb: shape.memoryMb }, 'template made');
     } catch (err) {
       if (this.#isClosed) return;
+      stop({ outcome: 'failed' });
       const isForGood = err instanceof ServiceError && err.code === 'conflict';
       this.#failedAt.set(key, isForGood ? Infinity : performance.now());
       log.warn({ template: key, err }, 'a template could not be made; machines of its shape boot cold');

@@ -5,10 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { HostEvent } from '@sandbar/contract/host-api.ts';
+import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
+import { Registry } from 'prom-client';
 import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
+import { createAgentMetrics } from '../../src/metrics/metrics.ts';
 import { AddressCounter } from '../../src/network/address-counter.ts';
 import { AddressLeases } from '../../src/network/address-leases.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
@@ -84,6 +87,10 @@ export class FakeHost {
     },
     whenThereIsRoom: () => until('there is room', () => !this.room.isShort),
   };
+  /** The metrics of the agents that ran on this host. */
+  readonly metricsRegistry = new Registry();
+  readonly metrics = createAgentMetrics(this.metricsRegistry);
+  tracing = NO_TRACING;
   templates: Templates | undefined;
   pool: Pool | undefined;
   spares: Spares | undefined;
@@ -142,7 +149,10 @@ export class FakeHost {
       dropTemplates: (isNeeded) => templates?.dropUnneeded(isNeeded) ?? [],
       log,
     });
-    const starter = new Starter({ vms, templates, pool, spares, snapshots: this.snapshots, window, patience: 1, log });
+    const starter = new Starter({
+      ...{ vms, templates, pool, spares, snapshots: this.snapshots, window, patience: 1 },
+      ...{ metrics: this.metrics, tracing: this.tracing, log },
+    });
     this.registry = new MachineRegistry(
       {
         vms,
@@ -159,6 +169,8 @@ export class FakeHost {
         outputLimitBytes,
         keptOutput,
         room: this.room,
+        metrics: this.metrics,
+        tracing: this.tracing,
         log: silent,
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
@@ -225,9 +237,11 @@ export class FakeHost {
       requestsForTemplate,
       patience: 1,
       room: this.room,
+      metrics: this.metrics,
       log,
       onReady,
       onDropped: (template) => spares.drop(template),
+      onMade: () => this.garbage.collectSoon(),
     });
     const pool = new Pool({
       vms,

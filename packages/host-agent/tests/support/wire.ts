@@ -8,11 +8,14 @@ import type { Readable, Writable } from 'node:stream';
 import { macOfIp } from '../../src/network/subnet.ts';
 import { UDP_PORT } from './frames.ts';
 
+/** What a machine prints when it has sent a frame. */
+const SENT = 'sent';
+
 const TAP_IOCTL = `ioctl($_[0], 0x400454ca, pack('Z16 S x22', $_[1], 0x1002)) or die "tap $_[1]: $!";`;
 
 /**
  * A Perl program that opens a tap of the host, enters its own network namespace, and connects the tap to an interface
- * eth0 there.
+ * eth0 there. It prints the frames that it receives, and a line for each frame that it was told to send.
  */
 const MACHINE = `
   use strict; sub tap { ${TAP_IOCTL} }
@@ -31,7 +34,7 @@ const MACHINE = `
     if (vec($set, fileno($guest), 1) && sysread($guest, $frame, 65536)) { syswrite($host, $frame); }
     if (vec($set, fileno(*STDIN), 1)) {
       sysread(STDIN, $input, 65536, length $input) or exit;
-      while ($input =~ s/^(.*)\\n//) { $frame = pack('H*', $1); syswrite($host, $frame) == length $frame or die "send: $!"; }
+      while ($input =~ s/^(.*)\\n//) { $frame = pack('H*', $1); syswrite($host, $frame) == length $frame or die "send: $!"; print "${SENT}\\n"; }
     }
   }`;
 
@@ -90,13 +93,16 @@ export class Speaker {
   readonly pid: number;
   readonly #child: ChildProcessByStdio<Writable, Readable, null>;
   readonly #news = new Set<() => void>();
+  #toldCount = 0;
+  #sentCount = 0;
 
   constructor(program: string, args: readonly string[], env: NodeJS.ProcessEnv = process.env) {
     this.#child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'], env });
     this.pid = this.#child.pid ?? 0;
     this.#child.stdin.on('error', () => {});
     createInterface({ input: this.#child.stdout }).on('line', (line) => {
-      this.said.push(line);
+      if (line === SENT) this.#sentCount++;
+      else this.said.push(line);
       for (const wake of this.#news) wake();
     });
     this.#child.on('close', () => {
@@ -106,7 +112,16 @@ export class Speaker {
   }
 
   tell(text: string): void {
+    this.#toldCount++;
     this.#child.stdin.write(text);
+  }
+
+  /** Resolves when a machine has sent all frames that it was told to send. Rejects when it ends first. */
+  async sentAll(): Promise<void> {
+    while (this.#sentCount < this.#toldCount) {
+      if (this.said.at(-1) === CLOSED) throw new Error('ended before it had sent everything');
+      await this.#change();
+    }
   }
 
   /** Resolves when the process prints a line for which `isIt` returns true. Rejects when the process ends first. */
@@ -117,14 +132,19 @@ export class Speaker {
       if (line === CLOSED) throw new Error(`ended, having said: ${this.said.slice(-5).join(' | ')}`);
       if (line !== undefined) continue;
       at--;
-      await new Promise<void>((resolve) => {
-        const wake = () => {
-          this.#news.delete(wake);
-          resolve();
-        };
-        this.#news.add(wake);
-      });
+      await this.#change();
     }
+  }
+
+  /** Resolves when the process prints a line or ends. */
+  #change(): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = () => {
+        this.#news.delete(wake);
+        resolve();
+      };
+      this.#news.add(wake);
+    });
   }
 
   async end(): Promise<void> {

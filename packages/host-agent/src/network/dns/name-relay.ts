@@ -4,8 +4,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import type { Duplex } from 'node:stream';
 import type { Log } from '@sandbar/logging/log.ts';
+import { endProcess } from '../../jail/end-process.ts';
 import { jailedNode, type NodeCommand, SOURCES } from '../../jail/jailed-node.ts';
-import { endOf, endProcess, keepRunning } from '../../jail/keep-running.ts';
+import { endOf, keepRunning } from '../../jail/keep-running.ts';
 import { reservedUids } from '../../jail/uid-pool.ts';
 import { closeNamePort, type NamePort, openNamePort } from './name-port.ts';
 import { CHANNEL_FD, encodeNameServers } from './protocol.ts';
@@ -126,6 +127,11 @@ function channelOf(child: ChildProcess): Duplex {
   return child.stdio[CHANNEL_FD] as Duplex;
 }
 
+/** The path after which the relay's control group is named. */
+export function relayPlace(home: string): string {
+  return join(home, 'run/names');
+}
+
 /**
  * The command that starts the relay. The relay runs in the host's network namespace, because it asks the host's name
  * servers.
@@ -134,6 +140,6 @@ function relayCommand(home: string): Promise<NodeCommand> {
   const code = [join(SOURCES, '../package.json'), import.meta.dirname];
   const program = { main: join(import.meta.dirname, 'main.ts'), code, dir: '/' };
   const { nameRelay: uid } = reservedUids(home);
-  const jail = { name: 'names', place: join(home, 'run/names'), uid, visible: [], network: 'host' } as const;
+  const jail = { name: 'names', place: relayPlace(home), uid, visible: [], network: 'host' } as const;
   return jailedNode(program, jail);
 }
