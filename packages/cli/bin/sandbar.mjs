@@ -15,15 +15,15 @@ const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'san
 if (Number(process.versions.node.split('.')[0]) >= 24) {
   module.enableCompileCache(process.env.NODE_COMPILE_CACHE || cache);
   // A dynamic import, because an older Node would fail to parse the TypeScript of a static one.
-  await import('../src/main.ts');
+  const { main } = await import('../src/main.ts');
+  await main(process.argv.slice(2));
 } else {
   const node = fileURLToPath(new URL('../../../node_modules/node/bin/node', import.meta.url));
   if (!existsSync(node)) {
     console.error('sandbar: needs Node 24 or newer; run npm start in the Sandbar checkout once, which installs it');
     process.exit(1);
   }
-  const main = fileURLToPath(new URL('../src/main.ts', import.meta.url));
-  const child = spawn(node, [main, ...process.argv.slice(2)], {
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
     stdio: 'inherit',
     env: { NODE_COMPILE_CACHE: cache, ...process.env },
   });

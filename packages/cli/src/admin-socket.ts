@@ -1,22 +1,24 @@
 // Sends requests over the operator's Unix socket. Only the owner of the data directory can open it, so it needs no key.
+import { type IncomingMessage, request } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
-import { ApiError } from '@sandbar/sdk/errors.ts';
-import { Client } from 'undici';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
+import { settleLater } from '@sandbar/sdk/settle-later.ts';
 import { AdminSocketError } from './admin-socket-error.ts';
 
 const TIMEOUT_MS = 30_000;
 
 /**
- * Sends a GET, or a POST when there is a body, and returns the JSON of the answer. It waits for up to `timeoutMs` for
- * the headers, and again for the body. Throws ApiError, AdminSocketError.
+ * Sends a GET, or a POST when there is a body, and returns the JSON of the answer. It fails when nothing comes for
+ * `timeoutMs`. Throws SandbarError, AdminSocketError.
  */
 export async function callAdmin<T>(path: string, body?: object, timeoutMs = TIMEOUT_MS): Promise<T> {
   const { adminSocket } = homePaths(defaultHome(process.env, process.getuid?.() === 0));
-  const { status, text } = await send(adminSocket, path, body, timeoutMs);
-  const answer = parse(text);
+  const { status, text: sent } = await send(adminSocket, path, body, timeoutMs);
+  const answer = parse(sent);
   if (status < 300 && answer !== undefined) return answer as T;
   const { code, detail } = { code: 'unknown', detail: `the service answered with status ${status}`, ...answer };
-  throw new ApiError({ status, code: String(code), detail: String(detail), requestId: null, retryAfterSec: null });
+  throw new SandbarError({ status, code: String(code), detail: String(detail), requestId: null, retryAfterSec: null });
 }
 
 /** Throws AdminSocketError. */
@@ -26,19 +28,24 @@ async function send(
   body: object | undefined,
   timeoutMs: number,
 ): Promise<{ status: number; text: string }> {
-  const client = new Client('http://localhost', { socketPath, headersTimeout: timeoutMs, bodyTimeout: timeoutMs });
+  const { promise, resolve, reject } = settleLater<IncomingMessage>();
+  const sent = request({
+    socketPath,
+    path,
+    method: body === undefined ? 'GET' : 'POST',
+    headers: body === undefined ? {} : { 'content-type': 'application/json' },
+    // The command ends after one answer, so keep no connection.
+    agent: false,
+  });
+  // Counts from the last byte in either direction.
+  sent.setTimeout(timeoutMs, () => sent.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' })));
+  sent.once('response', resolve).on('error', reject);
+  sent.end(body === undefined ? undefined : JSON.stringify(body));
   try {
-    const answer = await client.request({
-      path,
-      method: body === undefined ? 'GET' : 'POST',
-      headers: body === undefined ? {} : { 'content-type': 'application/json' },
-      body: body === undefined ? null : JSON.stringify(body),
-    });
-    return { status: answer.statusCode, text: await answer.body.text() };
+    const answer = await promise;
+    return { status: answer.statusCode ?? 500, text: await text(answer) };
   } catch (error) {
     throw explain(socketPath, error);
-  } finally {
-    await client.destroy();
   }
 }
 

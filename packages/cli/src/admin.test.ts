@@ -7,7 +7,7 @@ import { createServer, type Server } from 'node:http';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import type { AccountDetails, HostSummary } from '@sandbar/contract/admin.ts';
+import type { AccountDetails, HostSummary, NewHostToken } from '@sandbar/contract/admin.ts';
 import type { Invoice, Prices } from '@sandbar/contract/admin-billing.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 
@@ -42,6 +42,10 @@ const host: HostSummary = {
   id: 'h1',
   state: 'away',
   draining: true,
+  name: 'rack-7',
+  address: '10.0.0.7:7072',
+  volumes: 0,
+  snapshots: 0,
   version: '0.1.0',
   isolation: 'kvm',
   cpus: 8,
@@ -83,6 +87,7 @@ const invoice: Invoice = {
     { kind: 'storage', unit: 'gib_hour', quantity: '16.666666', price: '0.000200', amount: '-0.003333' },
   ],
 };
+const hostToken: NewHostToken = { id: 't1', token: 'sbh_x.y', url: 'https://sandbar.example.test', expires_at: 't' };
 const made = { account_id: 'a1', api_key: 'sbr_k', email: 'a@example.test', password: 'secret' };
 
 let server: Server;
@@ -100,6 +105,10 @@ before(async () => {
       response.writeHead(status, { 'content-type': 'application/json' }).end(text);
     if (refusal) return answer(refusal.status, refusal.body);
     const list = path === '/admin/hosts' ? { hosts: [host] } : { accounts: [account] };
+    if (path === '/admin/host-tokens') {
+      const tokens = [{ id: 't1', created_at: 'c', expires_at: 'e' }];
+      return answer(200, JSON.stringify(request.method === 'GET' ? { tokens } : hostToken));
+    }
     if (path === '/admin/prices') return answer(200, JSON.stringify(prices));
     if (path.includes('/invoice')) return answer(200, JSON.stringify(invoice));
     if (request.method === 'GET') return answer(200, JSON.stringify(path.endsWith('s') ? list : account));
@@ -149,7 +158,7 @@ describe('sandbar admin', () => {
       ],
       ['account suspend a@b', 'POST /admin/accounts/a%40b/suspend {}'],
       ['account resume a1', 'POST /admin/accounts/a1/resume {}'],
-      ['account delete a1', 'POST /admin/accounts/a1/delete {}'],
+      ['account delete a1 --yes', 'POST /admin/accounts/a1/delete {}'],
       [
         'account limits a1 --machines 0 --memory-mb-per-machine default --rate-exec 7',
         'POST /admin/accounts/a1/limits {"machines":0,"memory_mb_per_machine":null,"rate_exec":7}',
@@ -168,11 +177,18 @@ describe('sandbar admin', () => {
       ],
       ['invoice a@b 2026-10', 'GET /admin/accounts/a%40b/invoice?month=2026-10'],
       ['host list', 'GET /admin/hosts'],
-      ['host drain h1', 'POST /admin/hosts/h1/drain {}'],
-      ['host undrain h1', 'POST /admin/hosts/h1/undrain {}'],
+      ['host cordon h1', 'POST /admin/hosts/h1/cordon {}'],
+      ['host uncordon h1', 'POST /admin/hosts/h1/uncordon {}'],
+      ['host undrain h2', 'POST /admin/hosts/h2/uncordon {}'],
+      ['host remove h1', 'POST /admin/hosts/h1/remove {}'],
+      ['host remove h1 --force', 'POST /admin/hosts/h1/remove {"force":true}'],
+      ['host drain h1 --json', 'POST /admin/hosts/h1/drain {}'],
     ];
     const results = await Promise.all(cases.map(([line]) => admin(line)));
-    for (const { code, stderr } of results) assert.deepEqual([code, stderr], [0, '']);
+    for (const { code, stderr } of results) {
+      assert.equal(code, 0, stderr);
+      assert.match(stderr, /^(A key or a password is shown this once only\.\n)?$/);
+    }
     assert.deepEqual(calls.sort(), cases.map(([, call]) => call).sort());
   });
 
@@ -196,8 +212,13 @@ describe('sandbar admin', () => {
     );
     assert.match(
       (await admin('host list')).stdout,
-      /^ID +STATE.*\nh1 +away, draining +0\.1\.0 +kvm +2\/8 +1024\/16384 +20\/200 +100 +1 +t/,
+      /^ID +NAME +ADDRESS +STATE.*\nh1 +rack-7 +10\.0\.0\.7:7072 +away, cordoned +0\.1\.0 +kvm +2\/8 +1024\/16384 +20\/200 +100 +1 +t/,
     );
+  });
+
+  it('drain says what is still on the host', async () => {
+    const { stderr } = await admin('host drain h1');
+    assert.match(stderr, /still on the host: machines 1, volumes 0, snapshots 0/);
   });
 
   it('prints prices', async () => {
@@ -277,6 +298,7 @@ describe('sandbar admin', () => {
       'account operator',
       'account operator a1 --remove a2',
       'account delete',
+      'account delete a1',
       'account limits a1',
       'account limits a1 --machines many',
       'account limits a1 --machines -1',
@@ -290,6 +312,11 @@ describe('sandbar admin', () => {
       'invoice a1 2026-10 extra',
       'account key a1 --scope all',
       'host list all',
+      'host token --expires 59s',
+      'host token --expires 2d',
+      'host token --expires soon',
+      'host revoke-token',
+      'fleet rotate-authority now',
       'host drain',
     ];
     const results = await Promise.all(wrong.map(async (line) => ({ line, ...(await admin(line)) })));
@@ -313,16 +340,27 @@ describe('sandbar admin', () => {
     assert.deepEqual(calls, []);
   });
 
-  it('host token says that hosts cannot join', async () => {
-    const { code, stdout, stderr } = await admin('host token');
-    assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^sandbar: another host cannot join this service yet/);
+  it('host token prints the command for the new host, and nothing else to stdout', async () => {
+    const { code, stdout, stderr } = await admin('host token --expires 10m');
+    assert.equal(code, 0);
+    assert.equal(stdout, `sandbar host join --url ${hostToken.url} --token ${hostToken.token}\n`);
+    assert.match(stderr, /^sandbar: for one host, until t\./);
+    assert.deepEqual(JSON.parse((await admin('host token --json')).stdout), hostToken);
+    assert.match((await admin('host tokens')).stdout, /^ID +CREATED +EXPIRES\nt1 +c +e\n$/);
+    for (const line of ['host revoke-token t1', 'fleet rotate-authority']) assert.equal((await admin(line)).code, 0);
+    assert.deepEqual(calls, [
+      'POST /admin/host-tokens {"expires_in_sec":600}',
+      'POST /admin/host-tokens {}',
+      'GET /admin/host-tokens',
+      'POST /admin/host-tokens/t1/revoke {}',
+      'POST /admin/fleet/rotate-authority {}',
+    ]);
   });
 
-  it('an error is one line with its code, exit code 1', async () => {
+  it('an error is one line with its code', async () => {
     refusal = { status: 404, body: JSON.stringify({ code: 'not_found', detail: 'no such account' }) };
     const { code, stderr } = await admin('account show nobody');
-    assert.deepEqual([code, stderr], [1, 'sandbar: not_found: no such account\n']);
+    assert.deepEqual([code, stderr], [5, 'sandbar: not_found: no such account\n']);
     refusal = { status: 502, body: 'garbage' };
     assert.equal(
       (await admin('account show nobody')).stderr,

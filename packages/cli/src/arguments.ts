@@ -1,6 +1,7 @@
 // Parses the values of arguments and options. A parser throws InvalidArgumentError for a bad value, and commander adds
 // the name of the option to the message.
 import { InvalidArgumentError } from '@commander-js/extra-typings';
+import { MACHINE_BOUNDS } from '@sandbar/contract/machine-states.ts';
 
 /** A mistake in the command line that commander does not detect. The exit code is 2. */
 export class UsageError extends Error {
@@ -44,15 +45,36 @@ export function collectValues(text: string, previous: string[] = []): string[] {
   return [...previous, text];
 }
 
+/** A volume that a new machine has, by id or name, and where it is mounted. */
+export type BootVolume = { volume: string; path: string | undefined };
+
+/** Adds VOLUME or VOLUME:PATH to the previous ones. PATH begins with a slash. Throws InvalidArgumentError. */
+export function collectVolumes(text: string, previous: BootVolume[] = []): BootVolume[] {
+  const [, volume = text, path] = /^(.+?):(\/.*)$/.exec(text) ?? [];
+  return [...previous, { volume: parseId(volume), path }];
+}
+
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** A duration such as 90s, 30m, 1h or 2d, in seconds, or `never`. Throws InvalidArgumentError. */
+/** A duration such as 90s, 30m, 1h or 2d, in seconds. Throws InvalidArgumentError. */
+export function parseDuration(text: string): number {
+  const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  if (count === undefined) throw new InvalidArgumentError('It must be a duration such as 90s, 30m, 1h or 2d.');
+  return Number(count) * SECONDS[unit as keyof typeof SECONDS];
+}
+
+/** How long until a machine expires, in seconds, or `never`. Throws InvalidArgumentError. */
 export function parseExpiry(text: string): number | 'never' {
   if (text === 'never') return text;
-  const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
-  if (count === undefined)
-    throw new InvalidArgumentError('It must be a duration such as 90s, 30m, 1h or 2d, or never.');
-  return Number(count) * SECONDS[unit as keyof typeof SECONDS];
+  const sec = /^\d{1,9}[smhd]$/.test(text) ? parseDuration(text) : 0;
+  if (sec >= MACHINE_BOUNDS.expirySecMin && sec <= MACHINE_BOUNDS.expirySecMax) return sec;
+  throw new InvalidArgumentError('It must be a duration from 10s to 365d, such as 90s, 30m, 1h or 2d, or never.');
+}
+
+/** `true` or `false`. Throws InvalidArgumentError. */
+export function parseBoolean(text: string): boolean {
+  if (text === 'true' || text === 'false') return text === 'true';
+  throw new InvalidArgumentError('It must be true or false.');
 }
 
 /** Adds a `KEY=VALUE` pair to the previous ones, for an option that may be repeated. Throws InvalidArgumentError. */

@@ -9,6 +9,7 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import type { LedgerDetails, Usage } from '@sandbar/contract/billing.ts';
 
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const MACHINE = '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20';
 const CSV = 'kind,amount\nvcpu,0.100000\n';
 
 const usage: Usage = {
@@ -98,10 +99,13 @@ async function sandbar(line: string) {
 describe('sandbar usage', () => {
   it('sends the range, the grouping and the machine', async () => {
     await sandbar('usage');
-    await sandbar('usage --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --by metadata.team --machine m1');
+    await sandbar(
+      `usage --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --by metadata.team --machine ${MACHINE}`,
+    );
     assert.deepEqual(calls, [
       '/v1/billing/usage',
-      '/v1/billing/usage?from=2026-01-01T00%3A00%3A00Z&to=2026-01-02T00%3A00%3A00Z&group_by=metadata.team&machine_id=m1',
+      '/v1/billing/usage?from=2026-01-01T00%3A00%3A00Z&to=2026-01-02T00%3A00%3A00Z&group_by=metadata.team&machine_id=' +
+        MACHINE,
     ]);
   });
 

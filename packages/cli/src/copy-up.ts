@@ -2,8 +2,8 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { ApiError } from '@sandbar/sdk/errors.ts';
 import type { Files } from '@sandbar/sdk/files.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import { UsageError } from './arguments.ts';
 import { printNotice } from './print.ts';
 import { Progress } from './progress.ts';
@@ -58,7 +58,7 @@ export async function isRemoteDirectory(files: Files, path: string, signal: Abor
     for await (const _entry of files.entries(path, { signal })) break;
     return true;
   } catch (error) {
-    if (error instanceof ApiError && ['not_found', 'conflict'].includes(error.code)) return false;
+    if (error instanceof SandbarError && ['not_found', 'conflict'].includes(error.code)) return false;
     throw error;
   }
 }

@@ -27,6 +27,7 @@ import { create, extract } from 'tar';
 import { block, archive as tarArchive } from '../../host-agent/tests/support/tar-blocks.ts';
 
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const MACHINE = '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20';
 
 let server: Server;
 let baseUrl: string;
@@ -82,7 +83,7 @@ function entryOf(path: string) {
 
 async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const url = new URL(request.url ?? '', 'http://x');
-  const operation = url.pathname.replace('/v1/machines/m/files', '');
+  const operation = url.pathname.replace(`/v1/machines/${MACHINE}/files`, '');
   const path = url.searchParams.get('path') ?? '';
   url.searchParams.delete('path');
   const query = url.searchParams.toString();
@@ -179,11 +180,11 @@ describe('sandbar cp', () => {
     const bytes = randomBytes(700_001);
     writeFileSync(join(home, 'a file'), bytes);
     chmodSync(join(home, 'a file'), 0o755);
-    await succeed('cp', 'a file', 'm:/copy');
+    await succeed('cp', 'a file', `${MACHINE}:/copy`);
     assert.deepEqual(readFileSync(inMachine('/copy')), bytes);
     assert.ok(calls.includes('PUT /content /copy mode=0755'), calls.join());
     chmodSync(inMachine('/copy'), 0o6750);
-    await succeed('cp', 'm:/copy', 'back');
+    await succeed('cp', `${MACHINE}:/copy`, 'back');
     assert.deepEqual(readFileSync(join(home, 'back')), bytes);
     assert.equal(statSync(join(home, 'back')).mode & 0o7777, 0o750 & ~process.umask());
     assert.deepEqual(readdirSync(home).sort(), ['a file', 'back']);
@@ -193,11 +194,11 @@ describe('sandbar cp', () => {
     writeFileSync(join(home, 'f'), 'x');
     for (const name of ['dir', 'far']) mkdirSync(inMachine(name));
     symlinkSync('far', inMachine('link'));
-    await succeed('cp', './f', 'm:/dir');
-    await succeed('cp', 'f', 'm:/link/');
+    await succeed('cp', './f', `${MACHINE}:/dir`);
+    await succeed('cp', 'f', `${MACHINE}:/link/`);
     assert.deepEqual([readdirSync(inMachine('dir')), readdirSync(inMachine('far'))], [['f'], ['f']]);
     mkdirSync(join(home, 'here'));
-    await succeed('cp', 'm:/dir/f', 'here');
+    await succeed('cp', `${MACHINE}:/dir/f`, 'here');
     assert.deepEqual(readdirSync(join(home, 'here')), ['f']);
   });
 
@@ -206,41 +207,41 @@ describe('sandbar cp', () => {
     mkdirSync(join(home, 'tree/deep'));
     writeFileSync(join(home, 'tree/deep/.hidden ü'), 'h');
     symlinkSync('deep/.hidden ü', join(home, 'tree/link'));
-    const { code, stderr } = await sandbar(['cp', 'tree', 'm:/new']);
+    const { code, stderr } = await sandbar(['cp', 'tree', `${MACHINE}:/new`]);
     assert.deepEqual([code, stderr], [1, 'sandbar: a\\x1bdevice was left out: it is one\n'], 'the machine refused one');
     assert.deepEqual(readdirSync(inMachine('/new')).sort(), ['deep', 'empty', 'link']);
-    await sandbar(['cp', 'tree', 'm:/new']);
+    await sandbar(['cp', 'tree', `${MACHINE}:/new`]);
     assert.deepEqual(readdirSync(inMachine('/new')).sort(), ['deep', 'empty', 'link', 'tree']);
-    await sandbar(['cp', 'tree/.', 'm:/new']);
+    await sandbar(['cp', 'tree/.', `${MACHINE}:/new`]);
     assert.deepEqual(readdirSync(inMachine('/new')).length, 4, 'the contents, not the folder');
-    await succeed('cp', 'm:/new/tree', 'back');
+    await succeed('cp', `${MACHINE}:/new/tree`, 'back');
     assert.equal(readFileSync(join(home, 'back/link'), 'utf8'), 'h');
     assert.deepEqual(readdirSync(join(home, 'back')).sort(), ['deep', 'empty', 'link']);
   });
 
   it('copies standard input and to standard output', async () => {
-    assert.equal((await sandbar(['cp', '-', 'm:/piped'], 'from a pipe')).code, 0);
-    assert.equal(String(await succeed('cp', 'm:/piped', '-')), 'from a pipe');
+    assert.equal((await sandbar(['cp', '-', `${MACHINE}:/piped`], 'from a pipe')).code, 0);
+    assert.equal(String(await succeed('cp', `${MACHINE}:/piped`, '-')), 'from a pipe');
   });
 
   it('goes on with a download that broke off', async () => {
     writeFileSync(inMachine('/f'), '0123456789');
     breakAt = 4;
-    await succeed('cp', 'm:/f', 'f');
+    await succeed('cp', `${MACHINE}:/f`, 'f');
     assert.equal(readFileSync(join(home, 'f'), 'utf8'), '0123456789');
   });
 
   it('leaves the old file and nothing else when a download fails', async () => {
     writeFileSync(join(home, 'f'), 'old');
-    const { code, stderr } = await sandbar(['cp', 'm:/absent', 'f']);
-    assert.deepEqual([code, stderr], [1, 'sandbar: not_found: ENOENT: /absent\n']);
+    const { code, stderr } = await sandbar(['cp', `${MACHINE}:/absent`, 'f']);
+    assert.deepEqual([code, stderr], [5, 'sandbar: not_found: ENOENT: /absent\n']);
     assert.deepEqual([readdirSync(home), readFileSync(join(home, 'f'), 'utf8')], [['f'], 'old']);
   });
 
   it('writes nothing outside of the folder and no rights of others, whatever a machine sends', async () => {
     mkdirSync(inMachine('d'));
     archive = hostileArchive();
-    const { code, stderr } = await sandbar(['cp', 'm:/d', 'target']);
+    const { code, stderr } = await sandbar(['cp', `${MACHINE}:/d`, 'target']);
     assert.equal(code, 1);
     assert.match(stderr, /left out/);
     assert.deepEqual(readdirSync(home), ['target']);
@@ -252,14 +253,21 @@ describe('sandbar cp', () => {
     mkdirSync(inMachine('d'));
     writeFileSync(inMachine('f'), '');
     archive = Buffer.alloc(3000, 'nonsense');
-    const noArchive = await sandbar(['cp', 'm:/d', 'target']);
+    const noArchive = await sandbar(['cp', `${MACHINE}:/d`, 'target']);
     assert.equal(noArchive.code, 1);
     assert.match(noArchive.stderr, /^(sandbar: .+\n)+$/);
-    const noFolder = await sandbar(['cp', 'm:/f', 'no/such']);
+    const noFolder = await sandbar(['cp', `${MACHINE}:/f`, 'no/such']);
     assert.deepEqual([noFolder.code, noFolder.stderr.split('\n').length], [1, 2], noFolder.stderr);
   });
 
-  for (const args of [['a', 'b'], ['m:/a', 'm:/b'], ['a', 'm:b'], ['absent', 'm:/a'], ['m:/f', 'no/such/'], ['a']]) {
+  for (const args of [
+    ['a', 'b'],
+    [`${MACHINE}:/a`, `${MACHINE}:/b`],
+    ['a', `${MACHINE}:b`],
+    ['absent', `${MACHINE}:/a`],
+    [`${MACHINE}:/f`, 'no/such/'],
+    ['a'],
+  ]) {
     it(`refuses ${args.join(' ')}`, async () => {
       writeFileSync(join(home, 'a'), '');
       writeFileSync(inMachine('/f'), '');
@@ -287,38 +295,38 @@ describe('sandbar files', () => {
     mkdirSync(inMachine('d'));
     writeFileSync(inMachine('d/a\nb'), 'text');
     symlinkSync('a', inMachine('d/link'));
-    const listed = String(await succeed('files', 'ls', 'm:/d'));
+    const listed = String(await succeed('files', 'ls', `${MACHINE}:/d`));
     assert.match(
       listed,
       /^MODE +USER +GROUP +BYTES +MODIFIED +PATH\n-0644 .* 4 +t +\/d\/a\\x0ab\nl0777 .*\/d\/link -> a\n$/,
     );
-    assert.equal(JSON.parse(String(await succeed('files', 'ls', '--json', 'm:/d'))).entries.length, 2);
-    assert.equal(JSON.parse(String(await succeed('files', 'stat', '--json', 'm:/d'))).type, 'directory');
-    assert.equal(String(await succeed('files', 'cat', 'm:/d/a\nb', 'm:/d/a\nb')), 'texttext');
+    assert.equal(JSON.parse(String(await succeed('files', 'ls', '--json', `${MACHINE}:/d`))).entries.length, 2);
+    assert.equal(JSON.parse(String(await succeed('files', 'stat', '--json', `${MACHINE}:/d`))).type, 'directory');
+    assert.equal(String(await succeed('files', 'cat', `${MACHINE}:/d/a\nb`, `${MACHINE}:/d/a\nb`)), 'texttext');
   });
 
   it('mkdir, mv and rm change it', async () => {
-    await succeed('files', 'mkdir', '--mode', '0700', '--user', 'me', 'm:/a', 'm:/b');
+    await succeed('files', 'mkdir', '--mode', '0700', '--user', 'me', `${MACHINE}:/a`, `${MACHINE}:/b`);
     assert.deepEqual(calls.slice(0, 2), ['POST /directory ', '{"path_encoded":"/a","mode":"0700","user":"me"}']);
-    await succeed('files', 'mv', '--overwrite', 'm:/a', 'm:/b');
+    await succeed('files', 'mv', '--overwrite', `${MACHINE}:/a`, `${MACHINE}:/b`);
     assert.equal(calls.at(-1), '{"from_encoded":"/a","to_encoded":"/b","overwrite":true}');
-    await succeed('files', 'rm', '-r', 'm:/a', 'm:/b');
+    await succeed('files', 'rm', '-r', `${MACHINE}:/a`, `${MACHINE}:/b`);
     assert.deepEqual(readdirSync(root), []);
     assert.equal(calls.at(-1), 'DELETE  /b recursive=true');
-    const { code, stderr } = await sandbar(['files', 'mv', 'm:/a', 'n:/b']);
+    const { code, stderr } = await sandbar(['files', 'mv', `${MACHINE}:/a`, 'other:/b']);
     assert.deepEqual([code, stderr], [2, 'sandbar: both paths must be in the same machine\n']);
   });
 
   it('--encoded reaches names that are not UTF-8', async () => {
-    await sandbar(['files', 'mkdir', '--encoded', 'm:/%ff%20']);
+    await sandbar(['files', 'mkdir', '--encoded', `${MACHINE}:/%ff%20`]);
     assert.equal(calls[1], '{"path_encoded":"/%FF%20"}');
   });
 
   it('watch prints changes, line by line', async () => {
-    const printed = await succeed('files', 'watch', '--no-recursive', 'm:/d');
+    const printed = await succeed('files', 'watch', '--no-recursive', `${MACHINE}:/d`);
     assert.equal(String(printed), 'ready\ncreated /d/a\\x0ab\nrenamed /d/b /d/c\n');
     assert.equal(calls[0], 'GET /watch /d recursive=false');
-    const lines = String(await succeed('files', 'watch', '--json', 'm:/d')).split('\n');
+    const lines = String(await succeed('files', 'watch', '--json', `${MACHINE}:/d`)).split('\n');
     assert.deepEqual(JSON.parse(lines[1] ?? ''), { type: 'created', path: '/d/a\nb' });
   });
 

@@ -45,7 +45,6 @@ describe('sandbar image', () => {
     [['import', '../x', 'alpine'], /cannot be the name of an image/],
     [['import', 'x', 'dir:/x'], /"dir:\/x" names no image: write docker:\/\//],
     [['import', 'x', 'oci:/nowhere'], /\/nowhere is not an OCI layout/],
-    [['list'], /start it with npm start/],
   ];
   for (const [args, says] of refused) {
     it(`${args.join(' ')} is a line and exit code 1`, () => {

@@ -2,8 +2,8 @@
 // from a terminal or a program that writes now and then, is sent as it comes.
 import { setTimeout as delay } from 'node:timers/promises';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
-import { ApiError } from '@sandbar/sdk/errors.ts';
 import type { JobStdin } from '@sandbar/sdk/job-stdin.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 
 /** How long the start of a job waits for the end of its input, ms. Most files and pipes end within this time. */
 const FIRST_WAIT_MS = 50;
@@ -56,7 +56,7 @@ export class JobInput {
       await stdin.close();
     } catch (error) {
       // The command has ended or closed its stdin. Nobody reads the rest, as with a pipe to a local command.
-      if (!(error instanceof ApiError && error.code === 'conflict')) throw error;
+      if (!(error instanceof SandbarError && error.code === 'conflict')) throw error;
     }
   }
 

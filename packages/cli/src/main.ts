@@ -1,24 +1,45 @@
 // The entry of the CLI: finds the command, runs it, and turns an error into one line on stderr and an exit code.
-import { type Command, CommanderError, program } from '@commander-js/extra-typings';
-import { ApiError, ConfigurationError, ConnectionError } from '@sandbar/sdk/errors.ts';
-import { AdminSocketError } from './admin-socket-error.ts';
-import { UsageError } from './arguments.ts';
-import { CopyError } from './copy-error.ts';
-import { printNotice, toPrintable } from './print.ts';
+import { type Command, CommanderError, createCommand } from '@commander-js/extra-typings';
+import { describeError, explainUsage } from './error-text.ts';
+import { addExamples } from './examples.ts';
+import { EXIT_CODES, exitCodeOfError } from './exit-codes.ts';
+import { Interrupted, interrupt } from './interruption.ts';
+import { withPresentNames } from './old-names.ts';
+import { printNotice } from './print.ts';
 
 const VERSION = '0.1.0';
 
 type Entry = {
   /** The description in `sandbar --help`. */
   summary: string;
-  /** Loads the module of the command and adds its options, subcommands and action. */
-  define: (command: Command) => Promise<void>;
-  /** The subcommand to run when none is given. */
-  defaultAction?: string;
+  /** Loads the module of the command and adds its options, subcommands and action. `program` has all commands. */
+  define: (command: Command, program: Command) => Promise<void>;
+  /** Whether the help leaves it out. */
+  isHidden?: true;
 };
 
 /** All commands by name, in the order in which the help lists them. */
-const COMMANDS: Record<string, Entry> = {
+export const COMMANDS: Record<string, Entry> = {
+  up: {
+    summary: 'starts the service of this checkout, and waits until it is ready',
+    define: async (command) => (await import('./commands/up.ts')).defineUp(command),
+  },
+  down: {
+    summary: 'stops the service on this computer',
+    define: async (command) => (await import('./commands/down.ts')).defineDown(command),
+  },
+  status: {
+    summary: 'says whether the service on this computer runs and is well',
+    define: async (command) => (await import('./commands/status.ts')).defineStatus(command),
+  },
+  uninstall: {
+    summary: 'removes the service from this computer: sandbar uninstall --purge',
+    define: async (command) => (await import('./commands/uninstall.ts')).defineUninstall(command),
+  },
+  host: {
+    summary: 'makes this computer a host of a fleet: sandbar host join, sandbar host run',
+    define: async (command) => (await import('./commands/host.ts')).defineHost(command),
+  },
   run: {
     summary: 'runs a command in a machine of its own: sandbar run -- uname -a',
     define: async (command) => (await import('./commands/run.ts')).defineRun(command),
@@ -26,6 +47,14 @@ const COMMANDS: Record<string, Entry> = {
   exec: {
     summary: 'runs a command in a machine: sandbar exec MACHINE -- ls /',
     define: async (command) => (await import('./commands/exec.ts')).defineExec(command),
+  },
+  jobs: {
+    summary: 'lists the jobs of a machine: sandbar jobs MACHINE',
+    define: async (command) => (await import('./commands/jobs.ts')).defineJobs(command),
+  },
+  logs: {
+    summary: 'prints the output of a job: sandbar logs MACHINE JOB -f',
+    define: async (command) => (await import('./commands/logs.ts')).defineLogs(command),
   },
   cp: {
     summary: 'copies files and folders: sandbar cp FILE MACHINE:/path, or the other way',
@@ -47,35 +76,36 @@ const COMMANDS: Record<string, Entry> = {
     summary: 'listens on this computer for a port of a machine: sandbar forward MACHINE 8000[:80]',
     define: async (command) => (await import('./commands/forward.ts')).defineForward(command),
   },
-  machines: {
-    summary: 'lists, creates, changes, stops, starts and destroys machines',
-    define: async (command) => (await import('./commands/machines.ts')).defineMachines(command),
-    defaultAction: 'list',
+  ls: {
+    summary: 'lists all machines, as sandbar machine ls does',
+    define: async (command) => (await import('./commands/machine-ls.ts')).defineMachineLs(command, 'ls'),
   },
-  volumes: {
-    summary: 'lists, creates, attaches, detaches and deletes volumes',
-    define: async (command) => (await import('./commands/volumes.ts')).defineVolumes(command),
-    defaultAction: 'list',
+  machine: {
+    summary: 'creates, lists, shows, starts, stops, changes and destroys machines',
+    define: async (command) => (await import('./commands/machine.ts')).defineMachine(command),
   },
-  snapshots: {
-    summary: 'lists, takes, restores and deletes snapshots',
-    define: async (command) => (await import('./commands/snapshots.ts')).defineSnapshots(command),
-    defaultAction: 'list',
+  volume: {
+    summary: 'creates, lists, attaches, detaches and deletes volumes',
+    define: async (command) => (await import('./commands/volume.ts')).defineVolume(command),
+  },
+  snapshot: {
+    summary: 'takes, lists, restores and deletes snapshots',
+    define: async (command) => (await import('./commands/snapshot.ts')).defineSnapshot(command),
   },
   image: {
-    summary: 'builds an image from its recipe, or imports an OCI image, on this host',
+    summary: 'lists images, builds one from its recipe, or imports an OCI image',
     define: async (command) => (await import('./commands/image.ts')).defineImage(command),
   },
-  images: {
-    summary: 'lists what machines can be created from',
-    define: async (command) => (await import('./commands/images.ts')).defineImages(command),
+  key: {
+    summary: 'creates, lists and revokes API keys',
+    define: async (command) => (await import('./commands/key.ts')).defineKey(command),
   },
-  quotas: {
+  quota: {
     summary: 'shows what the account uses and may use',
-    define: async (command) => (await import('./commands/quotas.ts')).defineQuotas(command),
+    define: async (command) => (await import('./commands/quota.ts')).defineQuota(command),
   },
   activity: {
-    summary: 'shows what was done: sandbar activity [MACHINE]',
+    summary: 'shows what was done: sandbar activity [MACHINE] [-f]',
     define: async (command) => (await import('./commands/activity.ts')).defineActivity(command),
   },
   usage: {
@@ -85,6 +115,42 @@ const COMMANDS: Record<string, Entry> = {
   ledger: {
     summary: 'shows what changed the wallet, and what a charge consists of: sandbar ledger [ENTRY]',
     define: async (command) => (await import('./commands/ledger.ts')).defineLedger(command),
+  },
+  whoami: {
+    summary: 'shows the account, the service and the origin of the key that are used',
+    define: async (command) => (await import('./commands/whoami.ts')).defineWhoami(command),
+  },
+  login: {
+    summary: 'gets a key that you approve in the dashboard: sandbar login https://sandbar.example.com',
+    define: async (command) => (await import('./commands/login.ts')).defineLogin(command),
+  },
+  logout: {
+    summary: 'removes the key of sandbar login from this computer',
+    define: async (command) => (await import('./commands/logout.ts')).defineLogout(command),
+  },
+  api: {
+    summary: 'sends any request of the API: sandbar api GET /v1/machines',
+    define: async (command) => (await import('./commands/api.ts')).defineApi(command),
+  },
+  mcp: {
+    summary: 'serves machines to AI agents as tools, by the Model Context Protocol: sandbar mcp',
+    define: async (command) => (await import('./commands/mcp.ts')).defineMcp(command),
+  },
+  completion: {
+    summary: 'prints a script that completes commands in your shell: sandbar completion bash',
+    define: async (command) => (await import('./commands/completion.ts')).defineCompletion(command),
+  },
+  __complete: {
+    summary: 'answers the script of sandbar completion',
+    isHidden: true,
+    define: async (command, program) => {
+      const { defineComplete } = await import('./commands/completion.ts');
+      const define = async (name: string) => {
+        const called = program.commands.find((one) => one.name() === name);
+        if (called) await COMMANDS[name]?.define(called as Command, program);
+      };
+      defineComplete(command, program, define);
+    },
   },
   admin: {
     summary: 'accounts, prices and hosts, for the operator: sandbar admin account list',
@@ -96,44 +162,50 @@ const COMMANDS: Record<string, Entry> = {
   },
 };
 
-/** Defines every command by name and summary, and loads only the one that was called, because loading takes time. */
-async function defineProgram(called: string | undefined): Promise<void> {
-  program
-    .name('sandbar')
+/**
+ * Makes the program with every command by name and summary. It loads only the commands that `isCalled` chooses, because
+ * loading takes time.
+ */
+export async function defineProgram(isCalled: (name: string) => boolean): Promise<Command> {
+  const program = createCommand('sandbar')
     .usage('COMMAND [OPTIONS]')
     .version(VERSION, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'show this help')
     .helpCommand('help [command]', 'show the help of a command')
-    .addHelpText(
-      'after',
-      `
-sandbar COMMAND --help tells more. --json prints the answer of the API.
-SANDBAR_BASE_URL and SANDBAR_API_KEY name the service and the key; the default is credentials.json of the service on
-this computer.`,
-    )
+    .addHelpText('after', helpText)
     // Each command parses only the arguments after its own name, so in `sandbar run -- ls --help` ls gets the option.
     .enablePositionalOptions()
     .exitOverride()
     .configureOutput({ outputError: () => {} });
-  for (const [name, { summary, define }] of Object.entries(COMMANDS)) {
-    const command = program.command(name).description(summary);
-    if (name === called) await define(command);
+  addExamples(program, 'sandbar run -- uname -a', 'sandbar machine create --name web', 'sandbar exec web -- ls /');
+  for (const [name, { summary, define, isHidden = false }] of Object.entries(COMMANDS)) {
+    const command = program.command(name, { hidden: isHidden }).description(summary);
+    if (isCalled(name)) await define(command, program);
   }
+  return program;
 }
 
-/**
- * Rewrites `help X` to `X --help`, and adds the default subcommand where none is given: `machines` is `machines list`.
- */
+function helpText(): string {
+  const codes = EXIT_CODES.map(({ code, meaning }) => `  ${`${code}`.padStart(3)}  ${meaning}`).join('\n');
+  return `
+sandbar COMMAND --help tells more. Machines, volumes and snapshots are named by id, by the first characters of the id (4 or
+more) or by name. Data goes to standard output and messages to standard error; --json prints the answer of the API.
+SANDBAR_BASE_URL and SANDBAR_API_KEY name the service and the key; the default is what sandbar login has stored, and then
+credentials.json of the service on this computer. NO_COLOR turns colours off.
+
+Exit codes (run, exec and logs -f end with the code of the command in the machine):
+${codes}`;
+}
+
+/** Rewrites `help X` to `X --help`, and the former names of commands to the present ones. */
 function normalize(args: readonly string[]): string[] {
-  const [first = '', second, ...rest] = args;
-  if (first === 'help') return second === undefined ? ['--help'] : [second, ...rest, '--help'];
-  const defaultAction = Object.hasOwn(COMMANDS, first) ? COMMANDS[first]?.defaultAction : undefined;
-  const hasAction = second !== undefined && (!second.startsWith('-') || second === '-h' || second === '--help');
-  return defaultAction === undefined || hasAction ? [...args] : [first, defaultAction, ...args.slice(1)];
+  const [first, ...rest] = args;
+  if (first !== 'help') return withPresentNames(args);
+  return [...withPresentNames(rest), '--help'];
 }
 
-/** The full name of the command in the arguments, such as `sandbar machines stop`. */
-function findCalled(args: readonly string[]): string {
+/** The full name of the command in the arguments, such as `sandbar machine stop`. */
+function findCalled(program: Command, args: readonly string[]): string {
   const names = ['sandbar'];
   let commands: readonly { name: () => string; aliases: () => string[]; commands: typeof commands }[] =
     program.commands;
@@ -146,48 +218,43 @@ function findCalled(args: readonly string[]): string {
   return names.join(' ');
 }
 
-/** Sets the exit code: 1 after an error, 2 after a wrong command line. Commands like `run` set others by themselves. */
-async function main(given: readonly string[]): Promise<void> {
+/**
+ * When the reader closes the pipe, as in `sandbar ... | head`, the command ends without an error, and any other failure
+ * to write ends it with 1. A command that has to clean up does so first.
+ */
+function endWithOutput(): void {
+  const interruptBy = ({ code = 'an error of the output' }: NodeJS.ErrnoException): boolean =>
+    interrupt(new Interrupted(code, code === 'EPIPE' ? 0 : 1));
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (!interruptBy(error)) process.exit(error.code === 'EPIPE' ? 0 : 1);
+  });
+  // Without a listener, the error would end the process. A command without clean-up goes on without its messages.
+  process.stderr.on('error', interruptBy);
+}
+
+/** Runs a command line. Sets the exit code after an error; commands like `run` set others by themselves. */
+export async function main(given: readonly string[]): Promise<void> {
+  endWithOutput();
   const args = normalize(given);
+  const program = await defineProgram((name) => name === args[0]);
   try {
-    await defineProgram(args[0]);
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
-    if (error instanceof CommanderError && error.exitCode === 0) return;
-    process.exitCode = error instanceof CommanderError || error instanceof UsageError ? 2 : 1;
-    // A group such as `sandbar image` was called without a subcommand, and commander has printed its help.
-    if (error instanceof CommanderError && error.code === 'commander.help') return;
-    if (error instanceof CommanderError) printNotice(explainUsage(error, findCalled(args)));
-    else console.error(`sandbar: ${describe(error)}`);
+    const exitCode = exitCodeOfError(error);
+    // The clean-up is done. A request that nobody waits for any more must not keep the process running.
+    if (error instanceof Interrupted) process.exit(exitCode);
+    if (exitCode !== 0) process.exitCode = exitCode;
+    report(error, findCalled(program, args));
   }
 }
 
-/** For example: `unknown option '--nam' (Did you mean --name?); sandbar machines update --help tells more`. */
-function explainUsage(error: CommanderError, called: string): string {
-  const problem = error.message
-    .replace(/^error: /, '')
-    .replaceAll('\n', ' ')
-    .replace(/\.$/, '');
-  return `${problem}; ${called} --help tells more`;
-}
-
-function describe(error: unknown): string {
-  if (error instanceof ConnectionError) {
-    return toPrintable(`${error.message}; start it with npm start in the Sandbar checkout`);
+function report(error: unknown, called: string): void {
+  if (!(error instanceof CommanderError)) {
+    console.error(`sandbar: ${describeError(error, called)}`);
+    return;
   }
-  if (error instanceof ApiError) {
-    // For a fault of the service, the operator finds the cause in the log by the request id.
-    const request = error.status >= 500 && error.requestId !== null ? ` [request ${error.requestId}]` : '';
-    return toPrintable(`${error.message}${request}`);
-  }
-  const isPlain = [ConfigurationError, UsageError, AdminSocketError, CopyError].some((kind) => error instanceof kind);
-  if (error instanceof Error && isPlain) return toPrintable(error.message);
-  // A bug of the CLI: print the stack, line by line.
-  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return text.split('\n').map(toPrintable).join('\n');
+  // The help or the version was asked for, or a group such as `sandbar image` was called without a subcommand. Commander
+  // has printed what there is to print.
+  if (error.exitCode === 0 || error.code === 'commander.help') return;
+  printNotice(explainUsage(error, called));
 }
-
-// When the reader closes the pipe, as in `sandbar ... | head`, stop without an error.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
-
-await main(process.argv.slice(2));

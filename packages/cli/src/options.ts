@@ -1,12 +1,24 @@
-// The options that several commands share: those of a machine (`run`, `machines create`, `machines update`) and those
-// of a job (`run`, `exec`). An `add…` function adds options to a command. A `…Of` function turns their values into a
+// The options that several commands share: those of a machine (`run`, `machine create`, `machine set`) and those of a
+// job (`run`, `exec`). An `add…` function adds options to a command. A `…Of` function turns their values into a
 // request.
 import { type Command, Option, type OptionValues } from '@commander-js/extra-typings';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { MachineCreate, MachineUpdate } from '@sandbar/contract/machine.ts';
 import type { ExpiryAction } from '@sandbar/contract/machine-states.ts';
 import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
-import { collectPairs, collectVariables, onlyGiven, parseExpiry, parseInteger, UsageError } from './arguments.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
+import {
+  type BootVolume,
+  collectPairs,
+  collectVariables,
+  collectVolumes,
+  onlyGiven,
+  parseExpiry,
+  parseInteger,
+  UsageError,
+} from './arguments.ts';
+import { inTurn } from './in-turn.ts';
+import { resolveGiven, resolveId } from './resolve-id.ts';
 
 /** A copy of the contract's list, because importing the list would load all schemas and double the start-up time. */
 const EXPIRY_ACTIONS = ['destroy', 'stop'] as const satisfies readonly ExpiryAction[];
@@ -17,13 +29,14 @@ type LabelOptions = {
   expires?: number | 'never';
   onExpiry?: ExpiryAction;
 };
-type MachineOptions = LabelOptions & {
+export type MachineOptions = LabelOptions & {
   vcpus?: number;
   memory?: number;
   rootfs?: number;
   stack?: string;
   snapshot?: string;
   rootVolume?: string;
+  volume?: BootVolume[];
 };
 export type JobOptions = {
   user?: string;
@@ -56,8 +69,13 @@ export function addMachineOptions<A extends unknown[], O extends OptionValues>(c
     .option('--memory <mb>', 'memory, MiB (1024)', parseInteger)
     .option('--rootfs <gb>', 'disk, GiB (10)', parseInteger)
     .option('--stack <name>', 'image (base)')
-    .option('--snapshot <id>', 'create the machine from this snapshot')
-    .option('--root-volume <id>', 'boot from this kept disk');
+    .option('--snapshot <snapshot>', 'create the machine from this snapshot')
+    .option('--root-volume <volume>', 'boot from this kept disk')
+    .option(
+      '--volume <volume[:path]>',
+      'attach this volume, mounted at PATH (/mnt/VOLUME); as often as needed',
+      collectVolumes,
+    );
   return addLabelOptions(command) as unknown as Command<A, O & MachineOptions>;
 }
 
@@ -84,6 +102,19 @@ export function machineUpdateOf(options: LabelOptions): MachineUpdate {
   return onlyGiven({ name, metadata, expires_in_sec: expiresInSec, on_expiry: onExpiry });
 }
 
+/** The same options, with the ids of the snapshot and of the volumes that are given by name. Throws as `resolveId` does. */
+export async function withSourceIds<T extends MachineOptions>(client: Client, options: T): Promise<T> {
+  const snapshot = await resolveGiven(client, 'snapshot', options.snapshot);
+  const rootVolume = await resolveGiven(client, 'volume', options.rootVolume);
+  const volume = options.volume && (await inTurn(options.volume, (each) => withVolumeId(client, each)));
+  return { ...options, ...onlyGiven({ snapshot, rootVolume, volume }) };
+}
+
+const withVolumeId = async (client: Client, { volume, path }: BootVolume): Promise<BootVolume> => ({
+  volume: await resolveId(client, 'volume', volume),
+  path,
+});
+
 export function machineCreateOf(options: MachineOptions): MachineCreate {
   return {
     ...machineUpdateOf(options),
@@ -94,6 +125,7 @@ export function machineCreateOf(options: MachineOptions): MachineCreate {
       stack: options.stack,
       snapshot_id: options.snapshot,
       root_volume_id: options.rootVolume,
+      volumes: options.volume?.map(({ volume, path }) => ({ volume_id: volume, ...onlyGiven({ mount_path: path }) })),
     }),
   };
 }

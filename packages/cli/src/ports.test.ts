@@ -8,6 +8,7 @@ import { after, beforeEach, describe, it } from 'node:test';
 import { WebSocketServer } from 'ws';
 
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const MACHINE = '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20';
 const PORT = {
   port: 8000,
   process: 'py\x1b[31mthon',
@@ -70,37 +71,41 @@ async function sandbar(...args: string[]) {
 
 describe('sandbar ports', () => {
   it('lists the open ports', async () => {
-    const { stdout } = await sandbar('ports', 'm');
+    const { stdout } = await sandbar('ports', MACHINE);
     const line = '8000  py\\x1b[31mthon  private  http://8000-m.localhost/';
     assert.equal(stdout, `PORT  PROGRAM${' '.repeat(9)}ACCESS   URL\n${line}\n`);
     ports = [];
-    assert.equal((await sandbar('ports', 'm')).stdout, 'No open ports.\n');
-    assert.deepEqual(asked, Array(2).fill('GET /v1/machines/m/ports'));
+    const none = await sandbar('ports', MACHINE);
+    assert.deepEqual([none.stdout, none.stderr], ['', 'No open ports.\n']);
+    assert.deepEqual(asked, Array(2).fill(`GET /v1/machines/${MACHINE}/ports`));
   });
 
   it('changes the access of a port, and prints an address with a token', async () => {
-    assert.equal((await sandbar('ports', 'm', '8000', '--public')).stdout, 'http://8000-m.localhost/ is public\n');
-    assert.equal((await sandbar('ports', 'm', '8000', '--private')).stdout, 'http://8000-m.localhost/ is private\n');
-    const { stdout } = await sandbar('ports', 'm', '8000', '--url', '--expires-in', '60');
+    assert.equal((await sandbar('ports', MACHINE, '8000', '--public')).stdout, 'http://8000-m.localhost/ is public\n');
+    assert.equal(
+      (await sandbar('ports', MACHINE, '8000', '--private')).stdout,
+      'http://8000-m.localhost/ is private\n',
+    );
+    const { stdout } = await sandbar('ports', MACHINE, '8000', '--url', '--expires-in', '60');
     assert.equal(stdout, 'http://8000-m.localhost/?t\n');
     assert.deepEqual(asked, [
-      'PUT /v1/machines/m/ports/8000 {"access":"public"}',
-      'PUT /v1/machines/m/ports/8000 {"access":"private"}',
-      'POST /v1/machines/m/ports/8000/token {"expires_in_sec":60}',
+      `PUT /v1/machines/${MACHINE}/ports/8000 {"access":"public"}`,
+      `PUT /v1/machines/${MACHINE}/ports/8000 {"access":"private"}`,
+      `POST /v1/machines/${MACHINE}/ports/8000/token {"expires_in_sec":60}`,
     ]);
   });
 
   it('refuses a wrong command line', async () => {
     for (const args of [
-      ['m', '--public'],
-      ['m', '8000'],
-      ['m', '8000', '--public', '--url'],
-      ['m', '0', '--url'],
+      [MACHINE, '--public'],
+      [MACHINE, '8000'],
+      [MACHINE, '8000', '--public', '--url'],
+      [MACHINE, '0', '--url'],
     ]) {
       assert.equal((await sandbar('ports', ...args)).code, 2, args.join(' '));
     }
     for (const pair of ['x', '1:2:3', '8000:0', '70000', ''])
-      assert.equal((await sandbar('forward', 'm', pair)).code, 2);
+      assert.equal((await sandbar('forward', MACHINE, pair)).code, 2);
     assert.deepEqual(asked, []);
   });
 });
@@ -111,7 +116,7 @@ describe('sandbar forward', () => {
       [80, 'hello'],
       [9, 'ECONNRESET'],
     ] as const) {
-      const child = start(['forward', 'm', `0:${remote}`]);
+      const child = start(['forward', MACHINE, `0:${remote}`]);
       let stderr = '';
       child.stderr.on('data', (chunk) => (stderr += chunk));
       const [line] = await once(child.stdout, 'data');
@@ -130,6 +135,9 @@ describe('sandbar forward', () => {
       assert.equal((await once(child, 'close'))[0], 130);
       assert.equal(stderr, remote === 9 ? 'sandbar: port_not_open: Nothing listens on port 9.\n' : '');
     }
-    assert.deepEqual(asked.slice(0, 2), ['GET /v1/machines/m/ports', 'UPGRADE /v1/machines/m/ports/80/connect']);
+    assert.deepEqual(asked.slice(0, 2), [
+      `GET /v1/machines/${MACHINE}/ports`,
+      `UPGRADE /v1/machines/${MACHINE}/ports/80/connect`,
+    ]);
   });
 });

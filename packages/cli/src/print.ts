@@ -1,5 +1,6 @@
 // Prints text for people. Names, labels and error texts come from other people and from machines. They may contain
 // control characters, which could clear the screen or fake output, so each of these is printed as a visible escape.
+import { styleText } from 'node:util';
 
 /** Control characters, line and paragraph separators, and the characters that change the direction of text. */
 const CONTROL = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
@@ -16,9 +17,31 @@ export function printLine(text: string): void {
   console.log(toPrintable(text));
 }
 
+/** The colours of states in tables, on a terminal and without NO_COLOR. */
+const STATE_COLOURS: Readonly<Record<string, 'green' | 'yellow' | 'red' | 'gray'>> = {
+  running: 'green',
+  ready: 'green',
+  available: 'green',
+  attached: 'green',
+  pending: 'yellow',
+  provisioning: 'yellow',
+  error: 'red',
+  timed_out: 'red',
+  lost: 'red',
+  stopped: 'gray',
+  destroyed: 'gray',
+  canceled: 'gray',
+};
+
 /** Prints rows of cells under headings. Columns are as wide as their widest cell. */
 export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
   console.log(formatTable(headings, rows));
+}
+
+/** Prints rows as `printTable` does, or the message on stderr when there are none. */
+export function printRows(headings: readonly string[], rows: readonly (readonly string[])[], none: string): void {
+  if (rows.length === 0) console.error(none);
+  else printTable(headings, rows);
 }
 
 /** Prints a message of the CLI itself to stderr. */
@@ -34,14 +57,16 @@ export function printJson(value: unknown): void {
 function formatTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [headings, ...rows].map((line) => line.map(toPrintable));
   const widths = headings.map((_, column) => Math.max(...lines.map((line) => (line[column] ?? '').length)));
-  return lines
-    .map((line) =>
-      line
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n');
+  const format = (line: readonly string[]) =>
+    line.map((cell, column) => paint(headings[column], cell, cell.padEnd(widths[column] ?? 0)));
+  return lines.map((line) => format(line).join('  ').trimEnd()).join('\n');
+}
+
+/** Colours a cell with a state. `styleText` leaves the text as it is off a terminal and when NO_COLOR is set. */
+function paint(heading: string | undefined, cell: string, padded: string): string {
+  if (heading !== 'STATE' && heading !== 'STATUS') return padded;
+  const colour = Object.hasOwn(STATE_COLOURS, cell) ? STATE_COLOURS[cell] : undefined;
+  return colour === undefined ? padded : styleText(colour, padded, { stream: process.stdout });
 }
 
 /** Bytes in the unit that fits, such as `1.5 MB`. */

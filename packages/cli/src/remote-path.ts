@@ -1,15 +1,19 @@
 // Paths in machines on the command line: `MACHINE:/path`.
 import { posix } from 'node:path';
 import { InvalidArgumentError } from '@commander-js/extra-typings';
+import type { Client } from '@sandbar/sdk/client.ts';
+import type { Files } from '@sandbar/sdk/files.ts';
+import { resolveId } from './resolve-id.ts';
 
-export type RemotePath = { machineId: string; path: string };
+/** `machine`: as the user has typed it, so perhaps a name. */
+export type RemotePath = { machine: string; path: string };
 
 /** Splits `MACHINE:/path`. Undefined for a path on this computer, such as `a/b`, `./a:b` or `-`. */
 export function findRemotePath(text: string): RemotePath | undefined {
-  const [, machineId, path] = /^([^/:]+):(.*)$/s.exec(text) ?? [];
-  if (machineId === undefined || path === undefined) return undefined;
+  const [, machine, path] = /^([^/:]+):(.*)$/s.exec(text) ?? [];
+  if (machine === undefined || path === undefined) return undefined;
   if (!path.startsWith('/')) throw new InvalidArgumentError('The path in the machine must be absolute: MACHINE:/path.');
-  return { machineId, path };
+  return { machine, path };
 }
 
 /** Throws InvalidArgumentError for a path on this computer. */
@@ -34,4 +38,9 @@ export function parseMode(text: string): number {
 export function pathInside(directory: string, source: string): string {
   const isContents = /(^|\/)\.\/?$/.test(source);
   return isContents ? directory : posix.join(directory, posix.basename(source));
+}
+
+/** The files of the machine that the path names. Throws as `resolveId` does. */
+export async function filesOf(client: Client, { machine }: RemotePath): Promise<Files> {
+  return client.files(await resolveId(client, 'machine', machine));
 }

@@ -1,12 +1,13 @@
 // Connects the user's terminal with one in a machine, until the program there ends or the user leaves.
 import { spawnSync } from 'node:child_process';
-import { constants } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
+import { signalNumber } from '@sandbar/sdk/exec-result.ts';
 import type { TerminalConnection } from '@sandbar/sdk/terminal-connection.ts';
 import { UsageError } from './arguments.ts';
+import { writeTo } from './output-copy.ts';
 import { printNotice, toPrintable } from './print.ts';
 import { TerminalEscape } from './terminal-escape.ts';
 
@@ -22,7 +23,7 @@ const WAITING_BYTES = 64 * 1024;
  * `signal` leaves the terminal and rejects. Throws UsageError when standard input or output is no terminal.
  */
 export async function runTerminal(
-  sandbar: Sandbar,
+  sandbar: Client,
   machineId: string,
   request: TerminalSessionCreate,
   signal: AbortSignal,
@@ -42,7 +43,7 @@ export async function runTerminal(
   const stopInput = sendInput(terminal);
   try {
     for await (const bytes of terminal) {
-      if (!process.stdout.write(bytes)) await new Promise((resolve) => process.stdout.once('drain', resolve));
+      await writeTo(process.stdout, bytes, signal);
     }
   } finally {
     stopInput();
@@ -58,8 +59,7 @@ export async function runTerminal(
     );
     return 0;
   }
-  const signals: Record<string, number> = constants.signals;
-  return exit.code ?? 128 + (signals[exit.signal ?? ''] ?? 0);
+  return exit.code ?? 128 + signalNumber(exit.signal);
 }
 
 /** Throws UsageError unless a user is at the terminal. */

@@ -13,6 +13,7 @@ import type { WebSocket } from 'ws';
 const require = createRequire(new URL('../../sdk/package.json', import.meta.url));
 const { WebSocketServer }: typeof import('ws') = require('ws');
 const CLI = new URL('../bin/sandbar.mjs', import.meta.url).pathname;
+const MACHINE = '019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20';
 const TERMINAL_ID = '019b7c21-3c4d-7e5f-8a6b-7c8d9e0f1a2b';
 
 let calls: string[] = [];
@@ -32,10 +33,11 @@ const server = createServer(async (request, response) => {
   calls.push(`${method} ${url}`);
   const answer = (status: number, body: object) =>
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
-  if (!url.endsWith('/terminal-session')) return answer(method === 'POST' ? 201 : 200, { id: 'm1', state: 'running' });
+  if (!url.endsWith('/terminal-session'))
+    return answer(method === 'POST' ? 201 : 200, { id: MACHINE, state: 'running' });
   asked.push(JSON.parse(text));
-  const ws_path = '/v1/machines/m1/terminal';
-  answer(201, { ticket: 't', machine_id: 'm1', terminal_id: TERMINAL_ID, ws_path, expires_at: '' });
+  const ws_path = `/v1/machines/${MACHINE}/terminal`;
+  answer(201, { ticket: 't', machine_id: MACHINE, terminal_id: TERMINAL_ID, ws_path, expires_at: '' });
 });
 server.on('upgrade', (request, socket, head) => {
   webSockets.handleUpgrade(request, socket, head, (webSocket) => {
@@ -104,7 +106,7 @@ describe('sandbar shell', () => {
       exit(socket, 7);
     };
     const { code, text } = await inTerminal(
-      sandbar('shell m1 --env A=b --user me --cwd /srv'),
+      sandbar(`shell ${MACHINE} --env A=b --user me --cwd /srv`),
       '\u0003\u001b[Aü\u0004 end',
     );
     assert.equal(code, 7);
@@ -116,7 +118,7 @@ describe('sandbar shell', () => {
 
   it('gives the terminal its settings back', async () => {
     onInput = (socket) => exit(socket, null, 'SIGHUP');
-    const { text } = await inTerminal(`stty -g; ${sandbar('shell m1')}; echo "ended $?"; stty -g`, 'x');
+    const { text } = await inTerminal(`stty -g; ${sandbar(`shell ${MACHINE}`)}; echo "ended $?"; stty -g`, 'x');
     const settings = text.match(/^[0-9a-f]+(:[0-9a-f]+){10,}/gm);
     assert.equal(settings?.length, 2);
     assert.equal(settings[0], settings[1]);
@@ -124,12 +126,12 @@ describe('sandbar shell', () => {
   });
 
   it('leaves with ~. and says how to come back', async () => {
-    const { code, text } = await inTerminal(sandbar('shell m1'), 'ls\r~.never');
+    const { code, text } = await inTerminal(sandbar(`shell ${MACHINE}`), 'ls\r~.never');
     assert.equal(code, 0);
     assert.equal(input, 'ls\r');
-    assert.match(text, new RegExp(`sandbar shell m1 --join ${TERMINAL_ID}`));
+    assert.match(text, new RegExp(`sandbar shell ${MACHINE} --join ${TERMINAL_ID}`));
     onInput = (socket) => exit(socket, 0);
-    await inTerminal(sandbar(`shell m1 --join ${TERMINAL_ID}`), 'x');
+    await inTerminal(sandbar(`shell ${MACHINE} --join ${TERMINAL_ID}`), 'x');
     assert.deepEqual(asked[1], { terminal_id: TERMINAL_ID, cols: 90, rows: 25 });
   });
 
@@ -145,12 +147,12 @@ describe('sandbar shell', () => {
     const onText = (text: string) => {
       screen = /\/dev\/pts\/\d+/.exec(text)?.[0] ?? '';
     };
-    await inTerminal(`tty; ${sandbar('shell m1')}`, 'x', onText);
+    await inTerminal(`tty; ${sandbar(`shell ${MACHINE}`)}`, 'x', onText);
     assert.equal(sizes.at(-1), WANTED);
   });
 
   it('needs a terminal, and takes no command together with --join', async () => {
-    const piped = spawn(process.execPath, [CLI, 'shell', 'm1'], { env });
+    const piped = spawn(process.execPath, [CLI, 'shell', MACHINE], { env });
     let stderr = '';
     piped.stderr.on('data', (chunk) => {
       stderr += chunk;
@@ -158,7 +160,7 @@ describe('sandbar shell', () => {
     assert.deepEqual((await once(piped, 'close'))[0], 2);
     assert.match(stderr, /must be a terminal/);
     assert.deepEqual(calls, []);
-    const { code, text } = await inTerminal(sandbar('shell m1 --join t1 -- ls'), '');
+    const { code, text } = await inTerminal(sandbar(`shell ${MACHINE} --join t1 -- ls`), '');
     assert.equal(code, 2);
     assert.match(text, /--join takes no command/);
   });
@@ -172,8 +174,8 @@ describe('sandbar run -it', () => {
     assert.deepEqual(asked, [{ command: ['bash', '-l'], env: { TERM: 'vt100' }, cols: 90, rows: 25 }]);
     assert.deepEqual(calls, [
       'POST /v1/machines',
-      'POST /v1/machines/m1/terminal-session',
-      'DELETE /v1/machines/m1?preserve_storage=false',
+      `POST /v1/machines/${MACHINE}/terminal-session`,
+      `DELETE /v1/machines/${MACHINE}?preserve_storage=false`,
     ]);
   });
 
@@ -188,7 +190,7 @@ describe('sandbar run -it', () => {
 describe('sandbar exec -it', () => {
   it('runs the command in a terminal of the machine', async () => {
     onInput = (socket) => exit(socket, 0);
-    const { code } = await inTerminal(sandbar('exec m1 -t --user root -- top'), 'x');
+    const { code } = await inTerminal(sandbar(`exec ${MACHINE} -t --user root -- top`), 'x');
     assert.equal(code, 0);
     assert.deepEqual(asked, [{ command: ['top'], user: 'root', env: { TERM: 'vt100' }, cols: 90, rows: 25 }]);
   });

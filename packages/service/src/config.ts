@@ -13,7 +13,13 @@ const HOME_BYTES_MAX = 76;
  */
 const START_PATIENCE_MS = 30_000;
 
+/** How long the control plane may take to stop beside the times that its settings give to requests. */
+const STOP_MARGIN_MS = 10_000;
+
 export type Address = { host: string; port: number };
+
+/** Absolute paths of PEM files. */
+export type CertificateFiles = { cert: string; key: string };
 
 export type ServiceConfig = {
   /** Absolute, without symbolic links. */
@@ -23,6 +29,12 @@ export type ServiceConfig = {
   cacheDir: string;
   listen: Address;
   metricsListen: Address;
+  /** The certificate of the API. Undefined: there is none in files. */
+  certificate: CertificateFiles | undefined;
+  /** Whether the control plane gets its certificate by ACME. */
+  hasAcme: boolean;
+  /** How long the control plane may take to stop. */
+  stopWithinMs: number;
   /** Undefined: the embedded PostgreSQL. */
   databaseUrl: string | undefined;
   isRoot: boolean;
@@ -48,6 +60,9 @@ export function readConfig(given: NodeJS.ProcessEnv, uid: number): ServiceConfig
     cacheDir: path.resolve(defaultCache(env, isRoot)),
     listen: parseAddress('SANDBAR_LISTEN', env.SANDBAR_LISTEN || DEFAULT_LISTEN),
     metricsListen: parseAddress('SANDBAR_METRICS_LISTEN', env.SANDBAR_METRICS_LISTEN || DEFAULT_METRICS_LISTEN),
+    certificate: readCertificate(env),
+    hasAcme: Boolean(env.SANDBAR_TLS_ACME_DOMAINS),
+    stopWithinMs: 1000 * (Number(env.SANDBAR_DRAIN_SEC || 0) + Number(env.SANDBAR_SHUTDOWN_SEC || 10)) + STOP_MARGIN_MS,
     databaseUrl: env.SANDBAR_DATABASE_URL || undefined,
     isRoot,
     startPatienceMs: parsePatience('SANDBAR_START_PATIENCE_MS', env.SANDBAR_START_PATIENCE_MS),
@@ -61,6 +76,11 @@ function withSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   } catch (error) {
     throw new Problem(messageOf(error));
   }
+}
+
+/** The control plane checks that both are set. */
+function readCertificate({ SANDBAR_TLS_CERT: cert, SANDBAR_TLS_KEY: key }: NodeJS.ProcessEnv) {
+  return cert && key ? { cert: path.resolve(cert), key: path.resolve(key) } : undefined;
 }
 
 function parsePatience(variable: string, text: string | undefined): number {
@@ -90,4 +110,13 @@ export function formatAddress({ host, port }: Address): string {
 export function baseUrlOf(address: Address): string {
   const local: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
   return `http://${formatAddress({ host: local[address.host] ?? address.host, port: address.port })}`;
+}
+
+/** The URL of the API for clients on this machine. With TLS it has a name that should be in the certificate. */
+export function apiUrlOf({ listen, certificate, hasAcme, env }: ServiceConfig): string {
+  if (certificate === undefined && !hasAcme) return baseUrlOf(listen);
+  if (env.SANDBAR_PUBLIC_URL) return env.SANDBAR_PUBLIC_URL.replace(/\/$/, '');
+  const [domain = ''] = (env.SANDBAR_TLS_ACME_DOMAINS ?? '').split(',');
+  const address = hasAcme ? { host: domain.trim(), port: listen.port } : listen;
+  return new URL(baseUrlOf(address).replace(/^http:/, 'https:')).origin;
 }

@@ -6,6 +6,7 @@ import { readConfig, type ServiceConfig } from './config.ts';
 import { readCredentials } from './credentials.ts';
 import { hasErrorCode, messageOf, Problem } from './problem.ts';
 import { formatDuration, lineProgress, type Progress } from './progress.ts';
+import { removeReadyFile, writeReadyFile } from './ready-file.ts';
 import { checkWithMachine } from './self-check.ts';
 import { assertNotRunning, type RunningService, startService } from './service.ts';
 import { setUp } from './setup/setup.ts';
@@ -29,7 +30,10 @@ async function main(): Promise<number> {
   spareProcess(process.pid);
   const service = await startService({ config, user, progress, signal: stop });
   try {
-    await checkWithMachine(service.credentials, homePaths(config.home).logs, progress);
+    // A certificate may not be there yet, or its name may not lead here from this machine.
+    const isTls = config.certificate !== undefined || config.hasAcme;
+    if (!isTls) await checkWithMachine(service.credentials, homePaths(config.home).logs, progress);
+    if (!stop.aborted) await writeReadyFile(config.home, service);
   } catch (error) {
     await service.stop(hurry);
     throw error;
@@ -37,6 +41,7 @@ async function main(): Promise<number> {
   if (!stop.aborted) greet(config, service, progress, performance.now() - began);
 
   await wanted;
+  removeReadyFile(config.home);
   progress.say('\nStopping: machines first, their disks are kept. Ctrl-C again does not wait for them.');
   await service.stop(hurry);
   progress.say('Stopped.');
@@ -76,7 +81,7 @@ ${dashboard}  address      ${baseUrl}
 Try, in another terminal:
   ${home}npx sandbar run -- uname -a
   curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/images
-  ${home}npx sandbar machines list
+  ${home}npx sandbar ls
 
 Ctrl-C stops it.`);
 }

@@ -1,8 +1,8 @@
 // The last step of a start: creates a machine, runs a command in it and destroys it, so "ready" means that this works.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { Sandbar } from '@sandbar/sdk/client.ts';
-import { ApiError } from '@sandbar/sdk/errors.ts';
+import { Client } from '@sandbar/sdk/client.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import type { Credentials } from './credentials.ts';
 import { messageOf, Problem } from './problem.ts';
 import { formatDuration, type Progress } from './progress.ts';
@@ -19,7 +19,7 @@ export async function checkWithMachine(
   progress: Progress,
 ): Promise<void> {
   // Switch off the client's own retries, because `onceHostAnswers` retries sooner than the client would.
-  const sandbar = new Sandbar({ baseUrl: base_url, apiKey: api_key, retryForSec: 0 });
+  const sandbar = new Client({ baseUrl: base_url, apiKey: api_key, retryForSec: 0 });
   const times: string[] = [];
   const timed = async <T>(what: string, work: () => Promise<T>): Promise<T> => {
     const began = performance.now();
@@ -58,14 +58,14 @@ async function onceHostAnswers<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
-      const isEarly = error instanceof ApiError && error.code === 'host_unavailable';
+      const isEarly = error instanceof SandbarError && error.code === 'host_unavailable';
       if (!isEarly || performance.now() > until) throw error;
     }
   }
 }
 
 function describe(what: string, error: unknown, logs: string): Problem {
-  if (error instanceof ApiError && error.status === 401) {
+  if (error instanceof SandbarError && error.status === 401) {
     return new Problem(
       'The service does not know the key in credentials.json: move that file away and run npm start again, which makes a new key',
     );

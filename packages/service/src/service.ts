@@ -5,7 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { postAdmin } from './admin-client.ts';
-import { baseUrlOf, type ServiceConfig } from './config.ts';
+import { apiUrlOf, baseUrlOf, type ServiceConfig } from './config.ts';
 import { type Credentials, ensureCredentials, readCredentials } from './credentials.ts';
 import { messageOf, Problem } from './problem.ts';
 import type { Progress } from './progress.ts';
@@ -14,6 +14,7 @@ import { ensureHome } from './setup/home.ts';
 import { ensurePostgresData } from './setup/postgres-data.ts';
 import { ensureSecret } from './setup/secret.ts';
 import type { UserIds } from './setup/service-user.ts';
+import { copyCertificate } from './supervise/certificate-copy.ts';
 import {
   type Confine,
   controlPlaneDefinition,
@@ -23,7 +24,7 @@ import {
 import { confinementFor, makeMountPoint, mountPointOf, noConfinement, removeMountPoint } from './supervise/launch.ts';
 import { endLeftovers } from './supervise/leftovers.ts';
 import { claimPidFile, readPidFile, removePidFile } from './supervise/pid-file.ts';
-import { assertPortFree, assertPortUnprivileged } from './supervise/ports.ts';
+import { assertPortFree } from './supervise/ports.ts';
 import { isAlive } from './supervise/process-identity.ts';
 import { DEFAULT_BACKOFF, type ProcessDefinition, SupervisedProcess } from './supervise/supervised-process.ts';
 
@@ -59,7 +60,9 @@ export async function startService({ config, user, progress, signal }: StartOpti
   const failed = new AbortController();
   const buildSignal = signal === undefined ? failed.signal : AbortSignal.any([signal, failed.signal]);
   let dashboard: Promise<string | undefined> | undefined;
+  const ended = new AbortController();
   const endProcesses = async () => {
+    ended.abort();
     // End the processes in reverse order: each process ends before the processes that it depends on.
     for (const supervised of processes.toReversed()) await supervised.stop();
     if (user !== undefined) removeMountPoint(mountPoint);
@@ -74,8 +77,14 @@ export async function startService({ config, user, progress, signal }: StartOpti
     const secret = config.env.SANDBAR_SECRET || (await ensureSecret(paths.secret));
 
     if (user !== undefined) makeMountPoint(mountPoint);
-    const confine: Confine = () =>
-      user === undefined ? noConfinement(config.checkout) : confinementFor(mountPoint, config.checkout, user);
+    const confine: Confine = (capabilities) =>
+      user === undefined
+        ? noConfinement(config.checkout)
+        : confinementFor(mountPoint, config.checkout, user, capabilities);
+    const { certificate } = config;
+    if (user !== undefined && certificate !== undefined) {
+      await copyCertificate({ files: certificate, folder: paths.tls, user, report }, ended.signal);
+    }
     const backoff = { ...DEFAULT_BACKOFF, startWithinMs: config.startPatienceMs };
     const start = async (definition: ProcessDefinition) => {
       const supervised = new SupervisedProcess(definition, report, backoff);
@@ -97,7 +106,7 @@ export async function startService({ config, user, progress, signal }: StartOpti
     await Promise.all([hostAgent, start(controlPlaneDefinition(config, secret, confine, dashboardDir))]);
 
     await unlessAborted(waitUntilServing(`${baseUrlOf(config.metricsListen)}/readyz`, config.startPatienceMs), signal);
-    const baseUrl = baseUrlOf(config.listen);
+    const baseUrl = apiUrlOf(config);
     const credentials = await ensureCredentials(paths.credentials, baseUrl, paths.adminSocket);
     return {
       baseUrl,
@@ -126,7 +135,8 @@ export function assertNotRunning(home: string): void {
   if (holder !== undefined && isAlive(holder)) throw alreadyRunning(home, holder.pid);
 }
 
-function alreadyRunning(home: string, pid: number): Problem {
+/** The Problem of a data directory on which another supervisor runs. */
+export function alreadyRunning(home: string, pid: number): Problem {
   return new Problem(
     `Sandbar is already running on ${home} (pid ${pid}): use it, end it with Ctrl-C or "kill ${pid}", or name another SANDBAR_HOME`,
   );
@@ -144,12 +154,11 @@ async function waitUntilServing(url: string, patienceMs: number): Promise<void> 
   }
 }
 
-async function assertPorts({ listen, metricsListen, isRoot }: ServiceConfig): Promise<void> {
+async function assertPorts({ listen, metricsListen }: ServiceConfig): Promise<void> {
   for (const [variable, address] of [
     ['SANDBAR_LISTEN', listen],
     ['SANDBAR_METRICS_LISTEN', metricsListen],
   ] as const) {
-    if (isRoot) assertPortUnprivileged(variable, address);
     await assertPortFree(variable, address);
   }
 }

@@ -1,6 +1,6 @@
 // Prints accounts as text on the operator's terminal.
 import type { AccountDetails, AccountSummary } from '@sandbar/contract/admin.ts';
-import { printJson, printLine, printTable } from '../print.ts';
+import { printJson, printLine, printRows, printTable } from '../print.ts';
 
 const SECRETS = { account_id: 'Account', email: 'E-mail', api_key: 'API key', password: 'Password' } as const;
 
@@ -10,14 +10,10 @@ export function printSecrets(made: { [K in keyof typeof SECRETS]?: string }): vo
     const value = made[name as keyof typeof SECRETS];
     if (value !== undefined) printLine(`${label.padEnd(10)}${value}`);
   }
-  printLine('A key or a password is shown this once only.');
+  console.error('A key or a password is shown this once only.');
 }
 
 export function printAccounts(accounts: readonly AccountSummary[]): void {
-  if (accounts.length === 0) {
-    printLine('No accounts.');
-    return;
-  }
   const rows = accounts.map((account) => [
     account.id,
     account.email,
@@ -28,7 +24,8 @@ export function printAccounts(accounts: readonly AccountSummary[]): void {
     `${account.machines}`,
     account.created_at,
   ]);
-  printTable(['ID', 'E-MAIL', 'STATE', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'], rows);
+  const headings = ['ID', 'E-MAIL', 'STATE', 'TIER', 'BILLING', 'BALANCE EUR', 'MACHINES', 'CREATED'];
+  printRows(headings, rows, 'No accounts.');
 }
 
 /** Prints an account as text, or, with `isJson`, as the JSON that the service has sent. */

@@ -12,16 +12,16 @@ import {
 import { KEY_SCOPES } from '@sandbar/contract/api-key.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { onlyGiven, parseId, parseInteger, UsageError } from '../arguments.ts';
+import { confirm, YES_OPTION } from '../confirm.ts';
 import { printJson } from '../print.ts';
 import { defineMoney } from './admin-account-money.ts';
 import { printAccounts, printDetails, printSecrets } from './admin-account-text.ts';
 import { pathOf } from './admin-path.ts';
 
-/** The commands that suspend, resume and delete an account, with their descriptions. */
+/** The commands that suspend and resume an account, with their descriptions. */
 const STATUS_CHANGES = {
   suspend: 'suspends an account: it can only read, and its machines are stopped',
   resume: 'ends the suspension of an account; its machines stay stopped',
-  delete: 'deletes an account with its machines, volumes and snapshots; this cannot be undone',
 };
 
 const JSON_OPTION = ['--json', 'print the answer as JSON'] as const;
@@ -43,6 +43,7 @@ export function defineAccount(command: Command): void {
     });
   command
     .command('list')
+    .alias('ls')
     .description('lists all accounts')
     .option(...JSON_OPTION)
     .action(async ({ json }) => {
@@ -71,6 +72,18 @@ export function defineAccount(command: Command): void {
       .option(...JSON_OPTION)
       .action(async (id, { json }) => printDetails(await callAdmin(`${pathOf(id)}/${action}`, {}), json));
   }
+  command
+    .command('delete')
+    .description(
+      'deletes an account with its machines, volumes and snapshots, after asking; without a terminal only with --yes',
+    )
+    .argument('<account>', 'the account', parseId)
+    .option(...YES_OPTION)
+    .option(...JSON_OPTION)
+    .action(async (id, { yes, json }) => {
+      await confirm(`Delete the account ${id} with its machines, volumes and snapshots for good?`, yes);
+      printDetails(await callAdmin(`${pathOf(id)}/delete`, {}), json);
+    });
   defineMoney(command);
   command
     .command('operator')

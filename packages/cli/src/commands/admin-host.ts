@@ -3,16 +3,20 @@ import type { Command } from '@commander-js/extra-typings';
 import type { HostSummary } from '@sandbar/contract/admin.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { parseId } from '../arguments.ts';
-import { printJson, printLine, printNotice, printTable } from '../print.ts';
+import { printJson, printNotice, printRows } from '../print.ts';
+import { defineHostTokens } from './admin-host-token.ts';
 
-const DESCRIPTIONS = {
-  drain: 'gives a host no new machines; those that are there stay',
-  undrain: 'gives a drained host new machines again',
-};
+/** `alias`: the name that the action had before. */
+const ACTIONS: readonly { name: string; description: string; alias?: string }[] = [
+  { name: 'cordon', description: 'gives a host no new machines; those that are there stay' },
+  { name: 'uncordon', description: 'gives a host new machines again', alias: 'undrain' },
+  { name: 'drain', description: 'cordons a host that is to be emptied, and says what is still there' },
+];
 
 export function defineHost(command: Command): void {
   command
     .command('list')
+    .alias('ls')
     .description('lists the hosts; of vCPUs, memory and disk it shows what is promised and what there is')
     .option('--json', 'print the answer as JSON')
     .action(async ({ json }) => {
@@ -20,35 +24,41 @@ export function defineHost(command: Command): void {
       if (json) printJson(answer);
       else printHosts(answer.hosts);
     });
-  for (const action of ['drain', 'undrain'] as const) {
-    command
-      .command(action)
-      .description(DESCRIPTIONS[action])
+  for (const { name, description, alias } of ACTIONS) {
+    const action = command
+      .command(name)
+      .description(description)
       .argument('<host>', 'the host', parseId)
       .option('--json', 'print the answer as JSON')
       .action(async (id, { json }) => {
-        const host = await callAdmin<HostSummary>(`/admin/hosts/${encodeURIComponent(id)}/${action}`, {});
+        const host = await callAdmin<HostSummary>(`/admin/hosts/${encodeURIComponent(id)}/${name}`, {});
         if (json) printJson(host);
         else printHosts([host]);
+        if (!json && name === 'drain') printRemaining(host);
       });
+    if (alias !== undefined) action.alias(alias);
   }
   command
-    .command('token')
-    .description('makes a token with which another host joins: not possible yet')
-    .action(() => {
-      printNotice('another host cannot join this service yet; it runs machines on the host of npm start only');
-      process.exitCode = 1;
+    .command('remove')
+    .description('removes a host from the service, for good')
+    .argument('<host>', 'the host', parseId)
+    .option('--force', 'give up the machines, volumes and snapshots that are still there: they are lost')
+    .option('--json', 'print the answer as JSON')
+    .action(async (id, { force, json }) => {
+      const path = `/admin/hosts/${encodeURIComponent(id)}/remove`;
+      const host = await callAdmin<HostSummary>(path, force ? { force } : {});
+      if (json) printJson(host);
+      else printHosts([host]);
     });
+  defineHostTokens(command);
 }
 
 function printHosts(hosts: readonly HostSummary[]): void {
-  if (hosts.length === 0) {
-    printLine('No hosts.');
-    return;
-  }
   const rows = hosts.map((host) => [
     host.id,
-    host.draining && host.state === 'away' ? 'away, draining' : host.state,
+    host.name === '' ? '-' : host.name,
+    host.address ?? 'local',
+    host.draining && host.state === 'away' ? 'away, cordoned' : host.state,
     host.version,
     host.isolation,
     `${host.reserved_vcpus}/${host.cpus}`,
@@ -59,7 +69,13 @@ function printHosts(hosts: readonly HostSummary[]): void {
     host.last_seen_at,
   ]);
   const sizes = ['VCPUS', 'MEMORY MB', 'DISK GB', 'FREE GB', 'MACHINES'];
-  printTable(['ID', 'STATE', 'VERSION', 'ISOLATION', ...sizes, 'LAST SEEN'], rows);
+  printRows(['ID', 'NAME', 'ADDRESS', 'STATE', 'VERSION', 'ISOLATION', ...sizes, 'LAST SEEN'], rows, 'No hosts.');
+}
+
+function printRemaining({ machines, volumes, snapshots }: HostSummary): void {
+  const isEmpty = machines + volumes + snapshots === 0;
+  if (isEmpty) printNotice('the host is empty and can be removed');
+  else printNotice(`still on the host: machines ${machines}, volumes ${volumes}, snapshots ${snapshots}`);
 }
 
 const gibOf = (mib: number) => Math.floor(mib / 1024);

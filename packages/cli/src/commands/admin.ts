@@ -1,6 +1,9 @@
 // `sandbar admin`: the commands that only the operator may use.
 import type { Command } from '@commander-js/extra-typings';
+import { addExamples } from '../examples.ts';
 import { defineAccount } from './admin-account.ts';
+import { addAdminExamples } from './admin-examples.ts';
+import { defineFleet } from './admin-fleet.ts';
 import { defineHost } from './admin-host.ts';
 import { defineInvoice } from './admin-invoice.ts';
 import { definePrices } from './admin-prices.ts';
@@ -18,4 +21,7 @@ or its e-mail address.`,
     command.command('invoice').description('an invoice: what changed the wallet of an account in one month'),
   );
   defineHost(command.command('host').description('the hosts that machines run on'));
+  defineFleet(command.command('fleet').description('the certificates with which the hosts are known'));
+  addExamples(command, 'sandbar admin account list', 'sandbar admin host list');
+  addAdminExamples(command);
 }

@@ -1,16 +1,18 @@
 // `sandbar cp`: copies files and folders between this computer and a machine.
 import type { Command } from '@commander-js/extra-typings';
-import { ApiError } from '@sandbar/sdk/errors.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import { UsageError } from '../arguments.ts';
 import { connect } from '../connect.ts';
 import { copyDown } from '../copy-down.ts';
 import { CopyError } from '../copy-error.ts';
 import { copyUp } from '../copy-up.ts';
-import { Interrupted, onInterruption } from '../interruption.ts';
-import { findRemotePath } from '../remote-path.ts';
+import { addExamples } from '../examples.ts';
+import { Interrupted, onInterruption, unlessInterrupted } from '../interruption.ts';
+import { filesOf, findRemotePath, type RemotePath } from '../remote-path.ts';
+import { BY_NAME } from '../resolve-id.ts';
 
 export function defineCp(command: Command): void {
-  command
+  const defined = command
     .argument('<source>', 'a path here or MACHINE:/path; - is standard input')
     .argument('<target>', 'MACHINE:/path or a path here; - is standard output')
     .usage('SOURCE TARGET [OPTIONS]')
@@ -19,10 +21,9 @@ export function defineCp(command: Command): void {
     .addHelpText(
       'after',
       `
-sandbar cp notes.txt MACHINE:/root/notes.txt     sandbar cp MACHINE:/var/log ./logs
-Folders are copied with everything in them. Into a folder that exists, the copy gets the name of the source; a source
-that ends with /. is copied without its own name. A file appears whole or not at all, and a file transfer that breaks off is
-continued.`,
+MACHINE is a machine ${BY_NAME}. Folders are copied with everything in them. Into a folder that exists, the copy gets the name of the source; a source
+that ends with /. is copied without its own name. A file appears whole or not at all, and a file transfer that breaks
+off is continued.`,
     )
     .action(async (source, target, { user, quiet: isQuiet = false }) => {
       const [from, to] = [findRemotePath(source), findRemotePath(target)];
@@ -31,19 +32,26 @@ continued.`,
       }
       const options = { user, isQuiet, signal: onInterruption() };
       const sandbar = connect();
+      const find = (remote: RemotePath) => unlessInterrupted(filesOf(sandbar, remote), options.signal);
       try {
-        if (to) await copyUp(sandbar.machine(to.machineId).files, source, to.path, options);
-        if (from) await copyDown(sandbar.machine(from.machineId).files, from.path, target, options);
+        if (to) await copyUp(await find(to), source, to.path, options);
+        if (from) await copyDown(await find(from), from.path, target, options);
       } catch (error) {
         const { reason } = options.signal;
         if (!(reason instanceof Interrupted)) throw explain(error);
-        process.exitCode = reason.exitCode;
+        throw reason;
       }
     });
+  addExamples(
+    defined,
+    'sandbar cp notes.txt web:/root/notes.txt',
+    'sandbar cp web:/var/log ./logs',
+    'tar c . | sandbar cp - web:/root/all.tar',
+  );
 }
 
 /** Errors of the file system and of the tar library have a code. Their message is clear enough to be shown as it is. */
 function explain(error: unknown): unknown {
-  const isLocal = error instanceof Error && !(error instanceof ApiError) && 'code' in error;
+  const isLocal = error instanceof Error && !(error instanceof SandbarError) && 'code' in error;
   return isLocal ? new CopyError(error.message, { cause: error }) : error;
 }

@@ -1,9 +1,10 @@
 // `sandbar doctor`: finds differences between the hosts, the database and the quota counters, and repairs them.
 import type { Command } from '@commander-js/extra-typings';
 import type { Audit, AuditFinding, AuditFix } from '@sandbar/contract/admin.ts';
-import { ApiError } from '@sandbar/sdk/errors.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import { callAdmin } from '../admin-socket.ts';
 import { AdminSocketError } from '../admin-socket-error.ts';
+import { addExamples } from '../examples.ts';
 import { printJson, printLine, printNotice } from '../print.ts';
 
 /** An audit asks each host up to four times, and each answer takes up to a minute. */
@@ -14,7 +15,7 @@ const NOT_WELL = 1;
 const COULD_NOT_LOOK = 2;
 
 export function defineDoctor(command: Command): void {
-  command
+  const defined = command
     .option('--fix', "repair what is certainly the service's own; never removes a disk that an account has")
     .option('--json', 'print the answer as JSON')
     .addHelpText(
@@ -28,11 +29,12 @@ Exit code: 0 all is well, 1 something is not, 2 it could not look.`,
     .action(async ({ fix, json }) => {
       process.exitCode = await runDoctor(fix === true, json === true);
     });
+  addExamples(defined, 'sandbar doctor', 'sandbar doctor --fix');
 }
 
 async function runDoctor(isToFix: boolean, isJson: boolean): Promise<number> {
   const answer = await ask(isToFix).catch((error: unknown) => {
-    if (!(error instanceof AdminSocketError || error instanceof ApiError)) throw error;
+    if (!(error instanceof AdminSocketError || error instanceof SandbarError)) throw error;
     printNotice(error.message);
     return undefined;
   });

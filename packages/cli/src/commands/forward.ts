@@ -1,35 +1,40 @@
 // `sandbar forward`: listens on a port of this computer and passes each connection on to a port of a machine.
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { type Duplex, pipeline } from 'node:stream';
+import { pipeline } from 'node:stream';
 import type { Command } from '@commander-js/extra-typings';
-import { ApiError } from '@sandbar/sdk/errors.ts';
-import type { MachinePort } from '@sandbar/sdk/ports.ts';
+import type { PortConnection } from '@sandbar/sdk/port-connection.ts';
+import type { Ports } from '@sandbar/sdk/ports.ts';
+import { SandbarError } from '@sandbar/sdk/service-errors.ts';
 import { parseId, parsePortPair, UsageError } from '../arguments.ts';
 import { connect } from '../connect.ts';
-import { Interrupted, onInterruption } from '../interruption.ts';
+import { addExamples } from '../examples.ts';
+import { onInterruption } from '../interruption.ts';
 import { printLine, printNotice } from '../print.ts';
+import { BY_NAME, resolveId } from '../resolve-id.ts';
 
 export function defineForward(command: Command): void {
-  command
-    .argument('<machine>', 'the id of the machine', parseId)
+  const defined = command
+    .argument('<machine>', `the machine, ${BY_NAME}`, parseId)
     .argument('<ports>', 'PORT, or LOCAL:REMOTE when they differ; LOCAL 0 chooses a free one', parsePortPair)
     .option('--bind <address>', 'the address of this computer to listen on', '127.0.0.1')
     .addHelpText(
       'after',
       `
-sandbar forward MACHINE 8000:80 passes connections to port 8000 of this computer on to port 80 of the machine, for any
-protocol over TCP. It does so until Ctrl-C.`,
+Passes connections to the LOCAL port of this computer on to the REMOTE port of the machine, for any protocol over TCP. It
+does so until Ctrl-C.`,
     )
-    .action(async (machineId, { local, remote }, { bind }) => {
-      const machine = connect().machine(machineId);
+    .action(async (machine, { local, remote }, { bind }) => {
+      const client = connect();
+      const machineId = await resolveId(client, 'machine', machine);
+      const ports = client.ports(machineId);
       // If the machine does not exist or does not run, fail here and not only at the first connection.
-      await machine.ports.list();
+      await ports.list();
       const signal = onInterruption();
       const sockets = new Set<Socket>();
       const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
         sockets.add(socket.once('close', () => sockets.delete(socket)));
-        void forward(socket, machine.port(remote));
+        void forward(socket, ports, remote);
       });
       server.listen(local, bind);
       await once(server, 'listening').catch((error: Error) => {
@@ -41,17 +46,18 @@ protocol over TCP. It does so until Ctrl-C.`,
       if (!signal.aborted) await once(signal, 'abort');
       server.close();
       for (const socket of sockets) socket.destroy();
-      if (signal.reason instanceof Interrupted) process.exitCode = signal.reason.exitCode;
+      throw signal.reason;
     });
+  addExamples(defined, 'sandbar forward web 8000', 'sandbar forward web 5433:5432');
 }
 
 /** Passes bytes both ways until both directions have ended. A connection that cannot be made is closed. */
-async function forward(socket: Socket, port: MachinePort): Promise<void> {
-  let remote: Duplex;
+async function forward(socket: Socket, ports: Ports, port: number): Promise<void> {
+  let remote: PortConnection;
   try {
-    remote = await port.connect();
+    remote = await ports.connect(port);
   } catch (error) {
-    printNotice(error instanceof ApiError ? error.message : String(error));
+    printNotice(error instanceof SandbarError ? error.message : String(error));
     socket.resetAndDestroy();
     return;
   }

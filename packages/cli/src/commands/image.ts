@@ -1,8 +1,10 @@
 // `sandbar image`: makes the images that machines are created from, on the host that the command runs on.
 import type { Command } from '@commander-js/extra-typings';
 import { parseId, parseInteger } from '../arguments.ts';
+import { addExamples } from '../examples.ts';
+import { EXIT } from '../exit-codes.ts';
 import { printJson, printNotice, toPrintable } from '../print.ts';
-import { defineImages } from './images.ts';
+import { defineImageLs } from './image-ls.ts';
 
 export function defineImage(command: Command): void {
   command.addHelpText(
@@ -10,13 +12,16 @@ export function defineImage(command: Command): void {
     `
 build and import work on this host ($SANDBAR_CACHE). Machines keep the image that they were created from.`,
   );
-  command
+  addExamples(command, 'sandbar image ls', 'sandbar image build python');
+  defineImageLs(command.command('ls').description('lists what machines can be created from'));
+  const build = command
     .command('build')
     .description('makes the image of a recipe: base, python, node, or a folder of your own in images/')
     .argument('<name>', 'the recipe', parseId)
     .option('--json', 'print the image as the API shows it')
     .action(async (name, { json }) => makeHere(json, async (service, log) => service.buildStack(name, log)));
-  command
+  addExamples(build, 'sandbar image build python');
+  const imports = command
     .command('import')
     .description('makes an image from an OCI image; machines take it as their stack')
     .argument('<name>', 'its name here', parseId)
@@ -39,7 +44,11 @@ and umoci.`,
       const request = { name, reference, isInsecure: insecure === true, maxGb, maxFiles };
       return makeHere(json, async (service, log) => service.importStack(request, log));
     });
-  defineImages(command.command('list').description('lists what machines can be created from'));
+  addExamples(
+    imports,
+    'sandbar image import web docker://registry.example.org/web:1',
+    'sandbar image import web docker-archive:web.tar --max-gb 40',
+  );
 }
 
 type Service = typeof import('@sandbar/service/images.ts');
@@ -63,6 +72,6 @@ async function makeHere(
   } catch (error) {
     if (!(error instanceof Error && ['ImageError', 'Problem'].includes(error.name))) throw error;
     printNotice(error.message);
-    process.exitCode = 1;
+    process.exitCode = EXIT.error;
   }
 }

@@ -4,12 +4,13 @@ import { LEDGER_KINDS, type LedgerDetails, type LedgerEntry, type LedgerList } f
 import type { LedgerFilter } from '@sandbar/sdk/billing.ts';
 import { onlyGiven, parseId, parseInteger, UsageError } from '../arguments.ts';
 import { connect } from '../connect.ts';
-import { printJson, printLine, printTable } from '../print.ts';
+import { addExamples } from '../examples.ts';
+import { printJson, printLine, printRows, printTable } from '../print.ts';
 
 const DEFAULT_LIMIT = 50;
 
 export function defineLedger(command: Command): void {
-  command
+  const defined = command
     .argument('[entry]', 'the id of an entry, to print its lines', parseId)
     .addOption(new Option('--kind <kind>', 'only entries of this kind').choices(LEDGER_KINDS))
     .option('--from <time>', 'only entries from this time on, such as 2026-01-31T12:00:00Z')
@@ -32,6 +33,7 @@ export function defineLedger(command: Command): void {
       if (json) printJson(found);
       else printEntries(found.entries);
     });
+  addExamples(defined, 'sandbar ledger --kind top-up', 'sandbar ledger 019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20');
 }
 
 /** Reads pages until there are `limit` entries, and returns them as one page with the last `next_cursor`. */
@@ -48,10 +50,6 @@ async function readLedger(filter: LedgerFilter, limit: number): Promise<LedgerLi
 }
 
 function printEntries(entries: readonly LedgerEntry[]): void {
-  if (entries.length === 0) {
-    printLine('No entries.');
-    return;
-  }
   const rows = entries.map((entry) => [
     entry.created_at,
     entry.kind,
@@ -60,7 +58,7 @@ function printEntries(entries: readonly LedgerEntry[]): void {
     entry.id,
     textOf(entry),
   ]);
-  printTable(['TIME', 'KIND', 'EUR', 'BALANCE', 'ID', 'FOR'], rows);
+  printRows(['TIME', 'KIND', 'EUR', 'BALANCE', 'ID', 'FOR'], rows, 'No entries.');
 }
 
 function printDetails(entry: LedgerDetails): void {

@@ -3,11 +3,13 @@ import type { Command } from '@commander-js/extra-typings';
 import type { Port } from '@sandbar/contract/port.ts';
 import { parseId, parseInteger, parsePort, UsageError } from '../arguments.ts';
 import { connect } from '../connect.ts';
-import { printJson, printLine, printTable } from '../print.ts';
+import { addExamples } from '../examples.ts';
+import { printJson, printLine, printRows } from '../print.ts';
+import { BY_NAME, resolveId } from '../resolve-id.ts';
 
 export function definePorts(command: Command): void {
-  command
-    .argument('<machine>', 'the id of the machine', parseId)
+  const defined = command
+    .argument('<machine>', `the machine, ${BY_NAME}`, parseId)
     .argument('[port]', 'a port of the machine', parsePort)
     .option('--public', 'let everybody use the port')
     .option('--private', 'let only the account use the port, and who has a token')
@@ -20,35 +22,33 @@ export function definePorts(command: Command): void {
 Without a port, lists the ports on which programs listen. A port is private until you make it public.
 sandbar forward MACHINE PORT listens on this computer and works for any protocol.`,
     )
-    .action(async (machineId, port, options) => {
+    .action(async (machine, port, options) => {
       const { public: isPublic, private: isPrivate, url, expiresIn, json } = options;
-      const machine = connect().machine(machineId);
       const wishes = [isPublic, isPrivate, url].filter(Boolean).length;
+      if (port === undefined && wishes > 0) throw new UsageError('--public, --private and --url need a port');
+      if (port !== undefined && wishes !== 1) throw new UsageError('give one of --public, --private and --url');
+      const client = connect();
+      const ports = client.ports(await resolveId(client, 'machine', machine));
       if (port === undefined) {
-        if (wishes > 0) throw new UsageError('--public, --private and --url need a port');
-        const ports = await machine.ports.list();
-        if (json) printJson({ ports });
-        else printPorts(ports);
+        const open = await ports.list();
+        if (json) printJson({ ports: open });
+        else printPorts(open);
         return;
       }
-      if (wishes !== 1) throw new UsageError('give one of --public, --private and --url');
       if (url) {
-        const token = await machine.port(port).token({ expiresInSec: expiresIn });
+        const token = await ports.token(port, { expiresInSec: expiresIn });
         if (json) printJson(token);
         else printLine(token.url);
         return;
       }
-      const changed = await machine.port(port).setAccess(isPublic ? 'public' : 'private');
+      const changed = await ports.setAccess(port, isPublic ? 'public' : 'private');
       if (json) printJson(changed);
       else printLine(`${changed.url} is ${changed.access}`);
     });
+  addExamples(defined, 'sandbar ports web', 'sandbar ports web 8000 --public', 'sandbar ports web 8000 --url');
 }
 
 function printPorts(ports: readonly Port[]): void {
-  if (ports.length === 0) {
-    printLine('No open ports.');
-    return;
-  }
   const rows = ports.map(({ port, process, access, url }) => [`${port}`, process ?? '-', access, url]);
-  printTable(['PORT', 'PROGRAM', 'ACCESS', 'URL'], rows);
+  printRows(['PORT', 'PROGRAM', 'ACCESS', 'URL'], rows, 'No open ports.');
 }

@@ -2,14 +2,16 @@
 import type { Command } from '@commander-js/extra-typings';
 import { collectVariables, onlyGiven, parseId, UsageError } from '../arguments.ts';
 import { connect } from '../connect.ts';
-import { Interrupted, onInterruption } from '../interruption.ts';
+import { addExamples } from '../examples.ts';
+import { onInterruption } from '../interruption.ts';
 import { withTerm } from '../options.ts';
-import { printJson, printTable } from '../print.ts';
-import { runTerminal } from '../run-terminal.ts';
+import { printJson, printRows } from '../print.ts';
+import { BY_NAME, resolveId } from '../resolve-id.ts';
+import { requireTerminal, runTerminal } from '../run-terminal.ts';
 
 export function defineShell(command: Command): void {
-  command
-    .argument('<machine>', 'the id of the machine', parseId)
+  const defined = command
+    .argument('<machine>', `the machine, ${BY_NAME}`, parseId)
     .argument('[command...]', 'what to run in place of a login shell, and its arguments')
     .usage('MACHINE [OPTIONS] [-- COMMAND [ARGUMENTS]]')
     .option('--user <user>', 'who runs the shell (root)')
@@ -24,22 +26,24 @@ export function defineShell(command: Command): void {
 Opens a login shell in a running machine, and ends with its exit code. ~. at the beginning of a line leaves: the shell
 goes on for 10 minutes, and --join comes back to it. A connection that breaks is made again by itself.`,
     )
-    .action(async (machineId, argv, { list, json, join, user, cwd, env }) => {
-      if (list) return listTerminals(machineId, json === true);
+    .action(async (machine, argv, { list, json, join, user, cwd, env }) => {
+      if (list) return listTerminals(machine, json === true);
       const opens = onlyGiven({ command: argv.length === 0 ? undefined : argv, user, cwd, env });
       if (join !== undefined && Object.keys(opens).length > 0) {
         throw new UsageError('--join takes no command, --user, --cwd or --env, because the terminal runs already');
       }
       const request = join === undefined ? { ...opens, env: withTerm(env) } : { terminal_id: join };
-      process.exitCode = await runTerminal(connect(), machineId, request, onInterruption()).catch((error: unknown) => {
-        if (error instanceof Interrupted) return error.exitCode;
-        throw error;
-      });
+      requireTerminal();
+      const client = connect();
+      const machineId = await resolveId(client, 'machine', machine);
+      process.exitCode = await runTerminal(client, machineId, request, onInterruption());
     });
+  addExamples(defined, 'sandbar shell web', 'sandbar shell web --user app -- top');
 }
 
-async function listTerminals(machineId: string, isJson: boolean): Promise<void> {
-  const terminals = await connect().terminals.list(machineId);
+async function listTerminals(machine: string, isJson: boolean): Promise<void> {
+  const client = connect();
+  const terminals = await client.terminals.list(await resolveId(client, 'machine', machine));
   if (isJson) return printJson({ terminals });
   const rows = terminals.map(({ id, created_at, connections, cols, rows, command }) => [
     id,
@@ -48,5 +52,5 @@ async function listTerminals(machineId: string, isJson: boolean): Promise<void> 
     `${cols}x${rows}`,
     command.join(' '),
   ]);
-  printTable(['ID', 'CREATED', 'CONNECTIONS', 'SIZE', 'COMMAND'], rows);
+  printRows(['ID', 'CREATED', 'CONNECTIONS', 'SIZE', 'COMMAND'], rows, 'No terminals.');
 }

@@ -3,18 +3,22 @@ import { type Command, Option } from '@commander-js/extra-typings';
 import type { Usage, UsageItem } from '@sandbar/contract/billing.ts';
 import { onlyGiven, parseId } from '../arguments.ts';
 import { connect } from '../connect.ts';
+import { addExamples } from '../examples.ts';
 import { printJson, printLine, printTable } from '../print.ts';
+import { BY_NAME, resolveGiven } from '../resolve-id.ts';
 
 export function defineUsage(command: Command): void {
-  command
+  const defined = command
     .option('--from <time>', 'from this time on, such as 2026-01-31T12:00:00Z (the first of this month, UTC)')
     .option('--to <time>', 'up to this time (now)')
     .option('--by <group>', 'day, resource, kind or metadata.KEY (kind)')
-    .option('--machine <id>', 'only the use of this machine', parseId)
+    .option('--machine <machine>', `only the use of this machine, ${BY_NAME}`, parseId)
     .addOption(new Option('--csv', 'print CSV').conflicts('json'))
     .option('--json', 'print the answer of the API')
-    .action(async ({ from, to, by: groupBy, machine: machineId, csv, json }) => {
-      const { billing } = connect();
+    .action(async ({ from, to, by: groupBy, machine, csv, json }) => {
+      const client = connect();
+      const { billing } = client;
+      const machineId = await resolveGiven(client, 'machine', machine);
       const filter = onlyGiven({ from, to, groupBy, machineId });
       if (csv) {
         process.stdout.write(await billing.usageCsv(filter));
@@ -24,6 +28,7 @@ export function defineUsage(command: Command): void {
       if (json) printJson(usage);
       else printUsage(usage, groupBy);
     });
+  addExamples(defined, 'sandbar usage --by day', 'sandbar usage --machine web --from 2026-01-01T00:00:00Z --csv');
 }
 
 function printUsage({ from, to, items, total, balance }: Usage, groupBy = 'kind'): void {

@@ -60,6 +60,8 @@ describe('the build of the dashboard', () => {
     ensureDashboard(path.join(folder, 'checkout'), path.join(folder, 'cache'), (line) => void messages.push(line));
   const countBuilds = () => readFileSync(path.join(folder, 'builds.log'), 'utf8').trim().split('\n').length;
   const inCache = (name: string) => path.join(folder, 'cache', 'dashboard', name);
+  /** The names of the finished and unfinished builds in the cache. */
+  const listBuilds = () => readdirSync(inCache('')).filter((name) => !name.endsWith('.pid'));
   /** Makes a build that was last used this many hours ago. Returns its name. */
   const addBuild = (digit: string, hours: number) => {
     const name = digit.repeat(32);
@@ -101,8 +103,7 @@ describe('the build of the dashboard', () => {
     const [one, other] = await Promise.all([start(), start()]);
     assert.ok(one);
     assert.equal(one, other);
-    const folders = readdirSync(path.dirname(one)).filter((name) => !name.endsWith('.pid'));
-    assert.deepEqual(folders, [path.basename(one)]);
+    assert.deepEqual(listBuilds(), [path.basename(one)]);
     assert.deepEqual(messages, []);
   });
 
@@ -110,10 +111,7 @@ describe('the build of the dashboard', () => {
     write('node_modules/vite/bin/vite.js', 'console.error("Unexpected token in main.tsx"); process.exit(1);');
     assert.equal(await start(), undefined);
     assert.match(messages.join(), /^no dashboard: its build failed \(1\): Unexpected token in main\.tsx$/);
-    assert.deepEqual(
-      readdirSync(inCache('')).filter((name) => !name.endsWith('.pid')),
-      [],
-    );
+    assert.deepEqual(listBuilds(), []);
     write('node_modules/vite/bin/vite.js', VITE);
     assert.ok(await start());
   });
@@ -149,8 +147,7 @@ describe('the build of the dashboard', () => {
     // Its process ended, so this pid file names no process.
     writeFileSync(`${inCache(removed)}.99.pid`, '99\n1\n');
     const target = path.basename(String(await start()));
-    const found = readdirSync(inCache('')).filter((name) => !name.endsWith('.pid'));
-    assert.deepEqual(found.sort(), [target, ...kept, inUse].sort());
+    assert.deepEqual(listBuilds().sort(), [target, ...kept, inUse].sort());
     assert.equal(existsSync(`${inCache(removed)}.99.pid`), false);
   });
 
@@ -159,8 +156,7 @@ describe('the build of the dashboard', () => {
     rmSync(path.join(target, 'index.html'));
     assert.equal(await start(), target);
     assert.equal(readFileSync(path.join(target, 'index.html'), 'utf8'), 'page');
-    const folders = readdirSync(inCache('')).filter((name) => !name.endsWith('.pid'));
-    assert.deepEqual(folders, [path.basename(target)]);
+    assert.deepEqual(listBuilds(), [path.basename(target)]);
   });
 
   it('gives an old build another name before its files are removed, because that can be interrupted', async (t) => {
@@ -173,7 +169,7 @@ describe('the build of the dashboard', () => {
       asOtherUser(() => removeOldBuilds(inCache(''))),
       /EACCES/,
     );
-    const left = readdirSync(inCache('')).filter((name) => name.startsWith(old));
+    const left = listBuilds().filter((name) => name.startsWith(old));
     assert.deepEqual(
       left.map((name) => /^6{32}\.\w{6}$/.test(name)),
       [true],

@@ -13,6 +13,8 @@ import { isComplete, markInUse, removeBuild, removeOldBuilds } from './dashboard
 const SOURCES = ['packages/dashboard', 'packages/contract/src', 'package-lock.json'];
 const SKIPPED = new Set(['node_modules', 'dist']);
 const BUILD_MS = 120_000;
+/** The finished build in an installed package, relative to its folder. A checkout has no such folder. */
+export const BUILT_DASHBOARD = 'dashboard';
 
 /**
  * Returns the folder with the built dashboard, or undefined when it cannot be built here. Then the API works without
@@ -24,6 +26,8 @@ export async function ensureDashboard(
   say: Say,
   signal?: AbortSignal,
 ): Promise<string | undefined> {
+  const built = path.join(checkout, BUILT_DASHBOARD);
+  if (isComplete(built)) return built;
   const vite = path.join(checkout, 'node_modules', 'vite', 'bin', 'vite.js');
   if (!existsSync(vite)) {
     say('no dashboard: its build tool (vite) is not installed; npm install --include=dev in the checkout installs it');

@@ -16,7 +16,7 @@ export async function ensureHome(home: string, user: UserIds | undefined): Promi
     await ensureFolder(paths.home, user === undefined ? 0o700 : 0o711);
     await ensureFolder(paths.run, 0o755);
     await ensureFolder(paths.logs, 0o750);
-    for (const folder of [paths.postgresSocketDir, `${paths.run}/control-plane`])
+    for (const folder of [paths.postgresSocketDir, `${paths.run}/control-plane`, paths.acme])
       await ensureFolder(folder, 0o700, user);
     await assertWritable(home);
   } catch (error) {

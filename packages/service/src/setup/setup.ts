@@ -1,12 +1,14 @@
 // Sets up a machine with everything that the service needs. Each step first checks whether it has anything to do, so a
 // second set-up takes milliseconds.
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
+import type { AgentSource } from '@sandbar/host-agent/images/agent.ts';
+import { recordHome } from '../cache-homes.ts';
 import type { ServiceConfig } from '../config.ts';
-import { hasErrorCode, Problem } from '../problem.ts';
+import { hasErrorCode, messageOf, Problem } from '../problem.ts';
 import type { Progress, Say } from '../progress.ts';
-import { ensureGo } from './go-toolchain.ts';
+import { findGuestAgent } from './guest-agent.ts';
 import { assertRoomForSetup, ensureHome } from './home.ts';
 import { ensureServiceUser, type UserIds } from './service-user.ts';
 import { ensureSystemPackages } from './system-packages.ts';
@@ -14,25 +16,44 @@ import { ensureSystemPackages } from './system-packages.ts';
 export type SetUp = {
   /** The account of the unprivileged processes; undefined when the caller is not root. */
   user: UserIds | undefined;
-  goPath: string;
+  /** Undefined in an installed package, which needs no Go. */
+  goPath: string | undefined;
 };
 
-/** Sets the machine up. Throws Problem. */
+/** Sets the machine up for the whole service. Throws Problem. */
 export async function setUp(config: ServiceConfig, progress: Progress): Promise<SetUp> {
-  assertPlatform();
-  await progress.step('system packages', () => ensureSystemPackages(config.isRoot, progress));
+  await ensurePackages(config, progress);
   const user = config.isRoot ? await ensureServiceUser(progress) : undefined;
   if (user !== undefined) await assertReadableByOthers(config.checkout);
+  return { user, goPath: await ensureImages(config, user, progress) };
+}
+
+/** Sets the machine up for a host agent alone. Throws Problem. */
+export async function setUpHost(config: ServiceConfig, progress: Progress): Promise<void> {
+  await ensurePackages(config, progress);
+  await ensureImages(config, undefined, progress);
+}
+
+async function ensurePackages({ isRoot }: ServiceConfig, progress: Progress): Promise<void> {
+  assertPlatform();
+  await progress.step('system packages', () => ensureSystemPackages(isRoot, progress));
+}
+
+/** Makes the folders and the base image. Returns the path of the Go toolchain, see {@link SetUp}. */
+async function ensureImages(
+  config: ServiceConfig,
+  user: UserIds | undefined,
+  progress: Progress,
+): Promise<string | undefined> {
   await ensureHome(config.home, user);
   await ensureCacheFolder(config.cacheDir);
+  await ensureRecord(config, progress);
   if (!existsSync(path.join(config.cacheDir, 'images', 'base', 'current'))) {
     for (const folder of [config.home, config.cacheDir]) await assertRoomForSetup(folder);
   }
-  const moduleDir = path.join(config.checkout, 'guest-agent');
-  const { cacheDir, isRoot } = config;
-  const goPath = await progress.step('Go toolchain', (say) => ensureGo({ cacheDir, moduleDir, isRoot, progress, say }));
-  await progress.step('base image', (say) => ensureImage(config.cacheDir, moduleDir, goPath, say));
-  return { user, goPath };
+  const agent = await progress.step('guest agent', (say) => findGuestAgent(config, progress, say));
+  await progress.step('base image', (say) => ensureImage(config.cacheDir, agent, say));
+  return 'goPath' in agent ? agent.goPath : undefined;
 }
 
 function assertPlatform(): void {
@@ -44,6 +65,18 @@ async function ensureCacheFolder(cacheDir: string): Promise<void> {
   await mkdir(cacheDir, { recursive: true }).catch((error: unknown) => {
     throw new Problem(`Cannot make the cache folder ${cacheDir} (${String(error)}): name another one in SANDBAR_CACHE`);
   });
+}
+
+/** Records in the cache that the data directory uses it. A cache that others filled may be read-only for the caller. */
+async function ensureRecord({ cacheDir, home }: ServiceConfig, progress: Progress): Promise<void> {
+  try {
+    await recordHome(cacheDir, realpathSync(home));
+  } catch (error) {
+    if (!hasErrorCode(error, 'EACCES', 'EPERM', 'EROFS')) throw error;
+    progress.say(
+      `  ! cannot record in the cache that ${home} uses it (${messageOf(error)}): a purge of another data directory may remove the images of its machines`,
+    );
+  }
 }
 
 /**
@@ -63,14 +96,14 @@ async function assertReadableByOthers(checkout: string): Promise<void> {
   }
 }
 
-async function ensureImage(cacheDir: string, sourceDir: string, goPath: string, say: Say): Promise<void> {
+async function ensureImage(cacheDir: string, agent: AgentSource, say: Say): Promise<void> {
   const { buildImage } = await import('@sandbar/host-agent/images/build.ts');
   const { ImageError } = await import('@sandbar/host-agent/images/image-error.ts');
   try {
     // Show these lines only when the step takes long enough for a person to wonder.
     const began = performance.now();
     const log = (line: string) => (performance.now() - began > 200 || line.startsWith('build')) && say(line);
-    await buildImage({ cacheDir, agent: { sourceDir, goPath }, log });
+    await buildImage({ cacheDir, agent, log });
   } catch (error) {
     if (error instanceof ImageError) throw new Problem(error.message);
     throw error;

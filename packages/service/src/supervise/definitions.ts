@@ -4,11 +4,13 @@ import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { SECRETS_FD, splitSecrets } from '@sandbar/contract/secrets.ts';
+import { SECRETS_FD, splitSecrets, TRACING_SECRETS } from '@sandbar/contract/secrets.ts';
 import { formatAddress, type ServiceConfig } from '../config.ts';
 import { isComplete } from '../setup/dashboard-builds.ts';
 import { DATABASE, DATABASE_USER, postgresProgram } from '../setup/postgres-data.ts';
-import { type Confinement, launchUnprivileged } from './launch.ts';
+import { COPIES } from './certificate-copy.ts';
+import { type Capabilities, type Confinement, launchUnprivileged } from './launch.ts';
+import { isPrivileged } from './ports.ts';
 import type { ProcessDefinition } from './supervised-process.ts';
 
 const NODE = 'node_modules/node/bin/node';
@@ -33,7 +35,7 @@ const POSTGRES_SETTINGS: Record<string, string> = {
 };
 
 /** Makes a fresh confinement for one process. */
-export type Confine = () => Confinement;
+export type Confine = (capabilities?: Capabilities) => Confinement;
 
 export function postgresDefinition({ home }: ServiceConfig, confine: Confine): ProcessDefinition {
   const paths = homePaths(home);
@@ -97,6 +99,7 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
         cwd: '/',
         env: {
           ...splitSecrets(withoutClientSettings(config.env)).rest,
+          ...tracingSecrets(config.env),
           SANDBAR_HOME: home,
           SANDBAR_CACHE: cacheDir,
           ...compileCache(paths.run),
@@ -104,6 +107,14 @@ export function hostAgentDefinition(config: ServiceConfig, serviceGid: number | 
         },
       }),
   };
+}
+
+/**
+ * The secrets that the host agent needs. They are in its environment, which only root can read, and the agent removes them
+ * from there before it starts other processes.
+ */
+function tracingSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(TRACING_SECRETS.flatMap((name) => (env[name] ? [[name, env[name]]] : [])));
 }
 
 /** `dashboardDir`: the folder with the built dashboard; undefined: there is none. */
@@ -119,10 +130,11 @@ export function controlPlaneDefinition(
     logFile: `${paths.logs}/control-plane.log`,
     pidFile: paths.pidFile('control-plane'),
     stopSignal: 'SIGTERM',
-    stopWithinMs: 20_000,
+    stopWithinMs: config.stopWithinMs,
     spawn(log): ChildProcess {
-      const confinement = confine();
+      const confinement = confine(hasLowPort(config) ? '-all,+net_bind_service' : '-all');
       const run = confinement.bind(paths.run, 'run');
+      if (config.hasAcme) confinement.bind(paths.acme, 'acme');
       // Someone may have cleaned the cache since the last start. Then the API starts without the dashboard.
       const hasDashboard = dashboardDir !== undefined && isComplete(dashboardDir);
       const dashboard = hasDashboard ? confinement.bind(dashboardDir, 'dashboard') : undefined;
@@ -139,6 +151,7 @@ export function controlPlaneDefinition(
             SANDBAR_HOME: path.dirname(run),
             SANDBAR_LISTEN: formatAddress(config.listen),
             SANDBAR_METRICS_LISTEN: formatAddress(config.metricsListen),
+            ...certificateFor(config, confinement, run),
             ...(dashboard === undefined ? {} : { SANDBAR_DASHBOARD_DIR: dashboard }),
             [SECRETS_FD]: String(SECRETS_DESCRIPTOR),
             ...MEMORY_SETTINGS,
@@ -151,6 +164,19 @@ export function controlPlaneDefinition(
       return child;
     },
   };
+}
+
+/** The authority asks at port 80, so with ACME the control plane listens there, unless it is told another port. */
+const hasLowPort = ({ listen, metricsListen, hasAcme }: ServiceConfig): boolean =>
+  hasAcme || isPrivileged(listen) || isPrivileged(metricsListen);
+
+/** The files of the certificate as the control plane sees them: the originals, or their copies in its confinement. */
+function certificateFor({ certificate, home }: ServiceConfig, { user }: Confinement, run: string): NodeJS.ProcessEnv {
+  if (certificate === undefined) return {};
+  const folder = `${run}${homePaths(home).tls.slice(homePaths(home).run.length)}`;
+  return user === undefined
+    ? { SANDBAR_TLS_CERT: certificate.cert, SANDBAR_TLS_KEY: certificate.key }
+    : { SANDBAR_TLS_CERT: `${folder}/${COPIES.cert}`, SANDBAR_TLS_KEY: `${folder}/${COPIES.key}` };
 }
 
 /**
@@ -170,7 +196,7 @@ export const SMALL_HEAP = '--heap-growing-percent=30';
 /**
  * An option of Node that lets a process start a garbage collection. The process does so while it passes on large files.
  */
-const COLLECTABLE = '--expose-gc';
+export const COLLECTABLE = '--expose-gc';
 
 /** Writes the secrets to the descriptor that the control plane reads at its start. */
 function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
@@ -184,7 +210,7 @@ function sendSecrets(child: ChildProcess, secrets: NodeJS.ProcessEnv): void {
  * The young generation of V8's heap is small. With the default of 16 MiB, garbage from pages of job output stays
  * resident (measured: 9 MB less at rest, same throughput).
  */
-function nodeArgs(checkout: string, name: string, ...more: string[]): string[] {
+export function nodeArgs(checkout: string, name: string, ...more: string[]): string[] {
   return [
     '--disable-warning=ExperimentalWarning',
     '--max-semi-space-size=2',
@@ -209,10 +235,10 @@ function withoutClientSettings(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 }
 
 /**
- * The part of the caller's environment that the control plane gets: Sandbar's and PostgreSQL's settings, the time zone
- * and the proxies.
+ * The part of the caller's environment that the control plane gets: the settings of Sandbar, PostgreSQL and
+ * OpenTelemetry, the time zone and the proxies.
  */
 function settingsFor(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const isPassed = (name: string) => /^(SANDBAR_|PG|TZ$|NODE_EXTRA_CA_CERTS$)|_proxy$/i.test(name);
+  const isPassed = (name: string) => /^(SANDBAR_|OTEL_|PG|TZ$|NODE_EXTRA_CA_CERTS$)|_proxy$/i.test(name);
   return Object.fromEntries(Object.entries(withoutClientSettings(env)).filter(([name]) => isPassed(name)));
 }

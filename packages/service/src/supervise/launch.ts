@@ -1,5 +1,5 @@
 // Starts the processes that must not run as root. When the caller is root, each of them runs as the service's account,
-// without capabilities, in its own mount namespace. There a folder under /run shows only the folders that the process
+// without capabilities (but that for low ports, if it listens on one), in its own mount namespace. There a folder under /run shows only the folders that the process
 // needs, because the checkout and the data directory may lie where only root may go (/root, a mktemp directory). The
 // namespace ends with the process, so no mount is left behind. Each program in the launch chain replaces itself by
 // `exec`, which keeps the process id and the file descriptors, including the IPC channel.
@@ -8,11 +8,14 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, rmSync } from 'node:fs';
 import type { UserIds } from '../setup/service-user.ts';
 
-/** Arguments: mount point, uid, gid, then (options, source, name) for each folder, `--`, the command. */
+/** The capabilities of a process: none, or only that to listen on ports below 1024. In the form of setpriv. */
+export type Capabilities = '-all' | '-all,+net_bind_service';
+
+/** Arguments: mount point, uid, gid, capabilities, then (options, source, name) for each folder, `--`, the command. */
 const ENTER = `
 set -eu
-at=$1 uid=$2 gid=$3
-shift 3
+at=$1 uid=$2 gid=$3 capabilities=$4
+shift 4
 mount -t tmpfs -o mode=0755,nosuid,nodev,size=256k sandbar "$at"
 while [ "$1" != -- ]; do
   mkdir -p "$at/$3"
@@ -21,7 +24,7 @@ while [ "$1" != -- ]; do
 done
 shift
 cd "$at"
-exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all -- "$@"
+exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --no-new-privs --bounding-set="$capabilities" --inh-caps="$capabilities" --ambient-caps="$capabilities" -- "$@"
 `;
 
 type Bind = { from: string; name: string; options: string };
@@ -63,7 +66,12 @@ export function mountPointOf(home: string): string {
 }
 
 /** A new confinement that shows only the checkout's code, read-only. */
-export function confinementFor(mountPoint: string, checkout: string, user: UserIds): Confinement {
+export function confinementFor(
+  mountPoint: string,
+  checkout: string,
+  user: UserIds,
+  capabilities: Capabilities = '-all',
+): Confinement {
   // Show two folders of the checkout and not the checkout itself, which may be readable by its owner only.
   const binds: Bind[] = ['packages', 'node_modules'].map((name) => ({
     from: `${checkout}/${name}`,
@@ -88,6 +96,7 @@ export function confinementFor(mountPoint: string, checkout: string, user: UserI
         mountPoint,
         String(user.uid),
         String(user.gid),
+        capabilities,
         ...mounts,
         '--',
       ];

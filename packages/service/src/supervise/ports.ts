@@ -21,16 +21,9 @@ export async function assertPortFree(variable: string, address: Address): Promis
   }
 }
 
-/**
- * Throws Problem for a port on which only root may listen. `assertPortFree` does not detect such a port when it runs as
- * root, but the control plane, which listens later, does not run as root.
- */
-export function assertPortUnprivileged(variable: string, { port }: Address): void {
-  const first = Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));
-  if (port >= first) return;
-  throw new Problem(
-    `${variable} is port ${port}, and the control plane runs without privileges: choose ${first} or above and put a proxy before it`,
-  );
+/** Whether only root, or a process with the capability for it, may listen on a port. */
+export function isPrivileged({ port }: Address): boolean {
+  return port < Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8'));
 }
 
 /** Different ports on which nobody listens at the moment. */

@@ -53,6 +53,8 @@ describe('secrets of the supervised processes', () => {
       SANDBAR_STRIPE_SECRET_KEY: `sk_test_${MARK}`,
       SANDBAR_STRIPE_WEBHOOK_SECRET_FILE: file('webhooks', `whsec_${MARK}\n`),
       PGPASSWORD: MARK,
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1026',
+      OTEL_EXPORTER_OTLP_HEADERS: `api-key=${MARK}`,
     };
     const config = readConfig(env, 1000);
     const secret = `${MARK} and at least 32 characters more`;
@@ -65,11 +67,12 @@ describe('secrets of the supervised processes', () => {
     await Promise.race([connected, ended]);
     const shown = ['environ', 'cmdline'].map((name) => readFileSync(`/proc/${child.pid}/${name}`, 'utf8')).join();
     assert.match(shown, /SANDBAR_LISTEN=127/);
+    assert.match(shown, /OTEL_EXPORTER_OTLP_ENDPOINT=http/);
     assert.doesNotMatch(shown, new RegExp(MARK));
     ended.catch(() => undefined);
   });
 
-  it('do not reach the host agent', async () => {
+  it('do not reach the host agent, except those for the collector of traces', async () => {
     // This program replaces node and writes its environment to a file.
     const node = path.join(folder, 'node_modules/node/bin/node');
     const written = path.join(folder, 'environment');
@@ -79,6 +82,10 @@ describe('secrets of the supervised processes', () => {
     const env = {
       ...{ SANDBAR_HOME: folder, SANDBAR_QEMU: '/opt/qemu', PATH: process.env.PATH },
       ...{ SANDBAR_DATABASE_URL: `postgres://user:${MARK}@x/y`, SANDBAR_SECRET: MARK, PGPASSWORD: MARK },
+      ...{
+        OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c',
+        OTEL_EXPORTER_OTLP_HEADERS_FILE: file('headers', 'api-key=quiet\n'),
+      },
     };
     const child = hostAgentDefinition({ ...readConfig(env, 1000), checkout: folder }, undefined).spawn(log);
     children.push(child);
@@ -86,6 +93,8 @@ describe('secrets of the supervised processes', () => {
     assert(existsSync(written));
     const environment = readFileSync(written, 'utf8');
     assert.match(environment, /SANDBAR_QEMU=/);
+    assert.match(environment, /^OTEL_EXPORTER_OTLP_ENDPOINT=http:\/\/c$/m);
+    assert.match(environment, /^OTEL_EXPORTER_OTLP_HEADERS=api-key=quiet$/m);
     assert.doesNotMatch(environment, new RegExp(MARK));
   });
 

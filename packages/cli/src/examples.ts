@@ -1,0 +1,11 @@
+// Adds the examples at the end of a command's help. A test parses each of them.
+
+/** The part of a command that this needs, whatever its arguments and options are. */
+type WithHelp = { addHelpText(position: 'after', text: string): unknown };
+
+/** Adds a section with one example or more to the help. Each example is a command line that begins with `sandbar`. */
+export function addExamples<T extends WithHelp>(command: T, ...examples: readonly string[]): T {
+  const heading = examples.length === 1 ? 'Example:' : 'Examples:';
+  command.addHelpText('after', `\n${heading}\n${examples.map((line) => `  ${line}`).join('\n')}`);
+  return command;
+}
