@@ -7,7 +7,7 @@ import type {
   Usage,
   UsageQuery,
 } from '@sandbar/contract/billing.ts';
-import type { CallOptions } from './machines.ts';
+import type { CallOptions } from './call-options.ts';
 import type { Transport } from './transport.ts';
 
 /** Which use to report. Times are RFC 3339. Default: this month (UTC) until now, grouped by kind. */
@@ -31,21 +31,21 @@ export class Billing {
   }
 
   /** What was used and what that cost. Amounts are EUR as text, because a floating-point number would round them. */
-  usage(filter: UsageFilter = {}, { signal }: CallOptions = {}): Promise<Usage> {
-    return this.#transport.json('GET', '/v1/billing/usage', { query: usageQuery(filter), signal });
+  usage(filter: UsageFilter = {}, call: CallOptions = {}): Promise<Usage> {
+    return this.#transport.json('GET', '/v1/billing/usage', { ...call, query: usageQuery(filter) });
   }
 
   /** The items of `usage` as CSV with a header row. */
-  usageCsv(filter: UsageFilter = {}, { signal }: CallOptions = {}): Promise<string> {
+  usageCsv(filter: UsageFilter = {}, call: CallOptions = {}): Promise<string> {
     const headers = { accept: 'text/csv' };
-    return this.#transport.text('GET', '/v1/billing/usage', { query: usageQuery(filter), headers, signal });
+    return this.#transport.text('GET', '/v1/billing/usage', { ...call, query: usageQuery(filter), headers });
   }
 
   /** Yields the entries of the ledger, newest first. It fetches pages as you iterate, so stop when you have enough. */
-  async *ledger(filter: LedgerFilter = {}, { signal }: CallOptions = {}): AsyncGenerator<LedgerEntry> {
+  async *ledger(filter: LedgerFilter = {}, call: CallOptions = {}): AsyncGenerator<LedgerEntry> {
     let cursor: string | undefined;
     do {
-      const page: LedgerList = await this.ledgerPage(filter, { cursor, signal });
+      const page: LedgerList = await this.ledgerPage(filter, { ...call, cursor });
       yield* page.entries;
       cursor = page.next_cursor;
     } while (cursor !== '');
@@ -59,14 +59,14 @@ export class Billing {
     filter: LedgerFilter = {},
     options: CallOptions & { pageSize?: number; cursor?: string | undefined } = {},
   ): Promise<LedgerList> {
-    const { pageSize = MAX_PAGE_SIZE, cursor, signal } = options;
+    const { pageSize = MAX_PAGE_SIZE, cursor, ...call } = options;
     const query = { ...filter, page_size: Math.min(pageSize, MAX_PAGE_SIZE), cursor };
-    return this.#transport.json('GET', '/v1/billing/ledger', { query, signal });
+    return this.#transport.json('GET', '/v1/billing/ledger', { ...call, query });
   }
 
   /** One entry of the ledger; a charge comes with its lines. Throws `not_found` for an unknown id. */
-  entry(id: string, { signal }: CallOptions = {}): Promise<LedgerDetails> {
-    return this.#transport.json('GET', `/v1/billing/ledger/${encodeURIComponent(id)}`, { signal });
+  entry(id: string, call: CallOptions = {}): Promise<LedgerDetails> {
+    return this.#transport.json('GET', `/v1/billing/ledger/${encodeURIComponent(id)}`, call);
   }
 }
 

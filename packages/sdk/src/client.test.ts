@@ -2,15 +2,19 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { Sandbar } from './client.ts';
-import { ApiError, ConnectionError, OutputExpiredError } from './errors.ts';
+import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
+import { toText } from './bytes.ts';
+import { Client } from './client.ts';
+import { ConnectionError } from './errors.ts';
+import * as sdk from './index.ts';
+import { OutputExpiredError, SandbarError } from './service-errors.ts';
 
 type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
 
 let server: Server;
-let sandbar: Sandbar;
+let sandbar: Client;
 /** A client that never retries. */
-let impatient: Sandbar;
+let impatient: Client;
 let handle: Handler;
 let requests: { method: string; url: string; headers: IncomingMessage['headers']; body: string }[];
 
@@ -26,8 +30,8 @@ before(async () => {
   const address = server.address();
   assert.ok(typeof address === 'object' && address !== null);
   const settings = { baseUrl: `http://127.0.0.1:${address.port}/`, apiKey: 'sbr_key' };
-  sandbar = new Sandbar(settings);
-  impatient = new Sandbar({ ...settings, retryForSec: 0 });
+  sandbar = new Client(settings);
+  impatient = new Client({ ...settings, retryForSec: 0 });
 });
 after(() => server.close());
 beforeEach(() => {
@@ -111,7 +115,7 @@ describe('client', () => {
       answer(response, 200, isList ? { snapshots: [{ id: 's' }] } : { id: 's' });
     };
     assert.equal((await sandbar.snapshots.create('m/n', { memory: true })).id, 's');
-    await sandbar.machines.snapshot('m');
+    await sandbar.sandbox('m').snapshot();
     assert.deepEqual(await sandbar.snapshots.list({ kind: 'disk' }), [{ id: 's' }]);
     assert.deepEqual(await sandbar.snapshots.list({ machineId: 'm' }), [{ id: 's' }]);
     await sandbar.snapshots.get('s');
@@ -131,22 +135,23 @@ describe('client', () => {
     );
   });
 
-  it('errors that callers treat differently have their own classes', async () => {
-    for (const [status, code, name] of [
-      [401, 'unauthenticated', 'AuthenticationError'],
-      [402, 'insufficient_balance', 'InsufficientBalanceError'],
-      [403, 'quota_exceeded', 'QuotaExceededError'],
-      [403, 'forbidden', 'ApiError'],
-      [410, 'endpoint_retired', 'GoneError'],
-      [410, 'output_expired', 'OutputExpiredError'],
-      [429, 'rate_limited', 'RateLimitedError'],
-    ] as const) {
+  it('every code of the error table has a class of its own, which the response raises', async () => {
+    for (const [code, { status }] of Object.entries(ERROR_TABLE)) {
+      const name = `${code.replace(/(^|_)([a-z])/g, (_, _2, letter: string) => letter.toUpperCase()).replace(/Error$/, '')}Error`;
       handle = (_request, response) => answer(response, status, { code, detail: 'no' });
-      await assert.rejects(impatient.account.quotas(), (error) => {
-        assert.ok(error instanceof ApiError);
-        assert.deepEqual([error.name, error.status, error.code], [name, status, code]);
+      await assert.rejects(impatient.quotas.get(), (error) => {
+        assert.ok(error instanceof SandbarError);
+        assert.deepEqual([error.name, error.constructor.name, error.status, error.code], [name, name, status, code]);
+        assert.ok(Object.hasOwn(sdk, name), `${name} is exported`);
         return true;
       });
+    }
+  });
+
+  it('a code that this client does not know, and one that objects inherit, is a SandbarError', async () => {
+    for (const code of ['new_code', 'toString', '__proto__']) {
+      handle = (_request, response) => answer(response, 418, { code, detail: 'no' });
+      await assert.rejects(impatient.quotas.get(), { name: 'SandbarError', status: 418, code });
     }
   });
 
@@ -204,16 +209,16 @@ describe('client', () => {
         next_cursor: request.url?.includes('cursor=2') ? '' : '2',
       });
     const actions: string[] = [];
-    for await (const { action } of sandbar.account.activity({ category: 'all', machineId: 'm' })) actions.push(action);
+    for await (const { action } of sandbar.activity.list({ category: 'all', machineId: 'm' })) actions.push(action);
     assert.deepEqual(actions, ['machine.started', 'exec']);
     assert.equal(requests[1]?.url, '/v1/machines/m/activity?category=all&page_size=200&cursor=2');
   });
 
-  it('an error answer is an ApiError with code, detail, request id and Retry-After', async () => {
+  it('an error answer is an SandbarError with code, detail, request id and Retry-After', async () => {
     handle = (_request, response) =>
       answer(response, 503, { code: 'fleet_capacity', detail: 'full' }, { 'x-request-id': 'r1', 'retry-after': '5' });
     await assert.rejects(impatient.machines.get('m'), (error) => {
-      assert.ok(error instanceof ApiError);
+      assert.ok(error instanceof SandbarError);
       assert.deepEqual(
         [error.status, error.code, error.detail, error.requestId, error.retryAfterSec],
         [503, 'fleet_capacity', 'full', 'r1', 5],
@@ -222,16 +227,16 @@ describe('client', () => {
     });
   });
 
-  it('an HTML page of a proxy is an ApiError with code unknown, also with status 200', async () => {
+  it('an HTML page of a proxy is an SandbarError with code unknown, also with status 200', async () => {
     for (const status of [502, 200]) {
       handle = (_request, response) => response.writeHead(status).end('<html>');
-      await assert.rejects(sandbar.images.list(), { name: 'ApiError', status, code: 'unknown' });
+      await assert.rejects(sandbar.images.list(), { name: 'SandbarError', status, code: 'unknown' });
     }
     assert.equal(requests.length, 2);
   });
 
   it('a refused connection is a ConnectionError that names the address', async () => {
-    const nobody = new Sandbar({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k', retryForSec: 0 });
+    const nobody = new Client({ baseUrl: 'http://127.0.0.1:2', apiKey: 'k', retryForSec: 0 });
     await assert.rejects(nobody.images.list(), (error) => {
       assert.ok(error instanceof ConnectionError);
       assert.match(error.message, /127\.0\.0\.1:2 \(ECONNREFUSED\)/);
@@ -272,7 +277,7 @@ describe('run', () => {
       });
     const command = { argv: ['x'], name: 'label', merge_output: true, exec_id: 'mine' };
     const { job, stdout, stderr } = await sandbar.execs.run('m', command);
-    assert.deepEqual([job, `${stdout}`, `${stderr}`], [{ id: 'e', status: 'exited', exit_code: 3 }, 'out', '']);
+    assert.deepEqual([job, toText(stdout), toText(stderr)], [{ id: 'e', status: 'exited', exit_code: 3 }, 'out', '']);
     assert.equal(requests.length, 1);
     assert.match(requests[0]?.url ?? '', /^\/v1\/machines\/m\/execs\?wait_ms=\d+$/);
     assert.deepEqual(JSON.parse(requests[0]?.body ?? ''), command);
@@ -290,7 +295,7 @@ describe('run', () => {
       } else answer(response, 200, { id: 'e', status: 'exited', exit_code: 0 });
     };
     const { job, stdout, stderr } = await sandbar.execs.run('m', { argv: ['x'] });
-    assert.deepEqual([job.status, `${stdout}`, `${stderr}`], ['exited', `${whole}`, 'err']);
+    assert.deepEqual([job.status, toText(stdout), toText(stderr)], ['exited', `${whole}`, 'err']);
     const paths = requests.map(({ method, url }) => `${method} ${url.split('?')[0]}`);
     assert.deepEqual(paths.sort(), [
       'GET /v1/machines/m/execs/e',

@@ -1,5 +1,4 @@
 // Exec jobs: start a command in a machine, wait for it, read its output.
-import { randomUUID } from 'node:crypto';
 import type {
   Exec,
   ExecCreate,
@@ -10,18 +9,18 @@ import type {
 } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
 import type { JobSignal } from '@sandbar/contract/exec-states.ts';
+import { collectBytes, fromBase64 } from './bytes.ts';
+import type { CallOptions } from './call-options.ts';
 import { ConnectionError } from './errors.ts';
-import { parseEvents } from './event-stream.ts';
+import { readEvents } from './event-stream.ts';
 import { Job } from './job.ts';
 import { JobStdin } from './job-stdin.ts';
-import { type CallOptions, machinePath } from './machines.ts';
-import { sleep } from './retry.ts';
+import { machinePath } from './machines.ts';
+import { ReopenSchedule } from './reopen-schedule.ts';
 import type { Transport } from './transport.ts';
 
 /** The duration of one long poll, ms: below 60 s, after which many proxies close a silent connection. */
 const WAIT_MS = 30_000;
-/** The wait before a broken output stream is opened again, ms. */
-const REOPEN_MS = 250;
 
 /** A job that has ended, with all of its output. */
 export type RunResult = { job: Exec; stdout: Uint8Array; stderr: Uint8Array };
@@ -54,14 +53,14 @@ export class Execs {
   start(
     machineId: string,
     command: ExecCreate,
-    { signal, waitMs }: CallOptions & { waitMs?: number } = {},
+    { waitMs, ...call }: CallOptions & { waitMs?: number | undefined } = {},
   ): Promise<ExecStarted> {
-    const body = { ...command, exec_id: command.exec_id ?? randomUUID() };
-    const request = { body, query: { wait_ms: waitMs }, isRepeatable: true, signal };
+    const body = { ...command, exec_id: command.exec_id ?? crypto.randomUUID() };
+    const request = { ...call, waitMs, body, query: { wait_ms: waitMs }, isRepeatable: true };
     return this.#transport.json<ExecStarted>('POST', execsPath(machineId), request, async (refusal) => {
       if (refusal.code !== 'conflict') throw refusal;
-      return this.get(machineId, body.exec_id, { signal }).catch(() => {
-        signal?.throwIfAborted();
+      return this.get(machineId, body.exec_id, call).catch(() => {
+        call.signal?.throwIfAborted();
         // There is no job with this id, so the conflict has another reason: perhaps the machine is stopped.
         throw refusal;
       });
@@ -76,17 +75,18 @@ export class Execs {
   async startJob(
     machineId: string,
     command: ExecCreate,
-    { signal, stdinOpen = false }: CallOptions & { stdinOpen?: boolean } = {},
+    { stdinOpen = false, ...call }: CallOptions & { stdinOpen?: boolean | undefined } = {},
   ): Promise<Job> {
     const body = stdinOpen ? { ...command, stdin_open: true } : command;
-    const { id } = await this.start(machineId, body, { signal });
-    const accepted = Buffer.byteLength(command.stdin ?? '', 'base64');
-    return new Job(this, machineId, id, new JobStdin(this.#transport, execPath(machineId, id), accepted, signal));
+    const { id } = await this.start(machineId, body, call);
+    const accepted = fromBase64(command.stdin ?? '').length;
+    const stdin = new JobStdin(this.#transport, execPath(machineId, id), accepted, call.signal);
+    return new Job(this, machineId, id, stdin);
   }
 
   /**
-   * A handle of a job that was started before. Its stdin goes on where the accepted bytes end, which the service is
-   * asked for unless `stdinOffset` says it.
+   * A handle of a job that was started before. Its stdin appends to the bytes that the job has accepted. `stdinOffset`
+   * is their number; without it the client asks the service at the first write.
    */
   job(machineId: string, execId: string, options: CallOptions & { stdinOffset?: number } = {}): Job {
     const { signal, stdinOffset } = options;
@@ -98,55 +98,60 @@ export class Execs {
    * Runs a command to its end and resolves with the job and all of its output, even when the command fails. A short
    * command takes one request. An abort does not end the job; to cancel the job, set `exec_id` and call `cancel`.
    */
-  async run(machineId: string, command: ExecCreate, { signal }: CallOptions = {}): Promise<RunResult> {
-    const { output, ...started } = await this.start(machineId, command, { waitMs: WAIT_MS, signal });
-    const [stdout, stderr] = await Promise.all([
-      collect(this.streamOutput(machineId, started.id, 'stdout', { firstPage: output?.stdout, signal })),
-      collect(this.streamOutput(machineId, started.id, 'stderr', { firstPage: output?.stderr, signal })),
-    ]);
-    const job = started.status === 'running' ? await this.wait(machineId, started.id, { signal }) : started;
-    return { job, stdout, stderr };
+  async run(machineId: string, command: ExecCreate, call: CallOptions = {}): Promise<RunResult> {
+    const { signal, isDone } = this.#transport.limit(call);
+    try {
+      const { output, ...started } = await this.start(machineId, command, { waitMs: WAIT_MS, signal });
+      const [stdout, stderr] = await Promise.all([
+        collectBytes(this.streamOutput(machineId, started.id, 'stdout', { firstPage: output?.stdout, signal })),
+        collectBytes(this.streamOutput(machineId, started.id, 'stderr', { firstPage: output?.stderr, signal })),
+      ]);
+      const job = started.status === 'running' ? await this.wait(machineId, started.id, { signal }) : started;
+      return { job, stdout, stderr };
+    } finally {
+      isDone();
+    }
   }
 
-  async list(machineId: string, { signal }: CallOptions = {}): Promise<Exec[]> {
-    return (await this.#transport.json<{ execs: Exec[] }>('GET', execsPath(machineId), { signal })).execs;
+  async list(machineId: string, call: CallOptions = {}): Promise<Exec[]> {
+    return (await this.#transport.json<{ execs: Exec[] }>('GET', execsPath(machineId), call)).execs;
   }
 
   /** The job as it is now. With `waitMs` (up to 60000) it resolves when the job has ended or that time is over. */
-  get(machineId: string, execId: string, options: CallOptions & { waitMs?: number } = {}): Promise<Exec> {
-    const { signal, waitMs } = options;
-    return this.#transport.json('GET', execPath(machineId, execId), { query: { wait_ms: waitMs }, signal });
+  get(machineId: string, execId: string, options: CallOptions & { waitMs?: number | undefined } = {}): Promise<Exec> {
+    const { waitMs, ...call } = options;
+    return this.#transport.json('GET', execPath(machineId, execId), { ...call, waitMs, query: { wait_ms: waitMs } });
   }
 
   /** Resolves when the job has ended. */
-  async wait(machineId: string, execId: string, { signal }: CallOptions = {}): Promise<Exec> {
-    for (;;) {
-      const job = await this.get(machineId, execId, { waitMs: WAIT_MS, signal });
-      if (job.status !== 'running') return job;
+  async wait(machineId: string, execId: string, call: CallOptions = {}): Promise<Exec> {
+    const { signal, isDone } = this.#transport.limit(call);
+    try {
+      for (;;) {
+        const job = await this.get(machineId, execId, { signal, waitMs: WAIT_MS });
+        if (job.status !== 'running') return job;
+      }
+    } finally {
+      isDone();
     }
   }
 
   /** Ends every process of the job. A job that has ended already is returned as it is. */
-  cancel(machineId: string, execId: string, { signal }: CallOptions = {}): Promise<Exec> {
-    return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { isRepeatable: true, signal });
+  cancel(machineId: string, execId: string, call: CallOptions = {}): Promise<Exec> {
+    return this.#transport.json('POST', `${execPath(machineId, execId)}/cancel`, { ...call, isRepeatable: true });
   }
 
   /**
    * Sends a signal to the first process of the job. A job that has ended already is returned as it is. After a 503 the
    * signal may be sent twice.
    */
-  signal(machineId: string, execId: string, name: JobSignal, { signal }: CallOptions = {}): Promise<Exec> {
-    return this.#transport.json('POST', `${execPath(machineId, execId)}/signal`, { body: { signal: name }, signal });
+  signal(machineId: string, execId: string, name: JobSignal, call: CallOptions = {}): Promise<Exec> {
+    return this.#transport.json('POST', `${execPath(machineId, execId)}/signal`, { ...call, body: { signal: name } });
   }
 
   /** One page of output; `data` is in base64. */
-  output(
-    machineId: string,
-    execId: string,
-    query: ExecOutputQuery = {},
-    { signal }: CallOptions = {},
-  ): Promise<ExecOutput> {
-    return this.#transport.json('GET', `${execPath(machineId, execId)}/output`, { query: { ...query }, signal });
+  output(machineId: string, execId: string, query: ExecOutputQuery = {}, call: CallOptions = {}): Promise<ExecOutput> {
+    return this.#transport.json('GET', `${execPath(machineId, execId)}/output`, { ...call, query: { ...query } });
   }
 
   /**
@@ -159,61 +164,53 @@ export class Execs {
     machineId: string,
     execId: string,
     stream: OutputStream,
-    { offset = 0, firstPage, signal }: StreamOptions = {},
+    { offset = 0, firstPage, ...call }: StreamOptions = {},
   ): AsyncGenerator<Uint8Array> {
-    if (firstPage !== undefined && firstPage.data !== '') yield Buffer.from(firstPage.data, 'base64');
+    if (firstPage !== undefined && firstPage.data !== '') yield fromBase64(firstPage.data);
     if (firstPage?.eof) return;
     let position = firstPage?.next_offset ?? offset;
-    let brokenSince: number | undefined;
-    for (;;) {
-      // A stream that ends without `eof` counts as broken as well: the service ends its streams when it shuts down.
-      let failure = new ConnectionError(this.#transport.baseUrl, 'the output stream was closed before its end');
-      try {
-        for await (const page of this.#followOutput(machineId, execId, stream, position, signal)) {
-          const bytes = Buffer.from(page.data, 'base64');
-          position = page.next_offset;
-          brokenSince = undefined;
-          if (bytes.length > 0) yield bytes;
-          if (page.eof) return;
+    const { signal, isDone } = this.#transport.limit(call);
+    const schedule = new ReopenSchedule(this.#transport.retryForMs);
+    try {
+      for (;;) {
+        // A stream that ends without `eof` counts as broken as well: the service ends its streams when it shuts down.
+        let failure: unknown = new ConnectionError(
+          this.#transport.baseUrl,
+          'the output stream was closed before its end',
+        );
+        try {
+          const response = await this.#openOutput(machineId, execId, stream, position, signal);
+          schedule.noteOpen();
+          for await (const page of readEvents<ExecOutput>(response, this.#transport.baseUrl)) {
+            const bytes = fromBase64(page.data);
+            position = page.next_offset;
+            schedule.noteProgress();
+            if (bytes.length > 0) yield bytes;
+            if (page.eof) return;
+          }
+        } catch (error) {
+          failure = error;
         }
-      } catch (error) {
-        signal?.throwIfAborted();
-        if (!(error instanceof ConnectionError)) throw error;
-        failure = error;
+        await schedule.wait(failure, signal);
       }
-      brokenSince ??= performance.now();
-      if (performance.now() + REOPEN_MS > brokenSince + this.#transport.retryForMs) throw failure;
-      await sleep(REOPEN_MS, signal);
+    } finally {
+      isDone();
     }
   }
 
-  /** Yields the pages of one connection. Throws ConnectionError when the connection breaks. */
-  async *#followOutput(
+  #openOutput(
     machineId: string,
     execId: string,
     stream: OutputStream,
     offset: number,
     signal: AbortSignal | undefined,
-  ): AsyncGenerator<ExecOutput> {
-    const response = await this.#transport.open('GET', `${execPath(machineId, execId)}/output`, {
+  ): Promise<Response> {
+    return this.#transport.open('GET', `${execPath(machineId, execId)}/output`, {
       query: { stream, offset, limit: EXEC_BOUNDS.pageBytesMax },
       headers: { accept: 'text/event-stream', ...(offset > 0 ? { 'last-event-id': String(offset) } : {}) },
       signal,
     });
-    if (response.body === null) return;
-    try {
-      for await (const { data } of parseEvents(response.body)) yield JSON.parse(data) as ExecOutput;
-    } catch (error) {
-      signal?.throwIfAborted();
-      throw new ConnectionError(this.#transport.baseUrl, error);
-    }
   }
-}
-
-async function collect(stream: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of stream) chunks.push(chunk);
-  return Buffer.concat(chunks);
 }
 
 function execsPath(machineId: string): string {

@@ -1,7 +1,9 @@
 // Downloads a file. A download that breaks off goes on where it was, as long as the file is the same.
-import { ApiError, ConnectionError, FileChangedError } from './errors.ts';
-import type { CallOptions } from './machines.ts';
-import { sleep } from './retry.ts';
+
+import type { CallOptions } from './call-options.ts';
+import { ConnectionError, FileChangedError } from './errors.ts';
+import { ReopenSchedule } from './reopen-schedule.ts';
+import { SandbarError } from './service-errors.ts';
 import type { Transport } from './transport.ts';
 
 export type DownloadOptions = CallOptions & {
@@ -11,9 +13,6 @@ export type DownloadOptions = CallOptions & {
   end?: number | undefined;
 };
 
-/** The wait before a broken download goes on, ms. */
-const RESUME_MS = 250;
-
 /**
  * Yields the bytes of the file at `url`. Throws ConnectionError when it cannot go on within the time for retries, or
  * when the file cannot be read from the middle. Files in /proc are such files.
@@ -21,33 +20,32 @@ const RESUME_MS = 250;
 export async function* downloadFile(
   transport: Transport,
   url: string,
-  { start = 0, end, signal }: DownloadOptions,
+  { start = 0, end, ...call }: DownloadOptions,
 ): AsyncGenerator<Uint8Array> {
+  const { signal, isDone } = transport.limit(call);
+  const schedule = new ReopenSchedule(transport.retryForMs);
   let position = start;
   let etag: string | undefined;
-  let brokenSince: number | undefined;
-  for (;;) {
-    let failure: ConnectionError;
-    let hasParts = true;
-    try {
-      const response = await openFrom(transport, url, { position, end, etag, signal });
-      etag = response.headers.get('etag') ?? undefined;
-      hasParts = response.headers.has('accept-ranges');
-      for await (const chunk of bytesOf(transport, response, signal)) {
-        position += chunk.length;
-        brokenSince = undefined;
-        yield chunk;
+  let hasParts = true;
+  try {
+    for (;;) {
+      try {
+        const response = await openFrom(transport, url, { position, end, etag, signal });
+        etag = response.headers.get('etag') ?? undefined;
+        hasParts = response.headers.has('accept-ranges');
+        for await (const chunk of bytesOf(transport, response, signal)) {
+          position += chunk.length;
+          schedule.noteProgress();
+          yield chunk;
+        }
+        return;
+      } catch (error) {
+        if (!hasParts && position > start) throw error;
+        await schedule.wait(error, signal);
       }
-      return;
-    } catch (error) {
-      signal?.throwIfAborted();
-      if (!(error instanceof ConnectionError)) throw error;
-      failure = error;
     }
-    brokenSince ??= performance.now();
-    const isLate = performance.now() + RESUME_MS > brokenSince + transport.retryForMs;
-    if (isLate || (!hasParts && position > start)) throw failure;
-    await sleep(RESUME_MS, signal);
+  } finally {
+    isDone();
   }
 }
 
@@ -63,7 +61,7 @@ async function openFrom(transport: Transport, url: string, { position, end, etag
   };
   const response = await transport.open('GET', url, { headers, signal }).catch((error: unknown) => {
     // The file is now shorter than the part that was read before.
-    if (etag !== undefined && error instanceof ApiError && error.status === 416) throw new FileChangedError();
+    if (etag !== undefined && error instanceof SandbarError && error.status === 416) throw new FileChangedError();
     throw error;
   });
   if (etag === undefined || response.headers.get('etag') === etag) return response;

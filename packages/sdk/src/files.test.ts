@@ -4,9 +4,11 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { Sandbar } from './client.ts';
-import { DiskFullError, FileChangedError } from './errors.ts';
+import { toText } from './bytes.ts';
+import { Client } from './client.ts';
+import { FileChangedError } from './errors.ts';
 import { type Files, pathOf } from './files.ts';
+import { DiskFullError } from './service-errors.ts';
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void | Promise<void>;
 type Request = { method: string; url: string; headers: IncomingMessage['headers'] };
@@ -27,7 +29,7 @@ before(async () => {
   await once(server, 'listening');
   const address = server.address();
   assert.ok(typeof address === 'object' && address !== null);
-  files = new Sandbar({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'sbr_key' }).machine('m').files;
+  files = new Client({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'sbr_key' }).files('m');
 });
 after(() => {
   server.closeAllConnections();
@@ -105,9 +107,9 @@ describe('a download', () => {
 
   it('of a part asks for that part', async () => {
     handlers = [serve('hello')];
-    assert.equal(String(await files.read('/a', { start: 1, end: 3 })), 'ell');
-    assert.equal(String(await files.read('/a', { start: 2 })), 'llo');
-    assert.equal(String(await files.read('/a', { end: 1 })), 'he');
+    assert.equal(toText(await files.read('/a', { start: 1, end: 3 })), 'ell');
+    assert.equal(toText(await files.read('/a', { start: 2 })), 'llo');
+    assert.equal(toText(await files.read('/a', { end: 1 })), 'he');
   });
 
   it('that breaks off goes on at the same byte, as often as needed', async () => {
@@ -124,7 +126,7 @@ describe('a download', () => {
 
   it('of a part goes on within the part', async () => {
     handlers = [serve('0123456789', { breakAt: 2 }), serve('0123456789')];
-    assert.equal(String(await files.read('/a', { start: 4, end: 8 })), '45678');
+    assert.equal(toText(await files.read('/a', { start: 4, end: 8 })), '45678');
     assert.equal(requests[1]?.headers.range, 'bytes=6-8');
   });
 
@@ -293,6 +295,8 @@ describe('a change whose answer was lost', () => {
     handlers = [broken, refusal(404, 'not_found'), json(200)];
     assert.deepEqual(await files.move('/old', '/a'), ENTRY);
     assert.equal(requests.at(-1)?.url, '/v1/machines/m/files/entry?path=/a');
+    handlers = [refusal(503, 'host_unavailable'), refusal(404, 'not_found'), json(200)];
+    assert.deepEqual(await files.move('/old', '/a'), ENTRY);
     handlers = [broken, json(200)];
     assert.deepEqual(await files.mkdir('/a'), ENTRY);
   });
@@ -302,6 +306,8 @@ describe('a change whose answer was lost', () => {
     await assert.rejects(files.remove('/a'), { code: 'not_found' });
     await assert.rejects(files.move('/old', '/a'), { code: 'not_found' });
     handlers = [broken, refusal(404, 'not_found'), refusal(404, 'not_found')];
+    await assert.rejects(files.move('/old', '/a'), { code: 'not_found' });
+    handlers = [refusal(503, 'shutting_down'), refusal(404, 'not_found'), json(200)];
     await assert.rejects(files.move('/old', '/a'), { code: 'not_found' });
   });
 });

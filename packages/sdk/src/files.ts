@@ -1,12 +1,15 @@
 // Files of a machine: read, write, list, move, remove, archive and watch them.
 import type { FileEntry, FileEvent, FileList, FileUnpacked } from '@sandbar/contract/file.ts';
 import { decodePath, encodePath } from '@sandbar/contract/file-path.ts';
-import { acceptNotFound, ConnectionError } from './errors.ts';
-import { parseEvents } from './event-stream.ts';
+import { collectBytes, toText } from './bytes.ts';
+import type { CallOptions } from './call-options.ts';
+import { ConnectionError } from './errors.ts';
+import { readEvents } from './event-stream.ts';
 import { type Content, openContent } from './file-content.ts';
 import { type DownloadOptions, downloadFile } from './file-download.ts';
-import { type CallOptions, machinePath } from './machines.ts';
-import { sleep } from './retry.ts';
+import { machinePath } from './machines.ts';
+import { ReopenSchedule } from './reopen-schedule.ts';
+import { acceptNotFound } from './service-errors.ts';
 import type { RequestOptions, Transport } from './transport.ts';
 
 /** An absolute path in a machine. Bytes name a file whose name is not valid UTF-8. */
@@ -23,8 +26,8 @@ export type WriteOptions = CallOptions & {
   overwrite?: boolean | undefined;
 };
 
-/** The wait before a broken watch is opened again, ms. */
-const REOPEN_MS = 250;
+/** The service answers a move with these codes only before it asks the machine. */
+const BEFORE_MOVE_CODES = ['fleet_capacity', 'shutting_down'];
 
 export class Files {
   readonly #transport: Transport;
@@ -45,14 +48,12 @@ export class Files {
 
   /** The bytes of a file, or of a part of it. */
   async read(path: FilePath, options: DownloadOptions = {}): Promise<Uint8Array> {
-    const chunks: Uint8Array[] = [];
-    for await (const chunk of this.stream(path, options)) chunks.push(chunk);
-    return Buffer.concat(chunks);
+    return collectBytes(this.stream(path, options));
   }
 
   /** The content of a file as UTF-8 text. */
   async readText(path: FilePath, options: CallOptions = {}): Promise<string> {
-    return Buffer.from(await this.read(path, options)).toString();
+    return toText(await this.read(path, options));
   }
 
   /**
@@ -60,18 +61,18 @@ export class Files {
    * connection, unless the content is an iterable, which can be read only once, or `overwrite` is false.
    */
   write(path: FilePath, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
-    const { mode, user, parents, overwrite = true, signal } = options;
+    const { mode, user, parents, overwrite = true, ...call } = options;
     return this.#transport.json('PUT', this.#of('/content', path), {
+      ...call,
       ...openContent(content, overwrite),
       query: { mode: octal(mode), user, parents },
       headers: overwrite ? {} : { 'if-none-match': '*' },
-      signal,
     });
   }
 
-  /** The entry of a file, a directory, or a symlink itself. Throws ApiError `not_found`. */
-  stat(path: FilePath, { signal }: CallOptions = {}): Promise<FileEntry> {
-    return this.#transport.json('GET', this.#of('/entry', path), { signal });
+  /** The entry of a file, a directory, or a symlink itself. Throws SandbarError `not_found`. */
+  stat(path: FilePath, call: CallOptions = {}): Promise<FileEntry> {
+    return this.#transport.json('GET', this.#of('/entry', path), call);
   }
 
   /**
@@ -82,10 +83,10 @@ export class Files {
     path: FilePath,
     options: CallOptions & { depth?: number | undefined } = {},
   ): AsyncGenerator<FileEntry> {
-    const { depth, signal } = options;
+    const { depth, ...call } = options;
     let cursor: string | undefined;
     do {
-      const request: RequestOptions = { query: { depth, cursor }, signal };
+      const request: RequestOptions = { ...call, query: { depth, cursor } };
       const page = await this.#transport.json<FileList>('GET', this.#of('', path), request);
       yield* page.entries;
       cursor = page.next_cursor;
@@ -101,8 +102,8 @@ export class Files {
 
   /** Deletes a file or an empty directory; with `recursive` a directory with everything in it. */
   remove(path: FilePath, options: CallOptions & { recursive?: boolean | undefined } = {}): Promise<void> {
-    const { recursive, signal } = options;
-    return this.#transport.run('DELETE', this.#of('', path), { query: { recursive }, signal }, acceptNotFound);
+    const { recursive, ...call } = options;
+    return this.#transport.run('DELETE', this.#of('', path), { ...call, query: { recursive } }, acceptNotFound);
   }
 
   /** Makes a directory and those above it that are missing, and returns its entry. It may exist already. */
@@ -110,39 +111,42 @@ export class Files {
     path: FilePath,
     options: CallOptions & { mode?: number | undefined; user?: string | undefined } = {},
   ): Promise<FileEntry> {
-    const { mode, user, signal } = options;
+    const { mode, user, ...call } = options;
     const body = { path_encoded: encodePath(path), mode: octal(mode), user };
-    return this.#transport.json('POST', `${this.#url}/directory`, { body, isRepeatable: true, signal });
+    return this.#transport.json('POST', `${this.#url}/directory`, { ...call, body, isRepeatable: true });
   }
 
   /**
-   * Moves a file or directory and returns its new entry. If something exists at `to`, throws ApiError `conflict` unless
+   * Moves a file or directory and returns its new entry. If something exists at `to`, throws SandbarError `conflict` unless
    * `overwrite` is true.
+   *
+   * When the answer is lost (ConnectionError, `host_unavailable`), the move is repeated. If `from` is missing then, the
+   * move counts as done when something exists at `to`, even if that was there before and `from` never existed.
    */
   move(
     from: FilePath,
     to: FilePath,
     options: CallOptions & { overwrite?: boolean | undefined } = {},
   ): Promise<FileEntry> {
-    const { overwrite, signal } = options;
+    const { overwrite, ...call } = options;
     const body = { from_encoded: encodePath(from), to_encoded: encodePath(to), overwrite };
-    const request = { body, isRepeatable: true, signal };
+    const request = { ...call, body, isRepeatable: true, undoneCodes: BEFORE_MOVE_CODES };
     return this.#transport.json<FileEntry>('POST', `${this.#url}/move`, request, async (refusal) => {
       if (refusal.code !== 'not_found') throw refusal;
       // An earlier attempt has moved the file if it is at the new path now.
-      return this.stat(to, { signal }).catch(() => {
+      return this.stat(to, call).catch(() => {
         throw refusal;
       });
     });
   }
 
   /** Yields a tar archive of a file, or of a directory with everything in it. It cannot go on after a broken connection. */
-  async *archive(path: FilePath, { signal }: CallOptions = {}): AsyncGenerator<Uint8Array> {
-    const response = await this.#transport.open('GET', this.#of('/archive', path), { signal });
+  async *archive(path: FilePath, call: CallOptions = {}): AsyncGenerator<Uint8Array> {
+    const response = await this.#transport.open('GET', this.#of('/archive', path), call);
     try {
       for await (const chunk of response.body ?? []) yield chunk;
     } catch (error) {
-      signal?.throwIfAborted();
+      call.signal?.throwIfAborted();
       throw new ConnectionError(this.#transport.baseUrl, error);
     }
   }
@@ -156,8 +160,8 @@ export class Files {
     archive: Content,
     options: CallOptions & { user?: string | undefined } = {},
   ): Promise<FileUnpacked> {
-    const { user, signal } = options;
-    const request = { ...openContent(archive, true), query: { user }, signal };
+    const { user, ...call } = options;
+    const request = { ...call, ...openContent(archive, true), query: { user } };
     return this.#transport.json('PUT', this.#of('/archive', path), request);
   }
 
@@ -169,46 +173,29 @@ export class Files {
     path: FilePath,
     options: CallOptions & { recursive?: boolean | undefined } = {},
   ): AsyncGenerator<FileEvent> {
-    const { recursive, signal } = options;
+    const { recursive, ...call } = options;
+    const { signal, isDone } = this.#transport.limit(call);
+    const schedule = new ReopenSchedule(this.#transport.retryForMs);
+    const request = { query: { recursive }, headers: { accept: 'text/event-stream' }, signal };
     let isFirst = true;
-    let brokenSince: number | undefined;
-    for (;;) {
-      try {
-        for await (const event of this.#events(path, recursive, signal)) {
-          brokenSince = undefined;
-          if (isFirst || event.type !== 'ready') yield event;
-          else yield { type: 'overflow' };
-          isFirst = false;
-        }
-        return;
-      } catch (error) {
-        signal?.throwIfAborted();
-        if (!(error instanceof ConnectionError)) throw error;
-        brokenSince ??= performance.now();
-        if (performance.now() + REOPEN_MS > brokenSince + this.#transport.retryForMs) throw error;
-      }
-      await sleep(REOPEN_MS, signal);
-    }
-  }
-
-  /** The events of one connection. Throws ConnectionError when it breaks. */
-  async *#events(
-    path: FilePath,
-    recursive: boolean | undefined,
-    signal: AbortSignal | undefined,
-  ): AsyncGenerator<FileEvent> {
-    const headers = { accept: 'text/event-stream' };
-    const response = await this.#transport.open('GET', this.#of('/watch', path), {
-      query: { recursive },
-      headers,
-      signal,
-    });
-    if (response.body === null) return;
     try {
-      for await (const { data } of parseEvents(response.body)) yield JSON.parse(data) as FileEvent;
-    } catch (error) {
-      signal?.throwIfAborted();
-      throw new ConnectionError(this.#transport.baseUrl, error);
+      for (;;) {
+        try {
+          const response = await this.#transport.open('GET', this.#of('/watch', path), request);
+          schedule.noteOpen();
+          for await (const event of readEvents<FileEvent>(response, this.#transport.baseUrl)) {
+            schedule.noteProgress();
+            if (isFirst || event.type !== 'ready') yield event;
+            else yield { type: 'overflow' };
+            isFirst = false;
+          }
+          return;
+        } catch (error) {
+          await schedule.wait(error, signal);
+        }
+      }
+    } finally {
+      isDone();
     }
   }
 

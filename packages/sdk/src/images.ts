@@ -1,6 +1,6 @@
 // Images, from which machines are created. A machine's `stack` is the name of its image.
 import type { Image } from '@sandbar/contract/image.ts';
-import type { CallOptions } from './machines.ts';
+import type { CallOptions } from './call-options.ts';
 import type { Transport } from './transport.ts';
 
 export class Images {
@@ -10,7 +10,7 @@ export class Images {
     this.#transport = transport;
   }
 
-  async list({ signal }: CallOptions = {}): Promise<Image[]> {
-    return (await this.#transport.json<{ images: Image[] }>('GET', '/v1/images', { signal })).images;
+  async list(call: CallOptions = {}): Promise<Image[]> {
+    return (await this.#transport.json<{ images: Image[] }>('GET', '/v1/images', call)).images;
   }
 }

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { Sandbar } from './client.ts';
+import { Client } from './client.ts';
 
 let server: Server;
-let sandbar: Sandbar;
+let sandbar: Client;
 let accepted: Buffer;
 let isClosed: boolean;
 let requests: { url: string; bytes: number }[];
@@ -42,7 +42,7 @@ before(async () => {
   await once(server, 'listening');
   const address = server.address();
   assert.ok(typeof address === 'object' && address !== null);
-  sandbar = new Sandbar({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'k' });
+  sandbar = new Client({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'k' });
 });
 after(() => server.close());
 beforeEach(() => {

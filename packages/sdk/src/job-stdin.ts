@@ -3,7 +3,9 @@
 // writes no byte twice.
 import type { ExecStdin } from '@sandbar/contract/exec.ts';
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
+import { concatBytes, toBytes } from './bytes.ts';
 import { sleep } from './retry.ts';
+import { settleLater } from './settle-later.ts';
 import type { Transport } from './transport.ts';
 
 /** The pause after a request of which nothing was accepted, ms. */
@@ -16,7 +18,7 @@ export class JobStdin {
   readonly #path: string;
   readonly #signal: AbortSignal | undefined;
   /** Bytes that were not accepted yet. The first is at offset `#accepted`. */
-  #pending: Buffer[] = [];
+  #pending: Uint8Array[] = [];
   #pendingBytes = 0;
   #waiters: Waiter[] = [];
   /** The bytes that the job has accepted, or undefined before the service was asked. */
@@ -27,8 +29,8 @@ export class JobStdin {
   #failure: { error: unknown } | undefined;
 
   /**
-   * `path`: of the job on the API. `accepted`: the bytes that the job was started with; undefined for a job that is
-   * already running, whose count is asked for. An abort of `signal` ends all writes.
+   * `path`: of the job on the API. `accepted`: how many bytes of stdin the job was started with; undefined for a job
+   * that runs already, and the service is then asked. An abort of `signal` ends all writes.
    */
   constructor(transport: Transport, path: string, accepted: number | undefined, signal?: AbortSignal) {
     this.#transport = transport;
@@ -43,13 +45,15 @@ export class JobStdin {
   }
 
   /**
-   * Appends bytes, or text as UTF-8. Resolves when the job has accepted them, which takes as long as the command does
-   * not read. Calls need not wait for each other; their order is kept. Throws ApiError `conflict` when the job has
+   * Appends bytes, or text as UTF-8. Resolves when the job has accepted them, which may have to wait until the command
+   * reads. Calls need not wait for each other; their order is kept. Throws SandbarError `conflict` when the job has
    * ended or the command has closed its stdin, and ConnectionError. After an error all later writes fail.
    */
   write(data: Uint8Array | string): Promise<void> {
+    if (this.#failure) return Promise.reject(this.#failure.error);
     if (this.#isEnding) return Promise.reject(new Error('stdin was closed before this write'));
-    const bytes = Buffer.from(data);
+    // A copy, because the caller may use its buffer again before the bytes are sent.
+    const bytes = typeof data === 'string' ? toBytes(data) : data.slice();
     this.#pending.push(bytes);
     this.#pendingBytes += bytes.length;
     return this.#wait(false);
@@ -63,7 +67,7 @@ export class JobStdin {
 
   #wait(isClose: boolean): Promise<void> {
     if (this.#failure) return Promise.reject(this.#failure.error);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const { promise, resolve, reject } = settleLater<void>();
     const end = this.#pendingBytes + (this.#accepted ?? 0);
     this.#waiters.push({ end, isClose, resolve, reject });
     if (!this.#isSending) void this.#send();
@@ -88,7 +92,7 @@ export class JobStdin {
   }
 
   async #findOffset(): Promise<void> {
-    const { next_offset } = await this.#put(0, Buffer.alloc(0), false);
+    const { next_offset } = await this.#put(0, new Uint8Array(0), false);
     this.#accepted = next_offset;
     for (const waiter of this.#waiters) waiter.end += next_offset;
   }
@@ -114,9 +118,9 @@ export class JobStdin {
   }
 
   /** Returns the pending bytes in one buffer, at most as many as one request may have. The bytes stay pending. */
-  #take(): Buffer {
-    if (this.#pending.length > 1) this.#pending = [Buffer.concat(this.#pending)];
-    return (this.#pending[0] ?? Buffer.alloc(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);
+  #take(): Uint8Array {
+    if (this.#pending.length > 1) this.#pending = [concatBytes(this.#pending)];
+    return (this.#pending[0] ?? new Uint8Array(0)).subarray(0, EXEC_BOUNDS.stdinAppendBytes);
   }
 
   #drop(count: number): void {

@@ -1,9 +1,19 @@
-// A handle of one job: what a program needs that drives a REPL or a language server in a machine.
+// A handle of one job: its output, its stdin, and its end.
 import type { Exec, OutputStream } from '@sandbar/contract/exec.ts';
 import type { JobSignal } from '@sandbar/contract/exec-states.ts';
-import type { Execs, StreamOptions } from './execs.ts';
+import { collectBytes } from './bytes.ts';
+import type { CallOptions } from './call-options.ts';
+import { ExecResult } from './exec-result.ts';
+import type { Execs } from './execs.ts';
 import type { JobStdin } from './job-stdin.ts';
-import type { CallOptions } from './machines.ts';
+import { mergeChunks, type OutputChunk } from './output-chunks.ts';
+
+export type JobOutputOptions = CallOptions & {
+  /** Only this stream. Default: both, as they come. */
+  stream?: OutputStream | undefined;
+  /** The first byte of that stream. Default: 0. Only with `stream`. */
+  offset?: number | undefined;
+};
 
 export class Job {
   readonly machineId: string;
@@ -20,22 +30,48 @@ export class Job {
   }
 
   /** Sends a signal to the first process of the job. Has no effect when the job has ended. */
-  signal(name: JobSignal, options?: CallOptions): Promise<Exec> {
-    return this.#execs.signal(this.machineId, this.id, name, options);
+  signal(name: JobSignal, call?: CallOptions): Promise<Exec> {
+    return this.#execs.signal(this.machineId, this.id, name, call);
   }
 
-  /** Yields the bytes of a stream as the command writes them, see {@link Execs.streamOutput}. */
-  output(stream: OutputStream, options?: StreamOptions): AsyncGenerator<Uint8Array> {
-    return this.#execs.streamOutput(this.machineId, this.id, stream, options);
+  /**
+   * Yields the output as the command writes it, until the job has ended. `offset` of a chunk is the position of its first
+   * byte in its stream. After a dropped connection it goes on at the same byte. Throws OutputExpiredError and
+   * ConnectionError, see {@link Execs.streamOutput}.
+   */
+  async *output({ stream, offset = 0, ...call }: JobOutputOptions = {}): AsyncGenerator<OutputChunk> {
+    if (stream !== undefined) yield* this.#chunks(stream, offset, call);
+    else yield* mergeChunks((signal) => this.#both({ ...call, signal }), call.signal);
   }
 
   /** Resolves when the job has ended. */
-  wait(options?: CallOptions): Promise<Exec> {
-    return this.#execs.wait(this.machineId, this.id, options);
+  wait(call?: CallOptions): Promise<Exec> {
+    return this.#execs.wait(this.machineId, this.id, call);
+  }
+
+  /** Resolves when the job has ended, with its whole output. Throws JobLostError when its machine stopped or died. */
+  async result(call: CallOptions = {}): Promise<ExecResult> {
+    const [stdout, stderr] = await Promise.all([
+      collectBytes(this.#execs.streamOutput(this.machineId, this.id, 'stdout', call)),
+      collectBytes(this.#execs.streamOutput(this.machineId, this.id, 'stderr', call)),
+    ]);
+    return new ExecResult(await this.wait(call), stdout, stderr);
   }
 
   /** Ends every process of the job. */
-  cancel(options?: CallOptions): Promise<Exec> {
-    return this.#execs.cancel(this.machineId, this.id, options);
+  cancel(call?: CallOptions): Promise<Exec> {
+    return this.#execs.cancel(this.machineId, this.id, call);
+  }
+
+  #both(call: CallOptions): AsyncGenerator<OutputChunk>[] {
+    return [this.#chunks('stdout', 0, call), this.#chunks('stderr', 0, call)];
+  }
+
+  async *#chunks(stream: OutputStream, offset: number, call: CallOptions): AsyncGenerator<OutputChunk> {
+    let position = offset;
+    for await (const data of this.#execs.streamOutput(this.machineId, this.id, stream, { ...call, offset })) {
+      yield { stream, offset: position, data };
+      position += data.length;
+    }
   }
 }

@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { after, describe, it } from 'node:test';
 import { END_OF_BYTES } from '@sandbar/contract/port-bounds.ts';
 import { type WebSocket, WebSocketServer } from 'ws';
-import { MachinePort } from './ports.ts';
+import { Ports } from './ports.ts';
 import { Transport } from './transport.ts';
 
 let serve: (socket: WebSocket) => void = () => {};
@@ -31,7 +31,7 @@ after(() => {
   for (const socket of webSockets.clients) socket.terminate();
   server.close();
 });
-const connect = () => new MachinePort(new Transport({ baseUrl, apiKey: 'k' }), 'm', 22).connect();
+const connect = () => new Ports(new Transport({ baseUrl, apiKey: 'k' }), 'm').connect(22);
 
 describe('a connection to a port', () => {
   it('carries bytes both ways, long ones too, and the end of each direction', async () => {

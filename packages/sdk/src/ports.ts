@@ -1,9 +1,14 @@
 // Ports of a machine: which are open, addresses for browsers, who may use one, and connections for any protocol.
-import type { Duplex } from 'node:stream';
 import type { Port, PortAccess, PortList, PortToken } from '@sandbar/contract/port.ts';
-import type { CallOptions } from './machines.ts';
-import { connectPort } from './port-connection.ts';
+import { PORT_PROTOCOL } from '@sandbar/contract/port-bounds.ts';
+import { platform } from '#platform';
+import type { CallOptions } from './call-options.ts';
+import { machinePath } from './machines.ts';
+import type { PortConnection } from './port-connection.ts';
 import type { Transport } from './transport.ts';
+
+/** How long a connection may take to open, ms. The service itself gives up after 10 s. */
+const CONNECT_MS = 30_000;
 
 export type TokenOptions = CallOptions & {
   /** How long the token is valid, seconds. Default: 3600. */
@@ -16,50 +21,46 @@ export class Ports {
 
   constructor(transport: Transport, machineId: string) {
     this.#transport = transport;
-    this.#path = `/v1/machines/${encodeURIComponent(machineId)}/ports`;
+    this.#path = `${machinePath(machineId)}/ports`;
   }
 
   /** The ports on which programs listen now, whatever their access. */
-  async list({ signal }: CallOptions = {}): Promise<Port[]> {
-    return (await this.#transport.json<PortList>('GET', this.#path, { signal })).ports;
-  }
-}
-
-export class MachinePort {
-  readonly port: number;
-  readonly #transport: Transport;
-  readonly #path: string;
-
-  constructor(transport: Transport, machineId: string, port: number) {
-    this.port = port;
-    this.#transport = transport;
-    this.#path = `/v1/machines/${encodeURIComponent(machineId)}/ports/${port}`;
+  async list(call: CallOptions = {}): Promise<Port[]> {
+    return (await this.#transport.json<PortList>('GET', this.#path, call)).ports;
   }
 
   /**
    * An address that opens the port in a browser, with a token, so it works for a private port too. Whoever has the
    * address may use the port until the token expires.
    */
-  async url(options: TokenOptions = {}): Promise<string> {
-    return (await this.token(options)).url;
+  async url(port: number, options: TokenOptions = {}): Promise<string> {
+    return (await this.token(port, options)).url;
   }
 
   /** A token for this port alone. Programs send it in the header X-Sandbar-Key. */
-  token({ expiresInSec, signal }: TokenOptions = {}): Promise<PortToken> {
+  token(port: number, { expiresInSec, ...call }: TokenOptions = {}): Promise<PortToken> {
     const body = expiresInSec === undefined ? {} : { expires_in_sec: expiresInSec };
-    return this.#transport.json('POST', `${this.#path}/token`, { body, isRepeatable: true, signal });
+    return this.#transport.json('POST', `${this.#path}/${port}/token`, { ...call, body, isRepeatable: true });
   }
 
   /** Makes the port public, which everybody may use, or private again. No program has to listen on it now. */
-  setAccess(access: PortAccess, { signal }: CallOptions = {}): Promise<Port> {
-    return this.#transport.json('PUT', this.#path, { body: { access }, signal });
+  setAccess(port: number, access: PortAccess, call: CallOptions = {}): Promise<Port> {
+    return this.#transport.json('PUT', `${this.#path}/${port}`, { ...call, body: { access } });
   }
 
   /**
-   * Opens a TCP connection to the port, for any protocol. `end()` ends the direction to the program alone. Throws
-   * ApiError, such as `port_not_open`.
+   * Opens a TCP connection to the port, for any protocol. `end()` ends only the direction to the program. Throws
+   * SandbarError, such as `port_not_open`. Not for browsers.
    */
-  connect({ signal }: CallOptions = {}): Promise<Duplex> {
-    return connectPort(this.#transport, `${this.#path}/connect`, signal);
+  async connect(port: number, { signal, timeoutMs = CONNECT_MS }: CallOptions = {}): Promise<PortConnection> {
+    const { baseUrl, userAgent, authorization } = this.#transport;
+    const path = `${this.#path}/${port}/connect`;
+    const target = { baseUrl, userAgent, authorization, path, protocol: PORT_PROTOCOL };
+    const limit = this.#transport.limit({ signal, timeoutMs });
+    try {
+      return platform.toDuplex(await platform.openSocket(target, limit.signal), baseUrl);
+    } finally {
+      limit.isDone();
+    }
   }
 }

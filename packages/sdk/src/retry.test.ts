@@ -5,13 +5,14 @@ import { subscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { Sandbar } from './client.ts';
+import { Client } from './client.ts';
+import { ConnectionError } from './errors.ts';
 
 /**
  * `broken`: the server reads the request and closes the connection. `cut`: it closes the connection in the middle of a
- * good answer. A number: it answers with this status.
+ * good answer. `silent`: it never answers. `late`: it answers well after 300 ms. A number: it answers with this status.
  */
-type Fault = 'broken' | 'cut' | number;
+type Fault = 'broken' | 'cut' | 'silent' | 'late' | number;
 type Request = { method: string; path: string; body: string; idempotencyKey: string | undefined };
 
 const CODES: Record<number, string> = {
@@ -25,7 +26,7 @@ const CODES: Record<number, string> = {
 
 let server: Server;
 let settings: { baseUrl: string; apiKey: string };
-let sandbar: Sandbar;
+let sandbar: Client;
 let faults: Fault[];
 let requests: Request[];
 let retryAfter: string | undefined;
@@ -42,7 +43,7 @@ before(async () => {
   const address = server.address();
   assert.ok(typeof address === 'object' && address !== null);
   settings = { baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'sbr_key' };
-  sandbar = new Sandbar(settings);
+  sandbar = new Client(settings);
 });
 after(() => {
   server.closeAllConnections();
@@ -61,6 +62,11 @@ function respond(response: ServerResponse, fault: Fault): void {
     return;
   }
   const headers = { 'content-type': 'application/json', ...(retryAfter ? { 'retry-after': retryAfter } : {}) };
+  if (fault === 'silent') return;
+  if (fault === 'late') {
+    setTimeout(() => respond(response, 200), 300);
+    return;
+  }
   if (fault === 'cut') {
     response.writeHead(200, headers).write('{"id":', () => response.destroy());
     return;
@@ -77,6 +83,8 @@ const REPEATABLE: Record<string, () => Promise<unknown>> = {
   'machines.start': () => sandbar.machines.start('m'),
   'machines.stop': () => sandbar.machines.stop('m'),
   'machines.destroy': () => sandbar.machines.destroy('m'),
+  'volumes.create': () => sandbar.volumes.create({ size_gb: 1 }),
+  'snapshots.create': () => sandbar.snapshots.create('m'),
   'volumes.attach': () => sandbar.volumes.attach('v', { machine_id: 'm' }),
   'volumes.detach': () => sandbar.volumes.detach('v'),
   'volumes.delete': () => sandbar.volumes.delete('v'),
@@ -89,8 +97,7 @@ const REPEATABLE: Record<string, () => Promise<unknown>> = {
 
 /** Calls that would act twice if they were sent twice. */
 const NOT_REPEATABLE: Record<string, () => Promise<unknown>> = {
-  'volumes.create': () => sandbar.volumes.create({ size_gb: 1 }),
-  'snapshots.create': () => sandbar.snapshots.create('m'),
+  'apiKeys.create': () => sandbar.apiKeys.create({ name: 'k', scope: 'read' }),
 };
 
 describe('retries', () => {
@@ -193,22 +200,55 @@ describe('retries', () => {
   });
 
   it('an error whose Retry-After is longer than the time for retries is thrown at once', async () => {
-    const client = new Sandbar({ ...settings, retryForSec: 5 });
+    const client = new Client({ ...settings, retryForSec: 5 });
     retryAfter = '3600';
     faults = [503];
     await assert.rejects(client.machines.get('m'), { status: 503, retryAfterSec: 3600 });
     assert.equal(requests.length, 1);
   });
 
+  it('an error whose Retry-After is over 20 s is thrown at once', async () => {
+    const client = new Client({ ...settings, retryForSec: 3600 });
+    retryAfter = '21';
+    faults = [429];
+    await assert.rejects(client.machines.get('m'), { status: 429, retryAfterSec: 21 });
+    assert.equal(requests.length, 1);
+  });
+
+  it('a call that takes longer than timeoutMs is a TimeoutError, and is not sent again', async () => {
+    faults = ['silent'];
+    await assert.rejects(sandbar.machines.get('m', { timeoutMs: 50 }), { name: 'TimeoutError' });
+    assert.equal(requests.length, 1);
+    faults = ['silent'];
+    const client = new Client({ ...settings, timeoutMs: 50 });
+    await assert.rejects(client.machines.get('m'), (error) => error instanceof ConnectionError);
+  });
+
+  it('a command that runs longer than the timeoutMs of the client is waited for, and its own timeoutMs ends the call', async () => {
+    faults = ['late'];
+    const client = new Client({ ...settings, timeoutMs: 50 });
+    assert.equal((await client.execs.wait('m', 'e')).status, 'exited');
+    faults = ['silent', 'silent'];
+    const own = { timeoutMs: 50 };
+    await assert.rejects(client.execs.wait('m', 'e', own), { name: 'TimeoutError' });
+    await assert.rejects(client.execs.run('m', { argv: ['x'] }, own), { name: 'TimeoutError' });
+  });
+
+  it('timeoutMs counts the retries of a call too', async () => {
+    faults = Array<Fault>(100).fill(503);
+    await assert.rejects(sandbar.machines.get('m', { timeoutMs: 500 }), { name: 'TimeoutError' });
+    assert.ok(requests.length > 1);
+  });
+
   it('retries end when their time is over, and the last error is thrown', async () => {
-    const client = new Sandbar({ ...settings, retryForSec: 1 });
+    const client = new Client({ ...settings, retryForSec: 1 });
     faults = Array<Fault>(100).fill(503);
     await assert.rejects(client.machines.get('m'), { code: 'host_unavailable' });
     assert.ok(requests.length > 1 && faults.length > 0, `${requests.length} requests`);
   });
 
   it('retryForSec 0 turns retries off', async () => {
-    const client = new Sandbar({ ...settings, retryForSec: 0 });
+    const client = new Client({ ...settings, retryForSec: 0 });
     for (const fault of [429, 503, 'broken'] as const) {
       requests = [];
       faults = [fault];
@@ -220,13 +260,13 @@ describe('retries', () => {
   it('an address where nobody listens is reported long before the time for retries is over', async () => {
     for (const port of [1, 2]) {
       // If the client retried for the whole hour of `retryForSec`, the test would time out.
-      const client = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: 'k', retryForSec: 3600 });
+      const client = new Client({ baseUrl: `http://127.0.0.1:${port}`, apiKey: 'k', retryForSec: 3600 });
       await assert.rejects(client.machines.create(), { name: 'ConnectionError', isUnsent: true });
     }
   });
 
   it('input that cannot be sent is a TypeError, without a retry', async () => {
-    const client = new Sandbar({ ...settings, retryForSec: 3600 });
+    const client = new Client({ ...settings, retryForSec: 3600 });
     await assert.rejects(client.machines.create({}, { idempotencyKey: 'a\nb' }), TypeError);
     assert.equal(requests.length, 0);
   });
@@ -248,7 +288,7 @@ describe('retries', () => {
     await once(other, 'listening');
     const address = other.address();
     assert.ok(typeof address === 'object' && address !== null);
-    const client = new Sandbar({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'k' });
+    const client = new Client({ baseUrl: `http://127.0.0.1:${address.port}`, apiKey: 'k' });
     await client.machines.get('m');
     other.closeAllConnections();
     await new Promise((resolve) => other.close(resolve));

@@ -1,16 +1,17 @@
 // Decides which failed requests the client sends again, after which delay, and for how long.
-import { setTimeout as delay } from 'node:timers/promises';
-import pRetry from 'p-retry';
-import { ApiError, ConnectionError } from './errors.ts';
+import { ConnectionError, TimeoutError } from './errors.ts';
+import { SandbarError } from './service-errors.ts';
 
 /** The delay before the first retry, ms. It doubles with each retry up to the maximum; a random part is added. */
 const FIRST_DELAY_MS = 100;
 const MAX_DELAY_MS = 5_000;
 /**
- * How long a client that never got an answer tries to connect, in ms. This is longer than a restart of the service, and
- * short, so that a user with a wrong address does not wait a minute for the error.
+ * How long a client that never got an answer tries to connect, in ms. This is long enough for a restart of the service,
+ * and short enough that a user with a wrong address soon gets the error.
  */
 const FIRST_CONTACT_MS = 3_000;
+/** The longest `Retry-After` that the client obeys, ms. For a longer one it throws, and the caller decides. */
+const RETRY_AFTER_MAX_MS = 20_000;
 
 export type RetryOptions = {
   /** How long to retry, ms, counted from the first failure. 0: never. */
@@ -24,52 +25,68 @@ export type RetryOptions = {
 
 /**
  * Calls `attempt` and returns its result. After a 429, a 503 or a failed connection it waits and calls `attempt` again,
- * until the time is over. It waits at least as long as `Retry-After` says; if that is longer than the time left, it
- * gives up at once. Throws the last error of `attempt`, or the reason of the signal after an abort.
+ * until the time is over. It waits at least as long as `Retry-After` says; if that is longer than 20 s or the time left,
+ * it gives up at once. Throws the last error of `attempt`, or the reason of the signal after an abort.
  */
-export function retryRequest<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
-  const { forMs, isRepeatable, hasContact, signal } = options;
+export async function retryRequest<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
+  const { signal } = options;
   let failedFirstAt: number | undefined;
-  return pRetry(attempt, {
-    retries: forMs > 0 ? Number.POSITIVE_INFINITY : 0,
-    minTimeout: FIRST_DELAY_MS,
-    maxTimeout: MAX_DELAY_MS,
-    randomize: true,
-    signal,
-    shouldRetry: async ({ error, retryDelay }) => {
+  for (let failures = 0; ; failures++) {
+    try {
+      return await attempt();
+    } catch (error) {
       failedFirstAt ??= performance.now();
-      if (!isTransient(error, isRepeatable)) return false;
-      const limitMs = isUnsent(error) && !hasContact() ? Math.min(forMs, FIRST_CONTACT_MS) : forMs;
-      const waitMs = Math.max(retryAfterMs(error), retryDelay);
-      if (performance.now() + waitMs > failedFirstAt + limitMs) return false;
-      // p-retry waits for `retryDelay` after this function has returned.
-      await sleep(waitMs - retryDelay, signal);
-      return true;
-    },
-  });
+      const waitMs = Math.max(retryAfterMs(error), backoffMs(failures));
+      if (!mayRetry(error, failedFirstAt, waitMs, options)) throw error;
+      await sleep(waitMs, signal);
+    }
+  }
+}
+
+function mayRetry(error: unknown, failedFirstAt: number, waitMs: number, options: RetryOptions): boolean {
+  const { forMs, isRepeatable, hasContact } = options;
+  if (forMs <= 0 || !isTransient(error, isRepeatable) || retryAfterMs(error) > RETRY_AFTER_MAX_MS) return false;
+  const limitMs = isUnsent(error) && !hasContact() ? Math.min(forMs, FIRST_CONTACT_MS) : forMs;
+  return performance.now() + waitMs <= failedFirstAt + limitMs;
+}
+
+/** The wait after so many failures, ms: it doubles, and a random factor of 1 to 2 keeps clients from retrying together. */
+function backoffMs(failures: number): number {
+  return Math.min(FIRST_DELAY_MS * 2 ** Math.min(failures, 10) * (1 + Math.random()), MAX_DELAY_MS);
 }
 
 /** Whether the service could not be reached or answered 503, so that the same request may succeed later. */
 export function isUnavailable(error: unknown): boolean {
-  return error instanceof ConnectionError || (error instanceof ApiError && error.status === 503);
+  return error instanceof ConnectionError || (error instanceof SandbarError && error.status === 503);
 }
 
 /** Resolves after `ms`. When the signal is aborted first, throws its reason. */
 export async function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
   signal?.throwIfAborted();
   if (ms <= 0) return;
-  await delay(ms, undefined, { signal }).catch(() => signal?.throwIfAborted());
+  await new Promise<void>((resolve, reject) => {
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
 }
 
-function isTransient(error: Error, isRepeatable: boolean): boolean {
-  if (error instanceof ApiError) return error.status === 429 || error.status === 503;
+function isTransient(error: unknown, isRepeatable: boolean): boolean {
+  if (error instanceof SandbarError) return error.status === 429 || error.status === 503;
+  if (error instanceof TimeoutError) return false;
   return error instanceof ConnectionError && (isRepeatable || error.isUnsent);
 }
 
-function isUnsent(error: Error): boolean {
+function isUnsent(error: unknown): boolean {
   return error instanceof ConnectionError && error.isUnsent;
 }
 
-function retryAfterMs(error: Error): number {
-  return error instanceof ApiError ? (error.retryAfterSec ?? 0) * 1000 : 0;
+function retryAfterMs(error: unknown): number {
+  return error instanceof SandbarError ? (error.retryAfterSec ?? 0) * 1000 : 0;
 }

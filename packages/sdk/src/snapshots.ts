@@ -1,8 +1,9 @@
 // Snapshots: take, find, restore and delete them. `machines.create({ snapshot_id })` creates a machine from a snapshot.
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Snapshot, SnapshotCreate, SnapshotKind, SnapshotState } from '@sandbar/contract/snapshot.ts';
-import { acceptNotFound } from './errors.ts';
-import { type CallOptions, machinePath } from './machines.ts';
+import type { CallOptions } from './call-options.ts';
+import { type CreateOptions, machinePath } from './machines.ts';
+import { acceptNotFound } from './service-errors.ts';
 import type { Transport } from './transport.ts';
 
 /** `machineId`: only the snapshots of this machine. */
@@ -15,29 +16,35 @@ export class Snapshots {
     this.#transport = transport;
   }
 
-  /** Takes a snapshot of a machine's disk, and with `memory` also of its processes. Resolves when it can be used. */
-  create(machineId: string, spec: SnapshotCreate = {}, { signal }: CallOptions = {}): Promise<Snapshot> {
-    return this.#transport.json('POST', `${machinePath(machineId)}/snapshots`, { body: spec, signal });
+  /** Takes a snapshot of a machine's disk, and with `memory` also of its processes. Resolves when it can be used. A retry never takes a second one. */
+  create(
+    machineId: string,
+    spec: SnapshotCreate = {},
+    { idempotencyKey = crypto.randomUUID(), ...call }: CreateOptions = {},
+  ): Promise<Snapshot> {
+    const headers = { 'idempotency-key': idempotencyKey };
+    const request = { ...call, body: spec, headers, isRepeatable: true };
+    return this.#transport.json('POST', `${machinePath(machineId)}/snapshots`, request);
   }
 
   /** The snapshots that match the filter, newest first. */
-  async list({ machineId, ...query }: SnapshotFilter = {}, { signal }: CallOptions = {}): Promise<Snapshot[]> {
+  async list({ machineId, ...query }: SnapshotFilter = {}, call: CallOptions = {}): Promise<Snapshot[]> {
     const path = machineId === undefined ? '/v1/snapshots' : `${machinePath(machineId)}/snapshots`;
-    return (await this.#transport.json<{ snapshots: Snapshot[] }>('GET', path, { query, signal })).snapshots;
+    return (await this.#transport.json<{ snapshots: Snapshot[] }>('GET', path, { ...call, query })).snapshots;
   }
 
-  get(id: string, { signal }: CallOptions = {}): Promise<Snapshot> {
-    return this.#transport.json('GET', snapshotPath(id), { signal });
+  get(id: string, call: CallOptions = {}): Promise<Snapshot> {
+    return this.#transport.json('GET', snapshotPath(id), call);
   }
 
   /** Sets the machine's disk back to the snapshot; later writes are lost. A running machine reboots. */
-  restore(id: string, { signal }: CallOptions = {}): Promise<Machine> {
-    return this.#transport.json('POST', `${snapshotPath(id)}/restore`, { isRepeatable: true, signal });
+  restore(id: string, call: CallOptions = {}): Promise<Machine> {
+    return this.#transport.json('POST', `${snapshotPath(id)}/restore`, { ...call, isRepeatable: true });
   }
 
   /** Deletes the snapshot. Machines that were created from it live on. */
-  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.#transport.run('DELETE', snapshotPath(id), { signal }, acceptNotFound);
+  async delete(id: string, call: CallOptions = {}): Promise<void> {
+    await this.#transport.run('DELETE', snapshotPath(id), call, acceptNotFound);
   }
 }
 

@@ -2,16 +2,20 @@
 // succeed.
 import type { TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_PROTOCOL } from '@sandbar/contract/terminal-bounds.ts';
-import { ApiError, ConnectionError } from './errors.ts';
+import { platform } from '#platform';
+import { ConnectionError } from './errors.ts';
+import type { Socket } from './platform/socket.ts';
 import { isUnavailable, sleep } from './retry.ts';
+import { SandbarError } from './service-errors.ts';
 import type { Transport } from './transport.ts';
-import { openWebSocket, type WebSocket } from './web-socket.ts';
 
 /** Requests a ticket. */
 export type CreateSession = (body: TerminalSessionCreate, signal: AbortSignal) => Promise<TerminalSession>;
 
 /** The wait before a further attempt to connect, ms. */
 export const RECONNECT_MS = 250;
+/** How long a connection may take to open, ms. */
+const CONNECT_MS = 30_000;
 
 /**
  * Makes the first connection. When the connection breaks before it is open, the terminal may be open already, so this
@@ -22,7 +26,7 @@ export async function connectFirst(
   createSession: CreateSession,
   request: TerminalSessionCreate,
   signal: AbortSignal,
-): Promise<{ session: TerminalSession; socket: WebSocket }> {
+): Promise<{ session: TerminalSession; socket: Socket }> {
   const { cols, rows } = request;
   const size = { ...(cols === undefined ? {} : { cols }), ...(rows === undefined ? {} : { rows }) };
   const startedAt = performance.now();
@@ -33,7 +37,7 @@ export async function connectFirst(
       return { session, socket: await connect(transport, session, signal) };
     } catch (error) {
       const isRetry = body !== request;
-      const mustOpen = isRetry && error instanceof ApiError && error.code === 'not_found';
+      const mustOpen = isRetry && error instanceof SandbarError && error.code === 'not_found';
       if (!mustOpen && !isPassing(error)) throw error;
       if (performance.now() + RECONNECT_MS > startedAt + transport.retryForMs) throw error;
       body = mustOpen ? request : { terminal_id: session.terminal_id, ...size };
@@ -43,20 +47,24 @@ export async function connectFirst(
 }
 
 /**
- * Opens the connection of a ticket. Throws ApiError and ConnectionError. A refused ticket is a ConnectionError too: the
+ * Opens the connection of a ticket. Throws SandbarError and ConnectionError. A refused ticket is a ConnectionError too: the
  * ticket is new, so an attempt whose answer was lost has spent it, or it expired on the way.
  */
 export async function connect(
-  { baseUrl, userAgent }: Transport,
+  transport: Transport,
   { ws_path, ticket }: TerminalSession,
   signal: AbortSignal,
-): Promise<WebSocket> {
+): Promise<Socket> {
   const path = `${ws_path}?ticket=${encodeURIComponent(ticket)}`;
+  const { baseUrl, userAgent } = transport;
+  const limit = transport.limit({ signal, timeoutMs: CONNECT_MS });
   try {
-    return await openWebSocket({ baseUrl, userAgent, path, protocol: TERMINAL_PROTOCOL }, signal);
+    return await platform.openSocket({ baseUrl, userAgent, path, protocol: TERMINAL_PROTOCOL }, limit.signal);
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) throw new ConnectionError(baseUrl, error);
+    if (error instanceof SandbarError && error.status === 401) throw new ConnectionError(baseUrl, error);
     throw error;
+  } finally {
+    limit.isDone();
   }
 }
 
@@ -65,5 +73,5 @@ export async function connect(
  * notices that the client is gone.
  */
 export function isPassing(error: unknown): boolean {
-  return isUnavailable(error) || (error instanceof ApiError && error.status === 429);
+  return isUnavailable(error) || (error instanceof SandbarError && error.status === 429);
 }

@@ -6,8 +6,8 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { after, beforeEach, describe, it } from 'node:test';
 import { type WebSocket, WebSocketServer } from 'ws';
-import { Sandbar } from './client.ts';
-import { ApiError } from './errors.ts';
+import { Client } from './client.ts';
+import { SandbarError } from './service-errors.ts';
 import type { OpenTerminalOptions } from './terminals.ts';
 
 const TERMINAL_ID = '019b7c21-3c4d-7e5f-8a6b-7c8d9e0f1a2b';
@@ -58,7 +58,7 @@ beforeEach(() => {
 });
 
 const open = (options: OpenTerminalOptions = {}, retryForSec = 20) =>
-  new Sandbar({ baseUrl, apiKey: 'k', retryForSec }).machine('m').terminal(options);
+  new Client({ baseUrl, apiKey: 'k', retryForSec }).terminals.open('m', options);
 const start = (socket: WebSocket, offset: number) =>
   socket.send(JSON.stringify({ type: 'start', terminal_id: TERMINAL_ID, offset }));
 const exit = (socket: WebSocket, code: number | null, signal: string | null = null) => {
@@ -200,7 +200,7 @@ describe('a terminal of the client', () => {
     refusals = [['conflict', 409]];
     await assert.rejects(
       open(),
-      (error: ApiError) => error instanceof ApiError && error.status === 409 && error.requestId === 'r',
+      (error: SandbarError) => error instanceof SandbarError && error.status === 409 && error.requestId === 'r',
     );
     refusals = [['not_found', 404]];
     await assert.rejects(open({ terminal_id: TERMINAL_ID }), { code: 'not_found' });

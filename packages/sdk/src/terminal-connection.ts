@@ -7,10 +7,12 @@ import type {
   TerminalStart,
 } from '@sandbar/contract/terminal.ts';
 import { TERMINAL_CLOSES } from '@sandbar/contract/terminal-bounds.ts';
+import { toBytes, toText } from './bytes.ts';
+import type { Socket } from './platform/socket.ts';
 import { sleep } from './retry.ts';
+import { settleLater } from './settle-later.ts';
 import { type CreateSession, connect, connectFirst, isPassing, RECONNECT_MS } from './terminal-attempts.ts';
 import type { Transport } from './transport.ts';
-import type { WebSocket } from './web-socket.ts';
 
 export type TerminalEvents = {
   /** The connection broke. Input waits until there is another. */
@@ -23,9 +25,7 @@ export type TerminalEvents = {
 type Options = TerminalEvents & { signal: AbortSignal | undefined };
 type Size = { cols: number; rows: number };
 
-/** The state of an open WebSocket. */
-const OPEN = 1;
-/** The service is not read while more bytes of output than this wait for the caller. */
+/** Reading from the service pauses while more bytes of output than this wait for the caller. */
 const WAITING_BYTES = 64 * 1024;
 /** The longest message, bytes. */
 const MESSAGE_BYTES = 64 * 1024;
@@ -55,20 +55,21 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   #waitingBytes = 0;
   /** Number of the next byte of output that the caller has not got. Undefined before the first connection. */
   #position: number | undefined;
-  /** How many of the next bytes the caller has already. */
+  /** A new connection may repeat output. This is how many of its next bytes the caller has got already. */
   #repeated = 0;
   #size: Partial<Size>;
   /** The size that the service knows. */
   #knownSize: Partial<Size>;
-  #socket: WebSocket | undefined;
+  #socket: Socket | undefined;
   #exit: TerminalExit | undefined;
   #isOver = false;
   #failure: unknown;
   /** Called at a change: output, a connection, the end. */
   #onChange: Set<() => void> = new Set();
   #writing: Promise<void> = Promise.resolve();
+  readonly #onAbort = () => this.leave();
 
-  /** Opens or joins a terminal. Throws ApiError, ConnectionError, and the reason of an aborted signal. */
+  /** Opens or joins a terminal. Throws SandbarError, ConnectionError, and the reason of an aborted signal. */
   static async open(
     transport: Transport,
     createSession: CreateSession,
@@ -95,13 +96,13 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     this.#options = options;
     this.#size = { ...(cols === undefined ? {} : { cols }), ...(rows === undefined ? {} : { rows }) };
     this.#knownSize = this.#size;
-    const { promise, resolve, reject } = Promise.withResolvers<TerminalExit | undefined>();
+    const { promise, resolve, reject } = settleLater<TerminalExit | undefined>();
     this.exit = promise;
     this.#settle = { resolve, reject };
     // The iteration throws the same error.
     promise.catch(() => undefined);
     if (options.signal?.aborted) this.leave();
-    else options.signal?.addEventListener('abort', () => this.leave(), { once: true });
+    else options.signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
   /**
@@ -109,7 +110,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
    * Input that was on its way when a connection broke is lost. Resolves without effect when the terminal has ended.
    */
   write(input: string | Uint8Array): Promise<void> {
-    const bytes = typeof input === 'string' ? Buffer.from(input) : input;
+    const bytes = toBytes(input);
     this.#writing = this.#writing.then(() => this.#write(bytes));
     return this.#writing;
   }
@@ -117,7 +118,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   /** Changes the size of the terminal. With several clients the last change counts. */
   resize(cols: number, rows: number): void {
     this.#size = { cols, rows };
-    if (this.#socket?.readyState === OPEN) this.#sendSize(this.#socket);
+    if (this.#socket?.isOpen) this.#sendSize(this.#socket);
   }
 
   /** Ends the connection. The terminal goes on in the machine. */
@@ -146,7 +147,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   }
 
   /** Uses one connection after the other until the program ends, the caller leaves, or none can be made any more. */
-  async #run(first: WebSocket): Promise<void> {
+  async #run(first: Socket): Promise<void> {
     const { onDisconnect, onReconnect } = this.#options;
     let socket = first;
     try {
@@ -164,26 +165,30 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   }
 
   /** Reads from a connection until it is closed. */
-  async #use(socket: WebSocket): Promise<{ code: number; reason: string }> {
-    const { promise, resolve } = Promise.withResolvers<{ code: number; reason: string }>();
+  async #use(socket: Socket): Promise<{ code: number; reason: string }> {
+    const { promise, resolve } = settleLater<{ code: number; reason: string }>();
     if (this.#isOver) closeSoon(socket);
     let lastAt = performance.now();
     const watchdog = setInterval(() => {
-      if (performance.now() - lastAt > SILENCE_MS && !socket.isPaused) socket.terminate();
-    }, SILENCE_MS / 4).unref();
+      const isSilent = performance.now() - lastAt > SILENCE_MS;
+      if (isSilent && socket.hasPings && !socket.isPaused) socket.terminate();
+    }, SILENCE_MS / 4);
+    unref(watchdog);
     const note = () => {
       lastAt = performance.now();
     };
-    socket.on('ping', note);
-    socket.on('message', (data: Buffer, isBinary: boolean) => {
-      note();
-      if (isBinary) this.#receive(data, socket);
-      else this.#receiveMessage(parse(data.toString()));
-    });
-    socket.once('close', (code, reason) => {
-      clearInterval(watchdog);
-      this.#socket = undefined;
-      resolve({ code, reason: reason.toString() });
+    socket.listen({
+      onPing: note,
+      onMessage: (data, isBinary) => {
+        note();
+        if (isBinary) this.#receive(data, socket);
+        else this.#receiveMessage(parse(toText(data)));
+      },
+      onClose: (code, reason) => {
+        clearInterval(watchdog);
+        this.#socket = undefined;
+        resolve({ code, reason });
+      },
     });
     this.#socket = socket;
     if (this.#size !== this.#knownSize) this.#sendSize(socket);
@@ -192,7 +197,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
     return promise;
   }
 
-  #receive(data: Buffer, socket: WebSocket): void {
+  #receive(data: Uint8Array, socket: Socket): void {
     const fresh = data.subarray(Math.min(this.#repeated, data.length));
     this.#repeated -= data.length - fresh.length;
     if (fresh.length === 0 || this.#isOver) return;
@@ -213,7 +218,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   }
 
   /** Connects again, for as long as requests are retried. Throws the last error after that time. */
-  async #reconnect(): Promise<WebSocket> {
+  async #reconnect(): Promise<Socket> {
     const { signal } = this.#leaving;
     const brokenAt = performance.now();
     for (;;) {
@@ -232,15 +237,15 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
 
   async #write(bytes: Uint8Array): Promise<void> {
     for (let at = 0; at < bytes.length; at += MESSAGE_BYTES) {
-      while (!this.#isOver && this.#socket?.readyState !== OPEN) await this.#change();
+      while (!this.#isOver && !this.#socket?.isOpen) await this.#change();
       const socket = this.#socket;
       if (this.#isOver || !socket) return;
       const piece = bytes.subarray(at, at + MESSAGE_BYTES);
-      await new Promise<void>((resolve) => socket.send(piece, { binary: true }, () => resolve()));
+      await new Promise<void>((resolve) => socket.send(piece, () => resolve()));
     }
   }
 
-  #sendSize(socket: WebSocket): void {
+  #sendSize(socket: Socket): void {
     this.#knownSize = this.#size;
     socket.send(JSON.stringify({ type: 'resize', ...this.#size }));
   }
@@ -248,6 +253,7 @@ export class TerminalConnection implements AsyncIterable<Uint8Array> {
   #end(failure?: unknown): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#options.signal?.removeEventListener('abort', this.#onAbort);
     this.#failure = failure;
     if (failure === undefined) this.#settle.resolve(this.#exit);
     else this.#settle.reject(failure);
@@ -280,9 +286,14 @@ function parse(text: string): TerminalStart | TerminalExit | undefined {
 }
 
 /** Closes a connection, and cuts it when the service does not answer. */
-function closeSoon(socket: WebSocket | undefined): void {
+function closeSoon(socket: Socket | undefined): void {
   if (!socket) return;
   socket.resume();
   socket.close(TERMINAL_CLOSES.ended);
-  setTimeout(() => socket.terminate(), CLOSE_MS).unref();
+  unref(setTimeout(() => socket.terminate(), CLOSE_MS));
+}
+
+/** Lets the process end although the timer runs. In a browser a timer is a number. */
+function unref(timer: ReturnType<typeof setTimeout>): void {
+  if (typeof timer === 'object') timer.unref();
 }

@@ -1,7 +1,8 @@
 // Terminals: open a shell in a machine or join one that runs, list them, and end one.
 import type { Terminal, TerminalList, TerminalSession, TerminalSessionCreate } from '@sandbar/contract/terminal.ts';
-import { acceptNotFound } from './errors.ts';
-import { type CallOptions, machinePath } from './machines.ts';
+import type { CallOptions } from './call-options.ts';
+import { machinePath } from './machines.ts';
+import { acceptNotFound } from './service-errors.ts';
 import { TerminalConnection, type TerminalEvents } from './terminal-connection.ts';
 import type { Transport } from './transport.ts';
 
@@ -20,27 +21,28 @@ export class Terminals {
    * which goes on in the machine for 10 minutes.
    */
   async open(machineId: string, options: OpenTerminalOptions = {}): Promise<TerminalConnection> {
-    const { signal, onDisconnect, onReconnect, onGap, ...request } = options;
+    const { signal, timeoutMs, onDisconnect, onReconnect, onGap, ...request } = options;
     const createSession = (body: TerminalSessionCreate, signal: AbortSignal) =>
       this.#transport.json<TerminalSession>('POST', `${machinePath(machineId)}/terminal-session`, {
         body,
         // A ticket that nobody uses expires, so a second one does no harm.
         isRepeatable: true,
         signal,
+        timeoutMs,
       });
     const events = { onDisconnect, onReconnect, onGap };
     return TerminalConnection.open(this.#transport, createSession, request, { signal, ...events });
   }
 
   /** The terminals that are open in a running machine, oldest first. */
-  async list(machineId: string, { signal }: CallOptions = {}): Promise<Terminal[]> {
+  async list(machineId: string, call: CallOptions = {}): Promise<Terminal[]> {
     const path = `${machinePath(machineId)}/terminals`;
-    return (await this.#transport.json<TerminalList>('GET', path, { signal })).terminals;
+    return (await this.#transport.json<TerminalList>('GET', path, call)).terminals;
   }
 
   /** Ends a terminal and its processes. */
-  end(machineId: string, terminalId: string, { signal }: CallOptions = {}): Promise<void> {
+  end(machineId: string, terminalId: string, call: CallOptions = {}): Promise<void> {
     const path = `${machinePath(machineId)}/terminals/${encodeURIComponent(terminalId)}`;
-    return this.#transport.run('DELETE', path, { signal }, acceptNotFound);
+    return this.#transport.run('DELETE', path, call, acceptNotFound);
   }
 }

@@ -1,33 +1,54 @@
-// Sends the HTTP requests of all parts of the client: adds headers, turns failures into errors, and retries.
-import { ApiError, apiErrorOf, ConnectionError } from './errors.ts';
+// Sends the HTTP requests of all parts of the client: adds headers, turns failures into errors, retries, and ends calls
+// that take too long.
+import { platform } from '#platform';
+import type { CallOptions } from './call-options.ts';
+import { ConnectionError, TimeoutError } from './errors.ts';
+import { readError } from './read-error.ts';
 import { isUnavailable, retryRequest } from './retry.ts';
-import { sendStream } from './send-stream.ts';
+import { SandbarError } from './service-errors.ts';
 import type { Settings } from './settings.ts';
+import { limitSilence } from './silence.ts';
+import { VERSION } from './version.ts';
 
-const USER_AGENT = `sandbar-sdk-ts/0.1.0 node/${process.versions.node}`;
+const USER_AGENT = `sandbar-sdk-ts/${VERSION} ${platform.runtime}`;
 const DEFAULT_RETRY_FOR_SEC = 60;
+/** Longer than any call of the service takes: the longest wait for another operation is 60 s. */
+const DEFAULT_TIMEOUT_MS = 120_000;
 
 export type TransportOptions = {
   /** The name of the calling program, put before the client's own User-Agent. */
   userAgent?: string | undefined;
   /** How long a request is retried, seconds. 0: never. */
   retryForSec?: number | undefined;
+  /** How long a call may take with its retries, ms. */
+  timeoutMs?: number | undefined;
 };
 
-export type RequestOptions = {
-  query?: Record<string, string | number | boolean | undefined>;
+/** The longest time that `setTimeout` takes, 25 days. A longer limit is none. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** A signal that ends a call when the caller wants it or when its time is over, and how to stop that clock. */
+export type Limit = { signal: AbortSignal | undefined; isDone: () => void };
+
+export type Query = Record<string, string | number | boolean | undefined>;
+
+export type RequestOptions = CallOptions & {
+  query?: Query | undefined;
   body?: unknown;
   /** Instead of `body`: bytes, opened again for each attempt. */
   content?: () => string | Uint8Array | AsyncIterable<Uint8Array>;
   headers?: Record<string, string>;
-  signal?: AbortSignal | undefined;
   /**
    * Whether the request may be sent again when its answer was lost, because sending it twice has the same effect as
    * sending it once. Default: true for every method but POST.
    */
   isRepeatable?: boolean;
+  /** How long the service may wait before it answers, ms. The client's own time limit begins after that. */
+  waitMs?: number | undefined;
   /** Whether there is only one attempt, because `content` can be opened only once. */
   isSentOnce?: boolean;
+  /** Codes of a 503 after which the service has certainly not carried out the request. Default: none. */
+  undoneCodes?: readonly string[];
 };
 
 /**
@@ -35,20 +56,22 @@ export type RequestOptions = {
  * service has carried out the first request, this function returns the result of that request; otherwise it throws the
  * refusal.
  */
-export type FindEarlierResult<T> = (refusal: ApiError) => Promise<T>;
+export type FindEarlierResult<T> = (refusal: SandbarError) => Promise<T>;
 
 export class Transport {
   readonly baseUrl: string;
   /** How long a request is retried, ms. 0: never. */
   readonly retryForMs: number;
+  readonly #timeoutMs: number;
   /** The header `User-Agent`. */
   readonly userAgent: string;
   readonly #apiKey: string;
   #hasContact = false;
 
-  constructor({ baseUrl, apiKey }: Settings, { userAgent, retryForSec }: TransportOptions = {}) {
+  constructor({ baseUrl, apiKey }: Settings, { userAgent, retryForSec, timeoutMs }: TransportOptions = {}) {
     this.baseUrl = baseUrl;
     this.retryForMs = (retryForSec ?? DEFAULT_RETRY_FOR_SEC) * 1000;
+    this.#timeoutMs = timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#apiKey = apiKey;
     this.userAgent = userAgent === undefined ? USER_AGENT : `${userAgent} ${USER_AGENT}`;
   }
@@ -59,18 +82,22 @@ export class Transport {
   }
 
   /**
-   * Returns the JSON of a successful answer. Throws ApiError, ConnectionError, or the reason of an aborted `signal`.
+   * Returns the JSON of a successful answer. Throws SandbarError, ConnectionError, TimeoutError, or the reason of an
+   * aborted `signal`.
    */
   json<T>(method: string, path: string, options: RequestOptions = {}, findEarlier?: FindEarlierResult<T>): Promise<T> {
-    const attempt = async () =>
-      parseJson<T>(await this.#readText(await this.#sendOnce(method, path, options), options));
-    return this.#retry(attempt, method, options, findEarlier);
+    return this.#call(
+      method,
+      path,
+      options,
+      async (response) => parseJson<T>(response, await response.text()),
+      findEarlier,
+    );
   }
 
   /** Returns the text of a successful answer. Throws as `json` does. */
   text(method: string, path: string, options: RequestOptions = {}): Promise<string> {
-    const attempt = async () => this.#readText(await this.#sendOnce(method, path, options), options);
-    return this.#retry(attempt, method, options);
+    return this.#call(method, path, options, (response) => response.text());
   }
 
   /** Sends a request whose answer has no body. Throws as `json` does. */
@@ -80,50 +107,104 @@ export class Transport {
     options: RequestOptions = {},
     findEarlier?: FindEarlierResult<void>,
   ): Promise<void> {
-    const attempt = async () => {
-      await this.#readText(await this.#sendOnce(method, path, options), options);
-    };
-    return this.#retry(attempt, method, options, findEarlier);
+    return this.#call(method, path, options, async (response) => void (await response.text()), findEarlier);
   }
 
-  /** Returns a successful answer with its body unread. Throws as `json` does. */
+  /**
+   * Returns a successful answer with its body unread. Throws as `json` does. Reading the body fails when nothing comes
+   * for 60 s.
+   */
   open(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
-    return this.#retry(() => this.#sendOnce(method, path, options), method, options);
+    return this.#call(method, path, options, async (response) => limitSilence(response));
+  }
+
+  /** Sends the request until it succeeds or may not be repeated, and reads its answer with `read`. */
+  async #call<T>(
+    method: string,
+    path: string,
+    options: RequestOptions,
+    read: (response: Response) => Promise<T>,
+    findEarlier?: FindEarlierResult<T>,
+  ): Promise<T> {
+    const { signal, isDone } = this.#deadlineOf(options);
+    const attempt = async () => {
+      const response = await this.#sendOnce(method, path, options, signal);
+      try {
+        return await read(response);
+      } catch (error) {
+        signal?.throwIfAborted();
+        throw error instanceof SandbarError ? error : new ConnectionError(this.baseUrl, error);
+      }
+    };
+    try {
+      return await this.#retry(attempt, { ...options, signal }, options.isRepeatable ?? method !== 'POST', findEarlier);
+    } finally {
+      isDone();
+    }
   }
 
   async #retry<T>(
     attempt: () => Promise<T>,
-    method: string,
     options: RequestOptions,
-    findEarlier?: FindEarlierResult<T>,
+    isRepeatable: boolean,
+    findEarlier: FindEarlierResult<T> | undefined,
   ): Promise<T> {
     let mayBeDone = false;
     const noteOutcome = (error: unknown) => {
-      if (isUnavailable(error)) mayBeDone = true;
+      if (isUnavailable(error) && !isUndone(error, options.undoneCodes)) mayBeDone = true;
       throw error;
     };
     try {
       return await retryRequest(() => attempt().catch(noteOutcome), {
         forMs: options.isSentOnce ? 0 : this.retryForMs,
-        isRepeatable: options.isRepeatable ?? method !== 'POST',
+        isRepeatable,
         hasContact: () => this.#hasContact,
         signal: options.signal,
       });
     } catch (error) {
-      const isRefusal = error instanceof ApiError && !isUnavailable(error);
+      const isRefusal = error instanceof SandbarError && !isUnavailable(error);
       if (mayBeDone && isRefusal && findEarlier !== undefined) return findEarlier(error);
       throw error;
     }
   }
 
-  async #sendOnce(method: string, path: string, options: RequestOptions): Promise<Response> {
-    const { query, signal } = options;
+  /**
+   * A time limit for a call that makes several requests: only when `timeoutMs` is given, because such a call may take as
+   * long as a command runs. The caller calls `isDone` at its end.
+   */
+  limit({ signal, timeoutMs }: CallOptions): Limit {
+    return this.#limit(signal, timeoutMs ?? Number.POSITIVE_INFINITY);
+  }
+
+  /** The time limit of one request with its retries. */
+  #deadlineOf({ signal, timeoutMs, content, waitMs = 0 }: RequestOptions): Limit {
+    const defaultMs = content === undefined ? this.#timeoutMs + waitMs : Number.POSITIVE_INFINITY;
+    return this.#limit(signal, timeoutMs ?? defaultMs);
+  }
+
+  #limit(signal: AbortSignal | undefined, limitMs: number): Limit {
+    if (limitMs > LONGEST_TIMER_MS) return { signal, isDone: () => undefined };
+    const clock = new AbortController();
+    const timer = setTimeout(() => clock.abort(new TimeoutError(this.baseUrl, limitMs)), limitMs);
+    return {
+      signal: signal ? AbortSignal.any([signal, clock.signal]) : clock.signal,
+      isDone: () => clearTimeout(timer),
+    };
+  }
+
+  async #sendOnce(
+    method: string,
+    path: string,
+    options: RequestOptions,
+    signal: AbortSignal | undefined,
+  ): Promise<Response> {
+    const { query } = options;
     const url = `${this.baseUrl}${path}${queryString(query, path.includes('?') ? '&' : '?')}`;
     const headers = this.#headersOf(options);
     const content = options.content?.() ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
     const response =
       typeof content === 'object' && Symbol.asyncIterator in content
-        ? await sendStream(url, { method, headers, signal }, content)
+        ? await platform.sendStream(url, { method, headers, signal }, content)
         : await this.#fetch(url, { method, headers }, content, signal);
     this.#hasContact = true;
     if (response.ok) return response;
@@ -158,48 +239,31 @@ export class Transport {
       throw new ConnectionError(this.baseUrl, error);
     }
   }
-
-  async #readText(response: Response, { signal }: RequestOptions): Promise<string> {
-    try {
-      return await response.text();
-    } catch (error) {
-      signal?.throwIfAborted();
-      throw new ConnectionError(this.baseUrl, error);
-    }
-  }
 }
 
-function parseJson<T>(text: string): T {
+/**
+ * Throws SandbarError for a text that is not JSON. The text is complete: when the connection breaks within the body,
+ * reading the body fails before this is called.
+ */
+function parseJson<T>(response: Response, text: string): T {
   try {
     return JSON.parse(text) as T;
   } catch {
     const detail = 'the answer is not JSON: is this the address of a Sandbar service?';
-    throw new ApiError({ status: 200, code: 'unknown', detail, requestId: null, retryAfterSec: null });
+    const requestId = response.headers.get('x-request-id');
+    throw new SandbarError({ status: response.status, code: 'unknown', detail, requestId, retryAfterSec: null });
   }
 }
 
-/** The error that a refusal tells. */
-export async function readError(response: Response): Promise<ApiError> {
-  const text = await response.text().catch(() => '');
-  let body: { code?: unknown; detail?: unknown } = {};
-  try {
-    body = JSON.parse(text) ?? {};
-  } catch {
-    // The response is not JSON, so it came, for example, from a proxy. The error below still has its status.
-  }
-  const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
-  return apiErrorOf({
-    status: response.status,
-    code: typeof body.code === 'string' ? body.code : 'unknown',
-    detail: typeof body.detail === 'string' ? body.detail : `HTTP ${response.status} ${response.statusText}`.trim(),
-    requestId: response.headers.get('x-request-id'),
-    retryAfterSec: Number.isFinite(retryAfter) ? retryAfter : null,
-  });
-}
-
-function queryString(query: RequestOptions['query'] = {}, joint: string): string {
+function queryString(query: Query = {}, joint: string): string {
   const given = Object.entries(query).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)] as [string, string]],
   );
   return given.length === 0 ? '' : `${joint}${new URLSearchParams(given)}`;
+}
+
+/** Whether the service has certainly not carried out the request that failed with this error. */
+function isUndone(error: unknown, undoneCodes: readonly string[] = []): boolean {
+  if (error instanceof ConnectionError) return error.isUnsent;
+  return error instanceof SandbarError && undoneCodes.includes(error.code);
 }

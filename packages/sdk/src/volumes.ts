@@ -1,8 +1,9 @@
 // Volumes: disks that outlive machines. Create and find them, attach them to machines, detach and delete them.
 import type { Volume, VolumeAttach, VolumeCreate } from '@sandbar/contract/volume.ts';
 import type { VolumeKind, VolumeState } from '@sandbar/contract/volume-states.ts';
-import { acceptNotFound } from './errors.ts';
-import type { CallOptions } from './machines.ts';
+import type { CallOptions } from './call-options.ts';
+import type { CreateOptions } from './machines.ts';
+import { acceptNotFound } from './service-errors.ts';
 import type { Transport } from './transport.ts';
 
 export type VolumeFilter = { kind?: VolumeKind; state?: VolumeState };
@@ -14,37 +15,38 @@ export class Volumes {
     this.#transport = transport;
   }
 
-  /** Creates an empty data volume; `size_gb` is in GiB. */
-  create(spec: VolumeCreate, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('POST', '/v1/volumes', { body: spec, signal });
+  /** Creates an empty data volume; `size_gb` is in GiB. A retry never creates a second one. */
+  create(spec: VolumeCreate, { idempotencyKey = crypto.randomUUID(), ...call }: CreateOptions = {}): Promise<Volume> {
+    const headers = { 'idempotency-key': idempotencyKey };
+    return this.#transport.json('POST', '/v1/volumes', { ...call, body: spec, headers, isRepeatable: true });
   }
 
   /** The volumes that match the filter, newest first. */
-  async list(filter: VolumeFilter = {}, { signal }: CallOptions = {}): Promise<Volume[]> {
+  async list(filter: VolumeFilter = {}, call: CallOptions = {}): Promise<Volume[]> {
     const query = { ...filter };
-    return (await this.#transport.json<{ volumes: Volume[] }>('GET', '/v1/volumes', { query, signal })).volumes;
+    return (await this.#transport.json<{ volumes: Volume[] }>('GET', '/v1/volumes', { ...call, query })).volumes;
   }
 
-  get(id: string, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('GET', volumePath(id), { signal });
+  get(id: string, call: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('GET', volumePath(id), call);
   }
 
   /**
    * Attaches the volume to a machine on the same host. If the machine runs, this resolves once the volume is mounted in
    * it. The default `mount_path` is `/mnt/<volume id>`.
    */
-  attach(id: string, target: VolumeAttach, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('POST', `${volumePath(id)}/attach`, { body: target, isRepeatable: true, signal });
+  attach(id: string, target: VolumeAttach, call: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('POST', `${volumePath(id)}/attach`, { ...call, body: target, isRepeatable: true });
   }
 
   /** Unmounts and detaches the volume. While a process uses the volume, throws a `conflict` that names the process. */
-  detach(id: string, { signal }: CallOptions = {}): Promise<Volume> {
-    return this.#transport.json('POST', `${volumePath(id)}/detach`, { isRepeatable: true, signal });
+  detach(id: string, call: CallOptions = {}): Promise<Volume> {
+    return this.#transport.json('POST', `${volumePath(id)}/detach`, { ...call, isRepeatable: true });
   }
 
   /** Deletes the volume and its data for good. */
-  async delete(id: string, { signal }: CallOptions = {}): Promise<void> {
-    await this.#transport.run('DELETE', volumePath(id), { signal }, acceptNotFound);
+  async delete(id: string, call: CallOptions = {}): Promise<void> {
+    await this.#transport.run('DELETE', volumePath(id), call, acceptNotFound);
   }
 }
 

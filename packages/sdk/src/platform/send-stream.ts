@@ -1,12 +1,13 @@
-// Sends a request whose body is a stream. `fetch` throws the same error whether the connection or the body failed, so a file
-// that cannot be read would look like a service that does not answer, and be sent again. Here the body's own error is
-// thrown. In both cases the connection breaks, so the service keeps nothing of the body.
+// Sends a request whose body is a stream. `fetch` throws the same error when the connection fails and when the body
+// fails, such as a file that cannot be read. The client could not tell which, and would retry. So this file uses
+// `node:http` and throws the body's own error. In both cases the connection is closed early, and the service discards
+// the partial body.
 import { type ClientRequest, type IncomingMessage, request as overHttp } from 'node:http';
 import { request as overHttps } from 'node:https';
 import { buffer } from 'node:stream/consumers';
-import { ConnectionError } from './errors.ts';
-
-type Head = { method: string; headers: Record<string, string>; signal: AbortSignal | undefined };
+import { ConnectionError } from '../errors.ts';
+import { settleLater } from '../settle-later.ts';
+import type { StreamHead } from './platform.ts';
 
 /**
  * Sends `body` and returns the answer, which may come before the end of the body. Throws the error of the body,
@@ -14,13 +15,13 @@ type Head = { method: string; headers: Record<string, string>; signal: AbortSign
  */
 export async function sendStream(
   url: string,
-  { method, headers, signal }: Head,
+  { method, headers, signal }: StreamHead,
   body: AsyncIterable<Uint8Array>,
 ): Promise<Response> {
   signal?.throwIfAborted();
   const send = url.startsWith('https:') ? overHttps : overHttp;
   const request = send(url, { method, headers });
-  const { promise: answered, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const { promise: answered, resolve, reject } = settleLater<IncomingMessage>();
   const onAbort = () => request.destroy();
   signal?.addEventListener('abort', onAbort, { once: true });
   request.once('response', resolve);

@@ -1,0 +1,47 @@
+// How long a stream that breaks is opened again: the time for retries counts from the last sign that the stream worked.
+import { ConnectionError } from './errors.ts';
+import { sleep } from './retry.ts';
+
+/** The wait before a broken stream is opened again, ms. */
+const REOPEN_MS = 250;
+/** A connection that lived this long has worked, even when only heartbeats came, ms. */
+const STABLE_MS = 5_000;
+
+export class ReopenSchedule {
+  readonly #retryForMs: number;
+  readonly #now: () => number;
+  #brokenSince: number | undefined;
+  #openedAt: number | undefined;
+
+  /** `now`: a clock in ms. */
+  constructor(retryForMs: number, now = () => performance.now()) {
+    this.#retryForMs = retryForMs;
+    this.#now = now;
+  }
+
+  /** Notes that a connection is open. */
+  noteOpen(): void {
+    this.#openedAt = this.#now();
+  }
+
+  /** Notes that data has arrived. */
+  noteProgress(): void {
+    this.#brokenSince = undefined;
+  }
+
+  /**
+   * Waits before the stream is opened again. Throws `error` when that makes no sense any more: it is no ConnectionError,
+   * or the time for retries is over. Throws the reason of the signal after an abort.
+   */
+  async wait(error: unknown, signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    if (!(error instanceof ConnectionError)) throw error;
+    const now = this.#now();
+    const wasStable = this.#openedAt !== undefined && now - this.#openedAt >= STABLE_MS;
+    if (wasStable) this.#brokenSince = undefined;
+    this.#openedAt = undefined;
+    this.#brokenSince ??= now;
+    if (now + REOPEN_MS > this.#brokenSince + this.#retryForMs) throw error;
+    await sleep(REOPEN_MS, signal);
+  }
+}
