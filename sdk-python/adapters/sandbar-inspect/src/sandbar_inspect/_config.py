@@ -1,0 +1,59 @@
+"""Which machine a sample gets."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbar.models import MachineCreate
+
+
+class SandbarSandboxConfig(BaseModel):
+    """The settings of a sample's machine. What is not given is the default of the service."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stack: str | None = None
+    """The image, see GET /v1/images."""
+    vcpus: int | None = None
+    memory_mb: int | None = None
+    rootfs_size_gb: int | None = None
+    snapshot_id: str | None = None
+    """Boot from this snapshot."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """The environment of all commands."""
+    user: str | None = None
+    """Who runs commands that name no user, and whose rights files are read and written with. Default: the image's."""
+    working_dir: str | None = None
+    """An absolute path, made when it is missing. Default: the image's working directory, else the user's home."""
+    expires_in_sec: int = 3600
+    """The machine is destroyed this long after its creation at the latest, also when the evaluation was killed."""
+    base_url: str | None = None
+    """The address of the service. Default: as in sandbar-sdk. The key is never part of a config."""
+
+    def __hash__(self) -> int:
+        # Inspect uses configs as keys, and the environment is a dictionary.
+        return hash(self.model_dump_json())
+
+    def machine(self, task_name: str) -> MachineCreate:
+        """The fields of the new machine."""
+        names = ("stack", "vcpus", "memory_mb", "rootfs_size_gb", "snapshot_id")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        spec: MachineCreate = {
+            "expires_in_sec": self.expires_in_sec,
+            "metadata": {"created_by": "inspect", "inspect_task": task_name[:200]},
+            **given,  # type: ignore[typeddict-item]
+        }
+        if self.env:
+            spec["env"] = self.env
+        return spec
+
+
+def config_of(config: BaseModel | str | None) -> SandbarSandboxConfig:
+    """A text is the name of a stack. Raises TypeError for the config of another kind of sandbox."""
+    if config is None:
+        return SandbarSandboxConfig()
+    if isinstance(config, str):
+        return SandbarSandboxConfig(stack=config)
+    if isinstance(config, SandbarSandboxConfig):
+        return config
+    raise TypeError(f"expected a SandbarSandboxConfig or the name of a stack, not a {type(config).__name__}")

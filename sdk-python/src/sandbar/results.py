@@ -1,0 +1,135 @@
+"""What a command returns: its output, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import JobLostError
+from .models import Exec
+
+OutputStream = Literal["stdout", "stderr"]
+
+#: The exit code after a time-out; the same as of `timeout(1)`.
+_TIMED_OUT = 124
+#: The exit code of a job that has neither an exit code nor a signal: it was cancelled before its command ran.
+_NO_RESULT = 125
+#: The numbers of Linux, where the command runs. The numbers of this computer may differ.
+_SIGNALS = [
+    "HUP",
+    "INT",
+    "QUIT",
+    "ILL",
+    "TRAP",
+    "ABRT",
+    "BUS",
+    "FPE",
+    "KILL",
+    "USR1",
+    "SEGV",
+    "USR2",
+    "PIPE",
+    "ALRM",
+    "TERM",
+    "STKFLT",
+    "CHLD",
+    "CONT",
+    "STOP",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+    "URG",
+    "XCPU",
+    "XFSZ",
+    "VTALRM",
+    "PROF",
+    "WINCH",
+    "IO",
+    "PWR",
+    "SYS",
+]
+_SIGNAL_NUMBERS = {f"SIG{name}": number for number, name in enumerate(_SIGNALS, start=1)}
+
+
+@dataclass(frozen=True)
+class OutputChunk:
+    """Bytes of a job's output, as they came."""
+
+    stream: OutputStream
+    offset: int
+    """The number of the first byte in its stream."""
+    data: bytes
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A job that has ended, with all of its output."""
+
+    job: Exec
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """How a command ended, and what it wrote."""
+
+    job_id: str
+    exit_code: int
+    """The command's own; 128+n when signal n ended it; 124 after a time-out."""
+    signal: str | None
+    """Such as SIGKILL, when a signal ended the command."""
+    timed_out: bool
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    truncated: bool
+    """Output over the limit of a stream (256 MiB unless the service is configured otherwise) was dropped."""
+
+    @property
+    def stdout(self) -> str:
+        """As UTF-8; other bytes are shown as U+FFFD."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """As UTF-8; other bytes are shown as U+FFFD."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    @property
+    def combined(self) -> str:
+        """Stdout, then stderr. With `merge_output=True` everything is in stdout, in the order written."""
+        return (self.stdout_bytes + self.stderr_bytes).decode("utf-8", "replace")
+
+
+def exec_result(job: Exec, stdout: bytes, stderr: bytes) -> ExecResult:
+    """Raises JobLostError when the machine died under the job."""
+    if job["status"] == "lost":
+        raise JobLostError(job["machine_id"], job["id"])
+    return ExecResult(
+        job_id=job["id"],
+        exit_code=_exit_code(job),
+        signal=job["signal"],
+        timed_out=job["status"] == "timed_out",
+        stdout_bytes=stdout,
+        stderr_bytes=stderr,
+        truncated=job["truncated"],
+    )
+
+
+def _exit_code(job: Exec) -> int:
+    if job["status"] == "timed_out":
+        return _TIMED_OUT
+    if job["exit_code"] is not None:
+        return job["exit_code"]
+    if job["signal"] is None:
+        return _NO_RESULT
+    return 128 + _SIGNAL_NUMBERS.get(job["signal"], 0)
+
+
+@dataclass(frozen=True)
+class TerminalExit:
+    """How the program of a terminal ended."""
+
+    code: int | None
+    """None when a signal ended the program."""
+    signal: str | None

@@ -1,0 +1,66 @@
+"""Runs one test for both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Literal
+
+import pytest
+
+from sandbar import AsyncClient, Client
+
+Kind = Literal["sync", "async"]
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+KEY = "sbr_test"
+
+
+def run(kind: Kind, url: str, action: Callable[[Any], Any], **options: Any) -> Any:
+    """
+    Makes a client and returns the result of `action`, which gets the client and makes one call; of a stream it returns
+    the items in a list.
+    """
+    if kind == "sync":
+        with Client(base_url=url, api_key=KEY, **options) as client:
+            result = action(client)
+            return list(result) if isinstance(result, Generator) else result
+
+    async def main() -> Any:
+        async with AsyncClient(base_url=url, api_key=KEY, **options) as client:
+            result = action(client)
+            return await result if isinstance(result, Coroutine) else [item async for item in result]
+
+    return asyncio.run(main())
+
+
+def take(kind: Kind, url: str, count: int, action: Callable[[Any], Any], **options: Any) -> list[Any]:
+    """The first items of a stream, which is closed after them."""
+    if kind == "sync":
+        with Client(base_url=url, api_key=KEY, **options) as client:
+            stream = action(client)
+            items = list(itertools.islice(stream, count))
+            stream.close()
+            return items
+
+    async def main() -> list[Any]:
+        async with AsyncClient(base_url=url, api_key=KEY, **options) as client:
+            stream = action(client)
+            items = [await anext_of(stream) for _ in range(count)]
+            await stream.aclose()
+            return items
+
+    return asyncio.run(main())
+
+
+async def anext_of(stream: Any) -> Any:
+    return await stream.__anext__()
+
+
+def wait_until(condition: Callable[[], bool], limit_sec: float = 20) -> None:
+    """Waits for a condition. Fails after `limit_sec` seconds."""
+    deadline = time.monotonic() + limit_sec
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.01)
