@@ -1,0 +1,57 @@
+// A machine for `experimental_sandbox` of the AI SDK: `await using sandbox = await SandbarSession.create()`.
+import { Sandbox, type SandboxOptions, type WithClient } from '@sandbar/sdk';
+import { MachineSession, type SessionOptions } from './session.ts';
+import { findWorkingDirectory } from './working-directory.ts';
+
+export type { SessionOptions };
+
+/** Machines destroy themselves after this time, so that a killed program leaves none behind. */
+const DEFAULT_EXPIRY_SEC = 1800;
+
+export type SandbarSessionOptions = SandboxOptions & SessionOptions;
+
+/** A machine and its session. It throws the errors of `@sandbar/sdk` unchanged. */
+export class SandbarSession extends MachineSession implements AsyncDisposable {
+  /** The machine, for what the AI SDK has no call for: ports, snapshots, its expiry. */
+  readonly sandbox: Sandbox;
+
+  private constructor(sandbox: Sandbox, workingDirectory: string, options: SessionOptions) {
+    super(sandbox, workingDirectory, options);
+    this.sandbox = sandbox;
+  }
+
+  /** Creates a machine, which is destroyed by `destroy` or after `expiresInSec` (default: 1800). */
+  static async create(options: SandbarSessionOptions = {}): Promise<SandbarSession> {
+    const { expiresInSec = DEFAULT_EXPIRY_SEC } = options;
+    const sandbox = await Sandbox.create({ ...options, expiresInSec });
+    try {
+      return await SandbarSession.from(sandbox, options);
+    } catch (error) {
+      await sandbox.destroy().catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** The session of a machine that runs already. Throws NotFoundError when there is none. */
+  static async connect(id: string, options: WithClient & SessionOptions = {}): Promise<SandbarSession> {
+    return SandbarSession.from(await Sandbox.connect(id, options), options);
+  }
+
+  /** The session of a machine of `@sandbar/sdk`. */
+  static async from(sandbox: Sandbox, options: SessionOptions = {}): Promise<SandbarSession> {
+    return new SandbarSession(sandbox, await findWorkingDirectory(sandbox, options.workingDirectory), options);
+  }
+
+  get id(): string {
+    return this.sandbox.id;
+  }
+
+  /** Destroys the machine and its disk. A machine that is destroyed already is no error. */
+  destroy(): Promise<void> {
+    return this.sandbox.destroy();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.destroy();
+  }
+}

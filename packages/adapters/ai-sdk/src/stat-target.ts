@@ -1,0 +1,17 @@
+// What a symlink leads to. The service reports symlinks themselves, so this asks a command in the machine.
+import type { Experimental_SandboxFileStat as SandboxFileStat } from '@ai-sdk/provider-utils';
+import type { Sandbox } from '@sandbar/sdk';
+
+/** The type and size of what an absolute path leads to, or null if it leads nowhere. */
+export async function statTarget(
+  sandbox: Sandbox,
+  path: string,
+  signal: AbortSignal | undefined,
+): Promise<SandboxFileStat | null> {
+  // BusyBox has these options as well.
+  const { exitCode, stdout } = await sandbox.exec(['stat', '-L', '-c', '%s %F', path], { signal });
+  if (exitCode !== 0) return null;
+  const [, size, name = ''] = /^(\d+) (.*)/.exec(stdout) ?? [];
+  const type = name.startsWith('regular') ? 'file' : name === 'directory' ? 'directory' : 'other';
+  return { type, size: Number(size) };
+}

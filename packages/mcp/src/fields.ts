@@ -1,0 +1,30 @@
+// Arguments that several tools have.
+import { z } from 'zod';
+
+const id = z.string().regex(/^[0-9a-f-]{36}$/, 'must be an id (UUID), not a name');
+
+export const machineId = id;
+export const jobId = id;
+export const snapshotId = id;
+
+/** The most bytes of a text that one call returns unless the caller wants another number. */
+export const MAX_BYTES_DEFAULT = 20_000;
+/** One page of the API. */
+export const MAX_BYTES_LIMIT = 1_000_000;
+
+export const maxBytes = z
+  .int()
+  .min(100)
+  .max(MAX_BYTES_LIMIT)
+  .default(MAX_BYTES_DEFAULT)
+  .describe('Most bytes to return.');
+
+/** 1 TB: larger than any file or output, and shorter to write than the default bound of an integer. */
+export const offset = z.int().min(0).max(1e12).default(0).describe('First byte to return.');
+
+export const absolutePath = z
+  .string()
+  .regex(/^\//, 'must be an absolute path, such as /root/app')
+  .describe('Absolute path');
+
+export const environment = z.record(z.string(), z.string()).describe('Environment variables.');
