@@ -4,6 +4,7 @@ import { activitySearch } from './activity/activity-search.ts';
 import { queryClient } from './api/query-client.ts';
 import { apiKeysSearch } from './api-keys/api-keys-search.ts';
 import { billingSearch } from './billing/billing-search.ts';
+import { deviceSearch } from './device/device-search.ts';
 import { machinePageSearch } from './machine/search.ts';
 import { machineSearch } from './machines/search.ts';
 import { accountsSearch } from './operator/accounts-search.ts';
@@ -128,6 +129,14 @@ const account = createRoute({
   component: lazyPart(() => import('./account/account-page.tsx'), 'AccountPage'),
 });
 
+/** `sandbar login` sends people here, so no other page links to it. */
+const device = createRoute({
+  getParentRoute: () => signedIn,
+  path: '/device',
+  validateSearch: deviceSearch,
+  component: lazyPart(() => import('./device/device-page.tsx'), 'DevicePage'),
+});
+
 /** The pages of the operator. */
 const operator = createRoute({
   getParentRoute: () => signedIn,
@@ -172,6 +181,7 @@ export const router = createRouter({
       quotas,
       billing,
       account,
+      device,
       operator.addChildren([accounts, hosts, health]),
     ]),
   ]),

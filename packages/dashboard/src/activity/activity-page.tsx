@@ -2,7 +2,7 @@
 import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
 import { type UIEvent, useMemo } from 'react';
-import { machinesQuery } from '../machines/machines-query.ts';
+import { useLoadMachines } from '../machines/machines-query.ts';
 import { samplesOf } from '../machines/samples.ts';
 import { Button } from '../ui/button.tsx';
 import { CodeSample } from '../ui/code-sample.tsx';
@@ -20,16 +20,16 @@ const route = getRouteApi('/signed-in/activity');
 const AHEAD_PX = 600;
 
 export function ActivityPage() {
-  // Checked again, because a page may get unknown parameters, such as a filter of an old link, before the router has
-  // removed them.
+  // Checked again, because the sign-in leads here with parameters of its link that the router has not checked.
   const search = activitySearch(route.useSearch());
   const navigate = route.useNavigate();
   const change = (next: ActivitySearch) => void navigate({ search: next, replace: true });
   const client = useQueryClient();
   const feed = useInfiniteQuery(feedQuery(search));
-  useQuery({ ...headQuery(search, client), enabled: feed.isSuccess });
+  // Its entries arrive in the feed, so its own answers need no rendering.
+  useQuery({ ...headQuery(search, client), enabled: feed.isSuccess, notifyOnChangeProps: [] });
   // Loads the names of the machines for the rows.
-  useQuery(machinesQuery);
+  useLoadMachines();
   // The same rows as long as the entries are the same, so that a poll draws no row again.
   const rows = useMemo(() => numbered(feed.data?.pages.flatMap(({ activity }) => activity) ?? []), [feed.data]);
   const loadOlder = () => {

@@ -43,7 +43,7 @@ const isSame = (a: object | undefined, b: object | undefined): boolean => JSON.s
  * where the known first page continues. If that entry is not found, more than one page is new: the feed restarts with
  * the new page, and older entries are loaded again on demand.
  */
-export function withHead(feed: Feed, head: Page): Feed {
+function withHead(feed: Feed, head: Page): Feed {
   const [first, ...older] = feed.pages;
   if (!first) return feed;
   const isUnchanged = head.activity.every((entry, index) => isSame(entry, first.activity[index]));

@@ -6,10 +6,9 @@ import { columnsFor } from '../ui/data-table.tsx';
 import type { Columns } from '../ui/data-table-row.tsx';
 import { Time, useIsPast } from '../ui/time.tsx';
 import { RevokeKey } from './revoke-key.tsx';
+import { SCOPES } from './scopes.ts';
 
 type ApiKey = Schemas['ApiKey'];
-
-export const SCOPES: Record<ApiKey['scope'], string> = { read: 'read only', full: 'read and change' };
 
 const column = columnsFor<ApiKey>();
 export const API_KEY_COLUMNS: Columns<ApiKey> = column.columns([

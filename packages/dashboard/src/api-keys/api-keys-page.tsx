@@ -51,7 +51,7 @@ function NoApiKeys() {
     origin: location.origin,
     method: 'GET',
     path: '/v1/machines',
-    cli: 'sandbar machines list',
+    cli: 'sandbar machine ls',
     typescript: 'const machines = await sandbar.machines.list();',
   });
   return (

@@ -5,12 +5,10 @@ import { api, type Schemas, unwrap } from '../api/client.ts';
 import { Field } from '../ui/field.tsx';
 import { FormDialog } from '../ui/form-dialog.tsx';
 import { useSingle } from '../ui/use-single.ts';
-import { SCOPES } from './api-key-columns.tsx';
 import { apiKeysQuery } from './api-keys-query.ts';
 import { KeyDialog } from './key-dialog.tsx';
 import { expiryAfter, LIFETIMES } from './key-lifetime.ts';
-
-type Scope = Schemas['ApiKey']['scope'];
+import { SCOPES, type Scope } from './scopes.ts';
 
 export function NewApiKey({ open, onClose }: { open: boolean; onClose: () => void }) {
   const client = useQueryClient();

@@ -188,6 +188,46 @@ export interface paths {
     patch?: never;
     trace?: never;
   };
+  '/admin/v1/hosts/{id}/cordon': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Cordon a host
+     * @description The host gets no new machines and volumes. The machines that it has stay.
+     */
+    post: operations['cordonHost'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/admin/v1/hosts/{id}/uncordon': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * End the cordon or the draining of a host
+     * @description The host gets new machines again.
+     */
+    post: operations['uncordonHost'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
   '/admin/v1/hosts/{id}/drain': {
     parameters: {
       query?: never;
@@ -199,7 +239,7 @@ export interface paths {
     put?: never;
     /**
      * Drain a host
-     * @description The host gets no new machines. The machines that it has stay.
+     * @description The host gets no new machines and volumes, and is marked as one to be emptied. The answer says which machines, volumes and snapshots are still there.
      */
     post: operations['drainHost'];
     delete?: never;
@@ -219,10 +259,75 @@ export interface paths {
     put?: never;
     /**
      * End the draining of a host
-     * @description The host gets new machines again.
+     * @deprecated
+     * @description The old name of `uncordon`.
      */
     post: operations['undrainHost'];
     delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/admin/v1/hosts/{id}/remove': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Remove a host
+     * @description Nothing connects to the host any more. Refused with 409 while the host has machines, volumes or snapshots. With `force` these are given up: they become `error`, and can only be deleted.
+     */
+    post: operations['removeHost'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/admin/v1/host-tokens': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    /**
+     * List the join tokens
+     * @description The tokens with which a host can still join, newest first, without their text.
+     */
+    get: operations['listHostTokens'];
+    put?: never;
+    /**
+     * Make a join token
+     * @description One host can join with it: sandbar host join --url URL --token TOKEN. It is in this answer only.
+     */
+    post: operations['createHostToken'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/admin/v1/host-tokens/{id}': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    post?: never;
+    /**
+     * Revoke a join token
+     * @description No host can join with it any more. 404 for a token that was used.
+     */
+    delete: operations['revokeHostToken'];
     options?: never;
     head?: never;
     patch?: never;
@@ -528,11 +633,14 @@ export interface components {
     HostSummary: {
       /** Format: uuid */
       id: string;
+      /** @description A label for people; may be empty. */
+      name: string;
+      address: string | null;
       /**
-       * @description away: this replica of the control plane has no connection to the host.
+       * @description cordoned: it takes no new machines. draining: it is also being emptied. away: no replica of the control plane has reached it lately. removed: it is no part of the service any more.
        * @enum {string}
        */
-      state: 'ready' | 'draining' | 'away';
+      state: 'ready' | 'cordoned' | 'draining' | 'away' | 'removed';
       /** @description Whether the host takes no new machines; independent of its state. */
       draining: boolean;
       version: string;
@@ -554,11 +662,26 @@ export interface components {
       reserved_disk_gb: number;
       /** @description Machines on the host, stopped ones included. */
       machines: number;
+      /** @description Volumes on the host. */
+      volumes: number;
+      /** @description Snapshots on the host. */
+      snapshots: number;
       /** Format: date-time */
       last_seen_at: string;
     };
     HostSummaryList: {
       hosts: components['schemas']['HostSummary'][];
+    };
+    HostToken: {
+      /** Format: uuid */
+      id: string;
+      /** Format: date-time */
+      created_at: string;
+      /** Format: date-time */
+      expires_at: string;
+    };
+    HostTokenList: {
+      tokens: components['schemas']['HostToken'][];
     };
     /** @description The key and the password are shown once, in this answer. */
     NewAccount: {
@@ -568,12 +691,26 @@ export interface components {
       email: string;
       password: string;
     };
+    NewHostToken: {
+      /** Format: uuid */
+      id: string;
+      /** @description Shown only now. */
+      token: string;
+      /** @description The address of the service, for the command with which the host joins. */
+      url: string;
+      /** Format: date-time */
+      expires_at: string;
+    };
     /** @description The password is shown once, in this answer. */
     NewPassword: {
       /** Format: uuid */
       account_id: string;
       email: string;
       password: string;
+    };
+    RemoveHost: {
+      /** @description Give up the machines, volumes and snapshots that the host still has. */
+      force?: boolean;
     };
   };
   responses: never;
@@ -2813,6 +2950,8 @@ export interface operations {
            *       "hosts": [
            *         {
            *           "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
+           *           "name": "rack-7",
+           *           "address": "10.0.0.7:7072",
            *           "state": "ready",
            *           "draining": false,
            *           "version": "0.1.0",
@@ -2826,6 +2965,8 @@ export interface operations {
            *           "reserved_memory_mb": 24576,
            *           "reserved_disk_gb": 120,
            *           "machines": 9,
+           *           "volumes": 2,
+           *           "snapshots": 4,
            *           "last_seen_at": "2026-01-02T03:04:05.006Z"
            *         }
            *       ]
@@ -2927,6 +3068,396 @@ export interface operations {
       };
     };
   };
+  cordonHost: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path: {
+        /** @description The host. */
+        id: string;
+      };
+      cookie?: never;
+    };
+    requestBody?: never;
+    responses: {
+      /** @description Cordon a host */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
+           *       "name": "rack-7",
+           *       "address": "10.0.0.7:7072",
+           *       "state": "cordoned",
+           *       "draining": true,
+           *       "version": "0.1.0",
+           *       "isolation": "kvm",
+           *       "cpus": 16,
+           *       "memory_mb": 65536,
+           *       "disk_mb": 1000000,
+           *       "disk_free_mb": 812000,
+           *       "disk_reserve_mb": 5120,
+           *       "reserved_vcpus": 12,
+           *       "reserved_memory_mb": 24576,
+           *       "reserved_disk_gb": 120,
+           *       "machines": 9,
+           *       "volumes": 2,
+           *       "snapshots": 4,
+           *       "last_seen_at": "2026-01-02T03:04:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['HostSummary'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  uncordonHost: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path: {
+        /** @description The host. */
+        id: string;
+      };
+      cookie?: never;
+    };
+    requestBody?: never;
+    responses: {
+      /** @description End the cordon or the draining of a host */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
+           *       "name": "rack-7",
+           *       "address": "10.0.0.7:7072",
+           *       "state": "ready",
+           *       "draining": false,
+           *       "version": "0.1.0",
+           *       "isolation": "kvm",
+           *       "cpus": 16,
+           *       "memory_mb": 65536,
+           *       "disk_mb": 1000000,
+           *       "disk_free_mb": 812000,
+           *       "disk_reserve_mb": 5120,
+           *       "reserved_vcpus": 12,
+           *       "reserved_memory_mb": 24576,
+           *       "reserved_disk_gb": 120,
+           *       "machines": 9,
+           *       "volumes": 2,
+           *       "snapshots": 4,
+           *       "last_seen_at": "2026-01-02T03:04:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['HostSummary'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
   drainHost: {
     parameters: {
       query?: never;
@@ -2952,7 +3483,9 @@ export interface operations {
           /**
            * @example {
            *       "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
-           *       "state": "ready",
+           *       "name": "rack-7",
+           *       "address": "10.0.0.7:7072",
+           *       "state": "draining",
            *       "draining": true,
            *       "version": "0.1.0",
            *       "isolation": "kvm",
@@ -2965,6 +3498,8 @@ export interface operations {
            *       "reserved_memory_mb": 24576,
            *       "reserved_disk_gb": 120,
            *       "machines": 9,
+           *       "volumes": 2,
+           *       "snapshots": 4,
            *       "last_seen_at": "2026-01-02T03:04:05.006Z"
            *     }
            */
@@ -3143,6 +3678,8 @@ export interface operations {
           /**
            * @example {
            *       "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
+           *       "name": "rack-7",
+           *       "address": "10.0.0.7:7072",
            *       "state": "ready",
            *       "draining": false,
            *       "version": "0.1.0",
@@ -3156,11 +3693,775 @@ export interface operations {
            *       "reserved_memory_mb": 24576,
            *       "reserved_disk_gb": 120,
            *       "machines": 9,
+           *       "volumes": 2,
+           *       "snapshots": 4,
            *       "last_seen_at": "2026-01-02T03:04:05.006Z"
            *     }
            */
           'application/json': components['schemas']['HostSummary'];
         };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  removeHost: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path: {
+        /** @description The host. */
+        id: string;
+      };
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "force": false
+         *     }
+         */
+        'application/json': components['schemas']['RemoveHost'];
+      };
+    };
+    responses: {
+      /** @description Remove a host */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "5d1f0c3a-8a44-4c1b-9e0e-2f6b7a90c3d1",
+           *       "name": "rack-7",
+           *       "address": "10.0.0.7:7072",
+           *       "state": "removed",
+           *       "draining": true,
+           *       "version": "0.1.0",
+           *       "isolation": "kvm",
+           *       "cpus": 16,
+           *       "memory_mb": 65536,
+           *       "disk_mb": 1000000,
+           *       "disk_free_mb": 812000,
+           *       "disk_reserve_mb": 5120,
+           *       "reserved_vcpus": 12,
+           *       "reserved_memory_mb": 24576,
+           *       "reserved_disk_gb": 120,
+           *       "machines": 0,
+           *       "volumes": 0,
+           *       "snapshots": 0,
+           *       "last_seen_at": "2026-01-02T03:04:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['HostSummary'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `conflict`: The present state does not allow it; detail says why. */
+      409: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The present state does not allow it; detail says why.",
+           *       "code": "conflict"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  listHostTokens: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody?: never;
+    responses: {
+      /** @description List the join tokens */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "tokens": [
+           *         {
+           *           "id": "019b7c1e-6a10-7d00-8c11-5e2f7b9a0c45",
+           *           "created_at": "2026-01-02T03:04:05.006Z",
+           *           "expires_at": "2026-01-02T04:04:05.006Z"
+           *         }
+           *       ]
+           *     }
+           */
+          'application/json': components['schemas']['HostTokenList'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  createHostToken: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "expires_in_sec": 3600
+         *     }
+         */
+        'application/json': {
+          /** @description For how long the token can be used; 3600 by default. */
+          expires_in_sec?: number;
+        };
+      };
+    };
+    responses: {
+      /** @description Make a join token */
+      201: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "019b7c1e-6a10-7d00-8c11-5e2f7b9a0c45",
+           *       "token": "sbh_Jq3n0xWc7PzL4sVb8RkYtG1dHf6mQ2aXoUe5iTjNw9A.7d1a52c09b3e84f61c7a90d2e85b43f6",
+           *       "url": "https://sandbar.example.com",
+           *       "expires_at": "2026-01-02T04:04:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['NewHostToken'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help.
+       *
+       *     `password_required`: The operation asks for the password again: POST /v1/auth/confirm-password, then repeat the request.
+       *
+       *     `sign_in_required`: The account has no password, so the person must sign in again: GET /v1/auth/oidc/sign-in?confirm=true.
+       */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  revokeHostToken: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path: {
+        /** @description The token. */
+        id: string;
+      };
+      cookie?: never;
+    };
+    requestBody?: never;
+    responses: {
+      /** @description Done. */
+      204: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content?: never;
       };
       /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
       400: {

@@ -51,16 +51,27 @@ type Answer<T> = { data?: T; error?: unknown; response: Response };
 
 /** Returns the body of a successful answer. Throws ApiProblem. */
 export async function unwrap<T>(request: Promise<Answer<T>>): Promise<T> {
-  const { data, error, response } = await request.catch((cause: unknown) => {
-    throw new ApiProblem(0, 'unreachable', 'The service does not answer.', null, { cause });
-  });
+  const { data, error, response } = await request.catch(throwUnreachable);
   if (response.ok) return data as T;
-  const body = (typeof error === 'object' && error !== null ? error : {}) as { detail?: string; code?: string };
-  throw new ApiProblem(
-    response.status,
-    body.code ?? 'unknown',
-    body.detail ?? `The service answered with status ${response.status}.`,
-    response.headers.get('x-request-id'),
-    { retryAfterSec: Number(response.headers.get('retry-after')) || undefined },
+  throw toProblem(response, error);
+}
+
+/** For a request without an answer. */
+export function throwUnreachable(cause: unknown): never {
+  throw new ApiProblem(0, 'unreachable', 'The service does not answer.', null, { cause });
+}
+
+/** The error of a refused request. `body`: what the answer says, if it is JSON. */
+export function toProblem({ status, headers }: Response, body: unknown): ApiProblem {
+  const { detail, code } = (typeof body === 'object' && body !== null ? body : {}) as {
+    detail?: string;
+    code?: string;
+  };
+  return new ApiProblem(
+    status,
+    code ?? 'unknown',
+    detail ?? `The service answered with status ${status}.`,
+    headers.get('x-request-id'),
+    { retryAfterSec: Number(headers.get('retry-after')) || undefined },
   );
 }

@@ -16,7 +16,7 @@ export const SCHEMAS = [
   { document: 'openapi/admin.json', file: 'admin-schema.d.ts' },
 ] as const;
 
-export type Schema = (typeof SCHEMAS)[number];
+type Schema = (typeof SCHEMAS)[number];
 
 export const pathOf = ({ file }: Schema): string => path.join(import.meta.dirname, file);
 

@@ -3,7 +3,7 @@
 import { Listeners } from '../ui/listeners.ts';
 
 /** `asking`: the dialog is open. `declined`: the person closed it, so polling does not open it again. */
-export type GateState = 'idle' | 'asking' | 'declined';
+type GateState = 'idle' | 'asking' | 'declined';
 
 /** What the API asks for: the password, or a sign-in at the OpenID provider if the account has no password. */
 export type Proof = 'password' | 'sign-in';

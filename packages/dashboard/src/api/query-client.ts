@@ -1,6 +1,6 @@
 // How answers of the API are cached and how failed requests are retried.
 import { QueryClient } from '@tanstack/react-query';
-import { ApiProblem } from './client.ts';
+import { ApiProblem, isAway } from './client.ts';
 
 /** Pages must show a change within 3 seconds, so they poll faster than that. */
 export const POLL_MS = 2_000;
@@ -10,7 +10,7 @@ export const POLL_MS = 2_000;
  * error.
  */
 const isTransient = (error: Error): boolean =>
-  error instanceof ApiProblem && (error.status === 0 || error.status === 429 || error.status >= 502);
+  error instanceof ApiProblem && (error.status === 429 || isAway(error.status));
 
 export const queryClient = new QueryClient({
   defaultOptions: {

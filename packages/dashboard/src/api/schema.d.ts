@@ -248,6 +248,106 @@ export interface paths {
     patch?: never;
     trace?: never;
   };
+  '/v1/auth/device/code': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Ask for the codes of a device login
+     * @description Begins a device login as in RFC 8628, for a program without a browser. The program shows user_code and verification_uri, and polls POST /v1/auth/device/token with device_code every interval seconds.
+     */
+    post: operations['beginDeviceLogin'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/v1/auth/device/token': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Take the API key of a device login
+     * @description Answers with an API key once the person has approved the code. The key is in one answer and never again. The errors are those of RFC 8628, in code: authorization_pending and slow_down mean to poll again, all others end the login.
+     */
+    post: operations['pollDeviceLogin'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/v1/auth/device/lookup': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Look up the code of a device login
+     * @description Who asks for an API key. An account can enter five wrong codes, then none for ten minutes.
+     */
+    post: operations['lookUpDeviceLogin'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/v1/auth/device/approve': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Approve a device login
+     * @description The program then gets an API key of this scope, with the name of its computer. It is listed and revoked like any other. A wrong code counts as in the lookup.
+     */
+    post: operations['approveDeviceLogin'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
+  '/v1/auth/device/deny': {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    get?: never;
+    put?: never;
+    /**
+     * Deny a device login
+     * @description The program gets no API key. A wrong code counts as in the lookup.
+     */
+    post: operations['denyDeviceLogin'];
+    delete?: never;
+    options?: never;
+    head?: never;
+    patch?: never;
+    trace?: never;
+  };
   '/v1/machines': {
     parameters: {
       query?: never;
@@ -263,7 +363,7 @@ export interface paths {
     put?: never;
     /**
      * Create a machine
-     * @description Boots a microVM and answers when it runs. A create that fails leaves nothing. A retry with the same Idempotency-Key answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true. With snapshot_id or root_volume_id (not both) its disk begins as that one, on its host and with its stack: 404 when it is not there, 409 when it cannot be booted from now. A create that fails gives its root volume back.
+     * @description Boots a microVM and answers when it runs. A create that fails leaves nothing. A retry with the same Idempotency-Key answers 200 with the machine of the first request, as it is now, and Idempotent-Replayed: true. With snapshot_id or root_volume_id (not both) its disk begins as that one, on its host and with its stack: 404 when it is not there, 409 when it cannot be booted from now. With volumes it has these data volumes from its first boot, on their host; all refusals of an attach hold, and volumes of several hosts are a 409. A create that fails gives all its volumes back.
      */
     post: operations['createMachine'];
     delete?: never;
@@ -816,7 +916,7 @@ export interface paths {
     put?: never;
     /**
      * Create a volume
-     * @description An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only machines of that host can have it.
+     * @description An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only machines of that host can have it. A retry with the same Idempotency-Key answers 200 with the volume of the first request, as it is now, and Idempotent-Replayed: true; 404 when that volume is deleted.
      */
     post: operations['createVolume'];
     delete?: never;
@@ -901,7 +1001,7 @@ export interface paths {
     put?: never;
     /**
      * Take a snapshot of a machine
-     * @description Of the root disk of a running or stopped machine; its file systems are consistent, and it is paused for less than 100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran, and it is paused for about a millisecond for each megabyte of its own. An account has a bounded number of snapshots; one more is 403 quota_exceeded.
+     * @description Of the root disk of a running or stopped machine; its file systems are consistent, and it is paused for less than 100 ms. With memory: true, of a running machine without volumes, its processes are kept as they ran, and it is paused for about a millisecond for each megabyte of its own. An account has a bounded number of snapshots; one more is 403 quota_exceeded. A retry with the same Idempotency-Key takes no second snapshot: it answers 200 with the snapshot of the first request, as it is now, and Idempotent-Replayed: true; 404 when that snapshot is deleted.
      */
     post: operations['createSnapshot'];
     delete?: never;
@@ -1234,6 +1334,48 @@ export interface components {
       api_keys: components['schemas']['ApiKey'][];
       /** @description Present when page_size was given; empty at the end. */
       next_cursor?: string;
+    };
+    DeviceApproval: {
+      /** @description The code that the program shows, in any case, with or without the hyphen. */
+      user_code: string;
+      /**
+       * @description The scope of the API key.
+       * @enum {string}
+       */
+      scope: 'read' | 'full';
+    };
+    DeviceCode: {
+      /** @description The secret with which the program polls for its API key. */
+      device_code: string;
+      /** @description The code that the program shows to the person, such as WDJB-MJHT. */
+      user_code: string;
+      /** @description The page where the person enters the code. */
+      verification_uri: string;
+      /** @description The same page with the code filled in. */
+      verification_uri_complete: string;
+      /** @description How long both codes can be used, seconds. */
+      expires_in: number;
+      /** @description How long to wait between two polls, seconds. */
+      interval: number;
+    };
+    DeviceCodeCreate: {
+      /** @description The name of the computer. The page of the approval shows it, and the API key gets it. */
+      name: string;
+    };
+    DeviceKeyRequest: {
+      device_code: string;
+    };
+    DeviceLogin: {
+      /** @description The code as the program shows it. */
+      user_code: string;
+      /** @description What the program says is the name of its computer. */
+      name: string;
+      /** @description The IP address that the program asked from. */
+      address: string;
+      /** Format: date-time */
+      created_at: string;
+      /** Format: date-time */
+      expires_at: string;
     };
     DirectoryCreate: {
       /** @description An absolute path. */
@@ -1629,6 +1771,17 @@ export interface components {
        * @description Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given.
        */
       root_volume_id?: string;
+      /** @description Data volumes that are attached before the first boot. All must be on one host, where the machine is made. */
+      volumes?: components['schemas']['MachineCreateVolume'][];
+    };
+    MachineCreateVolume: {
+      /**
+       * Format: uuid
+       * @description An available data volume.
+       */
+      volume_id: string;
+      /** @description Default: /mnt/<volume id>. Absolute, and not at or below /proc, /sys, /dev, /run. Made when it is not there. */
+      mount_path?: string;
     };
     MachineList: {
       machines: components['schemas']['Machine'][];
@@ -1891,6 +2044,10 @@ export interface components {
         /** @description EUR. The amounts of all items sum to total. */
         amount: string;
       }[];
+    };
+    UserCodeQuestion: {
+      /** @description The code that the program shows, in any case, with or without the hyphen. */
+      user_code: string;
     };
     Volume: {
       /** Format: uuid */
@@ -4009,6 +4166,1062 @@ export interface operations {
       503: {
         headers: {
           'X-Request-Id': components['headers']['RequestId'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  beginDeviceLogin: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "name": "laptop"
+         *     }
+         */
+        'application/json': components['schemas']['DeviceCodeCreate'];
+      };
+    };
+    responses: {
+      /** @description Ask for the codes of a device login */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "device_code": "sbd_Jq3n0xWc7PzL4sVb8RkYtG1dHf6mQ2aXoUe5iTjNw9A",
+           *       "user_code": "WDJB-MJHT",
+           *       "verification_uri": "https://sandbar.example.com/device",
+           *       "verification_uri_complete": "https://sandbar.example.com/device?user_code=WDJB-MJHT",
+           *       "expires_in": 600,
+           *       "interval": 5
+           *     }
+           */
+          'application/json': components['schemas']['DeviceCode'];
+        };
+      };
+      /** @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows. */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help. */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  pollDeviceLogin: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "device_code": "sbd_Jq3n0xWc7PzL4sVb8RkYtG1dHf6mQ2aXoUe5iTjNw9A"
+         *     }
+         */
+        'application/json': components['schemas']['DeviceKeyRequest'];
+      };
+    };
+    responses: {
+      /** @description Take the API key of a device login */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "019b2d6c-5f0a-7c3e-9a41-0d3f5b8e7a20",
+           *       "name": "laptop",
+           *       "scope": "full",
+           *       "prefix": "sbr_1kZ8vQ2x",
+           *       "created_at": "2026-01-02T03:04:05.006Z",
+           *       "last_used_at": null,
+           *       "expires_at": null,
+           *       "key": "sbr_1kZ8vQ2xT5mYb7NwR3cJ9dH6gL4pF0sAeUiOqXnVtKz"
+           *     }
+           */
+          'application/json': components['schemas']['NewApiKey'];
+        };
+      };
+      /**
+       * @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows.
+       *
+       *     `authorization_pending`: Nobody has answered the code of this device login yet. Poll again after interval seconds.
+       *
+       *     `slow_down`: The device login was polled too early. Wait 5 seconds longer between polls from now on.
+       *
+       *     `expired_token`: The code of the device login has expired. For its device_code also: it is unknown, or its key was taken.
+       *
+       *     `access_denied`: The person denied the device login, or their account may not make keys any more.
+       */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help. */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `conflict`: The present state does not allow it; detail says why. */
+      409: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The present state does not allow it; detail says why.",
+           *       "code": "conflict"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  lookUpDeviceLogin: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "user_code": "WDJB-MJHT"
+         *     }
+         */
+        'application/json': components['schemas']['UserCodeQuestion'];
+      };
+    };
+    responses: {
+      /** @description Look up the code of a device login */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "user_code": "WDJB-MJHT",
+           *       "name": "laptop",
+           *       "address": "203.0.113.7",
+           *       "created_at": "2026-01-02T03:04:05.006Z",
+           *       "expires_at": "2026-01-02T03:14:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['DeviceLogin'];
+        };
+      };
+      /**
+       * @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows.
+       *
+       *     `expired_token`: The code of the device login has expired. For its device_code also: it is unknown, or its key was taken.
+       */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help. */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `conflict`: The present state does not allow it; detail says why. */
+      409: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The present state does not allow it; detail says why.",
+           *       "code": "conflict"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  approveDeviceLogin: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "user_code": "WDJB-MJHT",
+         *       "scope": "full"
+         *     }
+         */
+        'application/json': components['schemas']['DeviceApproval'];
+      };
+    };
+    responses: {
+      /** @description Done. */
+      204: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content?: never;
+      };
+      /**
+       * @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows.
+       *
+       *     `expired_token`: The code of the device login has expired. For its device_code also: it is unknown, or its key was taken.
+       */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help. */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `conflict`: The present state does not allow it; detail says why. */
+      409: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The present state does not allow it; detail says why.",
+           *       "code": "conflict"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The database does not answer. Retry later.",
+           *       "code": "database_unavailable"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+    };
+  };
+  denyDeviceLogin: {
+    parameters: {
+      query?: never;
+      header?: never;
+      path?: never;
+      cookie?: never;
+    };
+    requestBody: {
+      content: {
+        /**
+         * @example {
+         *       "user_code": "WDJB-MJHT"
+         *     }
+         */
+        'application/json': components['schemas']['UserCodeQuestion'];
+      };
+    };
+    responses: {
+      /** @description Done. */
+      204: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content?: never;
+      };
+      /**
+       * @description `validation_error`: A parameter or the body is invalid; detail names the field and what it allows.
+       *
+       *     `expired_token`: The code of the device login has expired. For its device_code also: it is unknown, or its key was taken.
+       */
+      400: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A parameter or the body is invalid; detail names the field and what it allows.",
+           *       "code": "validation_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unauthenticated`: No credential, or one that is malformed, unknown, expired, revoked or spent. */
+      401: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "No credential, or one that is malformed, unknown, expired, revoked or spent.",
+           *       "code": "unauthenticated"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `forbidden`: The credential cannot do this, or the account is suspended. A retry does not help. */
+      403: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
+           *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `conflict`: The present state does not allow it; detail says why. */
+      409: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The present state does not allow it; detail says why.",
+           *       "code": "conflict"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `payload_too_large`: The body is over 1 MiB. */
+      413: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is over 1 MiB.",
+           *       "code": "payload_too_large"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `unsupported_media_type`: The body is not application/json. */
+      415: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "The body is not application/json.",
+           *       "code": "unsupported_media_type"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `rate_limited`: Too many requests; Retry-After says in how many seconds one is allowed. */
+      429: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          'Retry-After': components['headers']['RetryAfter'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "Too many requests; Retry-After says in how many seconds one is allowed.",
+           *       "code": "rate_limited"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `internal_error`: A bug of the service; detail carries the request id and nothing internal. */
+      500: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "A bug of the service; detail carries the request id and nothing internal.",
+           *       "code": "internal_error"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /**
+       * @description `database_unavailable`: The database does not answer. Retry later.
+       *
+       *     `shutting_down`: The service is shutting down, or being restarted. Retry later.
+       */
+      503: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
           'Retry-After': components['headers']['RetryAfter'];
           [name: string]: unknown;
         };
@@ -10816,7 +12029,10 @@ export interface operations {
   createVolume: {
     parameters: {
       query?: never;
-      header?: never;
+      header?: {
+        /** @description 1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate. */
+        'idempotency-key'?: string;
+      };
       path?: never;
       cookie?: never;
     };
@@ -10832,6 +12048,33 @@ export interface operations {
       };
     };
     responses: {
+      /** @description Create a volume */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "019b7c2f-8a10-7e55-b1c3-6d2f4e8a9b07",
+           *       "account_id": "019b7c1a-0d4e-7c11-8f5a-2b6c9e0d1a34",
+           *       "name": "cache",
+           *       "kind": "data",
+           *       "size_gb": 20,
+           *       "state": "available",
+           *       "machine_id": null,
+           *       "mount_path": null,
+           *       "error": null,
+           *       "created_at": "2026-01-02T03:14:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['Volume'];
+        };
+      };
       /** @description Create a volume */
       201: {
         headers: {
@@ -10934,6 +12177,25 @@ export interface operations {
            * @example {
            *       "detail": "The credential cannot do this, or the account is suspended. A retry does not help.",
            *       "code": "forbidden"
+           *     }
+           */
+          'application/json': components['schemas']['Error'];
+        };
+      };
+      /** @description `not_found`: It does not exist, or it belongs to another account. */
+      404: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "detail": "It does not exist, or it belongs to another account.",
+           *       "code": "not_found"
            *     }
            */
           'application/json': components['schemas']['Error'];
@@ -12002,7 +13264,10 @@ export interface operations {
   createSnapshot: {
     parameters: {
       query?: never;
-      header?: never;
+      header?: {
+        /** @description 1 to 255 printable characters, unique per account; kept for 24 hours. A retry with it makes no duplicate. */
+        'idempotency-key'?: string;
+      };
       path: {
         /** @description The machine. */
         id: string;
@@ -12020,6 +13285,33 @@ export interface operations {
       };
     };
     responses: {
+      /** @description Take a snapshot of a machine */
+      200: {
+        headers: {
+          'X-Request-Id': components['headers']['RequestId'];
+          'RateLimit-Limit': components['headers']['RateLimitLimit'];
+          'RateLimit-Remaining': components['headers']['RateLimitRemaining'];
+          'RateLimit-Reset': components['headers']['RateLimitReset'];
+          [name: string]: unknown;
+        };
+        content: {
+          /**
+           * @example {
+           *       "id": "019b7c3a-1c42-7d09-a3e5-0b7f5c2d9e18",
+           *       "account_id": "019b7c1a-0d4e-7c11-8f5a-2b6c9e0d1a34",
+           *       "machine_id": "019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65",
+           *       "name": "before the upgrade",
+           *       "kind": "disk",
+           *       "size_gb": 10,
+           *       "stored_bytes": 48234496,
+           *       "state": "ready",
+           *       "error": null,
+           *       "created_at": "2026-01-02T03:24:05.006Z"
+           *     }
+           */
+          'application/json': components['schemas']['Snapshot'];
+        };
+      };
       /** @description Take a snapshot of a machine */
       201: {
         headers: {

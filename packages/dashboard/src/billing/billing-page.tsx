@@ -1,7 +1,7 @@
 // Billing: the balance and how to top it up, the usage, and the ledger. The URL holds the range and the filters.
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
-import { machinesQuery } from '../machines/machines-query.ts';
+import { useLoadMachines } from '../machines/machines-query.ts';
 import { accountQuery } from '../session/session.ts';
 import { PageHead } from '../ui/page-head.tsx';
 import styles from './billing.module.css';
@@ -21,7 +21,7 @@ export function BillingPage() {
   const navigate = route.useNavigate();
   const { data: account } = useQuery({ ...accountQuery, refetchInterval: POLL_MS });
   // Loads the names of the machines for the lines of charges.
-  useQuery(machinesQuery);
+  useLoadMachines();
   const range = rangeOf(search, Date.now());
   const change = (next: Partial<Record<keyof BillingSearch, string | undefined>>) => {
     const entries = Object.entries({ ...search, ...next }).filter(([, value]) => value !== undefined && value !== '');

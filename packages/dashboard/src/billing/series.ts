@@ -33,14 +33,26 @@ export function byDay(usage: Usage, range: Range): DaySeries {
 const measure = (item: UsageItem | undefined, isMoney: boolean): number =>
   item === undefined ? 0 : Number(isMoney ? item.amount : item.quantity);
 
+const amountsOf = (item: UsageItem, isMoney: boolean): Omit<GroupRow, 'id' | 'name'> => ({
+  value: isMoney ? item.amount : item.quantity,
+  quantity: item.quantity,
+  unit: UNITS[item.unit],
+  amount: item.amount,
+});
+
+/** One row for each kind of use. */
+export function byKind(usage: Usage): GroupRow[] {
+  const isMoney = isCharged(usage);
+  return usage.items.map((item) => ({ id: item.kind, name: USAGE_LABELS[item.kind], ...amountsOf(item, isMoney) }));
+}
+
 /** One row for each value of the key and each kind of use. */
-export const byTag = (usage: Usage): GroupRow[] =>
-  usage.items.map((item) => ({
+export function byTag(usage: Usage): GroupRow[] {
+  const isMoney = isCharged(usage);
+  return usage.items.map((item) => ({
     id: `${item.metadata_value ?? ' '}/${item.kind}`,
     name: item.metadata_value ?? '(no value)',
     detail: USAGE_LABELS[item.kind],
-    value: isCharged(usage) ? item.amount : item.quantity,
-    quantity: item.quantity,
-    unit: UNITS[item.unit],
-    amount: item.amount,
+    ...amountsOf(item, isMoney),
   }));
+}

@@ -1,6 +1,6 @@
 // The usage in a range of days: by day, by kind and by a key of the machines' metadata.
 import { useQuery } from '@tanstack/react-query';
-import { type ReactNode, Suspense } from 'react';
+import { type ReactNode, Suspense, useMemo } from 'react';
 import type { Schemas } from '../api/client.ts';
 import { Button } from '../ui/button.tsx';
 import { Field } from '../ui/field.tsx';
@@ -11,11 +11,10 @@ import { downloadUsage } from './csv.ts';
 import { CsvButton } from './csv-button.tsx';
 import { DayTable } from './day-table.tsx';
 import { GroupTable } from './group-table.tsx';
-import { UNITS, USAGE_LABELS } from './kinds.ts';
 import { formatEur } from './money.ts';
 import { usageQuery } from './queries.ts';
 import type { Range } from './range.ts';
-import { byDay, byTag, isCharged } from './series.ts';
+import { byDay, byKind, byTag, isCharged } from './series.ts';
 
 const DayChart = lazyPart(() => import('./day-chart.tsx'), 'DayChart');
 type Usage = Schemas['Usage'];
@@ -23,40 +22,31 @@ type Usage = Schemas['Usage'];
 export function UsageByDay({ range }: { range: Range }) {
   return (
     <UsageCard title="Usage by day" range={range} groupBy="day">
-      {({ usage }) => {
-        const series = byDay(usage, range);
-        return (
-          <>
-            <Suspense fallback={<p role="status">Loading the chart…</p>}>
-              <DayChart series={series} />
-            </Suspense>
-            <details>
-              <summary>The chart as a table</summary>
-              <DayTable series={series} />
-            </details>
-          </>
-        );
-      }}
+      {({ usage }) => <Days usage={usage} from={range.from} to={range.to} />}
     </UsageCard>
+  );
+}
+
+function Days({ usage, from, to }: { usage: Usage } & Range) {
+  // The chart draws again, and forgets where the pointer is, for each new object.
+  const series = useMemo(() => byDay(usage, { from, to }), [usage, from, to]);
+  return (
+    <>
+      <Suspense fallback={<p role="status">Loading the chart…</p>}>
+        <DayChart series={series} />
+      </Suspense>
+      <details>
+        <summary>The chart as a table</summary>
+        <DayTable series={series} />
+      </details>
+    </>
   );
 }
 
 export function UsageByKind({ range }: { range: Range }) {
   return (
     <UsageCard title="Usage by kind" range={range} groupBy="kind">
-      {({ usage }) => (
-        <GroupTable
-          label="Kind"
-          rows={usage.items.map((item) => ({
-            id: item.kind,
-            name: USAGE_LABELS[item.kind],
-            value: isCharged(usage) ? item.amount : item.quantity,
-            quantity: item.quantity,
-            unit: UNITS[item.unit],
-            amount: item.amount,
-          }))}
-        />
-      )}
+      {({ usage }) => <GroupTable label="Kind" rows={byKind(usage)} />}
     </UsageCard>
   );
 }

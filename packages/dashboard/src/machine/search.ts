@@ -12,7 +12,7 @@ export const MACHINE_TABS = [
 export type MachineTab = (typeof MACHINE_TABS)[number];
 
 /** `path`: the folder or file of the tab "files". `job`: the job that the tab "jobs" shows. */
-export type MachinePageSearch = { tab?: MachineTab; path?: string; job?: string };
+type MachinePageSearch = { tab?: MachineTab; path?: string; job?: string };
 
 export function machinePageSearch(search: Record<string, unknown>): MachinePageSearch {
   const tab = MACHINE_TABS.find((known) => known === search.tab);

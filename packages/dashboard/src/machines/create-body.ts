@@ -2,12 +2,10 @@
 import { EXPIRY_ACTIONS, type ExpiryAction, MACHINE_DEFAULTS } from '@sandbar/contract/machine-states.ts';
 import type { Schemas } from '../api/client.ts';
 import { objectOf, type Row } from './key-values.ts';
+import type { Source } from './search.ts';
 
 /** The schema's type demands the fields that have defaults; a request may leave them out. */
 export type CreateBody = Partial<Schemas['MachineCreate']>;
-
-export const SOURCES = ['image', 'snapshot', 'disk'] as const;
-export type Source = (typeof SOURCES)[number];
 
 /** Seconds of each unit in which a person may write an expiry. */
 export const UNIT_SEC = { seconds: 1, minutes: 60, hours: 3_600, days: 86_400 } as const;

@@ -32,7 +32,10 @@ export function boundsOf({ quotas, largest_machine: largest }: Schemas['Quotas']
 export function checkValues(values: CreateValues, bounds: Bounds, boot: Boot): Problems {
   const sizes = boot.isMemory ? (['rootfs_size_gb'] as const) : (['vcpus', 'memory_mb', 'rootfs_size_gb'] as const);
   const problems: [FieldName, string | undefined][] = [
-    ['name', values.name.length > MACHINE_BOUNDS.nameLength ? 'At most 255 characters.' : undefined],
+    [
+      'name',
+      values.name.length > MACHINE_BOUNDS.nameLength ? `At most ${MACHINE_BOUNDS.nameLength} characters.` : undefined,
+    ],
     ...sizes.map((field) => [field, checkSize(values[field], bounds[field])] as [FieldName, string | undefined]),
     ['snapshot_id', values.source === 'snapshot' && values.snapshot_id === '' ? 'Choose a snapshot.' : undefined],
     ['root_volume_id', values.source === 'disk' && values.root_volume_id === '' ? 'Choose a disk.' : undefined],

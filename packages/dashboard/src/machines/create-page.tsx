@@ -5,9 +5,9 @@ import { getRouteApi, Link } from '@tanstack/react-router';
 import { api, unwrap } from '../api/client.ts';
 import { PageHead } from '../ui/page-head.tsx';
 import { QueryGate } from '../ui/query-gate.tsx';
-import { type CreateValues, SOURCES } from './create-body.ts';
+import type { CreateValues } from './create-body.ts';
 import { CreateForm } from './create-form.tsx';
-import type { MachineSearch } from './search.ts';
+import { type MachineSearch, SOURCES } from './search.ts';
 
 const route = getRouteApi('/signed-in/machines');
 

@@ -2,9 +2,10 @@
 import type { ReactNode } from 'react';
 import { Field } from '../ui/field.tsx';
 import { isolate } from '../ui/visible-text.ts';
-import { type CreateValues, SOURCES, type Source, type Sources } from './create-body.ts';
+import type { CreateValues, Sources } from './create-body.ts';
 import type { FieldName } from './create-check.ts';
 import styles from './form.module.css';
+import { SOURCES, type Source } from './search.ts';
 
 type Props = {
   values: CreateValues;

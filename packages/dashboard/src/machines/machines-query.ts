@@ -1,6 +1,6 @@
 // The account's machines as the API lists them. The file is apart from the page, so that other pages and the palette
 // can use it without loading the page.
-import { queryOptions } from '@tanstack/react-query';
+import { queryOptions, useQuery } from '@tanstack/react-query';
 import { api, type Schemas, unwrap } from '../api/client.ts';
 import { POLL_MS } from '../api/query-client.ts';
 
@@ -16,3 +16,8 @@ export const loadedMachinesQuery = {
   refetchInterval: false,
   staleTime: Number.POSITIVE_INFINITY,
 } as const;
+
+/** Polls the machines for rows with `loadedMachinesQuery`. An answer renders only these rows again, not the page. */
+export function useLoadMachines(): void {
+  useQuery({ ...machinesQuery, notifyOnChangeProps: [] });
+}

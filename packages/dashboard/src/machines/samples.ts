@@ -21,7 +21,7 @@ export function createSamples(origin: string, body: CreateBody): Sample[] {
     method: 'POST',
     path: '/v1/machines',
     body,
-    cli: ['sandbar machines create', ...optionsOf(body)].join(' \\\n  '),
+    cli: ['sandbar machine create', ...optionsOf(body)].join(' \\\n  '),
     typescript: `const machine = await sandbar.machines.create(${isEmpty ? '' : JSON.stringify(body, null, 2)});`,
   });
 }
@@ -38,9 +38,9 @@ export function samplesOf({ origin, method, path, body, cli, typescript }: Call)
     { label: 'CLI', code: cli },
     {
       label: 'TypeScript',
-      code: `import { Sandbar } from '@sandbar/sdk/client.ts';
+      code: `import { Client } from '@sandbar/sdk';
 
-const sandbar = new Sandbar({ baseUrl: '${origin}' });
+const sandbar = new Client({ baseUrl: '${origin}' });
 ${typescript}`,
     },
     { label: 'Python', code: pythonOf({ origin, method, path, ...(body ? { body } : {}) }) },
@@ -61,7 +61,7 @@ request = urllib.request.Request(
 print(json.load(urllib.request.urlopen(request)))`;
 }
 
-/** The options of `sandbar machines create`, in the order of its help. */
+/** The options of `sandbar machine create`, in the order of its help. */
 function optionsOf(body: CreateBody): string[] {
   const { name, metadata = {}, env = {}, expires_in_sec: expires, on_expiry: onExpiry } = body;
   const pairs = (option: string, values: object) =>

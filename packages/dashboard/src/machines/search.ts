@@ -10,18 +10,20 @@ export type MachineSearch = {
   /** The form for a new machine is open. */
   new?: boolean;
   /** What the new machine boots from, and the id of that or the name of the image. */
-  boot?: (typeof BOOTS)[number];
+  boot?: Source;
   from?: string;
 };
 
 export const SORTS = ['name', 'state', 'created'] as const;
-const BOOTS = ['image', 'snapshot', 'disk'] as const;
+/** What a new machine can boot from. */
+export const SOURCES = ['image', 'snapshot', 'disk'] as const;
+export type Source = (typeof SOURCES)[number];
 
 /** Reads the query string. Unknown or invalid parameters are dropped, so an old link still opens the page. */
 export function machineSearch(search: Record<string, unknown>): MachineSearch {
   const state = MACHINE_STATES.find((known) => known === search.state);
   const sort = SORTS.find((known) => known === search.sort);
-  const boot = BOOTS.find((known) => known === search.boot);
+  const boot = SOURCES.find((known) => known === search.boot);
   return {
     ...(state ? { state } : {}),
     ...(typeof search.q === 'string' && search.q !== '' ? { q: search.q } : {}),

@@ -1,25 +1,19 @@
-// A mutation for a button or form. It ignores calls while one is running, because some requests, such as taking a
-// snapshot, would act twice.
-import { useMutation, useQueryClient } from '@tanstack/react-query';
-import { useId } from 'react';
+// `useSingle` for the pages of machines: after each call, also a failed one, the lists that a machine shows in are read
+// again.
+import { useQueryClient } from '@tanstack/react-query';
+import { useSingle } from '../ui/use-single.ts';
 
 /** The queries to read again after an action, because a change of a machine may show in all of them. */
 const CHANGED = [['machines'], ['volumes'], ['snapshots'], ['quotas']];
 
-/** `onDone` gets the answer of `act`. Lists of machines, volumes and snapshots are read again after each call. */
+/** `onDone` gets the answer of `act`. */
 export function useAction<Input, Result>(act: (input: Input) => Promise<Result>, onDone?: (result: Result) => void) {
   const queryClient = useQueryClient();
-  const mutationKey = ['action', useId()];
-  const { mutate, error, isPending, isIdle, reset } = useMutation({
-    mutationKey,
+  return useSingle({
     mutationFn: act,
     onSuccess: (result) => onDone?.(result),
     onSettled: () => {
       for (const queryKey of CHANGED) void queryClient.invalidateQueries({ queryKey });
     },
   });
-  const run = (input: Input) => {
-    if (queryClient.isMutating({ mutationKey }) === 0) mutate(input);
-  };
-  return { run, error, isPending, isIdle, reset };
 }

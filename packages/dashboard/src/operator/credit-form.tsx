@@ -1,5 +1,5 @@
 // Adds money to an account's balance, or corrects it. A reference makes a repeated request harmless.
-import { useMutation, useQueryClient } from '@tanstack/react-query';
+import { useQueryClient } from '@tanstack/react-query';
 import type { FormEvent } from 'react';
 import { type AdminSchemas, adminApi } from '../api/admin-client.ts';
 import { unwrap } from '../api/client.ts';
@@ -7,6 +7,7 @@ import { formatEur } from '../billing/money.ts';
 import { Button } from '../ui/button.tsx';
 import { Field } from '../ui/field.tsx';
 import { ProblemText } from '../ui/problem.tsx';
+import { useSingle } from '../ui/use-single.ts';
 import styles from './operator.module.css';
 
 const KINDS = ['top-up', 'bonus', 'correction'] as const;
@@ -15,17 +16,16 @@ type Credit = { eur: string; as: (typeof KINDS)[number]; reference: string };
 
 export function CreditForm({ account: { id } }: { account: AdminSchemas['AccountDetails'] }) {
   const queryClient = useQueryClient();
-  const credit = useMutation({
+  const credit = useSingle({
     mutationFn: (body: Credit) =>
       unwrap(adminApi.POST('/admin/v1/accounts/{id}/credit', { params: { path: { id } }, body })),
     onSuccess: () => queryClient.invalidateQueries({ queryKey: ['operator'] }),
   });
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
-    if (credit.isPending) return;
     const form = new FormData(event.currentTarget);
     const as = KINDS.find((kind) => kind === form.get('as')) ?? 'top-up';
-    credit.mutate({ eur: String(form.get('eur')), as, reference: String(form.get('reference')) });
+    credit.run({ eur: String(form.get('eur')), as, reference: String(form.get('reference')) });
   };
   return (
     <form onSubmit={submit} className={styles.form} aria-label="Credit">

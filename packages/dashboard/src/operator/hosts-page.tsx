@@ -12,7 +12,13 @@ import styles from './operator.module.css';
 import { hostsQuery } from './queries.ts';
 
 type Host = AdminSchemas['HostSummary'];
-const TONES: Record<Host['state'], Tone> = { ready: 'good', draining: 'wait', away: 'bad' };
+const TONES: Record<Host['state'], Tone> = {
+  ready: 'good',
+  cordoned: 'wait',
+  draining: 'wait',
+  away: 'bad',
+  removed: 'quiet',
+};
 const MB_PER_GB = 1024;
 
 export function HostsPage() {
@@ -43,8 +49,9 @@ function HostCard({ host }: { host: Host }) {
         <h2>
           <code>{host.id}</code>
         </h2>
-        <Badge tone={TONES[host.state]}>{host.draining && host.state === 'away' ? 'away, draining' : host.state}</Badge>
-        <DrainButton host={host} />
+        <Badge tone={TONES[host.state]}>{host.draining && host.state === 'away' ? 'away, cordoned' : host.state}</Badge>
+        {host.name === '' ? null : <span>{host.name}</span>}
+        {host.state === 'removed' ? null : <CordonButton host={host} />}
       </header>
       <p className={styles.quiet}>
         Version {host.version}, {host.isolation}, {host.machines} {host.machines === 1 ? 'machine' : 'machines'}, seen{' '}
@@ -81,24 +88,24 @@ function Room({ name, used, size, unit }: { name: string; used: number; size: nu
   );
 }
 
-function DrainButton({ host: { id, draining } }: { host: Host }) {
+function CordonButton({ host: { id, draining } }: { host: Host }) {
   const queryClient = useQueryClient();
   const change = useMutation({
     mutationFn: () => {
       const params = { path: { id } };
       return draining
-        ? unwrap(adminApi.POST('/admin/v1/hosts/{id}/undrain', { params }))
-        : unwrap(adminApi.POST('/admin/v1/hosts/{id}/drain', { params }));
+        ? unwrap(adminApi.POST('/admin/v1/hosts/{id}/uncordon', { params }))
+        : unwrap(adminApi.POST('/admin/v1/hosts/{id}/cordon', { params }));
     },
     onSuccess: () => queryClient.invalidateQueries(hostsQuery),
   });
   return (
     <>
       <Button busy={change.isPending} onClick={() => change.mutate()}>
-        {draining ? 'Take new machines again' : 'Drain'}
+        {draining ? 'Take new machines again' : 'Cordon'}
       </Button>
       <span className={styles.quiet}>
-        {draining ? 'It takes no new machines.' : 'A drained host takes no new machines and keeps those it has.'}
+        {draining ? 'It takes no new machines.' : 'A cordoned host takes no new machines and keeps those it has.'}
       </span>
       {change.error ? (
         <span role="alert" className={styles.bad}>

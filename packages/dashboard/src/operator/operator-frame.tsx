@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query';
 import { Outlet } from '@tanstack/react-router';
 import { useEffect } from 'react';
 import { passwordGate } from '../api/password-gate.ts';
-import { accountQuery, isOperator } from '../session/session.ts';
+import { accountQuery } from '../session/session.ts';
 import { CodeSample } from '../ui/code-sample.tsx';
 import { PageHead } from '../ui/page-head.tsx';
 import { PasswordDialog } from './password-dialog.tsx';
@@ -12,7 +12,7 @@ export function OperatorFrame() {
   const { data: account } = useQuery(accountQuery);
   useEffect(() => passwordGate.reset, []);
   if (!account) return null;
-  if (!isOperator(account)) return <NotAnOperator email={account.email} />;
+  if (!account.is_operator) return <NotAnOperator email={account.email} />;
   return (
     <>
       <PasswordDialog />

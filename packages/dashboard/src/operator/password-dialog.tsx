@@ -1,6 +1,6 @@
 // Asks the operator for the password again, 15 minutes after it was checked. An account without a password signs in again
 // at its provider. When the person closes the dialog, a line above the page offers to open it again.
-import { useMutation, useQueryClient } from '@tanstack/react-query';
+import { type Query, useMutation, useQueryClient } from '@tanstack/react-query';
 import { useSyncExternalStore } from 'react';
 import { ApiProblem, api, unwrap } from '../api/client.ts';
 import { passwordGate } from '../api/password-gate.ts';
@@ -43,7 +43,10 @@ export function PasswordDialog() {
     onSuccess: () => {
       confirm.reset();
       passwordGate.confirm();
-      void queryClient.invalidateQueries({ queryKey: ['operator'] });
+      // Requests that waited for the password are sent again by themselves. A read that was refused after the person
+      // had closed the dialog is not.
+      const isFailed = ({ state }: Query) => state.status === 'error';
+      void queryClient.invalidateQueries({ queryKey: ['operator'], predicate: isFailed }, { cancelRefetch: false });
     },
   });
   const close = () => {

@@ -7,7 +7,7 @@ import { COPY_REFUSED, useCopy } from '../ui/copy.ts';
 import modal from '../ui/dialog.module.css';
 import styles from './operator.module.css';
 
-export type Secrets = { email: string; password: string; api_key?: string };
+type Secrets = { email: string; password: string; api_key?: string };
 
 type Props = { secrets: Secrets | undefined; onClose: () => void };
 

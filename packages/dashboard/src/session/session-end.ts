@@ -2,15 +2,20 @@
 // goes to the sign-in page. Code outside of React is told when the account has signed out or another one has signed in.
 import { hashKey, type QueryClient } from '@tanstack/react-query';
 import { ApiProblem } from '../api/client.ts';
+import { Listeners } from '../ui/listeners.ts';
 import { startAfresh } from './leave.ts';
 import { type Account, accountQuery } from './session.ts';
 
-const listeners = new Set<() => void>();
+const listeners = new Listeners();
 
-/** Calls `listener` each time that the signed-in account signs out or is replaced by another one. */
-export function onSessionEnd(listener: () => void): void {
-  listeners.add(listener);
-}
+/** Calls a listener each time that the signed-in account signs out or is replaced by another one. */
+export const onSessionEnd = listeners.subscribe;
+
+/** The id of the account that this document showed last; undefined when it showed none. */
+let shown: string | undefined;
+
+/** Whether this document showed another account before. */
+export const isOther = ({ id }: Account): boolean => shown !== undefined && shown !== id;
 
 /**
  * Watches all queries and mutations for as long as the page is open. A page that the browser restores from memory after
@@ -35,18 +40,16 @@ export function watchSessionEnd(queryClient: QueryClient): void {
 function watchAccount(queryClient: QueryClient): void {
   const accountHash = hashKey(accountQuery.queryKey);
   let signedIn: string | undefined;
-  /** The account that this document showed last. */
-  let shown: string | undefined;
   queryClient.getQueryCache().subscribe(({ type, query }) => {
     if (query.queryHash !== accountHash) return;
     const account: Account | null | undefined = type === 'removed' ? null : query.state.data;
     if (account?.id === signedIn) return;
     const hasEnded = signedIn !== undefined;
     signedIn = account?.id;
-    if (hasEnded) for (const listener of listeners) listener();
-    if (signedIn === undefined) return;
+    if (hasEnded) listeners.call();
+    if (!account) return;
     // Another account has signed in, for example in another tab. A new document shows nothing of the one before.
-    if (shown !== undefined && shown !== signedIn) startAfresh('/machines');
-    shown = signedIn;
+    if (isOther(account)) startAfresh('/machines');
+    shown = account.id;
   });
 }

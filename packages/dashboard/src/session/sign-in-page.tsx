@@ -8,7 +8,8 @@ import { Field } from '../ui/field.tsx';
 import { ProblemText } from '../ui/problem.tsx';
 import { useTitle } from '../ui/use-title.ts';
 import { startAfresh } from './leave.ts';
-import { accountQuery, isOther, rememberAccount } from './session.ts';
+import { accountQuery } from './session.ts';
+import { isOther } from './session-end.ts';
 import styles from './sign-in.module.css';
 
 const route = getRouteApi('/sign-in');
@@ -26,7 +27,6 @@ export function SignInPage() {
         startAfresh(to);
         return;
       }
-      rememberAccount(account);
       queryClient.removeQueries();
       queryClient.setQueryData(accountQuery.queryKey, account);
       router.history.replace(to);

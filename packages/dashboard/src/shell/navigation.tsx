@@ -3,7 +3,7 @@ import { Dialog } from '@base-ui/react/dialog';
 import { useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
-import { accountQuery, isOperator } from '../session/session.ts';
+import { accountQuery } from '../session/session.ts';
 import { AccountMenu } from './account-menu.tsx';
 import styles from './navigation.module.css';
 import { pageGroups } from './pages.ts';
@@ -13,7 +13,7 @@ export function PageLinks({ onLeave }: { onLeave?: () => void }) {
   const { data: account } = useQuery(accountQuery);
   return (
     <nav aria-label="Pages" className={styles.links}>
-      {pageGroups(account ? isOperator(account) : false).map(({ label, pages }) => (
+      {pageGroups(account?.is_operator ?? false).map(({ label, pages }) => (
         <section key={label} aria-label={label}>
           <p aria-hidden="true" className={styles.group}>
             {label}

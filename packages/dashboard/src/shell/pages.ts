@@ -1,5 +1,5 @@
 // The pages of the dashboard in the order of the navigation. The command palette finds the same pages.
-export const PAGE_GROUPS = [
+const PAGE_GROUPS = [
   {
     label: 'Compute',
     pages: [
@@ -30,7 +30,7 @@ export const PAGE_GROUPS = [
 ] as const;
 
 export type Page = (typeof PAGE_GROUPS)[number]['pages'][number];
-export type PageGroup = { label: string; pages: readonly Page[] };
+type PageGroup = { label: string; pages: readonly Page[] };
 
 /** The groups that a person sees: the operator's pages only for the operator. */
 export const pageGroups = (isOperator: boolean): readonly PageGroup[] =>

@@ -8,7 +8,7 @@ import { type RefObject, useRef } from 'react';
 import type { Schemas } from '../api/client.ts';
 import { machinesQuery } from '../machines/machines-query.ts';
 import { StateBadge } from '../machines/state-badge.tsx';
-import { accountQuery, isOperator } from '../session/session.ts';
+import { accountQuery } from '../session/session.ts';
 import { type Page, pageGroups } from './pages.ts';
 import styles from './palette.module.css';
 
@@ -103,7 +103,7 @@ function MachineItem({ machine }: { machine: Schemas['Machine'] }) {
 function useGroups(): Group[] {
   const { data: account } = useQuery(accountQuery);
   const { data: machines = [] } = useQuery(machinesQuery);
-  const pages = pageGroups(account ? isOperator(account) : false).flatMap((group) => group.pages);
+  const pages = pageGroups(account?.is_operator ?? false).flatMap((group) => group.pages);
   const groups: Group[] = [
     { value: 'Pages', items: pages.map((page) => ({ id: page.to, text: page.label.toLowerCase(), page })) },
     {

@@ -1,11 +1,11 @@
 // The columns of the list of snapshots.
 import type { Schemas } from '../api/client.ts';
+import { formatBytes } from '../ui/bytes.ts';
 import { columnsFor } from '../ui/data-table.tsx';
 import type { Columns } from '../ui/data-table-row.tsx';
 import { MachineLink } from '../ui/machine-link.tsx';
 import { NameCell, StateCell } from '../ui/resource-cells.tsx';
 import { Time } from '../ui/time.tsx';
-import { formatBytes } from './bytes.ts';
 import { SnapshotMenu } from './snapshot-menu.tsx';
 
 type Snapshot = Schemas['Snapshot'];

@@ -39,7 +39,7 @@ function NoSnapshots({ machineId }: { machineId: string }) {
     method: 'POST',
     path: `/v1/machines/${machineId}/snapshots`,
     body: { name: 'before' },
-    cli: `sandbar snapshots create ${machineId} --name before`,
+    cli: `sandbar snapshot create ${machineId} --name before`,
     typescript: `const snapshot = await sandbar.snapshots.create('${machineId}', { name: 'before' });`,
   });
   return (

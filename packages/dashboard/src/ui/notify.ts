@@ -5,7 +5,7 @@ import { Toast } from '@base-ui/react/toast';
 /** `problem`: the error that the toast explains; undefined for a success. */
 export type ToastData = { problem?: Error };
 
-export type Notify = {
+type Notify = {
   /** Says what was done, such as "Stopped worker". */
   done: (title: string) => void;
   /** Says what was not done, such as "worker was not stopped", and why. */

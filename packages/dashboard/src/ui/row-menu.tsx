@@ -3,7 +3,7 @@ import { Menu } from '@base-ui/react/menu';
 import type { ReactElement } from 'react';
 import styles from './row-menu.module.css';
 
-export type RowAction = {
+type RowAction = {
   label: string;
   /** Why the action is not possible now; undefined when it is. */
   reason?: string | undefined;

@@ -3,7 +3,7 @@
 import { type ChangeEvent, useState } from 'react';
 
 /** `seen`: the last text of the URL. `sent`: the typed texts that the URL does not have yet, oldest first. */
-export type UrlText = { text: string; seen: string; sent: readonly string[] };
+type UrlText = { text: string; seen: string; sent: readonly string[] };
 
 export const opened = (value: string): UrlText => ({ text: value, seen: value, sent: [] });
 

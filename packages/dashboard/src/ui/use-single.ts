@@ -7,9 +7,9 @@ import { useId } from 'react';
 export function useSingle<Data, Input>(options: UseMutationOptions<Data, Error, Input>) {
   const client = useQueryClient();
   const mutationKey = ['single', useId()];
-  const { mutate, data, error, isPending, isSuccess, reset } = useMutation({ ...options, mutationKey });
+  const { mutate, data, error, isIdle, isPending, isSuccess, reset } = useMutation({ ...options, mutationKey });
   const run = (input: Input, onSuccess?: () => void) => {
     if (client.isMutating({ mutationKey }) === 0) mutate(input, { onSuccess: () => onSuccess?.() });
   };
-  return { run, data, error, isPending, isSuccess, reset };
+  return { run, data, error, isIdle, isPending, isSuccess, reset };
 }

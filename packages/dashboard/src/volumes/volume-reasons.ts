@@ -19,14 +19,14 @@ export function reasonAgainstVolume(
   if (action === 'detach' && volume.machine_id === null) return 'It is not attached.';
   if (action === 'delete' && volume.machine_id !== null) return 'It is attached: detach it first.';
   if (!VOLUME_STATE_TABLE[volume.state][action]) {
-    if (volume.state === 'error') return `It is in error: ${volume.error ?? 'no reason is known.'}`;
-    return `It is ${volume.state} already.`;
+    return reasonOfState(volume);
   }
   return action === 'detach' && machine ? reasonAgainst(machine, 'detach') : undefined;
 }
 
 /** Why no machine can be made that boots from the root disk; undefined when one can. */
-export function reasonAgainstBoot({ state, error }: Volume): string | undefined {
-  if (state === 'available') return undefined;
-  return state === 'error' ? `It is in error: ${error ?? 'no reason is known.'}` : `It is ${state} already.`;
-}
+export const reasonAgainstBoot = (volume: Volume): string | undefined =>
+  volume.state === 'available' ? undefined : reasonOfState(volume);
+
+const reasonOfState = ({ state, error }: Volume): string =>
+  state === 'error' ? `It is in error: ${error ?? 'no reason is known.'}` : `It is ${state} already.`;

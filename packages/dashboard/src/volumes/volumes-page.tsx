@@ -3,7 +3,7 @@ import { VOLUME_KINDS, VOLUME_STATES } from '@sandbar/contract/volume-states.ts'
 import { useQuery } from '@tanstack/react-query';
 import { getRouteApi } from '@tanstack/react-router';
 import type { Schemas } from '../api/client.ts';
-import { machinesQuery } from '../machines/machines-query.ts';
+import { useLoadMachines } from '../machines/machines-query.ts';
 import { samplesOf } from '../machines/samples.ts';
 import { quotasQuery } from '../quotas/quotas-query.ts';
 import { ActionStatus } from '../ui/actions.tsx';
@@ -23,14 +23,13 @@ const route = getRouteApi('/signed-in/volumes');
 type Volume = Schemas['Volume'];
 
 export function VolumesPage() {
-  // Checked again, because a page may get unknown parameters, such as a filter of an old link, before the router has
-  // removed them.
+  // Checked again, because the sign-in leads here with parameters of its link that the router has not checked.
   const search = volumesSearch(route.useSearch());
   const navigate = route.useNavigate();
   const change = (next: VolumesSearch) => void navigate({ search: next, replace: true });
   const volumes = useQuery(volumesQuery);
   // Loads the names and states of the machines for the rows.
-  useQuery(machinesQuery);
+  useLoadMachines();
   const { data: quotas } = useQuery(quotasQuery);
   const { new: isNew = false, ...filters } = search;
   return (
@@ -112,7 +111,7 @@ function NoVolumes() {
           method: 'POST',
           path: '/v1/volumes',
           body,
-          cli: 'sandbar volumes create --name data --size 10',
+          cli: 'sandbar volume create --name data --size 10',
           typescript: "const volume = await sandbar.volumes.create({ name: 'data', size_gb: 10 });",
         })}
       />

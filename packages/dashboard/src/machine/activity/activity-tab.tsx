@@ -1,6 +1,7 @@
 // The tab "activity" of a machine: what was done with it, newest first. Older entries are loaded when the end of the
 // list comes into view.
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
+import { ACTION_LABELS, ACTOR_LABELS, describeMetadata } from '../../activity/activity-words.ts';
 import type { Schemas } from '../../api/client.ts';
 import { Problem } from '../../machines/problem.tsx';
 import { samplesOf } from '../../machines/samples.ts';
@@ -68,29 +69,19 @@ function withKeys(entries: readonly ActivityEntry[]): [string, ActivityEntry][] 
   });
 }
 
-function Entry({ entry: { action, actor, metadata, created_at } }: { entry: ActivityEntry }) {
+function Entry({ entry }: { entry: ActivityEntry }) {
+  const { action, actor, created_at } = entry;
   return (
     <li className={styles.entry}>
-      <strong>{action}</strong>
-      <span className={list.muted}>by {actor}</span>
-      <span className={styles.details}>
-        {Object.entries(metadata).map(([key, value]) => (
-          <Detail key={key} name={key} value={String(value ?? 'none')} />
-        ))}
+      <strong title={action}>{ACTION_LABELS[action]}</strong>
+      <span className={list.muted} title={actor}>
+        {ACTOR_LABELS[actor]}
       </span>
+      <bdi className={styles.details}>{describeMetadata(entry)}</bdi>
       <span className={list.muted}>
         <Time at={created_at} />
       </span>
     </li>
-  );
-}
-
-function Detail({ name, value }: { name: string; value: string }) {
-  const isId = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value);
-  return (
-    <span>
-      <span className={list.muted}>{name}</span> {isId ? <code>{value}</code> : <bdi>{value}</bdi>}
-    </span>
   );
 }
 

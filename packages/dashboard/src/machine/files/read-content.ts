@@ -8,7 +8,7 @@ import { filesKey, fileUrl } from './requests.ts';
 /** The longest text that is shown, bytes. */
 export const TEXT_BYTES_MAX = 1024 * 1024;
 
-export type LineEnd = '\n' | '\r\n';
+type LineEnd = '\n' | '\r\n';
 /** `etag` names the version of the file. `lines`: the text with line feeds alone, as a text field has it. */
 export type TextContent = { kind: 'text'; etag: string; lines: string; lineEnd: LineEnd };
 export type Content = TextContent | { kind: 'none'; why: string };

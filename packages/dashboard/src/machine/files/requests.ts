@@ -25,7 +25,7 @@ export const fileUrl = (machineId: string, endpoint: 'content' | 'archive' | 'wa
 export const filesKey = (machineId: string) => ['files', machineId] as const;
 
 /** What is at a path. `isFolder` is also true for a symlink to a folder. */
-export type Place = { entry: FileEntry; isFolder: boolean };
+type Place = { entry: FileEntry; isFolder: boolean };
 
 export const placeQuery = (machineId: string, path: EncodedPath) =>
   queryOptions({

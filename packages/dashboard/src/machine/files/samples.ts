@@ -16,10 +16,10 @@ export function uploadSamples(origin: string, machineId: string, folder: Encoded
     {
       label: 'TypeScript',
       code: `import { readFile } from 'node:fs/promises';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk';
 
-const sandbar = new Sandbar({ baseUrl: '${origin}' });
-const { files } = sandbar.machine('${machineId}');
+const sandbar = new Client({ baseUrl: '${origin}' });
+const files = sandbar.files('${machineId}');
 await files.write(${JSON.stringify(textOf(path))}, await readFile('notes.txt'));`,
     },
     {

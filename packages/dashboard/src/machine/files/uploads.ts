@@ -9,7 +9,7 @@ import { exists, fileUrl } from './requests.ts';
 import { sendFile } from './send-file.ts';
 
 /** `exists`: something is at the path, and the person decides whether to replace it. */
-export type UploadState = 'waiting' | 'sending' | 'exists' | 'done' | 'failed' | 'canceled';
+type UploadState = 'waiting' | 'sending' | 'exists' | 'done' | 'failed' | 'canceled';
 export type Upload = {
   id: number;
   machineId: string;

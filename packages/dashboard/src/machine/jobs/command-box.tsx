@@ -7,6 +7,7 @@ import { type FormEvent, type KeyboardEvent, useId, useState } from 'react';
 import { api, type Schemas, unwrap } from '../../api/client.ts';
 import { reasonAgainst } from '../../machines/actions.ts';
 import { Button } from '../../ui/button.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import { useSingle } from '../../ui/use-single.ts';
 import styles from './command-box.module.css';
 import { addCommand, type Recall, recall } from './command-history.ts';
@@ -98,7 +99,7 @@ export function CommandBox({ machine }: { machine: Schemas['Machine'] }) {
       <CommandOptions />
       {start.error ? (
         <p role="alert" className={styles.problem}>
-          {start.error.message}
+          <ProblemText error={start.error} />
         </p>
       ) : null}
     </form>

@@ -2,6 +2,7 @@
 import { useMutation } from '@tanstack/react-query';
 import { useEffect, useRef, useState } from 'react';
 import { Button } from '../../ui/button.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import { downloadOutput } from './download.ts';
 import type { Job, StreamName } from './job-queries.ts';
 import styles from './jobs.module.css';
@@ -32,7 +33,7 @@ export function DownloadButton({ job, stream }: { job: Job; stream: StreamName }
       )}
       {download.error && !isCancelled ? (
         <span role="alert" className={styles.problem}>
-          {download.error.message}
+          <ProblemText error={download.error} />
         </span>
       ) : null}
     </span>

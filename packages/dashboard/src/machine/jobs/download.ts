@@ -1,7 +1,7 @@
 // Saves a whole stream of a job as a file, byte for byte. The API has no route for the raw bytes, so the pages are read
 // one after the other.
 import { EXEC_BOUNDS } from '@sandbar/contract/exec-bounds.ts';
-import { ApiProblem } from '../../api/client.ts';
+import { withinRateLimit } from '../../machines/rate-limit.ts';
 import { saveFile } from '../../ui/save-file.ts';
 import type { JobId, StreamName } from './job-queries.ts';
 import { decodeBase64, readOutput } from './output-page.ts';
@@ -17,7 +17,8 @@ export async function downloadOutput(
   let offset = 0;
   let total = 1;
   while (offset < total) {
-    const page = await readPage(id, stream, offset, signal);
+    const query = { stream, offset, limit: EXEC_BOUNDS.pageBytesMax };
+    const page = await withinRateLimit(() => readOutput(id, query, signal));
     if (page.next_offset === offset) break;
     parts.push(decodeBase64(page.data));
     offset = page.next_offset;
@@ -25,17 +26,4 @@ export async function downloadOutput(
     onProgress(offset / total);
   }
   saveFile(new Blob(parts, { type: 'application/octet-stream' }), `job-${id.execId}-${stream}.log`);
-}
-
-/** Reads a page. After 429 it waits as long as the answer says and reads again. Throws ApiProblem. */
-async function readPage(id: JobId, stream: StreamName, offset: number, signal: AbortSignal) {
-  for (;;) {
-    try {
-      return await readOutput(id, { stream, offset, limit: EXEC_BOUNDS.pageBytesMax }, signal);
-    } catch (error) {
-      if (!(error instanceof ApiProblem) || error.status !== 429) throw error;
-      await new Promise((resolve) => setTimeout(resolve, (error.retryAfterSec ?? 1) * 1000));
-      signal.throwIfAborted();
-    }
-  }
 }

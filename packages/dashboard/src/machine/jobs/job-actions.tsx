@@ -5,6 +5,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, unwrap } from '../../api/client.ts';
 import { Button } from '../../ui/button.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import { type Job, jobQuery, jobsQuery } from './job-queries.ts';
 import { statusWords } from './job-words.ts';
 import styles from './jobs.module.css';
@@ -71,7 +72,7 @@ export function JobActions({ job }: { job: Job }) {
       </Button>
       {error ? (
         <span role="alert" className={styles.problem}>
-          {error.message}
+          <ProblemText error={error} />
         </span>
       ) : null}
     </div>

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import type { ReactNode } from 'react';
 import { Badge } from '../../ui/badge.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import { exactTime } from '../../ui/time.tsx';
 import { JobActions } from './job-actions.tsx';
 import { type Job, type JobId, jobQuery } from './job-queries.ts';
@@ -34,7 +35,7 @@ export function JobPage({ id }: { id: JobId }) {
           {job.status === 'running' ? <StdinBox id={id} /> : null}
         </>
       ) : (
-        <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Loading the job…'}</p>
+        <p role={error ? 'alert' : 'status'}>{error ? <ProblemText error={error} /> : 'Loading the job…'}</p>
       )}
     </>
   );

@@ -1,4 +1,4 @@
-// Formats a job's state, times and sizes for people.
+// Formats a job's state and times for people.
 import type { JobStatus } from '@sandbar/contract/exec-states.ts';
 import type { Tone } from '../../ui/badge.tsx';
 import type { Job } from './job-queries.ts';
@@ -34,14 +34,6 @@ export function statusTone({ status, exit_code, signal }: End): Tone {
   if (status === 'running') return 'wait';
   if (status === 'canceled') return 'quiet';
   return status === 'exited' && signal === null && exit_code === 0 ? 'good' : 'bad';
-}
-
-/** "120 B", "3.4 KiB", "1.0 GiB". */
-export function formatBytes(bytes: number): string {
-  if (bytes < 1024) return `${bytes} B`;
-  const units = ['KiB', 'MiB', 'GiB'];
-  const power = Math.min(Math.floor(Math.log2(bytes) / 10), units.length);
-  return `${(bytes / 1024 ** power).toFixed(1)} ${units[power - 1]}`;
 }
 
 /** "0.4 s", "12 s", "3 min 5 s", "2 h 10 min". */

@@ -4,12 +4,14 @@ import { Link } from '@tanstack/react-router';
 import { useMemo } from 'react';
 import { Badge } from '../../ui/badge.tsx';
 import { Button } from '../../ui/button.tsx';
+import { formatBytes } from '../../ui/bytes.ts';
 import { CodeSample } from '../../ui/code-sample.tsx';
 import { columnsFor, DataTable } from '../../ui/data-table.tsx';
 import type { Columns } from '../../ui/data-table-row.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import { Time } from '../../ui/time.tsx';
 import { type Job, jobsQuery } from './job-queries.ts';
-import { formatBytes, formatDuration, runtimeMs, statusTone, statusWords } from './job-words.ts';
+import { formatDuration, runtimeMs, statusTone, statusWords } from './job-words.ts';
 import styles from './jobs.module.css';
 import { execSamples } from './samples.ts';
 
@@ -54,7 +56,8 @@ export function JobsList({ machineId }: { machineId: string }) {
     () => data?.pages.flatMap(({ execs }) => execs).map((job) => toRow(job, dataUpdatedAt)),
     [data, dataUpdatedAt],
   );
-  if (!rows) return <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Loading the jobs…'}</p>;
+  if (!rows)
+    return <p role={error ? 'alert' : 'status'}>{error ? <ProblemText error={error} /> : 'Loading the jobs…'}</p>;
   return (
     <>
       <DataTable label="Jobs" rows={rows} columns={COLUMNS} idOf={({ id }) => id} empty={<NoJobs id={machineId} />} />

@@ -3,7 +3,7 @@
 import { KeptLines } from './kept-lines.ts';
 import { applySgr, classNames, PLAIN, type TextStyle } from './text-style.ts';
 
-export type Span = { readonly text: string; readonly classes: readonly string[] };
+type Span = { readonly text: string; readonly classes: readonly string[] };
 /** `key`: the number of the line in the output. It stays when older lines are dropped. */
 export type Line = { readonly key: number; readonly spans: readonly Span[] };
 

@@ -1,9 +1,9 @@
 // The output of a job: the choice of the stream, notes about missing output, the lines, and the download.
 import { useQueryClient } from '@tanstack/react-query';
 import { useState, useSyncExternalStore } from 'react';
+import { formatBytes } from '../../ui/bytes.ts';
 import { DownloadButton } from './download-button.tsx';
 import { type Job, jobsQuery, type StreamName } from './job-queries.ts';
-import { formatBytes } from './job-words.ts';
 import styles from './jobs.module.css';
 import { type FeedState, OutputFeed } from './output-feed.ts';
 import { OutputView } from './output-view.tsx';

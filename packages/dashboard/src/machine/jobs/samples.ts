@@ -12,9 +12,9 @@ export const execSamples = (origin: string, machineId: string): Sample[] => [
   { label: 'CLI', code: `sandbar exec ${machineId} -- uname -a` },
   {
     label: 'TypeScript',
-    code: `import { Sandbar } from '@sandbar/sdk/client.ts';
+    code: `import { Client } from '@sandbar/sdk';
 
-const sandbar = new Sandbar({ baseUrl: '${origin}' });
+const sandbar = new Client({ baseUrl: '${origin}' });
 const { job, stdout } = await sandbar.execs.run('${machineId}', { command: 'uname -a' });
 console.log(job.exit_code, new TextDecoder().decode(stdout));`,
   },

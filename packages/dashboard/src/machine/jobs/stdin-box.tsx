@@ -4,6 +4,7 @@ import { queryOptions, useMutation, useQuery, useQueryClient } from '@tanstack/r
 import { type FormEvent, useState } from 'react';
 import { ApiProblem, api, type Schemas, unwrap } from '../../api/client.ts';
 import { Button } from '../../ui/button.tsx';
+import { ProblemText } from '../../ui/problem.tsx';
 import type { JobId } from './job-queries.ts';
 import styles from './jobs.module.css';
 import { type Piece, restOf, retryOffset } from './stdin-piece.ts';
@@ -71,7 +72,12 @@ export function StdinBox({ id }: { id: JobId }) {
       </div>
     );
   }
-  if (!stdin) return <p role={error ? 'alert' : 'status'}>{error?.message ?? 'Looking for the stdin of the job…'}</p>;
+  if (!stdin)
+    return (
+      <p role={error ? 'alert' : 'status'}>
+        {error ? <ProblemText error={error} /> : 'Looking for the stdin of the job…'}
+      </p>
+    );
   if (stdin.closed) return <p role="status">The stdin of the job is closed.</p>;
   const problem = write.error ?? error;
   const submit = (event: FormEvent) => {
@@ -98,7 +104,7 @@ export function StdinBox({ id }: { id: JobId }) {
       </Button>
       {problem ? (
         <span role="alert" className={styles.problem}>
-          {problem.message}
+          <ProblemText error={problem} />
         </span>
       ) : null}
     </form>

@@ -1,5 +1,4 @@
 // The line with the outcome of the last action on a port.
-
 import { selectText } from '../../ui/copy.ts';
 import styles from './ports.module.css';
 

@@ -4,7 +4,7 @@ import { api, unwrap } from '../../api/client.ts';
 import type { Port } from './ports-tab.tsx';
 
 /** `expiresAt`: when the URL stops working; undefined for a public port. */
-export type PortLink = { url: string; expiresAt: string | undefined };
+type PortLink = { url: string; expiresAt: string | undefined };
 
 export async function linkOf(machineId: string, { port, access, url }: Port): Promise<PortLink> {
   if (access === 'public') return { url, expiresAt: undefined };

@@ -20,11 +20,11 @@ sandbar ports ${machineId} 8000 --url`,
     },
     {
       label: 'TypeScript',
-      code: `import { Sandbar } from '@sandbar/sdk/client.ts';
+      code: `import { Client } from '@sandbar/sdk';
 
-const sandbar = new Sandbar({ baseUrl: '${origin}' });
+const sandbar = new Client({ baseUrl: '${origin}' });
 await sandbar.execs.start('${machineId}', { command: 'python3 -m http.server 8000' });
-console.log(await sandbar.machine('${machineId}').port(8000).url());`,
+console.log(await sandbar.ports('${machineId}').url(8000));`,
     },
   ];
 }

@@ -3,6 +3,7 @@ import { Link } from '@tanstack/react-router';
 import type { Schemas } from '../../api/client.ts';
 import { reasonAgainst } from '../../machines/actions.ts';
 import { Button } from '../../ui/button.tsx';
+import { formatBytes } from '../../ui/bytes.ts';
 import { Time } from '../../ui/time.tsx';
 import list from '../list.module.css';
 import type { Asked } from './snapshots-tab.tsx';
@@ -22,7 +23,7 @@ export function SnapshotRow({ snapshot, machine, onAsk }: Props) {
         <bdi>{snapshot.name || snapshot.id}</bdi>
         <span className={list.muted}>
           {snapshot.kind === 'memory' ? 'disk and memory' : 'disk'}, {snapshot.size_gb} GiB,{' '}
-          {Math.ceil(snapshot.stored_bytes / 2 ** 20)} MiB stored, <Time at={snapshot.created_at} />
+          {formatBytes(snapshot.stored_bytes)} stored, <Time at={snapshot.created_at} />
         </span>
         {isReady ? null : <bdi className={list.bad}>{snapshot.error ?? 'error'}</bdi>}
       </div>

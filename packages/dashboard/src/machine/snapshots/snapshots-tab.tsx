@@ -54,7 +54,7 @@ function NoSnapshots({ machineId }: { machineId: string }) {
           method: 'POST',
           path: `/v1/machines/${machineId}/snapshots`,
           body: { name: 'before the update' },
-          cli: `sandbar snapshots create ${machineId} --name 'before the update'`,
+          cli: `sandbar snapshot create ${machineId} --name 'before the update'`,
           typescript: `await sandbar.snapshots.create('${machineId}', { name: 'before the update' });`,
         })}
       />

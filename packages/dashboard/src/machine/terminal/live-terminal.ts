@@ -149,7 +149,11 @@ export class LiveTerminal {
   /** A hidden element has no size. It is measured when it is first seen, and a new terminal starts with that size. */
   #fitTo(parent: HTMLElement): void {
     if (parent.clientWidth === 0 || parent.clientHeight === 0) return;
-    if (!this.#screen.element) this.#open();
+    if (!this.#screen.element) {
+      this.#open();
+      // An earlier call of `focus` had no effect, because there was no element yet.
+      this.focus();
+    }
     this.#fit.fit();
     this.#link.resize({ cols: this.#screen.cols, rows: this.#screen.rows });
     this.#start();

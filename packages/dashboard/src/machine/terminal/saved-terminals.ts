@@ -3,7 +3,7 @@
 import type { SavedTerminal } from './live-terminal.ts';
 
 /** `active`: the index of the tab that is shown. */
-export type SavedTerminals = { terminals: SavedTerminal[]; active: number };
+type SavedTerminals = { terminals: SavedTerminal[]; active: number };
 
 const keyOf = (machineId: string): string => `sandbar.terminals.${machineId}`;
 

@@ -14,7 +14,7 @@ export type LinkState =
   | { kind: 'gone' }
   | { kind: 'refused'; reason: string };
 
-export type LinkEvents = {
+type LinkEvents = {
   onState: (state: LinkState) => void;
   onOutput: (piece: Piece) => void;
   /** This many bytes of output are lost, because the service keeps only the last 256 KiB. */

@@ -1,5 +1,5 @@
 // One terminal on the screen, with a line above it that says when it is not connected and what can be done.
-import { useCallback, useSyncExternalStore } from 'react';
+import { useCallback, useEffect, useSyncExternalStore } from 'react';
 import { Button } from '../../ui/button.tsx';
 import type { LiveTerminal } from './live-terminal.ts';
 import styles from './terminal.module.css';
@@ -7,19 +7,25 @@ import type { LinkState } from './terminal-link.ts';
 
 type Props = {
   terminal: LiveTerminal;
+  /** Whether this is the terminal on the screen. The others are kept in the document, but hidden. */
+  isShown: boolean;
   /** Why no terminal can be opened now; undefined when one can. */
   reason: string | undefined;
   /** The element that gets the focus when the person leaves the terminal by keyboard. */
   tabId: string;
 };
 
-export function TerminalPane({ terminal, reason, tabId }: Props) {
+export function TerminalPane({ terminal, isShown, reason, tabId }: Props) {
   const state = useSyncExternalStore(terminal.subscribe, terminal.getState);
   const attach = useCallback(
     (element: HTMLElement | null) =>
       element ? terminal.attach(element, () => document.getElementById(tabId)?.focus()) : undefined,
     [terminal, tabId],
   );
+  // A person who opens or chooses a terminal wants to type in it. A new terminal gets the focus when it has a size.
+  useEffect(() => {
+    if (isShown) terminal.focus();
+  }, [isShown, terminal]);
   const isOver = state.kind === 'exited' || state.kind === 'gone' || state.kind === 'refused';
   return (
     <>

@@ -14,10 +14,10 @@ curl -X POST ${origin}/v1/machines/${machineId}/terminal-session \\
     },
     {
       label: 'TypeScript',
-      code: `import { Sandbar } from '@sandbar/sdk/client.ts';
+      code: `import { Client } from '@sandbar/sdk';
 
-const sandbar = new Sandbar({ baseUrl: '${origin}' });
-const terminal = await sandbar.machine('${machineId}').terminal({ cols: 120, rows: 30 });
+const sandbar = new Client({ baseUrl: '${origin}' });
+const terminal = await sandbar.terminals.open('${machineId}', { cols: 120, rows: 30 });
 await terminal.write('uname -a\\n');
 for await (const bytes of terminal) process.stdout.write(bytes);`,
     },

@@ -50,7 +50,12 @@ function Terminals({ machine, tabs }: { machine: Machine; tabs: TerminalTabs }) 
           </div>
           {terminals.map((terminal) => (
             <Tabs.Panel key={terminal.key} value={terminal.key} keepMounted tabIndex={-1} className={styles.panel}>
-              <TerminalPane terminal={terminal} reason={reason} tabId={tabIdOf(terminal)} />
+              <TerminalPane
+                terminal={terminal}
+                isShown={terminal === active}
+                reason={reason}
+                tabId={tabIdOf(terminal)}
+              />
             </Tabs.Panel>
           ))}
           <Keys />

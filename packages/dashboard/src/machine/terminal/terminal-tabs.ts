@@ -2,8 +2,9 @@
 // shown, and are joined again after a reload. They close when the session ends.
 import { onSessionEnd } from '../../session/session-end.ts';
 import { Listeners } from '../../ui/listeners.ts';
-import { LiveTerminal, type SavedTerminal } from './live-terminal.ts';
+import { LiveTerminal } from './live-terminal.ts';
 import { forgetTerminals, loadTerminals, saveTerminals } from './saved-terminals.ts';
+import type { Joined, Size } from './terminal-link.ts';
 
 type Snapshot = { terminals: readonly LiveTerminal[]; active: LiveTerminal | undefined };
 
@@ -27,7 +28,7 @@ export class TerminalTabs {
     const { terminals, active } = this.#snapshot;
     const kept = terminals.filter(({ saved }) => saved !== undefined);
     saveTerminals(this.#machineId, {
-      terminals: kept.map(({ saved }) => saved).filter((saved) => saved !== undefined),
+      terminals: kept.flatMap(({ saved }) => saved ?? []),
       active: Math.max(0, active ? kept.indexOf(active) : 0),
     });
   };
@@ -66,7 +67,7 @@ export class TerminalTabs {
     forgetTerminals(this.#machineId);
   }
 
-  #create(joined?: Partial<SavedTerminal> & { id: string; seen: number | undefined }): LiveTerminal {
+  #create(joined?: Joined & Partial<Size>): LiveTerminal {
     this.#opened += 1;
     const terminal = new LiveTerminal(this.#machineId, this.#opened, joined);
     // Saved again on each change, because the id of a new terminal arrives with its first connection.

@@ -1,4 +1,5 @@
 // The form that attaches a data volume to the machine.
+import { defaultMountPath, VOLUME_BOUNDS } from '@sandbar/contract/volume-states.ts';
 import { Link } from '@tanstack/react-router';
 import { type FormEvent, useState } from 'react';
 import { api, type Schemas, unwrap } from '../../api/client.ts';
@@ -54,7 +55,8 @@ export function AttachVolume({ machine, available }: Props) {
               {...attributes}
               autoComplete="off"
               spellCheck={false}
-              placeholder={id === '' ? '/mnt/VOLUME' : `/mnt/${id}`}
+              maxLength={VOLUME_BOUNDS.mountPathLength}
+              placeholder={defaultMountPath(id || 'VOLUME')}
               value={path}
               onChange={({ target }) => setPath(target.value)}
             />

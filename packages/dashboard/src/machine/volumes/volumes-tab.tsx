@@ -75,7 +75,7 @@ function NoVolumes({ machineId }: { machineId: string }) {
           method: 'POST',
           path: '/v1/volumes/VOLUME/attach',
           body: { machine_id: machineId, mount_path: '/data' },
-          cli: `sandbar volumes attach VOLUME ${machineId} --path /data`,
+          cli: `sandbar volume attach VOLUME ${machineId} --path /data`,
           typescript: `await sandbar.volumes.attach('VOLUME', { machine_id: '${machineId}', mount_path: '/data' });`,
         })}
       />
