@@ -1,0 +1,30 @@
+// The documents of the checkout that lie outside of docs/ and are pages of the site too. They are copied when the site
+// is built; links between them and docs/ lead to each other on both sides.
+import path from 'node:path';
+
+/** Document of the checkout: page of the site. */
+export const PROJECT_PAGES: Readonly<Record<string, string>> = {
+  'ARCHITECTURE.md': 'project/architecture.md',
+  'CHANGELOG.md': 'project/changelog.md',
+  'CONTRIBUTING.md': 'project/contributing.md',
+  'SECURITY.md': 'project/security.md',
+  'bench/README.md': 'project/bench.md',
+  'bench/RESULTS.md': 'project/figures.md',
+};
+
+/**
+ * Where a relative link of a page leads on the site, seen from the page. Undefined when its target is a file of the
+ * checkout that is no page, such as a source file: the site then shows the text of the link only.
+ *
+ * @param page The page with the link, relative to docs/.
+ */
+export function siteLink(page: string, href: string): string | undefined {
+  const [target = '', fragment] = href.split('#');
+  const origin = Object.entries(PROJECT_PAGES).find(([, copy]) => copy === page)?.[0] ?? path.join('docs', page);
+  const file = path.normalize(path.join(path.dirname(origin), decodeURIComponent(target)));
+  const found = PROJECT_PAGES[file] ?? (file.startsWith('docs/') ? file.slice('docs/'.length) : undefined);
+  if (found === undefined) return undefined;
+  const relative = path.relative(path.dirname(page), found);
+  const link = relative.startsWith('.') ? relative : `./${relative}`;
+  return fragment === undefined ? link : `${link}#${fragment}`;
+}
