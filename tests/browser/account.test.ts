@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import type { Locator, Page } from 'playwright-core';
+import { createAccount, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
+import { signIn } from './support/sign-in.ts';
 
 describe('the page of the account', () => {
   let account: TestAccount;
@@ -66,12 +67,9 @@ describe('the page of the account', () => {
         await page.getByRole('heading', { name: 'Account', exact: true }).waitFor();
       });
       await other.waitForURL(/\/sign-in/);
-      await other.getByLabel('E-mail').fill(account.email);
-      await other.getByLabel('Password').fill(account.password);
-      await other.getByRole('button', { name: 'Sign in' }).click();
+      await signIn(other, account);
       await other.getByRole('alert').waitFor();
-      await other.getByLabel('Password').fill(password);
-      await other.getByRole('button', { name: 'Sign in' }).click();
+      await signIn(other, { ...account, password });
       await other.waitForURL(/\/volumes$/);
     });
     await account.call('GET', '/v1/machines');

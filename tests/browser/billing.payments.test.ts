@@ -13,7 +13,7 @@ import {
 } from '../../packages/control-plane/tests/support/stripe-events.ts';
 import { assertAccessible } from './support/accessibility.ts';
 import { withPage } from './support/browser.ts';
-import { makePrepaid, signIn, startPaymentBed, writeHistory } from './support/payments.ts';
+import { makePrepaid, openBilling, startPaymentBed, writeHistory } from './support/payments.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 
 const CHECKOUT = 'https://checkout.stripe.test/';
@@ -38,7 +38,7 @@ async function onBillingPage(
   };
   await withPage({ service: payments.url, allowed: [`asked ${CHECKOUT}`, ...allowed] }, async (page, context) => {
     await context.route(`${CHECKOUT}**`, (route) => route.fulfill({ contentType: 'text/html', body: 'Pay here' }));
-    await signIn(page, email);
+    await openBilling(page, email);
     await work(page, accountId);
   });
 }
@@ -143,7 +143,7 @@ describe('the looks of the billing page', () => {
       service: payments.url,
       fullPage: true,
       path: '/billing?tag=team',
-      open: (page) => signIn(page, email),
+      open: (page) => openBilling(page, email),
       ready: async (page) => {
         await page.locator('canvas').waitFor();
         await page.getByRole('region', { name: 'Usage by team' }).getByRole('row').nth(1).waitFor();

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import type { Page } from 'playwright-core';
-import { createAccount, type TestAccount } from './support/accounts.ts';
+import { createAccount, type TestAccount } from '../e2e/support/accounts.ts';
 import { withPage } from './support/browser.ts';
 
 type Clipboard = 'interface' | 'command' | 'refused';

@@ -8,9 +8,9 @@ import type { Exec, ExecOutput } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import type { Locator, Page } from 'playwright-core';
+import { createAccount, destroyMachines, operator, type TestAccount } from '../e2e/support/accounts.ts';
 import { BASE_URL } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, operator, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 

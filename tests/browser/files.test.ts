@@ -16,8 +16,8 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Page } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { until } from '../e2e/support/service.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { run } from './support/in-machine.ts';
 

@@ -1,7 +1,7 @@
 // Tests how much script a browser loads before the list of machines is complete.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createAccount } from './support/accounts.ts';
+import { createAccount } from '../e2e/support/accounts.ts';
 import { NARROW, WIDE, withPage } from './support/browser.ts';
 
 const SCRIPT_KB_MAX = 200;

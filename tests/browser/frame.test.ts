@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import type { Page } from 'playwright-core';
+import { createAccount, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, type TestAccount } from './support/accounts.ts';
 import { NARROW, withPage } from './support/browser.ts';
 import { waitForHeading } from './support/headings.ts';
 import { keepScreenshots } from './support/screenshots.ts';

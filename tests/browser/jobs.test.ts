@@ -6,9 +6,9 @@ import { after, before, describe, it } from 'node:test';
 import type { Exec, ExecCreate } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Page, Route } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { until } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { whilePaused } from './support/paused.ts';
 import { keepScreenshots } from './support/screenshots.ts';
@@ -56,7 +56,7 @@ describe('the page of a machine', () => {
       await tabs.getByRole('link', { name: 'Activity' }).click();
       await page.waitForURL(/tab=activity$/);
       await page.reload();
-      await page.getByRole('list', { name: 'Activity, newest first' }).getByText('machine.create').waitFor();
+      await page.getByRole('list', { name: 'Activity, newest first' }).getByText('Machine created').waitFor();
       assert.equal(await tabs.locator('[aria-current=page]').textContent(), 'Activity');
     });
   });
@@ -157,7 +157,7 @@ describe('the page of a machine', () => {
       overview: 'Cost this month',
       snapshots: 'before the update',
       volumes: '/cache',
-      activity: 'machine.create',
+      activity: 'Machine created',
     };
     for (const [tab, text] of Object.entries(ready)) {
       await keepScreenshots(`machine-${tab}`, {

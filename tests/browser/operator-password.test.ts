@@ -7,9 +7,9 @@ import { homePaths } from '@sandbar/contract/home.ts';
 import { databaseUrlOf } from '@sandbar/service/supervise/definitions.ts';
 import pg from 'pg';
 import type { Page } from 'playwright-core';
+import { createAccount, operator, type TestAccount } from '../e2e/support/accounts.ts';
 import { HOME } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, operator, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 
@@ -52,9 +52,9 @@ describe('the password dialog', () => {
       await dialogOf(page).getByLabel('Password').and(page.locator(':focus')).waitFor();
       await confirm(page, 'not the password');
       await dialogOf(page).getByText('This is not your password.').waitFor();
-      assert.equal(await page.getByRole('button', { name: 'Drain' }).count(), 0);
+      assert.equal(await page.getByRole('button', { name: 'Cordon' }).count(), 0);
       await confirm(page, admin.password);
-      await page.getByRole('button', { name: 'Drain' }).waitFor();
+      await page.getByRole('button', { name: 'Cordon' }).waitFor();
       await dialogOf(page).waitFor({ state: 'detached' });
     });
   });

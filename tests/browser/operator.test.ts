@@ -4,9 +4,9 @@ import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import type { AccountDetails, HostSummaryList } from '@sandbar/contract/admin.ts';
 import type { Locator, Page } from 'playwright-core';
+import { createAccount, operator, type TestAccount } from '../e2e/support/accounts.ts';
 import { BASE_URL } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, operator, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 
@@ -73,7 +73,7 @@ describe('the pages of the operator', () => {
     await keepScreenshots('operator-hosts', {
       ...shots,
       path: '/hosts',
-      ready: (page) => page.getByRole('button', { name: 'Drain' }).waitFor(),
+      ready: (page) => page.getByRole('button', { name: 'Cordon' }).waitFor(),
     });
     await keepScreenshots('operator-health', {
       ...shots,
@@ -216,7 +216,7 @@ describe('the page of accounts', () => {
 });
 
 describe('the page of hosts', () => {
-  it('drains the host and lets it take machines again', async () => {
+  it('cordons the host and lets it take machines again', async () => {
     const states = async () =>
       (await operator<HostSummaryList>('GET', '/admin/hosts')).hosts.map(({ id, state }) => ({ id, state }));
     const [host] = await states();
@@ -226,15 +226,15 @@ describe('the page of hosts', () => {
         await page.goto('/hosts');
         const card = page.getByRole('region', { name: `Host ${host.id}` });
         await card.getByText(/\d+ of \d+ MiB reserved/).waitFor();
-        await card.getByRole('button', { name: 'Drain' }).click();
-        await card.getByText('draining', { exact: true }).waitFor();
-        assert.deepEqual(await states(), [{ id: host.id, state: 'draining' }]);
+        await card.getByRole('button', { name: 'Cordon' }).click();
+        await card.getByText('cordoned', { exact: true }).waitFor();
+        assert.deepEqual(await states(), [{ id: host.id, state: 'cordoned' }]);
         await card.getByRole('button', { name: 'Take new machines again' }).click();
         await card.getByText('ready', { exact: true }).waitFor();
         assert.deepEqual(await states(), [{ id: host.id, state: 'ready' }]);
       });
     } finally {
-      await operator('POST', `/admin/hosts/${host.id}/undrain`, {});
+      await operator('POST', `/admin/hosts/${host.id}/uncordon`, {});
     }
   });
 });

@@ -4,10 +4,10 @@ import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { PortList } from '@sandbar/contract/port.ts';
 import type { Page } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { hostOf, visit } from '../e2e/support/ports.ts';
 import { BASE_URL, until } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { NARROW, type Window, withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 

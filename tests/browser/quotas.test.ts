@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import type { Volume } from '@sandbar/contract/volume.ts';
 import type { Locator, Page } from 'playwright-core';
+import { createAccount, operator, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, operator, type TestAccount } from './support/accounts.ts';
 import { NARROW, withPage } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import type { BrowserContext, Page } from 'playwright-core';
+import { createAccount, type TestAccount } from '../e2e/support/accounts.ts';
 import { BASE_URL } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { waitForHeading } from './support/headings.ts';
 import { keepScreenshots } from './support/screenshots.ts';

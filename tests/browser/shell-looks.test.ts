@@ -1,8 +1,8 @@
 // Keeps pictures of what opens above a page of the dashboard, and runs axe in it: the palette, menus and dialogs.
 import { after, before, describe, it } from 'node:test';
 import type { Page } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { NARROW } from './support/browser.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 

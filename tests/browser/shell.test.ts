@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Locator, Page } from 'playwright-core';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { NARROW, withPage } from './support/browser.ts';
 import { waitForHeading } from './support/headings.ts';
 

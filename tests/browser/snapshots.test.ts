@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { withPage } from './support/browser.ts';
 import { run } from './support/in-machine.ts';
 import { choose, rowOf } from './support/lists.ts';

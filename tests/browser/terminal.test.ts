@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { Exec } from '@sandbar/contract/exec.ts';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { until } from '../e2e/support/service.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { NARROW, withPage } from './support/browser.ts';
+import { assertFits } from './support/layout.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 import { TerminalView, terminalPath } from './support/terminal-view.ts';
 
@@ -63,6 +64,23 @@ describe('the terminal of a machine', () => {
       const shown = await view.sttySize('shown');
       assert.ok(second.cols < shown.cols && shown.cols < first.cols, JSON.stringify([first, second, shown]));
       assert.equal(shown.rows, (await view.rows()).length);
+    });
+  });
+
+  it('takes what is typed as soon as it is opened or chosen', async () => {
+    await withPage({ account }, async (page) => {
+      const view = new TerminalView(page);
+      await page.goto(`/machines/${machineId}`);
+      await page.getByRole('link', { name: 'Terminal' }).click();
+      await view.isReady();
+      await page.keyboard.type('echo "first""-typed"\n');
+      await view.shows(/^first-typed$/m);
+      await view.openAnother();
+      await page.keyboard.type('echo "second""-typed"\n');
+      await view.shows(/^second-typed$/m);
+      await page.getByRole('tab', { name: 'Terminal 1' }).click();
+      await page.keyboard.type('echo "third""-typed"\n');
+      await view.shows(/^third-typed$/m);
     });
   });
 
@@ -148,11 +166,7 @@ describe('the terminal of a machine', () => {
         await view.shows(/\bvar\n[^\n]*[#$]$/);
       },
       check: async (page) => {
-        const { scroll, width } = await page.evaluate(() => ({
-          scroll: document.documentElement.scrollWidth,
-          width: innerWidth,
-        }));
-        assert.ok(scroll <= width, `the page is ${scroll} px wide in a window of ${width} px`);
+        await assertFits(page);
         await assertAccessible(page);
       },
     });

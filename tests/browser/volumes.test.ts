@@ -3,12 +3,13 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
-import type { Locator, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../e2e/support/accounts.ts';
 import { assertAccessible } from './support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from './support/accounts.ts';
 import { NARROW, withPage } from './support/browser.ts';
 import { run } from './support/in-machine.ts';
-import { choose, rowOf } from './support/lists.ts';
+import { assertFits } from './support/layout.ts';
+import { choose, findAction, rowOf } from './support/lists.ts';
 import { keepScreenshots } from './support/screenshots.ts';
 
 describe('the page of volumes', () => {
@@ -47,7 +48,7 @@ describe('the page of volumes', () => {
       await row.getByText('/mnt/data').waitFor();
       assert.match(await run(account, machine.id, 'mount'), / on \/mnt\/data /);
 
-      const remove = await openMenu(page, 'data', 'Delete…');
+      const remove = await findAction(page, 'data', 'Delete…');
       assert.equal(await remove.getAttribute('aria-disabled'), 'true');
       assert.match((await remove.textContent()) ?? '', /It is attached: detach it first\./);
       await page.keyboard.press('Escape');
@@ -78,7 +79,7 @@ describe('the page of volumes', () => {
       await form.getByRole('button', { name: 'Attach' }).click();
       await rowOf(page, 'busy').getByText('attached').waitFor();
 
-      const menu = await openMenu(page, 'busy', 'Detach');
+      const menu = await findAction(page, 'busy', 'Detach');
       // Somebody else detaches it while the menu is open, so the detach of this page is refused.
       await account.call('POST', `/v1/volumes/${volume.id}/detach`);
       await menu.click();
@@ -151,13 +152,6 @@ describe('the page of volumes', () => {
   });
 });
 
-/** Opens the menu of a row and returns one of its entries. */
-async function openMenu(page: Page, row: string, entry: string): Promise<Locator> {
-  await page.getByRole('button', { name: `Actions of ${row}` }).click();
-  // After its label, an action that is not possible has the reason.
-  return page.getByRole('menuitem', { name: new RegExp(`^${entry}`) });
-}
-
 async function attach(page: Page, volume: string, path: string): Promise<void> {
   await choose(page, volume, 'Attach…');
   const form = page.getByRole('dialog', { name: 'Attach' });
@@ -166,12 +160,4 @@ async function attach(page: Page, volume: string, path: string): Promise<void> {
   await form.getByLabel('Machine').selectOption({ value: (await option.getAttribute('value')) ?? '' });
   await form.getByLabel('Mount path').fill(path);
   await form.getByRole('button', { name: 'Attach' }).click();
-}
-
-/** Fails when the page scrolls sideways, or when the element is not wholly in the window. */
-async function assertFits(page: Page, element?: Locator): Promise<void> {
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  assert.ok(width <= NARROW.width, `the page is ${width} px wide`);
-  const box = await element?.boundingBox();
-  if (box) assert.ok(box.x >= 0 && box.x + box.width <= NARROW.width, JSON.stringify(box));
 }

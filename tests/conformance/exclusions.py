@@ -37,6 +37,11 @@ EXCLUSIONS = [
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/confirm-password$"), 400, r"password is not the password"),
     # A session may try few passwords.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/(change|confirm)-password$"), 429, r"too many attempts with the password of this account"),
+    # The service makes the codes of device logins, so it refuses every generated code, and after five of them any other.
+    # A poll with a code of the service itself is refused until somebody approves the login.
+    (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/device/token$"), 400, r"^device_code is unknown, has expired, or its key was taken"),
+    (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/device/token$"), 400, r"^Nobody has approved the code|^This poll came too early"),
+    (VALID_DATA_REFUSED, re.compile(r"POST /v1/auth/device/(lookup|approve|deny)$"), 429, r"^This account entered 5 wrong codes"),
     # The document can state the format of a time, but not that it must be in the future.
     (VALID_DATA_REFUSED, re.compile(r"POST /v1/api-keys$"), 400, r"expires_at must be a time in the future"),
     # OpenAPI cannot state a rule between two parameters.

@@ -90,4 +90,51 @@ describe('sandbar', () => {
     assert.equal(await ended, 130);
     assert.deepEqual(await named(), []);
   });
+
+  it('a run that is killed leaves a machine that ends by itself', async () => {
+    const name = 'killed-run';
+    const named = async () =>
+      (await expectStatus<{ machines: Machine[] }>(200, 'GET', `/v1/machines?name=${name}`)).machines;
+    const env = { ...process.env, SANDBAR_RUN_LEASE_SEC: '10' };
+    const command = ['run', '--memory', '256', '--name', name, '--', 'sleep', '1000'];
+    const child = spawn(process.execPath, [CLI, ...command], { env });
+    await until('the machine runs', async () => (await named()).some(({ state }) => state === 'running'));
+    child.kill('SIGKILL');
+    const [machine] = await named();
+    assert.ok(machine?.expires_at, 'it expires from the beginning');
+    await until('the machine is gone', async () => (await named()).length === 0, 60_000);
+    const { state } = await expectStatus<Machine>(200, 'GET', `/v1/machines/${machine.id}`);
+    assert.equal(state, 'destroyed');
+  });
+
+  it('a run that lasts longer than the early expiry keeps its machine, and a kept one loses it', async () => {
+    // The command lasts longer than two expiries.
+    const args = ['run', '--rm=false', '--memory', '256', '--', 'sh', '-c', 'sleep 25; echo done'];
+    const { code, stdout, stderr } = await sandbar(args, '', { SANDBAR_RUN_LEASE_SEC: '10' });
+    assert.deepEqual([code, stdout], [0, 'done\n'], stderr);
+    const [, id] = /machine (\S+) is kept/.exec(stderr) ?? [];
+    const machine = await expectStatus<Machine>(200, 'GET', `/v1/machines/${id}`);
+    assert.deepEqual([machine.state, machine.expires_at], ['running', null]);
+    assert.equal((await sandbar(['machine', 'rm', machine.id])).code, 0);
+  });
+
+  it('names a machine and its jobs by name, and prints the output of a job again', async () => {
+    const made = await sandbar(['machine', 'create', '--name', 'cli-names', '--memory', '256', '--json']);
+    const { id }: Machine = JSON.parse(made.stdout);
+    try {
+      const script = 'echo out; echo err >&2; exit 3';
+      const ran = await sandbar(['exec', '--name', 'build', 'cli-names', '--', 'sh', '-c', script]);
+      assert.deepEqual(ran, { code: 3, stdout: 'out\n', stderr: 'err\n' });
+      assert.deepEqual(await sandbar(['logs', '-f', 'cli-names', 'build']), ran);
+      assert.deepEqual(await sandbar(['logs', id, 'build']), { ...ran, code: 0 });
+      assert.match((await sandbar(['jobs', id.slice(0, 20)])).stdout, /build +exited +3 /);
+      assert.equal((await sandbar(['exec', 'cli-no-such', '--', 'true'])).code, 5);
+      const refused = await sandbar(['machine', 'create', '--memory', '1']);
+      assert.equal(refused.code, 2);
+      assert.match(refused.stderr, /^sandbar: validation_error: --memory must be /);
+      assert.equal((await sandbar(['key', 'ls'])).code, 4);
+    } finally {
+      assert.equal((await sandbar(['machine', 'rm', 'cli-names'])).code, 0);
+    }
+  });
 });

@@ -2,7 +2,7 @@
 // plane. `npm run bench -- durability` runs a hundred rounds of the same test.
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { DurabilityRounds, type Victim } from './support/durability.ts';
 import { API_KEY, BASE_URL, pidOf, qemuPidOf } from './support/service.ts';
 
@@ -12,7 +12,7 @@ describe('synced data', () => {
   let rounds: DurabilityRounds;
   before(async () => {
     rounds = await DurabilityRounds.begin({
-      sandbar: new Sandbar({ baseUrl: BASE_URL, apiKey: API_KEY }),
+      sandbar: new Client({ baseUrl: BASE_URL, apiKey: API_KEY }),
       pidOf: (victim, machineId) => (victim === 'qemu' ? qemuPidOf(machineId) : pidOf(victim)),
     });
   });

@@ -5,14 +5,14 @@ import { createHash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { ExecStdin } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import type { Job } from '@sandbar/sdk/job.ts';
 import { type Advance, underKills } from './support/kills.ts';
 import { API_KEY, BASE_URL, createMachine, destroyMachine, sh, until } from './support/service.ts';
 
 const MIB = 1024 * 1024;
 /** Three kills, each with the pause before the supervisor starts the process again, must fit into its time to retry. */
-const sandbar = new Sandbar({ baseUrl: BASE_URL, apiKey: API_KEY, retryForSec: 300 });
+const sandbar = new Client({ baseUrl: BASE_URL, apiKey: API_KEY, retryForSec: 300 });
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
 type Kind = {
@@ -47,7 +47,7 @@ async function startCat(machine: Machine): Promise<{ job: Job; read: Promise<Buf
   const job = await sandbar.execs.startJob(machine.id, { argv: ['cat'] }, { stdinOpen: true });
   const collect = async () => {
     const chunks: Uint8Array[] = [];
-    for await (const chunk of job.output('stdout')) chunks.push(chunk);
+    for await (const { data } of job.output({ stream: 'stdout' })) chunks.push(data);
     return Buffer.concat(chunks);
   };
   return { job, read: collect() };
@@ -135,7 +135,7 @@ async function download(machine: Machine, advance: Advance): Promise<void> {
   const { stdout } = await sh(machine.id, `head -c ${64 * MIB} /dev/urandom > ${path}; sha256sum < ${path}`);
   const hash = createHash('sha256');
   let size = 0;
-  for await (const bytes of sandbar.machine(machine.id).files.stream(path)) {
+  for await (const bytes of sandbar.files(machine.id).stream(path)) {
     hash.update(bytes);
     size += bytes.length;
     void advance(size / (64 * MIB));
@@ -145,7 +145,7 @@ async function download(machine: Machine, advance: Advance): Promise<void> {
 }
 
 async function upload(machine: Machine, advance: Advance): Promise<void> {
-  const { files } = sandbar.machine(machine.id);
+  const files = sandbar.files(machine.id);
   const path = '/root/upload/file';
   await files.write(path, 'old');
   const content = randomBytes(48 * MIB);

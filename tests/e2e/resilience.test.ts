@@ -5,6 +5,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
+import type { Snapshot } from '@sandbar/contract/snapshot.ts';
 import { restart } from './support/host.ts';
 import {
   call,
@@ -72,6 +73,28 @@ describe('resilience', () => {
           await destroyMachine(id);
         }
         await until('no other machine on the host', () => readdirSync(join(HOME, 'machines')).join() === before);
+      }
+    });
+  }
+
+  for (const name of ['host-agent', 'control-plane'] as const) {
+    it(`kill -9 of the ${name} during a snapshot: a retry with the same Idempotency-Key makes it one snapshot (CTL-1)`, async () => {
+      const path = `/v1/machines/${machine.id}/snapshots`;
+      for (const delayMs of [5, 50, 200]) {
+        const headers = { 'idempotency-key': `${name} ${delayMs} ${machine.id}` };
+        const send = () => call<Snapshot>('POST', path, { memory: true }, headers);
+        const first = send().catch(() => undefined);
+        await new Promise((resolve) => setTimeout(resolve, delayMs));
+        await restart([name], 'SIGKILL');
+        await first;
+        let last: Awaited<ReturnType<typeof send>> | undefined;
+        await until('answered', async () => {
+          last = await send();
+          return last.status < 300;
+        });
+        const { snapshots } = await expectStatus<{ snapshots: Snapshot[] }>(200, 'GET', path);
+        assert.deepEqual(snapshots, [last?.body]);
+        await expectStatus(204, 'DELETE', `/v1/snapshots/${last?.body.id}`);
       }
     });
   }

@@ -63,6 +63,26 @@ describe('snapshots', () => {
     await expectStatus(204, 'DELETE', `/v1/volumes/${volume.id}`);
   });
 
+  it('two requests with one Idempotency-Key take one snapshot, and a later replay takes no other one (CTL-1)', async () => {
+    const own = await newMachine();
+    const path = `/v1/machines/${own.id}/snapshots`;
+    const send = () => call<Snapshot>('POST', path, { name: 'once' }, { 'idempotency-key': `once ${own.id}` });
+    await sh(own.id, 'echo first > /root/file');
+    const [one, two] = await Promise.all([send(), send()]);
+    assert.deepEqual([one.status, two.status].sort(), [200, 201]);
+    assert.deepEqual(one.body, two.body);
+    await sh(own.id, 'echo second > /root/file');
+    const replay = await send();
+    assert.deepEqual([replay.status, replay.headers.get('idempotent-replayed')], [200, 'true']);
+    assert.equal(replay.body.id, one.body.id);
+    const { snapshots } = await expectStatus<{ snapshots: Snapshot[] }>(200, 'GET', path);
+    assert.equal(snapshots.length, 1);
+    await expectStatus(200, 'POST', `/v1/snapshots/${one.body.id}/restore`);
+    assert.equal((await sh(own.id, 'cat /root/file')).stdout, 'first\n');
+    await expectStatus(204, 'DELETE', `/v1/snapshots/${one.body.id}`);
+    assert.equal((await send()).status, 404);
+  });
+
   it('machines made from a snapshot each begin with a copy of its disk, and keep it when the snapshot is deleted', async () => {
     await sh(machine.id, 'echo shared > /root/file');
     const snapshot = await take(machine);

@@ -6,8 +6,9 @@ import { once } from 'node:events';
 import { after, before, describe, it } from 'node:test';
 import type { ExecStdin } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import type { Job } from '@sandbar/sdk/job.ts';
+import type { OutputChunk } from '@sandbar/sdk/output-chunks.ts';
 import {
   API_KEY,
   BASE_URL,
@@ -21,15 +22,15 @@ import {
 } from './support/service.ts';
 
 const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
-const sandbar = new Sandbar({ baseUrl: BASE_URL, apiKey: API_KEY });
+const sandbar = new Client({ baseUrl: BASE_URL, apiKey: API_KEY });
 
 /** Reads what a job prints, piece by piece. */
 class Reader {
-  readonly #stream: AsyncGenerator<Uint8Array>;
+  readonly #stream: AsyncGenerator<OutputChunk>;
   #text = '';
 
   constructor(job: Job) {
-    this.#stream = job.output('stdout');
+    this.#stream = job.output({ stream: 'stdout' });
   }
 
   /** Returns the output up to `end` and after what was returned before. */
@@ -43,7 +44,7 @@ class Reader {
       }
       const { done, value } = await this.#stream.next();
       assert.ok(!done, `the job ended after ${JSON.stringify(this.#text)}, before ${JSON.stringify(end)}`);
-      this.#text += Buffer.from(value as Uint8Array).toString();
+      this.#text += Buffer.from(value.data).toString();
     }
   }
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import type { TerminalConnection } from '@sandbar/sdk/terminal-connection.ts';
 import type { OpenTerminalOptions } from '@sandbar/sdk/terminals.ts';
 import { restart } from './support/host.ts';
@@ -21,7 +21,7 @@ import {
 } from './support/service.ts';
 
 const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
-const sandbar = new Sandbar({ baseUrl: BASE_URL, apiKey: API_KEY });
+const sandbar = new Client({ baseUrl: BASE_URL, apiKey: API_KEY });
 
 /** A terminal whose output is read as it comes. */
 class Screen {

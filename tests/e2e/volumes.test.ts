@@ -126,6 +126,25 @@ describe('volumes', () => {
     assert.equal((await expectStatus<Volume>(200, 'GET', `/v1/volumes/${first?.id}`)).state, 'available');
   });
 
+  it('a machine created with volumes has them mounted when it answers, the inner one too, and finds their data', async () => {
+    const [outer, inner] = [await newVolume(), await newVolume()];
+    const volumes = [
+      { volume_id: inner.id, mount_path: '/data/inner' },
+      { volume_id: outer.id, mount_path: '/data' },
+    ];
+    const first = await newMachine({ memory_mb: 256, volumes });
+    assert.equal(
+      (await sh(first.id, 'findmnt -l -t ext4 -no TARGET | grep ^/data | sort')).stdout,
+      '/data\n/data/inner\n',
+    );
+    await sh(first.id, 'echo kept > /data/inner/file');
+    await destroyMachine(first.id);
+    const second = await newMachine({ memory_mb: 256, volumes: [{ volume_id: inner.id }] });
+    assert.equal((await sh(second.id, `cat /mnt/${inner.id}/file`)).stdout, 'kept\n');
+    await destroyMachine(second.id);
+    assert.equal((await expectStatus<Volume>(200, 'GET', `/v1/volumes/${inner.id}`)).state, 'available');
+  });
+
   it('invalid sizes and paths, a detach of a free volume and a delete of an attached one are refused', async () => {
     const volume = await newVolume();
     assert.equal((await call('POST', '/v1/volumes', { size_gb: 4 })).status, 400);

@@ -6,9 +6,13 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { before, describe, it } from 'node:test';
+import { after, before, describe, it } from 'node:test';
 import type { Exec } from '@sandbar/contract/exec.ts';
+import { homePaths } from '@sandbar/contract/home.ts';
+import { HOST_PATHS } from '@sandbar/contract/host-api.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
+import { requestUnix } from '@sandbar/service/unix-request.ts';
+import { Collector } from '../../packages/tracing/tests/support/collector.ts';
 import { type Api, apiOf, endOf, hashOutput, SMALL, startJob } from './support/api.ts';
 import { fill, fillRest, freeBytes } from './support/disk.ts';
 import { assertNothingLeft, remains } from './support/leftovers.ts';
@@ -24,6 +28,7 @@ describe('a host that breaks under a running service', () => {
   let home: string;
   let service: Start;
   let api: Api;
+  let collector: Collector | undefined;
 
   before(async () => {
     real = execFileSync('sh', ['-c', 'command -v qemu-system-x86_64'], { encoding: 'utf8' }).trim();
@@ -31,16 +36,58 @@ describe('a host that breaks under a running service', () => {
     home = IS_ROOT ? mountDisk('home', `size=${SMALL_DISK}`) : homeOf('home');
     // No templates and so no clones: the service makes clones in the background, which would take space on the small
     // disk.
-    service = start('home', { SANDBAR_QEMU: qemu, SANDBAR_TEMPLATES: '0' });
+    collector = await Collector.start();
+    const traces = { ...collector.env, OTEL_BSP_SCHEDULE_DELAY: '100' };
+    service = start('home', { SANDBAR_QEMU: qemu, SANDBAR_TEMPLATES: '0', ...traces });
     await service.ready;
     api = apiOf(home);
   });
+  after(() => collector?.close());
 
   it('a second start on the same data directory fails with "already running", and the first service goes on', async () => {
     const { code, sentence } = await start('home').ended;
     assert.equal(code, 1);
     assert.match(sentence, new RegExp(`already running on ${home} \\(pid \\d+\\)`));
     assert.equal((await api('GET', '/v1/machines')).status, 200);
+  });
+
+  it('a create and an exec are one trace each, from the request to the answer of the guest', async () => {
+    const machine = await api<Machine>('POST', '/v1/machines', SMALL);
+    assert.equal(machine.status, 201);
+    await startJob(api, machine.body.id, 'true');
+    assert.equal((await api('DELETE', `/v1/machines/${machine.body.id}`)).status, 200);
+    const { spans } = collector ?? assert.fail();
+    const wayUpFrom = (name: string): string[] => {
+      const way: string[] = [];
+      let span = spans.find((one) => one.name === name);
+      while (span) {
+        way.push(`${span.service} ${span.name}`);
+        const { parentSpanId, traceId } = span;
+        span = spans.find((one) => one.spanId === parentSpanId && one.traceId === traceId);
+      }
+      return way;
+    };
+    const isWhole = (name: string) => wayUpFrom(name).at(-1)?.startsWith('sandbar-control-plane POST ') === true;
+    await until('both traces are there', () => isWhole('guest.identity') && isWhole('guest.job'));
+    assert.deepEqual(wayUpFrom('guest.identity'), [
+      'sandbar-host-agent guest.identity',
+      'sandbar-host-agent machine.start',
+      'sandbar-host-agent PUT /v1/machines/:id',
+      'sandbar-control-plane host PUT /v1/machines/:id',
+      'sandbar-control-plane operation.create',
+      'sandbar-control-plane POST /v1/machines',
+    ]);
+    assert.deepEqual(wayUpFrom('guest.job'), [
+      'sandbar-host-agent guest.job',
+      'sandbar-host-agent PUT /v1/machines/:id/jobs/:job_id',
+      'sandbar-control-plane host PUT /v1/machines/:id/jobs/:id',
+      'sandbar-control-plane POST /v1/machines/:id/execs',
+    ]);
+    const { text } = await requestUnix(homePaths(home).hostAgentSocket, { path: HOST_PATHS.metrics });
+    // The start of the service has made a test machine too.
+    assert.match(text, /^sandbar_agent_machine_start_duration_seconds_count\{path="cold"\} 2$/m);
+    // From here on the service runs without its collector.
+    await collector?.close();
   });
 
   it('a create with a broken QEMU is a 503 that says so and leaves nothing; a repaired QEMU works again', async () => {
@@ -115,8 +162,13 @@ describe('a host that breaks under a running service', () => {
     rmSync(again);
     assert.equal(await endOf(api, machine.id, writing), 0);
     assert.equal(await endOf(api, machine.id, await startJob(api, machine.id, 'echo works')), 0);
-    const next = await api<Machine>('POST', '/v1/machines', SMALL);
-    assert.equal(next.status, 201);
+    // The control plane reads the host's free space every few seconds. Until then it refuses creates.
+    let next = await api<Machine>('POST', '/v1/machines', SMALL);
+    await until('the control plane has read that there is space again', async () => {
+      if (next.status === 503) next = await api<Machine>('POST', '/v1/machines', SMALL);
+      return next.status !== 503;
+    });
+    assert.equal(next.status, 201, JSON.stringify(next.body));
     for (const { id } of [machine, next.body]) assert.equal((await api('DELETE', `/v1/machines/${id}`)).status, 200);
   });
 

@@ -5,6 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { readConfig } from '@sandbar/service/config.ts';
+import { Problem } from '@sandbar/service/problem.ts';
 import { formatDuration, lineProgress, type Progress } from '@sandbar/service/progress.ts';
 import { setUp } from '@sandbar/service/setup/setup.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
@@ -34,6 +35,7 @@ async function main(stop: AbortSignal): Promise<void> {
   const parts = chooseParts(checkout, process.argv.slice(2));
   progress.say('Setting up');
   const { goPath } = await setUp(config, progress);
+  if (goPath === undefined) throw new Problem('These tests need a checkout, and this is an installed package');
   const image = await progress.step('image of a host', (say) => ensureHostImage(cacheDir, goPath, say));
 
   const folder = await mkdtemp(path.join(tmpdir(), 'sandbar-kvm-'));

@@ -15,12 +15,18 @@ import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
 import { waitForDoctor } from './doctor.ts';
 import { describeLeaks, listTaps } from './leaks.ts';
 import { runNodeTests } from './node-tests.ts';
-import { ensureSchemathesis } from './schemathesis.ts';
+import { ensurePythonEnvironment, type PythonEnvironment } from './python-environment.ts';
 import { runStaticChecks } from './static-checks.ts';
 import { groupTestFiles, selectTestFiles } from './test-files.ts';
 import { ensureTestPackages } from './test-packages.ts';
 import { startTestPostgres } from './test-postgres.ts';
 
+/** The tool of the conformance tests. */
+const SCHEMATHESIS = { name: 'schemathesis', requirements: 'tests/conformance/requirements.txt' };
+/** What the checks and tests of the Python SDK use. */
+const PYTHON_SDK = { name: 'python-sdk', requirements: 'sdk-python/requirements-dev.txt' };
+/** The schemas that the tests of the Helm chart use. */
+const DEPLOYMENT = { name: 'deploy-tests', requirements: 'tests/deploy/requirements.txt' };
 /** How many of the slowest test files are listed at the end. */
 const SLOWEST = 10;
 /**
@@ -65,16 +71,28 @@ async function test(config: ServiceConfig): Promise<void> {
 
   progress.say('Setting up');
   const { user, goPath } = await setUp(config, progress);
+  if (goPath === undefined) throw new Problem('The tests need a checkout, and this is an installed package');
   await ensureTestPackages(files, config.isRoot, progress);
   const env: NodeJS.ProcessEnv = { ...process.env };
   for (const name of NOT_INHERITED) delete env[name];
+  const ensurePython = (environment: PythonEnvironment) =>
+    progress.step(environment.name, (say) => ensurePythonEnvironment(config, environment, progress, say));
   if (files.some((file) => file.startsWith('tests/conformance/'))) {
-    const ensure = (say: (what: string) => void) => ensureSchemathesis(config, progress, say);
-    env.SANDBAR_TEST_SCHEMATHESIS = await progress.step('schemathesis', ensure);
+    env.SANDBAR_TEST_SCHEMATHESIS = await ensurePython(SCHEMATHESIS);
   }
+  if (files.some((file) => /^tests\/deploy\/.*\.long\./.test(file))) {
+    env.SANDBAR_TEST_DEPLOY_PYTHON = await ensurePython(DEPLOYMENT);
+  }
+  const hasChecks = filters.length === 0;
   env.SANDBAR_TEST_GO = goPath;
-  const go = { path: goPath, cacheDir: config.cacheDir };
-  if (filters.length === 0) failures.push(...(await runStaticChecks(config.checkout, go, progress, stop)));
+  if (hasChecks) {
+    const python = ensurePython(PYTHON_SDK);
+    const tools = { go: { path: goPath, cacheDir: config.cacheDir }, python };
+    failures.push(...(await runStaticChecks(config.checkout, tools, progress, stop)));
+    env.SANDBAR_TEST_PYTHON = await python;
+  } else if (files.some((file) => file.includes('sdk-python'))) {
+    env.SANDBAR_TEST_PYTHON = await ensurePython(PYTHON_SDK);
+  }
 
   const taps = listTaps();
   const report: Report = { summaries: [], details: [], durations: new Map() };

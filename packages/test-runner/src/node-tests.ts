@@ -5,6 +5,7 @@ import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { inspect } from 'node:util';
+import { limitFile } from './file-limit.ts';
 
 export type NodeTestResult = {
   hasPassed: boolean;
@@ -35,6 +36,12 @@ export type NodeTestOptions = {
 const FILES_AT_ONCE = Math.max(2, availableParallelism() - 1);
 
 /**
+ * The most time that a file may take, in milliseconds: several times what the slowest one takes on two busy cores. A file
+ * that hangs is ended then, and the run goes on.
+ */
+const FILE_LIMIT_MS = 600_000;
+
+/**
  * Runs `files`, whose paths are relative to `checkout`. When the signal is aborted, rejects with its reason. Must not
  * be called inside a test of node's runner, which cannot run itself recursively.
  */
@@ -44,6 +51,7 @@ export async function runNodeTests(
   { env, signal, isAlone, show }: NodeTestOptions,
 ): Promise<NodeTestResult> {
   const results = new Results(checkout);
+  const limits = new Map<string, () => void>();
   const events = run({
     cwd: checkout,
     files: files.map((file) => path.join(checkout, file)),
@@ -58,7 +66,13 @@ export async function runNodeTests(
       results.addEnd(test);
       results.addFailure(test);
     })
-    .on('test:complete', (test) => results.addDuration(test))
+    .on('test:dequeue', ({ entryFile, name }: Test) => {
+      if (entryFile === undefined) limits.set(name, limitFile(name, FILE_LIMIT_MS));
+    })
+    .on('test:complete', (test: EndedTest) => {
+      if (test.entryFile === undefined) limits.get(test.name)?.();
+      results.addDuration(test);
+    })
     .on('test:stderr', ({ file, message }) => results.addOutput(file, message))
     .on('test:diagnostic', ({ file, message }) => results.addOutput(file, `${message}\n`))
     .on('test:summary', (summary) => results.addSummary(summary));

@@ -13,21 +13,30 @@ describe('the test files', () => {
     'packages/a/tests/y.test.ts',
     'tests/browser/b.test.ts',
     'tests/browser/outages/o.test.ts',
+    'tests/clients/s.test.ts',
     'tests/conformance/c.test.ts',
     'tests/e2e/e.test.ts',
     'tests/faults/f.test.ts',
   ];
-  for (const file of [...files, 'packages/a/node_modules/b/z.test.ts', 'packages/a/src/x.ts', 'bench/b.test.ts']) {
+  const long = 'tests/deploy/d.long.test.ts';
+  for (const file of [
+    ...files,
+    long,
+    'packages/a/node_modules/b/z.test.ts',
+    'packages/a/src/x.ts',
+    'bench/b.test.ts',
+  ]) {
     mkdirSync(path.join(checkout, path.dirname(file)), { recursive: true });
     writeFileSync(path.join(checkout, file), '');
   }
 
-  it('are all below packages/ and tests/ but those of dependencies', () => {
+  it('are all below packages/ and tests/ but those of dependencies and long ones', () => {
     assert.deepEqual(selectTestFiles(checkout, []), files);
   });
 
   it('are chosen by parts of their paths', () => {
-    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[5]]);
+    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[6]]);
+    assert.deepEqual(selectTestFiles(checkout, ['tests/deploy']), [long]);
     assert.deepEqual(selectTestFiles(checkout, ['nothing']), []);
   });
 
@@ -37,6 +46,7 @@ describe('the test files', () => {
       [
         ['node tests', 3, false],
         ['end-to-end tests', 1, true],
+        ['client tests', 1, false],
         ['browser tests', 1, false],
         ['browser tests with outages', 1, true],
         ['conformance tests', 1, false],

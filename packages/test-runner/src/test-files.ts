@@ -8,16 +8,21 @@ export type TestGroup = {
   isAlone: boolean;
 };
 
+/** Files that take minutes, most of it for tools that they build or download. They run when a filter selects them. */
+const LONG = /\.long\.test\.ts$/;
+
 /**
- * Returns the paths of the test files, relative to the checkout and sorted. With filters, only files whose path
- * contains one of the filters.
+ * Returns the paths of the test files, relative to the checkout and sorted. Without filters, all but the long ones. With
+ * filters, all files whose path contains one of the filters.
  */
 export function selectTestFiles(checkout: string, filters: readonly string[]): string[] {
   return globSync(['packages/**/*.test.ts', 'tests/**/*.test.ts'], {
     cwd: checkout,
     exclude: (name) => name.endsWith('node_modules'),
   })
-    .filter((file) => filters.length === 0 || filters.some((filter) => file.includes(filter.replace(/^\.\//, ''))))
+    .filter((file) =>
+      filters.length === 0 ? !LONG.test(file) : filters.some((filter) => file.includes(filter.replace(/^\.\//, ''))),
+    )
     .sort();
 }
 
@@ -29,11 +34,13 @@ export function selectTestFiles(checkout: string, filters: readonly string[]): s
 export function groupTestFiles(files: readonly string[]): TestGroup[] {
   const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);
   const [isConformance, isEndToEnd, isBrowser] = [isBelow('conformance'), isBelow('e2e'), isBelow('browser')];
-  const isOutage = isBelow('browser/outages');
-  const needsNoService = (file: string) => !isConformance(file) && !isEndToEnd(file) && !isBrowser(file);
+  const [isClient, isOutage] = [isBelow('clients'), isBelow('browser/outages')];
+  const needsNoService = (file: string) =>
+    [isConformance, isEndToEnd, isClient, isBrowser].every((isInGroup) => !isInGroup(file));
   const groups: TestGroup[] = [
     { name: 'node tests', files: files.filter(needsNoService), isAlone: false },
     { name: 'end-to-end tests', files: files.filter(isEndToEnd), isAlone: true },
+    { name: 'client tests', files: files.filter(isClient), isAlone: false },
     { name: 'browser tests', files: files.filter((file) => isBrowser(file) && !isOutage(file)), isAlone: false },
     { name: 'browser tests with outages', files: files.filter(isOutage), isAlone: true },
     { name: 'conformance tests', files: files.filter(isConformance), isAlone: false },

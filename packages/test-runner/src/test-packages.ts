@@ -22,6 +22,13 @@ const FOR_IMPORTS: readonly Requirement[] = [
 /** Needed by the tests in a browser. */
 const FOR_BROWSERS: readonly Requirement[] = [{ package: 'chromium', shownBy: { file: '/usr/bin/chromium' } }];
 
+/** Needed by the tests of the systemd units, the Debian package and the container image. */
+const FOR_DEPLOYMENT: readonly Requirement[] = [
+  { package: 'systemd', shownBy: { program: 'systemd-analyze' } },
+  { package: 'skopeo', shownBy: { program: 'skopeo' } },
+  { package: 'umoci', shownBy: { program: 'umoci' } },
+];
+
 /**
  * Installs the packages that these test files need and that are missing. Throws Problem when it is not allowed to
  * install packages.
@@ -32,5 +39,7 @@ export async function ensureTestPackages(files: readonly string[], isRoot: boole
   if (files.some((file) => /\bimages\b/.test(file))) missing.push(...missingPackages(false, isPresent, FOR_IMPORTS));
   if (files.some((file) => file.startsWith('tests/browser/')))
     missing.push(...missingPackages(false, isPresent, FOR_BROWSERS));
-  if (missing.length > 0) await installPackages(missing, isRoot, progress);
+  if (files.some((file) => file.startsWith('tests/deploy/')))
+    missing.push(...missingPackages(false, isPresent, FOR_DEPLOYMENT));
+  if (missing.length > 0) await installPackages([...new Set(missing)], isRoot, progress);
 }

@@ -6,12 +6,13 @@ import { request as requestHttp } from 'node:http';
 import { after, before, describe, it } from 'node:test';
 import type { TerminalList, TerminalSession } from '@sandbar/contract/terminal.ts';
 import type { Page } from 'playwright-core';
+import { createAccount, destroyMachines, type TestAccount } from '../../e2e/support/accounts.ts';
 import { restart } from '../../e2e/support/host.ts';
 import { BASE_URL, until } from '../../e2e/support/service.ts';
 import { assertAccessible } from '../support/accessibility.ts';
-import { createAccount, destroyMachines, type TestAccount } from '../support/accounts.ts';
 import { withPage } from '../support/browser.ts';
 import { keepScreenshots } from '../support/screenshots.ts';
+import { signIn } from '../support/sign-in.ts';
 import { TerminalView, terminalPath } from '../support/terminal-view.ts';
 
 /** What the browser says about connections that a killed control plane cuts and refuses. */
@@ -91,9 +92,7 @@ describe('the connection of a terminal', () => {
       assert.doesNotMatch(left, /private|xterm/);
       assert.match(left, /\{\}0$/, 'no stored terminal and no style sheet');
       const other = await createAccount();
-      await page.getByLabel('E-mail').fill(other.email);
-      await page.getByLabel('Password').fill(other.password);
-      await page.getByRole('button', { name: 'Sign in' }).click();
+      await signIn(page, other);
       await page.getByRole('heading', { name: 'Machines' }).waitFor();
       assert.equal(await connections(), 0);
     });
@@ -107,9 +106,7 @@ describe('the connection of a terminal', () => {
       await context.request.post('/v1/auth/sign-out', { headers: { origin: new URL(BASE_URL).origin } });
       await page.waitForURL(/\/sign-in/);
       assert.doesNotMatch(await page.content(), /private|xterm/);
-      await page.getByLabel('E-mail').fill(account.email);
-      await page.getByLabel('Password').fill(account.password);
-      await page.getByRole('button', { name: 'Sign in' }).click();
+      await signIn(page, account);
       await view.isReady();
       assert.doesNotMatch(await view.text(), /private/);
     });

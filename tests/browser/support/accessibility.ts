@@ -7,7 +7,10 @@ import type { Page } from 'playwright-core';
 
 const SOURCE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Fails when axe finds a serious or critical violation. The Content-Security-Policy stops scripts in the page, but not those of the browser's debugger. */
+/**
+ * Fails when axe finds a serious or critical violation. axe comes into the page through the browser's debugger, because
+ * the Content-Security-Policy would stop a script element.
+ */
 export async function assertAccessible(page: Page): Promise<void> {
   await page.evaluate(SOURCE);
   const results = await page.evaluate(() =>

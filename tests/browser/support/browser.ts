@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import type { TestAccount } from '../../e2e/support/accounts.ts';
 import { BASE_URL } from '../../e2e/support/service.ts';
-import type { TestAccount } from './accounts.ts';
 
 export const THEMES = ['light', 'dark'] as const;
 export const WIDE = { width: 1280, height: 800 };

@@ -1,7 +1,7 @@
 // Runs shell commands in the machine of a test account.
 import assert from 'node:assert/strict';
 import type { Exec, ExecOutput } from '@sandbar/contract/exec.ts';
-import type { TestAccount } from './accounts.ts';
+import type { TestAccount } from '../../e2e/support/accounts.ts';
 
 /** Runs a command, waits for its end and returns what it printed, at most 1 MiB. Throws when its exit code is not 0. */
 export async function run({ call }: TestAccount, machineId: string, command: string): Promise<string> {

@@ -15,6 +15,7 @@ import { inTransaction } from '../../../packages/control-plane/src/db/transactio
 import { insertMeters, insertPrices, type TestMeter } from '../../../packages/control-plane/tests/support/meters.ts';
 import { StripeDouble } from '../../../packages/control-plane/tests/support/stripe-double.ts';
 import { startTestBed, TEST_PASSWORD, type TestBed } from '../../../packages/control-plane/tests/support/test-bed.ts';
+import { signIn } from './sign-in.ts';
 
 const DAY_MS = 86_400_000;
 const CHECKOUT = join(import.meta.dirname, '../../..');
@@ -52,11 +53,10 @@ export async function makePrepaid({ bed }: PaymentBed, email: string): Promise<s
   return id;
 }
 
-export async function signIn(page: Page, email: string): Promise<void> {
+/** Signs in to an account of {@link makePrepaid} and opens its billing page. */
+export async function openBilling(page: Page, email: string): Promise<void> {
   await page.goto('/billing');
-  await page.getByLabel('E-mail').fill(email);
-  await page.getByLabel('Password').fill(TEST_PASSWORD);
-  await page.getByRole('button', { name: 'Sign in' }).click();
+  await signIn(page, { email, password: TEST_PASSWORD });
   await page.getByRole('heading', { name: 'Billing' }).waitFor();
 }
 

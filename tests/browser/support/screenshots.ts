@@ -2,7 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
-import type { TestAccount } from './accounts.ts';
+import type { TestAccount } from '../../e2e/support/accounts.ts';
 import { NARROW, THEMES, WIDE, type Window, withPage } from './browser.ts';
 
 /** `SANDBAR_TEST_SCREENSHOTS` names another folder. The folder is not under version control. */

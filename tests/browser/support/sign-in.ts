@@ -1,6 +1,6 @@
 // Signs in through the form of the dashboard, as a person does.
 import type { Page } from 'playwright-core';
-import type { TestAccount } from './accounts.ts';
+import type { TestAccount } from '../../e2e/support/accounts.ts';
 
 /** The page must show the sign-in form, or be on its way to it. */
 export async function signIn(page: Page, { email, password }: Pick<TestAccount, 'email' | 'password'>): Promise<void> {

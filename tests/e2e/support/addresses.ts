@@ -39,7 +39,7 @@ export type HostMachine = {
  * so the control plane does not know the machine.
  */
 export async function createAt(address: string): Promise<HostMachine> {
-  const host = createHostClient(homePaths(HOME).hostAgentSocket);
+  const host = createHostClient({ socketPath: homePaths(HOME).hostAgentSocket });
   const id = randomUUID();
   const generation = 1;
   const spec = { vcpus: 1, memory_mb: 256, rootfs_size_gb: 2, stack: 'base', private_ip: address, hostname: 'named' };

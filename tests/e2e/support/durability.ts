@@ -1,7 +1,7 @@
 // Tests durability in rounds. In each round a program in a machine writes and syncs blocks, a process (QEMU, the host
 // agent or the control plane) is killed at a random moment, and every block that was reported as synced is read back.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { countSynced, findLoss, startWriter, type Writer } from './durable-writer.ts';
 
 export const VICTIMS = ['qemu', 'host-agent', 'control-plane'] as const;
@@ -9,7 +9,7 @@ export type Victim = (typeof VICTIMS)[number];
 
 /** Access to the service under test. */
 export type Surroundings = {
-  sandbar: Sandbar;
+  sandbar: Client;
   /** Returns the process id to kill. */
   pidOf(victim: Victim, machineId: string): number;
 };

@@ -1,7 +1,7 @@
 // Two programs that run in a machine. The writer writes numbered blocks with checksums to the root disk and to a
 // volume, and prints the number of a block only after both copies are synced. The reader checks that all printed blocks
 // exist.
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 
 /** Bytes of a block: its number (8), random data, and the SHA-256 of both (32). */
 const BLOCK = 4096;
@@ -45,7 +45,7 @@ export type Writer = { machineId: string; jobId: string; from: number };
 
 /** Starts the writer in a machine. It writes each block, from number `from` on, to all `paths`. */
 export async function startWriter(
-  sandbar: Sandbar,
+  sandbar: Client,
   machineId: string,
   from: number,
   paths: readonly string[],
@@ -55,7 +55,7 @@ export async function startWriter(
 }
 
 /** Returns the number after the last block that the writer printed, so all blocks below are synced. */
-export async function countSynced(sandbar: Sandbar, { machineId, jobId, from }: Writer): Promise<number> {
+export async function countSynced(sandbar: Client, { machineId, jobId, from }: Writer): Promise<number> {
   let text = '';
   for (let offset = 0, eof = false; !eof; ) {
     const page = await sandbar.execs.output(machineId, jobId, { offset, limit: 1024 * 1024 });
@@ -71,7 +71,7 @@ export async function countSynced(sandbar: Sandbar, { machineId, jobId, from }: 
  * Reads the blocks `first` to `end - 1` of `paths`. Returns a sentence about the first bad one, or undefined for none.
  */
 export async function findLoss(
-  sandbar: Sandbar,
+  sandbar: Client,
   machineId: string,
   { first, end }: { first: number; end: number },
   paths: readonly string[],

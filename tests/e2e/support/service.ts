@@ -29,12 +29,14 @@ export async function call<T = Record<string, unknown>>(
   method: string,
   path: string,
   body?: unknown,
+  headers: Record<string, string> = {},
 ): Promise<Answer<T>> {
   const response = await fetch(`${BASE_URL}${path}`, {
     method,
     headers: {
       authorization: `Bearer ${API_KEY}`,
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
   });

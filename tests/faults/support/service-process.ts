@@ -16,6 +16,8 @@ import {
 import path from 'node:path';
 import { after, before } from 'node:test';
 import { defaultCache } from '@sandbar/contract/home.ts';
+import { CACHE_FOLDERS } from '@sandbar/service/background/uninstall.ts';
+import { HOMES_FOLDER, markNewCache } from '@sandbar/service/cache-homes.ts';
 import { networksOf } from './leftovers.ts';
 import { read, until } from './until.ts';
 
@@ -78,22 +80,9 @@ export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[
   const checkout = prefix.length > 0 ? checkoutForOthers() : CHECKOUT;
   const node = path.join(checkout, path.relative(CHECKOUT, process.execPath));
   const [program = '', ...rest] = [...prefix, node, path.join(checkout, 'scripts/start.mjs'), ...args];
-  const [port, metricsPort] = nextPorts();
-  const inherited = Object.entries(process.env).filter(([variable]) => !variable.startsWith('SANDBAR_'));
   const child = spawn(program, rest, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: {
-      ...Object.fromEntries(inherited),
-      SANDBAR_HOME: homeOf(name),
-      SANDBAR_CACHE: cache,
-      SANDBAR_LISTEN: `127.0.0.1:${port}`,
-      SANDBAR_METRICS_LISTEN: `127.0.0.1:${metricsPort}`,
-      // The disks of these tests are smaller than the least reserve.
-      SANDBAR_DISK_RESERVE_MB: '0',
-      // They are also smaller than a sixteenth of a machine's disk.
-      SANDBAR_DISK_OVERCOMMIT: '1000',
-      ...env,
-    },
+    env: { ...environmentOf(name), ...env },
   });
   let output = '';
   let errors = '';
@@ -124,6 +113,23 @@ export function start(name: string, env: NodeJS.ProcessEnv = {}, prefix: string[
   };
   started.push(handle);
   return handle;
+}
+
+/** The environment of a service with the data directory `homeOf(name)`, on ports that no other call returns. */
+export function environmentOf(name: string): NodeJS.ProcessEnv {
+  const [port, metricsPort] = nextPorts();
+  const inherited = Object.entries(process.env).filter(([variable]) => !variable.startsWith('SANDBAR_'));
+  return {
+    ...Object.fromEntries(inherited),
+    SANDBAR_HOME: homeOf(name),
+    SANDBAR_CACHE: cache,
+    SANDBAR_LISTEN: `127.0.0.1:${port}`,
+    SANDBAR_METRICS_LISTEN: `127.0.0.1:${metricsPort}`,
+    // The disks of these tests are smaller than the least reserve.
+    SANDBAR_DISK_RESERVE_MB: '0',
+    // They are also smaller than a sixteenth of a machine's disk.
+    SANDBAR_DISK_OVERCOMMIT: '1000',
+  };
 }
 
 let lastPort = 20_000 + (process.pid % 300) * PORTS;
@@ -166,11 +172,15 @@ export function mountDisk(name: string, options: string): string {
   return at;
 }
 
-/** Copies the service's cache with hard links, so that tests can delete files without harm to the real cache. */
-function copyCache(): void {
+/**
+ * Copies the service's cache with hard links, so that tests can delete files without harm to the real cache. No data
+ * directory uses the copy yet.
+ */
+async function copyCache(): Promise<void> {
   const real = defaultCache(process.env, IS_ROOT);
   mkdirSync(cache);
-  for (const name of readdirSync(real)) {
+  await markNewCache(cache);
+  for (const name of readdirSync(real).filter((one) => CACHE_FOLDERS.includes(one) && one !== HOMES_FOLDER)) {
     const [from, to] = [path.join(real, name), path.join(cache, name)];
     if (name === 'go') symlinkSync(from, to);
     else execFileSync('sh', ['-c', 'cp -al "$0" "$1" 2>/dev/null || cp -a --sparse=always "$0" "$1"', from, to]);

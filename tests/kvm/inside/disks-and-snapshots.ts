@@ -2,14 +2,14 @@
 // memory snapshots.
 import assert from 'node:assert/strict';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { outputOf, step } from './steps.ts';
 
 /**
  * Carries a volume from `clone` to `booted`, then creates machines from a disk snapshot and a memory snapshot. Both
  * machines must be running: `booted` was booted cold, `clone` was cloned. Removes what it creates.
  */
-export async function disksAndSnapshots(sandbar: Sandbar, booted: Machine, clone: Machine): Promise<void> {
+export async function disksAndSnapshots(sandbar: Client, booted: Machine, clone: Machine): Promise<void> {
   const run = ({ id }: Machine, command: string) => outputOf(sandbar, id, command);
   await carryVolume(sandbar, booted, clone, run);
   await fromDiskSnapshot(sandbar, clone, run);
@@ -18,7 +18,7 @@ export async function disksAndSnapshots(sandbar: Sandbar, booted: Machine, clone
 
 type Run = (machine: Machine, command: string) => Promise<string>;
 
-async function carryVolume(sandbar: Sandbar, booted: Machine, clone: Machine, run: Run): Promise<void> {
+async function carryVolume(sandbar: Client, booted: Machine, clone: Machine, run: Run): Promise<void> {
   const volume = await sandbar.volumes.create({ name: 'carried', size_gb: 5 });
   for (const [machine, command] of [
     [clone, 'echo carried > /mnt/data/file'],
@@ -32,7 +32,7 @@ async function carryVolume(sandbar: Sandbar, booted: Machine, clone: Machine, ru
   await sandbar.volumes.delete(volume.id);
 }
 
-async function fromDiskSnapshot(sandbar: Sandbar, machine: Machine, run: Run): Promise<void> {
+async function fromDiskSnapshot(sandbar: Client, machine: Machine, run: Run): Promise<void> {
   await run(machine, 'echo kept > /root/snapped');
   const snapshot = await step('disk snapshot', () => sandbar.snapshots.create(machine.id));
   await run(machine, 'echo later > /root/snapped');
@@ -44,7 +44,7 @@ async function fromDiskSnapshot(sandbar: Sandbar, machine: Machine, run: Run): P
 }
 
 /** Checks that a process of the snapshot goes on in the new machine, and that the new machine has another identity. */
-async function fromMemorySnapshot(sandbar: Sandbar, machine: Machine, run: Run): Promise<void> {
+async function fromMemorySnapshot(sandbar: Client, machine: Machine, run: Run): Promise<void> {
   await run(
     machine,
     'echo remembered > /dev/shm/memory; setsid sleep 100000 > /dev/null 2>&1 & echo $! > /dev/shm/pid',

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { readCredentials } from '@sandbar/service/credentials.ts';
 import { clonesReady } from './clone-pool.ts';
 import { disksAndSnapshots } from './disks-and-snapshots.ts';
@@ -27,7 +27,7 @@ export async function lifeOfMachines(home: string, expected: Expected): Promise<
   const stepsBefore = stepsDone();
   const credentials = readCredentials(`${home}/credentials.json`);
   if (credentials === undefined) throw new Error(`${home}/credentials.json is missing`);
-  const sandbar = new Sandbar({ baseUrl: credentials.base_url, apiKey: credentials.api_key });
+  const sandbar = new Client({ baseUrl: credentials.base_url, apiKey: credentials.api_key });
   const run = (machine: Machine, command: string) => outputOf(sandbar, machine.id, command);
 
   const first = await step('create', () => sandbar.machines.create({ ...SHAPE, name: 'first' }));

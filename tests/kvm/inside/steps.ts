@@ -1,6 +1,6 @@
 // Helpers of the KVM test: steps that print their duration, and jobs that must succeed.
 import assert from 'node:assert/strict';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 
 let done = 0;
 
@@ -19,7 +19,7 @@ export async function step<T>(name: string, work: () => Promise<T>): Promise<T> 
 }
 
 /** Runs a command in a machine and returns its standard output. Throws when its exit code is not 0. */
-export async function outputOf(sandbar: Sandbar, machineId: string, command: string): Promise<string> {
+export async function outputOf(sandbar: Client, machineId: string, command: string): Promise<string> {
   const job = await sandbar.execs.start(machineId, { command });
   const ended = await sandbar.execs.wait(machineId, job.id);
   const [stdout = '', stderr = ''] = await Promise.all(

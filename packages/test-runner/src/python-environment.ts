@@ -1,5 +1,5 @@
-// Installs schemathesis, the tool of the conformance tests, into its own Python environment. The environment stays in
-// the cache, under a key made from the versions in it. Only the tests need Python.
+// Makes Python environments for tests that need Python packages. An environment stays in the cache, under a key made from
+// the versions in it. The service itself needs no Python.
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,8 +13,8 @@ import { installPackages } from '@sandbar/service/setup/system-packages.ts';
 const execute = promisify(execFile);
 
 /**
- * The Python programs to try, first to last. schemathesis needs Python 3.11 or newer. On Ubuntu 22.04 `python3` is
- * 3.10, and 3.11 is a separate package.
+ * The Python programs to try, first to last. schemathesis and datamodel-code-generator need Python 3.11 or newer. On
+ * Ubuntu 22.04 `python3` is 3.10, and 3.11 is a separate package.
  */
 const PYTHONS = [
   { program: 'python3', package: 'python3-venv' },
@@ -26,24 +26,32 @@ const PYTHONS = [
  */
 const PROBE = 'import sys, venv, ensurepip; print(*sys.version_info[:2])';
 
+export type PythonEnvironment = {
+  /** Its folder in the cache, and its name in messages. */
+  name: string;
+  /** The file with its packages, relative to the checkout. It pins every package, also those that others need. */
+  requirements: string;
+};
+
 /**
- * Installs schemathesis unless the cache has it. Resolves with the path of a Python that runs `-m schemathesis.cli`.
- * Throws Problem.
+ * Makes the environment unless the cache has it. Resolves with the path of its Python. Throws Problem when there is no
+ * suitable Python or the packages cannot be installed.
  */
-export async function ensureSchemathesis(
+export async function ensurePythonEnvironment(
   { checkout, cacheDir, isRoot }: ServiceConfig,
+  { name, requirements }: PythonEnvironment,
   progress: Progress,
   say: Say,
 ): Promise<string> {
-  const requirements = path.join(checkout, 'tests', 'conformance', 'requirements.txt');
+  const file = path.join(checkout, requirements);
   const python = await ensurePython(isRoot, progress);
-  const key = cacheKey(await readFile(requirements, 'utf8'), python.version);
+  const key = cacheKey(await readFile(file, 'utf8'), python.version);
   const { folder } = await ensureArtifact(
-    path.join(cacheDir, 'schemathesis'),
+    path.join(cacheDir, name),
     key,
     async (temporary) => {
-      say('installing schemathesis');
-      await install(python.program, requirements, path.join(temporary, 'venv'));
+      say(`installing the packages of ${requirements}`);
+      await install(python.program, file, path.join(temporary, 'venv'));
     },
     [path.join('venv', 'bin', 'python')],
   );
@@ -61,7 +69,7 @@ async function ensurePython(isRoot: boolean, progress: Progress): Promise<Python
     }
     if (version !== undefined && isNewEnough(version)) return { program, version };
   }
-  throw new Problem('The conformance test needs Python 3.11 or newer with venv: install it as python3');
+  throw new Problem('These tests need Python 3.11 or newer with venv: install it as python3');
 }
 
 /**
@@ -84,6 +92,6 @@ async function install(python: string, requirements: string, folder: string): Pr
     const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-cache-dir', '--no-deps'];
     await execute(path.join(folder, 'bin', 'python'), [...pip, '--requirement', requirements]);
   } catch (error) {
-    throw new Problem(`Cannot install schemathesis for the conformance test: check the network.\n${messageOf(error)}`);
+    throw new Problem(`Cannot install the Python packages of ${requirements}: check the network.\n${messageOf(error)}`);
   }
 }

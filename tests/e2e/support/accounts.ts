@@ -1,12 +1,11 @@
-// Creates the accounts that browser tests sign in to. Each test file has its own, so files do not see each other's
-// machines.
+// Creates the accounts that tests use. Each test file has its own, so files do not see each other's machines.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { NewAccount } from '@sandbar/contract/admin.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { Machine, MachineCreate } from '@sandbar/contract/machine.ts';
 import { requestUnix } from '@sandbar/service/unix-request.ts';
-import { BASE_URL, HOME } from '../../e2e/support/service.ts';
+import { BASE_URL, HOME } from './service.ts';
 
 export type TestAccount = NewAccount & {
   /** Sends a request with the account's API key. Fails when the status of the answer is 400 or more. */
@@ -20,7 +19,7 @@ export type AccountOptions = { tier?: string; billing_mode?: string; credit_eur?
 
 export async function createAccount(options: AccountOptions = {}): Promise<TestAccount> {
   const body = {
-    email: `browser-${randomUUID()}@example.test`,
+    email: `test-${randomUUID()}@example.test`,
     tier: 'enterprise',
     billing_mode: 'unmetered',
     ...options,

@@ -1,0 +1,32 @@
+// Ends test files that hang. Node's runner has a time limit for tests, but none for the process of a file: it waits for
+// ever when a test has left something open.
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Kills the process of `file`, a child of this process, when `limitMs` milliseconds are over. Returns a function that stops the clock. */
+export function limitFile(file: string, limitMs: number): () => void {
+  const timer = setTimeout(() => {
+    for (const pid of childrenWith(file)) process.kill(pid, 'SIGKILL');
+  }, limitMs);
+  return () => clearTimeout(timer);
+}
+
+/** The process ids of the children of this process whose last argument is `file`. */
+function childrenWith(file: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      // The name of the program, in brackets, may contain spaces. The parent is the second field after it.
+      const parent = read(`/proc/${pid}/stat`).split(') ').at(-1)?.split(' ')[1];
+      return Number(parent) === process.pid && read(`/proc/${pid}/cmdline`).endsWith(`\0${file}\0`);
+    })
+    .map(Number);
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    // The process ended in the meantime.
+    return '';
+  }
+}

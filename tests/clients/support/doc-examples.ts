@@ -1,0 +1,57 @@
+// Takes the examples out of the README and the pages in docs/: the code blocks of one language of a page are one
+// program. All other lines become empty, so line numbers in error messages are those of the page.
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+
+export const CHECKOUT = path.resolve(import.meta.dirname, '../../..');
+
+const LANGUAGES = { ts: 'ts', python: 'py', bash: 'sh', sh: 'sh' } as const;
+export type Language = (typeof LANGUAGES)[keyof typeof LANGUAGES];
+
+export type Example = {
+  /** The page, such as `docs/guides/files.md`. */
+  page: string;
+  language: Language;
+  text: string;
+  /** What the program must print, from comments such as `// prints 42`. */
+  prints: string[];
+};
+
+const FENCE = /^( *)(`{3,})([a-z]*)(.*)$/;
+const PRINTS = /(?:\/\/|#) prints (.+)$/;
+
+/** The pages that people write; generated ones are left out. */
+export function pages(): string[] {
+  return globSync(['README.md', 'docs/*.md', 'docs/guides/*.md', 'docs/reference/*.md'], { cwd: CHECKOUT }).sort();
+}
+
+/** The programs of a page, and what is wrong with its blocks: a block that does not run and does not say why. */
+export function readExamples(page: string): { examples: Example[]; problems: string[] } {
+  const lines = readFileSync(path.join(CHECKOUT, page), 'utf8').split('\n');
+  const programs = new Map<Language, string[]>();
+  const problems: string[] = [];
+  for (let index = 0; index < lines.length; index++) {
+    const [, indent = '', fence, name = '', rest = ''] = FENCE.exec(lines[index] ?? '') ?? [];
+    if (fence === undefined) continue;
+    const first = index + 1;
+    do index++;
+    while (index < lines.length && lines[index]?.trim() !== fence);
+    const language = Object.hasOwn(LANGUAGES, name) ? LANGUAGES[name as keyof typeof LANGUAGES] : undefined;
+    if (language === undefined) continue;
+    if (rest.includes('{no-run}')) {
+      if (!lines[first - 2]?.endsWith('-->'))
+        problems.push(`${page}:${first}: no comment above says why it cannot run`);
+      continue;
+    }
+    const program = programs.get(language) ?? lines.map(() => '');
+    programs.set(language, program);
+    for (let line = first; line < index; line++) program[line] = (lines[line] ?? '').slice(indent.length);
+  }
+  const examples = [...programs].map(([language, program]) => ({
+    page,
+    language,
+    text: program.join('\n'),
+    prints: program.flatMap((line) => PRINTS.exec(line)?.[1] ?? []),
+  }));
+  return { examples, problems };
+}
