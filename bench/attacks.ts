@@ -7,7 +7,7 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Attack } from './attacks/attacker.ts';
-import { type Client, prepareTarget } from './attacks/target.ts';
+import { prepareTarget, type Tenant } from './attacks/target.ts';
 import { residentMb } from './service/processes.ts';
 import { measure, percentile } from './statistics.ts';
 
@@ -24,7 +24,7 @@ type Figures = { get: number[]; exec: number[] };
  * every few reads. Calls `isEnough` after each job with the number of reads so far, and ends when it returns true.
  */
 async function watch(
-  { sandbar }: Client,
+  { sandbar }: Tenant,
   machine: string,
   isEnough: (reads: number) => boolean | Promise<boolean> = (reads) => reads >= ROUNDS,
 ): Promise<Figures> {
@@ -72,7 +72,7 @@ try {
   const attackers = await Promise.all(
     Array.from({ length: ATTACKERS }, (_, index) => target.newAccount(`evil${index}`)),
   );
-  const newMachine = async ({ sandbar }: Client) => (await sandbar.machines.create({})).id;
+  const newMachine = async ({ sandbar }: Tenant) => (await sandbar.machines.create({})).id;
   // Hashing the passwords of the new accounts has enlarged this process, so restart the control plane: measure one with
   // the memory use of a fresh process.
   const pid = await target.start();

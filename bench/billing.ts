@@ -7,6 +7,7 @@
 //   machines that ran the whole month:  by kind 29, 34; day 155, 161; metadata 38, 41; resource 144, 173 (CSV 254, 357)
 //   machines of 77 minutes each:        by kind 31, 45; day 43, 56; metadata 29, 37; resource 147, 191 (CSV 236, 337)
 //   a round of metering of 20,000 running machines in 101 accounts: 287 ms; the aim is 5 s for 10,000
+import { randomUUID } from 'node:crypto';
 import { insertAccount } from '@sandbar/control-plane/accounts/store.ts';
 import { insertKey } from '@sandbar/control-plane/api-keys/store.ts';
 import type { App } from '@sandbar/control-plane/app.ts';
@@ -15,11 +16,15 @@ import { chargeDueAccounts } from '@sandbar/control-plane/billing/round.ts';
 import { readConfig } from '@sandbar/control-plane/config.ts';
 import { asOwner, type Db, openDatabase } from '@sandbar/control-plane/db/database.ts';
 import { migrate } from '@sandbar/control-plane/db/migrate.ts';
+import { createFleet } from '@sandbar/control-plane/fleet/fleet.ts';
 import { createHostClient } from '@sandbar/control-plane/hosts/client.ts';
+import { HostTable } from '@sandbar/control-plane/hosts/host-table.ts';
 import { createHosts } from '@sandbar/control-plane/hosts/hosts.ts';
+import { createPresence } from '@sandbar/control-plane/hosts/presence.ts';
 import { buildServer } from '@sandbar/control-plane/http/server.ts';
 import { createLog } from '@sandbar/control-plane/log.ts';
-import { createRequestCounter } from '@sandbar/control-plane/metrics/requests.ts';
+import { createMetrics } from '@sandbar/control-plane/metrics/metrics.ts';
+import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import { sql } from 'kysely';
 import pg from 'pg';
 import { Registry } from 'prom-client';
@@ -71,12 +76,27 @@ async function startServer(db: Db): Promise<{ app: App; address: string; close: 
     },
     false,
   );
-  const hostClient = createHostClient(config.hostAgentSocket);
+  const hostClient = createHostClient({ socketPath: config.hostAgentSocket });
   const closing = new AbortController().signal;
   const credentials = new CredentialWatch(db, log, closing);
-  const hosts = createHosts(hostClient);
-  const app: App = { config, log, db, hosts, credentials, reconcileSoon: () => undefined, closing };
-  const server = await buildServer(app, createRequestCounter(new Registry()));
+  const hosts = createHosts(db, { local: hostClient, clientOf: () => hostClient }, config.timing.hostSeenMs);
+  const replicaId = randomUUID();
+  const presence = createPresence(db, replicaId, config.timing.hostSeenMs, () => undefined);
+  const fleet = createFleet(config, db);
+  const hostTable = new HostTable(db, config.timing.hostFactsMs);
+  const own = {
+    hosts,
+    hostTable,
+    fleet,
+    presence,
+    replicaId,
+    ...{ draining: closing, closing, cutoff: closing },
+    reconcileSoon: () => undefined,
+    compareSoon: () => undefined,
+  };
+  const metrics = createMetrics(new Registry());
+  const app: App = { config, log, metrics, tracing: NO_TRACING, db, credentials, ...own };
+  const server = await buildServer(app);
   const address = await server.listen({ host: '127.0.0.1', port: 0 });
   const close = async () => {
     await server.close();

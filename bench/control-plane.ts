@@ -11,7 +11,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { FakeHost } from '../packages/control-plane/tests/support/fake-host.ts';
 import { percentile } from './statistics.ts';
 
@@ -90,7 +90,7 @@ const child = fork(new URL('./control-plane/sandbar.ts', import.meta.url), {
 });
 try {
   const [ready] = (await once(child, 'message')) as [{ baseUrl: string; apiKey: string }];
-  const sandbar = new Sandbar(ready);
+  const sandbar = new Client(ready);
   const { id } = await sandbar.machines.create({});
   const nothing = async () => undefined;
   await bench(child, 'GET machine', nothing, () => sandbar.machines.get(id));

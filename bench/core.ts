@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { defaultHome } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { anonymousMb, cpuSeconds, readPid, residentMb } from './service/processes.ts';
 import { measure, percentile, summarize } from './statistics.ts';
 
@@ -18,7 +18,7 @@ const EXECS = 50;
 const OUTPUT_BYTES = 100_000_000;
 const IDLE_SECONDS = 10;
 
-const sandbar = new Sandbar();
+const sandbar = new Client();
 const home = defaultHome(process.env, process.getuid?.() === 0);
 
 async function main(): Promise<void> {

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import type { homePaths } from '@sandbar/contract/home.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { Files } from '@sandbar/sdk/files.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
@@ -37,7 +37,7 @@ async function main(): Promise<void> {
   try {
     const { sandbar, paths } = await bench.in('cold');
     const { id } = await sandbar.machines.create({ memory_mb: 1024, rootfs_size_gb: 10 });
-    const { files } = sandbar.machine(id);
+    const files = sandbar.files(id);
     await measureSmall(files);
     await measureList(sandbar, id, files);
     await measureLarge(sandbar, id, files, paths);
@@ -59,7 +59,7 @@ async function measureSmall(files: Files): Promise<void> {
   progress.say(`${SMALL_FILES} files of 1 KiB written at once, ms: ${summarize(many)}`);
 }
 
-async function measureList(sandbar: Sandbar, id: string, files: Files): Promise<void> {
+async function measureList(sandbar: Client, id: string, files: Files): Promise<void> {
   await run(sandbar, id, `mkdir /root/wide && cd /root/wide && seq 1 ${LISTED} | xargs touch`);
   const lists = await measure(5, async () => {
     const { length } = await files.list('/root/wide');
@@ -69,7 +69,7 @@ async function measureList(sandbar: Sandbar, id: string, files: Files): Promise<
 }
 
 async function measureLarge(
-  sandbar: Sandbar,
+  sandbar: Client,
   id: string,
   files: Files,
   paths: ReturnType<typeof homePaths>,
@@ -150,11 +150,11 @@ function descendantsOf(parent: number): number[] {
 }
 
 /** Resident memory of the guest agent, now and the most so far. */
-async function guestMemory(sandbar: Sandbar, id: string): Promise<string> {
+async function guestMemory(sandbar: Client, id: string): Promise<string> {
   return (await run(sandbar, id, "grep -E 'VmHWM|VmRSS' /proc/1/status")).replace(/\s+/g, ' ').trim();
 }
 
-async function run(sandbar: Sandbar, id: string, command: string): Promise<string> {
+async function run(sandbar: Client, id: string, command: string): Promise<string> {
   const { job, stdout } = await sandbar.execs.run(id, { command });
   if (job.exit_code !== 0) throw new Error(`${command}: exit code ${job.exit_code}`);
   return Buffer.from(stdout).toString();

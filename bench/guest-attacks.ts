@@ -5,7 +5,7 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
@@ -108,12 +108,12 @@ async function runAttack(
   return { attack, before, during, after, recoveryMs, attackerCores, mostConnections, ...watch.end() };
 }
 
-async function newAccount({ paths, credentials }: ModeService, name: string): Promise<Sandbar> {
+async function newAccount({ paths, credentials }: ModeService, name: string): Promise<Client> {
   const body = { email: `${name}@example.test`, tier: 'enterprise' };
   const { status, text } = await requestUnix(paths.adminSocket, { method: 'POST', path: '/admin/accounts', body });
   if (status >= 300) throw new Error(`no account: ${status} ${text}`);
   const apiKey = String((JSON.parse(text) as { api_key: unknown }).api_key);
-  return new Sandbar({ baseUrl: credentials.base_url, apiKey, retryForSec: 0 });
+  return new Client({ baseUrl: credentials.base_url, apiKey, retryForSec: 0 });
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {

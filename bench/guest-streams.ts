@@ -79,7 +79,7 @@ const agent = spawn(process.execPath, [program, join(dir, 'agent.sock')], { stdi
 try {
   if (!agent.stdout || agent.pid === undefined) throw new Error('the host agent did not start');
   await once(agent.stdout, 'data');
-  const client = createHostClient(join(dir, 'agent.sock'));
+  const client = createHostClient({ socketPath: join(dir, 'agent.sock') });
   for (const stream of await openMany(client)) stream.destroy();
   for (let round = 0; round < ROUNDS; round++)
     console.log(`${STREAMS} idle streams, KiB each: ${await measureIdle(client, agent.pid)}`);

@@ -5,7 +5,7 @@
 // Optional variables: BENCH_MACHINES, BENCH_KILLS, BENCH_SEED (chooses the moments of the kills).
 import { setTimeout as delay } from 'node:timers/promises';
 import type { homePaths } from '@sandbar/contract/home.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
 import { FACTS, parseFacts, UNIQUE } from '../tests/e2e/support/identity-facts.ts';
@@ -49,7 +49,7 @@ type Killing = { kills: number };
  * Returns the ids of the machines. They are spread over all kills. A create that fails because the agent was killed is
  * repeated with the same key.
  */
-async function createMachines(sandbar: Sandbar, killing: Killing): Promise<string[]> {
+async function createMachines(sandbar: Client, killing: Killing): Promise<string[]> {
   const ids: string[] = [];
   let next = 0;
   const client = async () => {
@@ -90,7 +90,7 @@ async function killRepeatedly(paths: ReturnType<typeof homePaths>, killing: Kill
 
 type Facts = ReadonlyMap<string, string>;
 
-async function readFacts(sandbar: Sandbar, ids: readonly string[]): Promise<Facts[]> {
+async function readFacts(sandbar: Client, ids: readonly string[]): Promise<Facts[]> {
   const all: Facts[] = [];
   for (const id of ids) {
     const job = await sandbar.execs.start(id, { command: FACTS });

@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, type IncomingMessage, request as openRequest } from 'node:http';
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { WebSocket } from 'ws';
 import { residentMb } from './service/processes.ts';
 import { summarize } from './statistics.ts';
@@ -22,7 +22,7 @@ const PROGRAM = readFileSync(new URL('../tests/e2e/support/port-program.py', imp
 const PROCESSES = ['control-plane', 'host-agent'] as const;
 
 const paths = homePaths(defaultHome(process.env, process.getuid?.() === 0));
-const sandbar = new Sandbar({ userAgent: 'sandbar-bench' });
+const sandbar = new Client({ userAgent: 'sandbar-bench' });
 const memory = () =>
   PROCESSES.map((name) => residentMb(Number(readFileSync(paths.pidFile(name), 'utf8').split('\n')[0])));
 
@@ -62,7 +62,7 @@ const median = (times: readonly number[]): number => [...times].sort((a, b) => a
 
 async function measure(machineId: string, address: string): Promise<void> {
   const service = new URL(sandbar.baseUrl);
-  const { token } = await sandbar.machine(machineId).port(PORT).token();
+  const { token } = await sandbar.ports(machineId).token(PORT);
   const headers = { host: `${PORT}-${machineId}.localhost`, 'x-sandbar-key': token };
   const relayed = { name: 'relayed', host: service.hostname, port: Number(service.port), headers };
   const direct = { name: 'direct', host: address, port: PORT, headers: {} };
@@ -117,7 +117,7 @@ async function measure(machineId: string, address: string): Promise<void> {
 const machine = await sandbar.machines.create({ memory_mb: 1024 });
 try {
   await sandbar.execs.start(machine.id, { argv: ['python3', '-c', PROGRAM, '0.0.0.0', String(PORT)] });
-  const isOpen = async () => (await sandbar.machine(machine.id).ports.list()).some(({ port }) => port === PORT);
+  const isOpen = async () => (await sandbar.ports(machine.id).list()).some(({ port }) => port === PORT);
   while (!(await isOpen())) await new Promise((resolve) => setTimeout(resolve, 200));
   await measure(machine.id, machine.private_ip ?? '');
 } finally {

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { defaultHome, homePaths } from '@sandbar/contract/home.ts';
 import { TERMINAL_BOUNDS } from '@sandbar/contract/terminal-bounds.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import type { TerminalConnection } from '@sandbar/sdk/terminal-connection.ts';
 import { residentMb } from './service/processes.ts';
 import { summarize } from './statistics.ts';
@@ -20,7 +20,7 @@ const PAUSE_MS = 50;
 const AT_ONCE = 8;
 const PROCESSES = ['control-plane', 'host-agent'] as const;
 const paths = homePaths(defaultHome(process.env, process.getuid?.() === 0));
-const sandbar = new Sandbar({ userAgent: 'sandbar-bench' });
+const sandbar = new Client({ userAgent: 'sandbar-bench' });
 const machines: string[] = [];
 
 async function newMachine(): Promise<string> {

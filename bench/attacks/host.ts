@@ -8,7 +8,9 @@ export type HostJob = { machine: string; job: string };
 export type HostMessage = { chatty?: HostJob[]; everyMs?: number; end?: HostJob[]; report?: true };
 
 const host = new FakeHost(process.env.BENCH_HOST_SOCKET ?? '', {
-  ...{ memory_mb: 2 ** 30, isolation: 'kvm', subnet: '10.83.0.0/16' },
+  memory_mb: 2 ** 30,
+  isolation: 'kvm',
+  subnet: '10.83.0.0/16',
 });
 await host.listen();
 const LINE = Buffer.from(`${'x'.repeat(199)}\n`);

@@ -9,14 +9,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { BillingMode } from '@sandbar/contract/account.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { MEMORY_SETTINGS, SMALL_HEAP } from '@sandbar/service/supervise/definitions.ts';
 import { callAdmin } from '../../packages/control-plane/tests/support/admin.ts';
 
 const require = createRequire(new URL('../../packages/control-plane/package.json', import.meta.url));
 const pg: typeof import('pg') = require('pg');
 
-export type Client = { sandbar: Sandbar; key: string; email: string; password: string };
+export type Tenant = { sandbar: Client; key: string; email: string; password: string };
 
 export type Target = {
   /** The port of the API. */
@@ -26,7 +26,7 @@ export type Target = {
   /** Starts the control plane, or starts it again. Returns its process id. */
   start(): Promise<number>;
   /** Makes an account without the limits of its tier, unmetered by default. A prepaid account gets 1,000 EUR. */
-  newAccount(name: string, billing?: BillingMode): Promise<Client>;
+  newAccount(name: string, billing?: BillingMode): Promise<Tenant>;
   /** Starts a program of the benchmark that ends with the target. `file` is relative to the folder `bench`. */
   forked(file: string): ChildProcess;
   /** Ends all processes and removes the database. */
@@ -113,7 +113,7 @@ export async function prepareTarget(
       const body = { email: `${name}@example.test`, tier: 'enterprise', billing_mode: billing, ...credit };
       const { json } = await callAdmin(paths.adminSocket, '/admin/accounts', body);
       const key = String(json.api_key);
-      const sandbar = new Sandbar({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key });
+      const sandbar = new Client({ baseUrl: `http://127.0.0.1:${port}`, apiKey: key });
       return { sandbar, key, email: body.email, password: String(json.password) };
     },
     close: async () => {

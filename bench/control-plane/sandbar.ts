@@ -36,10 +36,13 @@ config.rates = { ...config.rates, mutating: fast, exec: fast };
 // Effectively turn off the timers of the reconciler, because its statements would be counted too, and the time limit
 // for events of the host, because the fake host sends no heartbeat.
 config.timing = { ...config.timing, reconcileMs: 3_600_000, eventSilenceMs: 3_600_000 };
+// The same for the leases on hosts.
+config.timing = { ...config.timing, leaseTtlMs: 3_600_000, leaseRenewMs: 3_000_000, hostPollMs: 3_600_000 };
+config.timing.hostSeenMs = 3_600_000;
 // Format the log as the service does, because that takes time too, but discard the lines.
 const plane = await startControlPlane(config, createLog('info', { write: () => undefined }));
 const { db } = plane.app;
-while (plane.app.hosts.connectedIds().length === 0) await delay(20);
+while (plane.app.hosts.reachableIds().length === 0) await delay(20);
 await plane.reconciler.runOnce();
 const accountId = await insertAccount(db, { email: 'bench@example.test', tier: 'enterprise' });
 const most = 1_000_000_000;

@@ -4,8 +4,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ensureDashboard } from '@sandbar/service/setup/dashboard.ts';
-import { type Browser, type BrowserContext, chromium } from 'playwright-core';
-import { type Client, prepareTarget, type Target } from '../attacks/target.ts';
+import type { Browser, BrowserContext } from 'playwright-core';
+import { prepareTarget, type Target, type Tenant } from '../attacks/target.ts';
+import { launchBrowser, openWindow } from './browser.ts';
 
 const CHECKOUT = join(import.meta.dirname, '../..');
 /** How many requests run at a time while machines are created. */
@@ -16,9 +17,9 @@ export type DashboardBed = {
   /** The process of the control plane. */
   pid: number;
   url: string;
-  newAccount(name: string): Promise<Client>;
+  newAccount(name: string): Promise<Tenant>;
   /** Opens a window without history that is signed in to the account. */
-  newWindow(account: Client): Promise<BrowserContext>;
+  newWindow(account: Tenant): Promise<BrowserContext>;
   close(): Promise<void>;
 };
 
@@ -36,17 +37,9 @@ export async function startDashboardBed(database: string): Promise<DashboardBed>
   };
   try {
     const pid = await target.start();
-    browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
-    const opened = browser;
-    const newWindow = async ({ email, password }: Client) => {
-      const context = await opened.newContext({ baseURL: url, viewport: { width: 1280, height: 800 } });
-      const answer = await context.request.post('/v1/auth/sign-in', {
-        data: { email, password },
-        headers: { origin: url },
-      });
-      if (!answer.ok()) throw new Error(`The sign-in answered ${answer.status()}: ${await answer.text()}`);
-      return context;
-    };
+    const launched = await launchBrowser();
+    browser = launched;
+    const newWindow = (account: Tenant) => openWindow(launched, url, account);
     return { target, pid, url, newAccount: target.newAccount, newWindow, close };
   } catch (error) {
     await close();
@@ -64,7 +57,7 @@ export async function repeat(count: number, work: (index: number) => Promise<unk
 }
 
 /** Makes small machines. Returns their ids. */
-export async function makeMachines({ sandbar }: Client, count: number): Promise<string[]> {
+export async function makeMachines({ sandbar }: Tenant, count: number): Promise<string[]> {
   const ids: string[] = [];
   await repeat(count, async (index) => {
     const { id } = await sandbar.machines.create({

@@ -1,8 +1,9 @@
 // Measures the first load of the dashboard's list of machines in headless Chromium: the bytes of script as they
-// are sent (brotli; tests/browser/first-load.test.ts bounds them with gzip), and the time from the start of the navigation until the first machine can be clicked.
+// are sent (brotli; tests/browser/first-load.test.ts bounds their size with gzip), and the time from the start of the
+// navigation until the first machine can be clicked.
 //   SANDBAR_DATABASE_URL=postgres://… node_modules/node/bin/node bench/dashboard/first-load.ts
 // Creates the database `sandbar_bench_first_load` on the server of the URL and drops it at the end. The exit code is 1
-// when a bound is missed. Optional: BENCH_ROUNDS (default 10).
+// when a bound is missed. Optional: BENCH_ROUNDS (default 10), BENCH_SCRIPTS (1: also prints the size of each script).
 import type { BrowserContext } from 'playwright-core';
 import { summarize } from '../statistics.ts';
 import { makeMachines, startDashboardBed } from './bed.ts';

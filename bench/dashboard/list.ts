@@ -67,7 +67,6 @@ try {
   const running = new Set(ids);
   let changes = 0;
   let isOver = false;
-  const changing: Promise<void>[] = [];
   const change = async (id: string) => {
     const { machines } = account.sandbar;
     if (running.delete(id)) await machines.stop(id);
@@ -90,7 +89,7 @@ try {
     const workers = 16;
     await Promise.all(Array.from({ length: workers }, (_, index) => worker(index, workers)));
   };
-  changing.push(changeMany());
+  const changing = changeMany();
   for (const isScrolling of [false, true]) {
     const context = await bed.newWindow(account);
     const page = await context.newPage();
@@ -116,7 +115,7 @@ try {
     await context.close();
   }
   isOver = true;
-  await Promise.all(changing);
+  await changing;
 } finally {
   await bed.close();
 }

@@ -4,13 +4,13 @@
 //   sudo node_modules/node/bin/node bench/dashboard/terminal-memory.ts
 // Optional variable: SECONDS (how long the terminal prints, default 3600). The exit code is 1 when the memory is not flat.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
-import type { Credentials } from '@sandbar/service/credentials.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { lineProgress } from '@sandbar/service/progress.ts';
 import { onStopSignals } from '@sandbar/service/stop-signals.ts';
-import { chromium, type Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { BenchService } from '../service/bench-service.ts';
 import { percentile } from '../statistics.ts';
+import { launchBrowser, openWindow } from './browser.ts';
 
 const SECONDS = Number(process.env.SECONDS || 3_600);
 const SAMPLES = 60;
@@ -39,11 +39,11 @@ async function main(): Promise<number> {
   try {
     const { sandbar, credentials } = await bench.in('cold');
     const { id } = await sandbar.machines.create({ memory_mb: 256, rootfs_size_gb: 2 });
-    const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+    const browser = await launchBrowser();
     try {
-      const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+      const context = await openWindow(browser, credentials.base_url, credentials);
       const page = await context.newPage();
-      await openTerminal(page, credentials, id);
+      await openTerminal(page, id);
       const samples = await sample(page);
       return report(samples, (await countRounds(sandbar, id)) * ROUND_BYTES);
     } finally {
@@ -55,15 +55,9 @@ async function main(): Promise<number> {
   }
 }
 
-/** Signs in, opens the machine's terminal and starts the program that prints. */
-async function openTerminal(page: Page, { base_url, email, password }: Credentials, machineId: string): Promise<void> {
-  if (password === null) throw new Error('The service has no password for its first account.');
-  const answer = await page.context().request.post(`${base_url}/v1/auth/sign-in`, {
-    data: { email, password },
-    headers: { origin: new URL(base_url).origin },
-  });
-  if (!answer.ok()) throw new Error(`The sign-in answered ${answer.status()}: ${await answer.text()}`);
-  await page.goto(`${base_url}/machines/${machineId}?tab=terminal`);
+/** Opens the machine's terminal and starts the program that prints. */
+async function openTerminal(page: Page, machineId: string): Promise<void> {
+  await page.goto(`/machines/${machineId}?tab=terminal`);
   const rows = page.locator('.xterm-rows > div');
   await rows
     .filter({ hasText: /[#$]\s*$/ })
@@ -93,7 +87,7 @@ async function sample(page: Page): Promise<Sample[]> {
   return samples;
 }
 
-async function countRounds(sandbar: Sandbar, machineId: string): Promise<number> {
+async function countRounds(sandbar: Client, machineId: string): Promise<number> {
   const { stdout } = await sandbar.execs.run(machineId, { command: 'cat /tmp/rounds' });
   return Number(Buffer.from(stdout).toString());
 }

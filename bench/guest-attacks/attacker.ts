@@ -1,7 +1,7 @@
 // The attacker: an account whose machines attack. Each attack gets new machines, because some attacks make their
 // machines unusable.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { cpuSeconds, qemuPids } from '../service/processes.ts';
 import type { Attack } from './attacks.ts';
 
@@ -11,14 +11,14 @@ const DISK_GB = 2;
 const BETWEEN_JOBS_MS = 100;
 
 export class Attacker {
-  readonly #sandbar: Sandbar;
+  readonly #sandbar: Client;
   readonly #runMachines: string;
   readonly #stop = new AbortController();
   #ids: string[] = [];
   #starting: Promise<void>[] = [];
 
   /** `runMachines`: the folder of the run directories of machines. */
-  constructor(sandbar: Sandbar, runMachines: string) {
+  constructor(sandbar: Client, runMachines: string) {
     this.#sandbar = sandbar;
     this.#runMachines = runMachines;
   }

@@ -1,5 +1,5 @@
 // The victim: another account with one machine, which reads its machine and runs jobs. Measures how long that takes.
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import { percentile } from '../statistics.ts';
 
 /** Times in ms. A request that failed counts as infinitely long. */
@@ -15,10 +15,10 @@ const CALM_ROUNDS = 5;
 const GIVE_UP_MS = 60_000;
 
 export class Victim {
-  readonly #sandbar: Sandbar;
+  readonly #sandbar: Client;
   readonly #machineId: string;
 
-  constructor(sandbar: Sandbar, machineId: string) {
+  constructor(sandbar: Client, machineId: string) {
     this.#sandbar = sandbar;
     this.#machineId = machineId;
   }

@@ -24,6 +24,8 @@ export type ClientContext = {
   signal: AbortSignal;
   machines: Machine[];
   volumes: Volume[];
+  /** Whether the service has several hosts. Then the client makes no volumes. */
+  isFleet: boolean;
   /** Returns a number that no other call, of any client, returns. */
   nextNumber(): number;
 };

@@ -109,7 +109,7 @@ function actsWithout(context: ClientContext, machines: number): Act[] {
   const [volume] = free;
   return [
     [context.machines.length === 0 ? 50 : context.machines.length < machines ? 3 : 0, () => createMachine(context)],
-    [context.volumes.length === 0 ? 2 : 0, () => createVolume(context)],
+    [context.volumes.length === 0 && !context.isFleet ? 2 : 0, () => createVolume(context)],
     [volume ? 0.5 : 0, async () => volume && deleteVolume(context, volume)],
     [context.wallet ? TOP_UP_WEIGHT : 0, async () => context.wallet && topUp(context, context.wallet)],
   ];

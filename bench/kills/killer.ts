@@ -9,7 +9,8 @@ import type { Random } from './random.ts';
 
 const PROCESSES = ['host-agent', 'control-plane', 'postgres'] as const;
 const VICTIMS = [...PROCESSES, 'vm'] as const;
-export type Victim = (typeof VICTIMS)[number];
+/** `replica`: a control plane of a fleet. */
+export type Victim = (typeof VICTIMS)[number] | 'replica';
 
 /** The shortest time between two kills. */
 const BETWEEN_MS = 2_500;
@@ -70,7 +71,7 @@ async function waitForActs({ journal, signal }: Killing): Promise<void> {
   }
 }
 
-type Target = { victim: Victim; pid: number; about: string };
+type Target = { victim: (typeof VICTIMS)[number]; pid: number; about: string };
 
 /** Chooses the next process to kill. If the choice is a VM but no machine is expendable, it chooses another process. */
 async function findVictim({ home, random, casualties, signal }: Killing): Promise<Target> {

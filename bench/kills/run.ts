@@ -1,11 +1,13 @@
 // One run: clients put load on a service while its processes are killed. Then the service is compared with what the
 // clients know. The caller starts and stops the service.
+import { homePaths } from '@sandbar/contract/home.ts';
+import { databaseUrlOf } from '@sandbar/service/supervise/definitions.ts';
 import { Casualties } from './casualties.ts';
 import { checkEverything, removeEverything, runClient } from './client.ts';
 import type { ClientContext } from './client-context.ts';
 import type { Journal } from './journal.ts';
 import { startKeeper } from './keeper.ts';
-import { type Kill, killRepeatedly } from './killer.ts';
+import { type Kill, type Killing, killRepeatedly } from './killer.ts';
 import { Ledger } from './ledger.ts';
 import { createRandom } from './random.ts';
 import type { Service } from './requests.ts';
@@ -26,6 +28,12 @@ export type Run = {
   machinesOfClients: readonly number[];
   journal: Journal;
   signal: AbortSignal;
+  /** Does the harm of the run. By default, kills processes of the service in `home`. */
+  harm?: (killing: Killing) => Promise<Kill[]>;
+  /** Whether the service has several hosts. Then the clients use no volumes, which can only be attached on their host. */
+  isFleet?: boolean;
+  /** The database of the service. By default, the one in `home`. */
+  databaseUrl?: string;
 };
 
 /**
@@ -61,19 +69,20 @@ async function startLoadAndKills(run: Run, [keeping, ...clients]: Contexts) {
   let isOver = false;
   const loads = clients.map((client, at) => runClient(client, run.machinesOfClients[at] ?? 1, () => isOver));
   const random = createRandom(run.seed, 0);
-  const kills = killRepeatedly({ ...run, random, casualties: keeping.casualties, keeper }).finally(() => {
+  const kills = (run.harm ?? killRepeatedly)({ ...run, random, casualties: keeping.casualties, keeper }).finally(() => {
     isOver = true;
   });
   return { kills, loads };
 }
 
-async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: string): Promise<void> {
+async function giveVerdict(run: Run, contexts: Contexts, since: string): Promise<void> {
+  const { home, journal, databaseUrl = databaseUrlOf(homePaths(home).postgresSocketDir) } = run;
   const [keeping] = contexts;
   const check = async () => {
     for (const sentence of await checkDoctor(home)) journal.difference(sentence);
     for (const context of contexts) for (const sentence of await checkQuotas(context)) journal.difference(sentence);
     for (const sentence of await checkFeed(contexts, keeping.ledger, since)) journal.difference(sentence);
-    for (const context of contexts) await checkWallet(home, context);
+    for (const context of contexts) await checkWallet(databaseUrl, context);
   };
   // From now on no wallet may become empty, because the checks start machines and use them for a while.
   for (const context of contexts) if (context.wallet !== undefined) await topUpForChecks(context, context.wallet);
@@ -85,14 +94,22 @@ async function giveVerdict({ home, journal }: Run, contexts: Contexts, since: st
   await check();
 }
 
-async function checkWallet(home: string, { who, wallet, casualties, journal }: ClientContext): Promise<void> {
+async function checkWallet(databaseUrl: string, { who, wallet, casualties, journal }: ClientContext): Promise<void> {
   if (wallet === undefined) return;
-  const { differences, figures } = await checkBilling(home, { who, casualties, ...wallet });
+  const { differences, figures } = await checkBilling(databaseUrl, { who, casualties, ...wallet });
   for (const sentence of differences) journal.difference(sentence);
   journal.wallets.set(who, figures);
 }
 
-async function createContexts({ home, service, seed, machinesOfClients, journal, signal }: Run): Promise<Contexts> {
+async function createContexts({
+  home,
+  service,
+  seed,
+  machinesOfClients,
+  journal,
+  signal,
+  isFleet = false,
+}: Run): Promise<Contexts> {
   const shared = { journal, signal, ledger: new Ledger(), casualties: new Casualties() };
   let last = 0;
   const create = (who: string, stream: number, own: Pick<ClientContext, 'service' | 'wallet'>): ClientContext => ({
@@ -102,6 +119,7 @@ async function createContexts({ home, service, seed, machinesOfClients, journal,
     random: createRandom(seed, stream),
     machines: [],
     volumes: [],
+    isFleet,
     nextNumber: () => ++last,
   });
   await setRunPrices(home);

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
-import { Sandbar } from '@sandbar/sdk/client.ts';
+import { Client } from '@sandbar/sdk/client.ts';
 import { readConfig, type ServiceConfig } from '@sandbar/service/config.ts';
 import type { Progress } from '@sandbar/service/progress.ts';
 import { type RunningService, startService } from '@sandbar/service/service.ts';
@@ -32,7 +32,7 @@ const ALIKE_CREATES = 8;
 
 export type ModeService = {
   mode: Mode;
-  sandbar: Sandbar;
+  sandbar: Client;
   paths: ReturnType<typeof homePaths>;
   credentials: RunningService['credentials'];
 };
@@ -130,7 +130,7 @@ export class BenchService {
     const config = { ...this.config, env };
     const service = await startService({ config, user: this.#user, progress: this.#progress, signal: this.#signal });
     const { base_url: baseUrl, api_key: apiKey } = service.credentials;
-    const sandbar = new Sandbar({ baseUrl, apiKey });
+    const sandbar = new Client({ baseUrl, apiKey });
     const paths = homePaths(config.home);
     const of = { mode, sandbar, paths, credentials: service.credentials };
     this.#running = { service, of };
@@ -145,7 +145,7 @@ export class BenchService {
    * Creates machines until a create is much faster than the slowest one, which means that the template exists. Gives up
    * after `ALIKE_CREATES` creates.
    */
-  async #waitForTemplate(sandbar: Sandbar): Promise<void> {
+  async #waitForTemplate(sandbar: Client): Promise<void> {
     if (this.#hasWaitedForTemplate) return;
     this.#hasWaitedForTemplate = true;
     let slowest = 0;
@@ -163,7 +163,7 @@ export class BenchService {
 }
 
 /** Creates a machine, runs a job, reads its output and destroys the machine, to warm up all code paths. */
-async function warmUp(sandbar: Sandbar): Promise<void> {
+async function warmUp(sandbar: Client): Promise<void> {
   const { id } = await sandbar.machines.create();
   const job = await sandbar.execs.start(id, { command: 'echo hi' });
   await sandbar.execs.wait(id, job.id);
@@ -172,7 +172,7 @@ async function warmUp(sandbar: Sandbar): Promise<void> {
 }
 
 /** Destroys every machine of the account, because a failed step may have left some. */
-async function destroyAll(sandbar: Sandbar): Promise<void> {
+async function destroyAll(sandbar: Client): Promise<void> {
   const machines = await sandbar.machines.list();
   await Promise.all(machines.map(({ id }) => sandbar.machines.destroy(id)));
 }

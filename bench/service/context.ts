@@ -1,5 +1,5 @@
 // The interface between the benchmark and its sections, and helpers that most sections use.
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { Sizes } from './arguments.ts';
 import type { ModeService } from './bench-service.ts';
 import type { Figure } from './figures.ts';
@@ -33,7 +33,7 @@ export async function repeat(
 /**
  * Opens the connection to the API again if it was closed while idle, so that the next measurement has no TCP handshake.
  */
-export async function keepConnected(sandbar: Sandbar): Promise<void> {
+export async function keepConnected(sandbar: Client): Promise<void> {
   await sandbar.account.get();
 }
 

@@ -20,10 +20,10 @@ export type WalletFigures = { charges: number; guardStops: number; unpaidMs: num
 
 /** Returns a sentence for each difference, and figures for the summary. */
 export async function checkBilling(
-  home: string,
+  databaseUrl: string,
   payer: Payer,
 ): Promise<{ differences: string[]; figures: WalletFigures }> {
-  const books = await readBooks(home, payer.accountId);
+  const books = await readBooks(databaseUrl, payer.accountId);
   const { uses, differences } = recount(books, payer.casualties);
   const guardStops = books.feed.filter(isGuardStop);
   return {

@@ -1,6 +1,4 @@
 // Reads the wallet of an account from the service's database: its ledger, meters and feed, all of one moment.
-import { homePaths } from '@sandbar/contract/home.ts';
-import { databaseUrlOf } from '@sandbar/service/supervise/definitions.ts';
 import pg from 'pg';
 import type { FeedEntry, Prices, Size } from './recount.ts';
 
@@ -35,8 +33,8 @@ export type Books = {
 type Row = Record<string, string>;
 
 /** Throws when the database does not answer. */
-export async function readBooks(home: string, accountId: string): Promise<Books> {
-  const client = new pg.Client({ connectionString: databaseUrlOf(homePaths(home).postgresSocketDir) });
+export async function readBooks(databaseUrl: string, accountId: string): Promise<Books> {
+  const client = new pg.Client({ connectionString: databaseUrl });
   await client.connect();
   try {
     await client.query('begin isolation level repeatable read read only');

@@ -1,5 +1,5 @@
 // Compares random reads in two guests: the blocks of the file lie in one disk layer, or spread over eight layers.
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, repeat } from '../context.ts';
 import { pythonOutput, startPython } from './python.ts';
@@ -53,7 +53,7 @@ export async function benchChain({ sandbar }: ModeService, context: Context): Pr
  * Creates a machine and writes its file in `layers` parts, with a snapshot after each, so that each part has its own
  * layer.
  */
-async function machineOf(sandbar: Sandbar, layers: number): Promise<string> {
+async function machineOf(sandbar: Client, layers: number): Promise<string> {
   const { id } = await sandbar.machines.create();
   for (let layer = 0; layer < layers; layer++) {
     const job = await startPython(sandbar, id, WRITE, [layers, layer, FILE_BLOCKS].map(String));
@@ -63,7 +63,7 @@ async function machineOf(sandbar: Sandbar, layers: number): Promise<string> {
   return id;
 }
 
-async function readMs(sandbar: Sandbar, machineId: string): Promise<number> {
+async function readMs(sandbar: Client, machineId: string): Promise<number> {
   const job = await startPython(sandbar, machineId, READ, [READS, FILE_BLOCKS].map(String));
   return 1000 * Number(await pythonOutput(sandbar, machineId, job.id));
 }

@@ -1,6 +1,6 @@
 // Times the requests of a single client: creating a machine, running its first job, and reading its first output.
 import type { Machine } from '@sandbar/contract/machine.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { Mode, ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import type { Bound } from '../figures.ts';
@@ -65,7 +65,7 @@ export async function benchCreate({ mode, sandbar, paths }: ModeService, context
  * Creates a machine, runs `echo` and reads its output, which corresponds to the gVisor reference. Adds the create time
  * to `creates`.
  */
-async function firstOutput(sandbar: Sandbar, creates: number[]): Promise<Machine> {
+async function firstOutput(sandbar: Client, creates: number[]): Promise<Machine> {
   const { ms, result: machine } = await timed(() => sandbar.machines.create());
   creates.push(ms);
   const job = await sandbar.execs.start(machine.id, { command: 'echo hi' });
@@ -76,7 +76,7 @@ async function firstOutput(sandbar: Sandbar, creates: number[]): Promise<Machine
 }
 
 /** Runs `echo hi` and waits until the API reports its end. Throws when it fails. */
-export async function runEcho(sandbar: Sandbar, machineId: string): Promise<void> {
+export async function runEcho(sandbar: Client, machineId: string): Promise<void> {
   const job = await sandbar.execs.start(machineId, { command: 'echo hi' });
   const ended = await sandbar.execs.wait(machineId, job.id);
   if (ended.status !== 'exited' || ended.exit_code !== 0) {

@@ -1,7 +1,7 @@
 // Kills the host agent and the control plane while jobs run. Machines must go on, every byte of output must arrive
 // exactly once, and the service must answer again within seconds.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { ModeService } from '../bench-service.ts';
 import { type Context, repeat } from '../context.ts';
 import { qemuPids, readPid, startOf } from '../processes.ts';
@@ -84,7 +84,7 @@ async function retry<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function waitForOutput(sandbar: Sandbar, { machineId, jobId }: Job, bytes: number): Promise<void> {
+async function waitForOutput(sandbar: Client, { machineId, jobId }: Job, bytes: number): Promise<void> {
   for (;;) {
     const job = await sandbar.execs.get(machineId, jobId);
     if (job.stdout_bytes >= bytes) return;
@@ -94,7 +94,7 @@ async function waitForOutput(sandbar: Sandbar, { machineId, jobId }: Job, bytes:
 }
 
 /** Waits for the end of the job and compares its output with `EXPECTED`. Returns the difference, or undefined. */
-async function describeDamage(sandbar: Sandbar, { machineId, jobId }: Job): Promise<string | undefined> {
+async function describeDamage(sandbar: Client, { machineId, jobId }: Job): Promise<string | undefined> {
   const { status, exit_code: exitCode } = await sandbar.execs.wait(machineId, jobId);
   if (status !== 'exited' || exitCode !== 0) return `a job ended as ${status} with ${exitCode}`;
   const pages: Buffer[] = [];

@@ -1,9 +1,9 @@
 // Runs small Python programs in a machine, for measurements inside the guest.
 import type { Exec } from '@sandbar/contract/exec.ts';
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 
 export function startPython(
-  sandbar: Sandbar,
+  sandbar: Client,
   machineId: string,
   program: string,
   args: readonly string[] = [],
@@ -12,7 +12,7 @@ export function startPython(
 }
 
 /** Waits until the program has ended and returns its standard output. Throws when it failed. */
-export async function pythonOutput(sandbar: Sandbar, machineId: string, jobId: string): Promise<string> {
+export async function pythonOutput(sandbar: Client, machineId: string, jobId: string): Promise<string> {
   const { status, exit_code: exitCode } = await sandbar.execs.wait(machineId, jobId);
   const stream = exitCode === 0 ? 'stdout' : 'stderr';
   const page = await sandbar.execs.output(machineId, jobId, { stream });

@@ -1,6 +1,6 @@
 // Times disk snapshots: how long a snapshot takes, how long the guest cannot write meanwhile, and how long a create
 // from a snapshot takes.
-import type { Sandbar } from '@sandbar/sdk/client.ts';
+import type { Client } from '@sandbar/sdk/client.ts';
 import type { Mode, ModeService } from '../bench-service.ts';
 import { type Context, keepConnected, repeat, timed } from '../context.ts';
 import { waitForFullPool } from '../host-info.ts';
@@ -106,7 +106,7 @@ const MODE_NAMES: Record<Mode, string> = { pool: 'pool warm', template: 'no pool
 const CREATES_UNTIL_CLONED = 10;
 
 /** Creates machines until a create is much faster than the first one, which means that the snapshot has a template. */
-async function untilCloned(sandbar: Sandbar, create: { snapshot_id: string }, firstMs: number): Promise<void> {
+async function untilCloned(sandbar: Client, create: { snapshot_id: string }, firstMs: number): Promise<void> {
   for (let creates = 0; creates < CREATES_UNTIL_CLONED; creates++) {
     const { ms, result } = await timed(() => sandbar.machines.create(create));
     await sandbar.machines.destroy(result.id);
@@ -115,14 +115,14 @@ async function untilCloned(sandbar: Sandbar, create: { snapshot_id: string }, fi
 }
 
 /** Runs `work` while a program in the guest writes. Returns the longest time between two writes, in ms. */
-async function longestPause(sandbar: Sandbar, machineId: string, work: () => Promise<void>): Promise<number> {
+async function longestPause(sandbar: Client, machineId: string, work: () => Promise<void>): Promise<number> {
   const job = await startPython(sandbar, machineId, PAUSE_PROBE);
   await sandbar.execs.output(machineId, job.id, { wait_ms: 10_000 });
   await work();
   return Number((await pythonOutput(sandbar, machineId, job.id)).split('\n').at(-2));
 }
 
-async function run(sandbar: Sandbar, machineId: string, command: string): Promise<void> {
+async function run(sandbar: Client, machineId: string, command: string): Promise<void> {
   const job = await sandbar.execs.start(machineId, { command });
   const ended = await sandbar.execs.wait(machineId, job.id);
   if (ended.exit_code !== 0) throw new Error(`"${command}" ended as ${ended.status} with ${ended.exit_code}`);
