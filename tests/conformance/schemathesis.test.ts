@@ -80,7 +80,7 @@ async function destroyMachines(): Promise<void> {
   const body = { account_id: account.account_id, scope: 'full', name: 'clean-up' };
   const { api_key: key } = await admin<{ api_key: string }>('/admin/api-keys', body);
   const { machines } = await callAs<{ machines: Machine[] }>(key, 'GET', '/v1/machines');
-  for (const { id } of machines) await callAs(key, 'DELETE', `/v1/machines/${id}`);
+  for (const { id } of machines) await callAs(key, 'DELETE', `/v1/machines/${id}?delete_snapshots=true`);
   const { volumes } = await callAs<{ volumes: Volume[] }>(key, 'GET', '/v1/volumes');
   for (const { id } of volumes) await callAs(key, 'DELETE', `/v1/volumes/${id}`);
 }

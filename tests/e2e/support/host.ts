@@ -36,7 +36,15 @@ export function vmRecords(): VmRecord[] {
   const dir = join(HOME, 'run/vms');
   // The agent writes a record under another name first.
   const names = readdirSync(dir).filter((name) => name.endsWith('.json'));
-  return names.map((name) => JSON.parse(readFileSync(join(dir, name), 'utf8')) as VmRecord);
+  return names.flatMap((name) => {
+    try {
+      return [JSON.parse(readFileSync(join(dir, name), 'utf8')) as VmRecord];
+    } catch (error) {
+      // The VM ended after the folder was read, as templates do when they are finished.
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+      throw error;
+    }
+  });
 }
 
 export function runDirOf(machineId: string): string {
