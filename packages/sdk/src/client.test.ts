@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { ERROR_TABLE } from '@sandbar/contract/errors.ts';
 import { toText } from './bytes.ts';
 import { Client } from './client.ts';
@@ -364,5 +367,26 @@ describe('streamOutput', () => {
     handle = (_request, response) => answer(response, 404, { code: 'not_found', detail: 'no such job' });
     await assert.rejects(collect(sandbar.execs.streamOutput('m', 'e', 'stderr')), { code: 'not_found' });
     assert.equal(requests.length, 1);
+  });
+});
+
+describe('an abort', () => {
+  it('ends a stream that is being read, also after a garbage collection', { timeout: 20_000 }, async (t) => {
+    setFlagsFromString('--expose-gc');
+    const collectGarbage = runInNewContext('gc') as () => void;
+    handle = (_request, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' }).write(page(Buffer.from('text'), 0, 2, false));
+      t.after(() => response.destroy());
+    };
+    const stop = new AbortController();
+    const chunks = sandbar.execs.streamOutput('m', 'e', 'stdout', { signal: stop.signal });
+    await chunks.next();
+    const next = chunks.next();
+    for (let round = 0; round < 5; round++) {
+      collectGarbage();
+      await setImmediate();
+    }
+    stop.abort();
+    await assert.rejects(next, { name: 'AbortError' });
   });
 });

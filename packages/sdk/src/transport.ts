@@ -229,11 +229,12 @@ export class Transport {
     signal: AbortSignal | undefined,
   ): Promise<Response> {
     if (body !== undefined) init.body = body as string | Uint8Array<ArrayBuffer>;
-    if (signal) init.signal = signal;
     // `Request` throws a TypeError for invalid input, such as a header with a line break. A retry would not help.
     const request = new Request(url, init);
     try {
-      return await fetch(request);
+      // The signal must not go into the `Request`: Node only holds it weakly there, so that after a garbage collection
+      // an abort no longer ends the reading of the body.
+      return await fetch(request, { signal: signal ?? null });
     } catch (error) {
       signal?.throwIfAborted();
       throw new ConnectionError(this.baseUrl, error);
