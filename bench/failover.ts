@@ -106,7 +106,7 @@ async function killOnce(load: Load): Promise<Row> {
   };
 }
 
-/** Waits until one of the nodes is no standby any more. Returns when that was. */
+/** Waits until one of the nodes has become the primary. Returns the time at which that was seen. */
 async function promotionOf(nodes: readonly Node[]): Promise<number> {
   const isPrimary = async (node: Node) => {
     const [row] = await cluster.query(node, 'select pg_is_in_recovery() as is_standby').catch(() => []);

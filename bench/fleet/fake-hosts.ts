@@ -50,7 +50,7 @@ export function createFakeClient(hostId: string): HostClient {
   return calls as HostClient;
 }
 
-/** Returns `hosts` with one client for all hosts of the fleet, of which all are reachable. */
+/** Returns a copy of `hosts` in which every host is reachable and `client` answers for each of them. */
 export const createFakeHosts = (hosts: Hosts, ids: readonly string[], client: HostClient): Hosts => ({
   ...hosts,
   client: () => client,

@@ -54,7 +54,7 @@ async function run(program: string, args: string[], cwd = SDK): Promise<string> 
   }
 }
 
-// The live tests mostly wait for machines, so the package is built and tried in the meantime.
+// The tests run at the same time, because those with real machines spend most of their time waiting.
 describe('the Python SDK', { concurrency: true }, () => {
   const python = pythonOfTests();
   let folder: string;

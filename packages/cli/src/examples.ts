@@ -3,7 +3,7 @@
 /** The part of a command that this needs, whatever its arguments and options are. */
 type WithHelp = { addHelpText(position: 'after', text: string): unknown };
 
-/** Adds a section with one example or more to the help. Each example is a command line that begins with `sandbar`. */
+/** Adds examples at the end of the help of a command. Each example is a command line that begins with `sandbar`. */
 export function addExamples<T extends WithHelp>(command: T, ...examples: readonly string[]): T {
   const heading = examples.length === 1 ? 'Example:' : 'Examples:';
   command.addHelpText('after', `\n${heading}\n${examples.map((line) => `  ${line}`).join('\n')}`);

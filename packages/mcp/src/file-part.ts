@@ -1,4 +1,4 @@
-// Reads a part of a file with one request, and shows it as text or, when it is not text, as base64.
+// Reads some bytes of a file with one request. Returns them as text or, when they are not text, as base64.
 import { encodePath } from '@sandbar/contract/file-path.ts';
 import { concatBytes, toBase64, toText } from '@sandbar/sdk/bytes.ts';
 import type { CallOptions } from '@sandbar/sdk/call-options.ts';

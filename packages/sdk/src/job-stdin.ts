@@ -30,7 +30,7 @@ export class JobStdin {
 
   /**
    * `path`: of the job on the API. `accepted`: how many bytes of stdin the job was started with; undefined for a job
-   * that runs already, and the service is then asked. An abort of `signal` ends all writes.
+   * that was started before; the first write then asks the service. When `signal` is aborted, all writes fail.
    */
   constructor(transport: Transport, path: string, accepted: number | undefined, signal?: AbortSignal) {
     this.#transport = transport;

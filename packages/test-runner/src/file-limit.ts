@@ -2,7 +2,7 @@
 // ever when a test has left something open.
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Kills the process of `file`, a child of this process, when `limitMs` milliseconds are over. Returns a function that stops the clock. */
+/** Kills the process of `file`, a child of this process, after `limitMs` milliseconds. The result cancels this. */
 export function limitFile(file: string, limitMs: number): () => void {
   const timer = setTimeout(() => {
     for (const pid of childrenWith(file)) process.kill(pid, 'SIGKILL');

@@ -59,8 +59,8 @@ export class JobWaits {
 
   /**
    * Returns the JSON text of a page of output, as soon as there are new bytes, the job has ended, the time limit of the
-   * query has passed or the service shuts down. Throws the errors of `readPageOfOutput`. When `signal` is aborted, throws its reason if that
-   * is a ServiceError, else `host_unavailable`.
+   * query has passed or the service shuts down. Throws the errors of `readPageOfOutput`. When `signal` is aborted,
+   * throws its reason if that is a ServiceError, else `host_unavailable`.
    */
   async page(target: OutputTarget, query: Omit<OutputQuery, 'stream'>, signal: AbortSignal): Promise<Buffer> {
     const { exec, stream } = target;

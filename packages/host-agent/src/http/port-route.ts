@@ -2,8 +2,9 @@
 // they are, without the chunks of a guest stream, which would take most of the time of a large transfer.
 //
 // The end of the machine's bytes and a broken connection must look different. After a good end this side shuts down its
-// writing only and stays open until the client closes. Otherwise it closes, and the client's next write fails. Over TLS,
-// Node cannot tell the two apart, so there this route is refused, and a client opens the guest stream `ports.connect`.
+// writing only and stays open until the client closes. Otherwise it closes, and the client's next write fails. With
+// TLS, Node reports both ends in the same way. So this route refuses TLS connections; clients that use TLS open the
+// guest stream `ports.connect` instead.
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';

@@ -10,7 +10,7 @@ export type Application = {
   checkout: string;
   /** A new folder. */
   target: string;
-  /** Folders below packages/. What they depend on is copied too. */
+  /** Names of folders in packages/. The packages that they depend on are copied too. */
   workspaces: readonly string[];
 };
 
