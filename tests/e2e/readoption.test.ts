@@ -23,6 +23,7 @@ import {
   vmRecords,
 } from './support/host.ts';
 import {
+  call,
   createMachine,
   destroyMachine,
   expectStatus,
@@ -61,6 +62,13 @@ describe('re-adoption', {
       const jobs = await Promise.all(machines.map(({ id }) => startExec(id, { command: COUNTER })));
       const before = machines.map(factsOf);
       await restart(names, signal);
+      // A new control plane answers requests before it has reached the agent. Until then execs are 503.
+      await until('the machines answer', async () => {
+        const answers = await Promise.all(
+          machines.map(({ id }) => call('POST', `/v1/machines/${id}/execs`, { command: 'true' })),
+        );
+        return answers.every(({ status }) => status === 201);
+      });
       assert.deepEqual(machines.map(factsOf), before);
       for (const { id } of machines) assert.equal((await getMachine(id)).state, 'running');
 
