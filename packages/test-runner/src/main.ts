@@ -28,7 +28,7 @@ const PYTHON_SDK = { name: 'python-sdk', requirements: 'sdk-python/requirements-
 /** The schemas that the tests of the Helm chart use. */
 const DEPLOYMENT = { name: 'deploy-tests', requirements: 'tests/deploy/requirements.txt' };
 /** How many of the slowest test files are listed at the end. */
-const SLOWEST = 10;
+const SLOWEST = 25;
 /**
  * Environment variables that tests must not inherit, because a unit test must not reach a service of the person who
  * runs it.
@@ -151,9 +151,10 @@ async function runGroups(
   for (const { name, files: group, isAlone } of groupTestFiles(files)) {
     stop.throwIfAborted();
     progress.say(`Running ${group.length} files of ${name}`);
+    const startedAt = performance.now();
     const result = await runNodeTests(checkout, group, { env, signal: stop, isAlone, show });
     if (!result.hasPassed) failures.push(name);
-    summaries.push(`${name}: ${result.summary}`);
+    summaries.push(`${name}: ${result.summary} (${formatDuration(performance.now() - startedAt)})`);
     details.push(...result.failures);
     for (const [file, ms] of result.durations) durations.set(file, ms);
   }

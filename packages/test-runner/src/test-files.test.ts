@@ -16,6 +16,7 @@ describe('the test files', () => {
     'tests/clients/s.test.ts',
     'tests/conformance/c.test.ts',
     'tests/e2e/e.test.ts',
+    'tests/e2e/together/t.test.ts',
     'tests/faults/f.test.ts',
   ];
   const long = 'tests/deploy/d.long.test.ts';
@@ -35,7 +36,7 @@ describe('the test files', () => {
   });
 
   it('are chosen by parts of their paths', () => {
-    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[6]]);
+    assert.deepEqual(selectTestFiles(checkout, ['./packages/a/src', 'e2e']), [files[0], files[6], files[7]]);
     assert.deepEqual(selectTestFiles(checkout, ['tests/deploy']), [long]);
     assert.deepEqual(selectTestFiles(checkout, ['nothing']), []);
   });
@@ -46,6 +47,7 @@ describe('the test files', () => {
       [
         ['node tests', 3, false],
         ['end-to-end tests', 1, true],
+        ['end-to-end tests that share the service', 1, false],
         ['client tests', 1, false],
         ['browser tests', 1, false],
         ['browser tests with outages', 1, true],

@@ -27,23 +27,28 @@ export function selectTestFiles(checkout: string, filters: readonly string[]): s
 }
 
 /**
- * Returns the groups that have files, in the order in which they run. End-to-end files and browser files with outages
- * run one at a time, because they kill the processes that all of them use. The conformance tests run last and
- * separately: they put load on the service, and other tests measure its memory and speed.
+ * Returns the groups that have files, in the order in which they run. Most end-to-end files and the browser files with
+ * outages run one at a time, because they kill the processes that all of them use or measure these. The end-to-end files
+ * in `together/` do neither, so several run at a time. The conformance tests run last and separately: they put load on
+ * the service, and other tests measure its memory and speed.
  */
 export function groupTestFiles(files: readonly string[]): TestGroup[] {
-  const isBelow = (folder: string) => (file: string) => file.startsWith(`tests/${folder}/`);
-  const [isConformance, isEndToEnd, isBrowser] = [isBelow('conformance'), isBelow('e2e'), isBelow('browser')];
-  const [isClient, isOutage] = [isBelow('clients'), isBelow('browser/outages')];
-  const needsNoService = (file: string) =>
-    [isConformance, isEndToEnd, isClient, isBrowser].every((isInGroup) => !isInGroup(file));
-  const groups: TestGroup[] = [
-    { name: 'node tests', files: files.filter(needsNoService), isAlone: false },
-    { name: 'end-to-end tests', files: files.filter(isEndToEnd), isAlone: true },
-    { name: 'client tests', files: files.filter(isClient), isAlone: false },
-    { name: 'browser tests', files: files.filter((file) => isBrowser(file) && !isOutage(file)), isAlone: false },
-    { name: 'browser tests with outages', files: files.filter(isOutage), isAlone: true },
-    { name: 'conformance tests', files: files.filter(isConformance), isAlone: false },
+  const folders = ['e2e/together', 'e2e', 'clients', 'browser/outages', 'browser', 'conformance'];
+  // The innermost of `folders` that has the file. Other files need no service.
+  const folderOf = (file: string) => folders.find((folder) => file.startsWith(`tests/${folder}/`));
+  const group = (name: string, folder: string | undefined, isAlone = false): TestGroup => ({
+    name,
+    files: files.filter((file) => folderOf(file) === folder),
+    isAlone,
+  });
+  const groups = [
+    group('node tests', undefined),
+    group('end-to-end tests', 'e2e', true),
+    group('end-to-end tests that share the service', 'e2e/together'),
+    group('client tests', 'clients'),
+    group('browser tests', 'browser'),
+    group('browser tests with outages', 'browser/outages', true),
+    group('conformance tests', 'conformance'),
   ];
-  return groups.filter((group) => group.files.length > 0);
+  return groups.filter(({ files }) => files.length > 0);
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Volume } from '@sandbar/contract/volume.ts';
-import { createClone } from './support/clones.ts';
+import { createClone } from '../support/clones.ts';
 import {
   call,
   createMachine,
@@ -13,7 +13,7 @@ import {
   sh,
   startExec,
   until,
-} from './support/service.ts';
+} from '../support/service.ts';
 
 describe('volumes', () => {
   const machines: Machine[] = [];

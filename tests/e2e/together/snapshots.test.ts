@@ -15,7 +15,7 @@ import {
   sh,
   startExec,
   until,
-} from './support/service.ts';
+} from '../support/service.ts';
 
 const WANTED = { memory_mb: 256 };
 

@@ -5,9 +5,9 @@ import { after, before, describe, it } from 'node:test';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
 import type { Snapshot } from '@sandbar/contract/snapshot.ts';
-import { templateOf } from './support/clones.ts';
-import { IS_ROOT } from './support/host.ts';
-import { MARKER, markerProgram } from './support/marker-program.ts';
+import { templateOf } from '../support/clones.ts';
+import { IS_ROOT } from '../support/host.ts';
+import { MARKER, markerProgram } from '../support/marker-program.ts';
 import {
   call,
   createMachine,
@@ -17,7 +17,7 @@ import {
   startExec,
   until,
   waitForExec,
-} from './support/service.ts';
+} from '../support/service.ts';
 
 /** The loader is replaced last, because afterwards no program with a library runs on that machine. */
 const REPLACED = ['/bin/sh', '/bin/true', '/bin/echo', '/sbin/modprobe', '/lib64/ld-linux-x86-64.so.2'];

@@ -10,10 +10,10 @@ import { after, before, describe, it } from 'node:test';
 import type { ExecCreate } from '@sandbar/contract/exec.ts';
 import { defaultCache } from '@sandbar/contract/home.ts';
 import type { Image } from '@sandbar/contract/image.ts';
-import { type TarItem, writeLayout } from '../../packages/host-agent/tests/support/oci-layout.ts';
-import { type Registry, startRegistry } from '../../packages/host-agent/tests/support/registry.ts';
-import { createClone } from './support/clones.ts';
-import { IS_ROOT, isClone, run } from './support/host.ts';
+import { type TarItem, writeLayout } from '../../../packages/host-agent/tests/support/oci-layout.ts';
+import { type Registry, startRegistry } from '../../../packages/host-agent/tests/support/registry.ts';
+import { createClone } from '../support/clones.ts';
+import { IS_ROOT, isClone, run } from '../support/host.ts';
 import {
   call,
   createMachine,
@@ -24,9 +24,9 @@ import {
   startExec,
   until,
   waitForExec,
-} from './support/service.ts';
+} from '../support/service.ts';
 
-const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
+const CLI = new URL('../../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 const CACHE = defaultCache(process.env, IS_ROOT);
 const NAME = `test-${randomBytes(4).toString('hex')}`;
 /** The memory size is unique to this test, so that every template of this size belongs to the image of this test. */

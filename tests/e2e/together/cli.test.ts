@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { createServer, request } from 'node:http';
 import { describe, it } from 'node:test';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { BASE_URL, expectStatus, until } from './support/service.ts';
+import { BASE_URL, expectStatus, until } from '../support/service.ts';
 
-const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
+const CLI = new URL('../../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 
 type Said = { code: number | null; stdout: string; stderr: string };
 

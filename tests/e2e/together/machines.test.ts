@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { ActivityList } from '@sandbar/contract/activity.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { call, createMachine, destroyMachine, expectStatus, getMachine, sh, until } from './support/service.ts';
+import { call, createMachine, destroyMachine, expectStatus, getMachine, sh, until } from '../support/service.ts';
 
 describe('machines', () => {
   let machine: Machine;

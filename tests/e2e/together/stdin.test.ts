@@ -19,9 +19,9 @@ import {
   startExec,
   until,
   waitForExec,
-} from './support/service.ts';
+} from '../support/service.ts';
 
-const CLI = new URL('../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
+const CLI = new URL('../../../packages/cli/bin/sandbar.mjs', import.meta.url).pathname;
 const sandbar = new Client({ baseUrl: BASE_URL, apiKey: API_KEY });
 
 /** Reads what a job prints, piece by piece. */
