@@ -54,6 +54,33 @@ describe('exec', () => {
     assert.deepEqual([json.status, json.exit_code], ['exited', 4]);
   });
 
+  it('a cancel that overtakes the start of the job cancels it', async () => {
+    const exec_id = randomUUID();
+    const path = `/v1/machines/${shared}/execs/${exec_id}`;
+    host.fault('startJob', 'hang', 1);
+    const starting = start({ command: 'sleep', exec_id });
+    await until(async () => (await api('GET', path)).json.status === 'running', 'the row is written');
+    const asked = host.callsOf('cancel');
+    const canceling = api('POST', `${path}/cancel`);
+    await until(() => host.callsOf('cancel') > asked + 1, 'the host is asked again');
+    host.release();
+    assert.equal((await starting).status, 201);
+    assert.equal((await canceling).json.status, 'canceled');
+  });
+
+  it('a cancel of a job that the machine refuses to start is a 404', async () => {
+    const exec_id = randomUUID();
+    const path = `/v1/machines/${shared}/execs/${exec_id}`;
+    host.fault('startJob', 'hangThenFail', 1);
+    const starting = start({ command: 'sleep', exec_id });
+    await until(async () => (await api('GET', path)).json.status === 'running', 'the row is written');
+    const canceling = api('POST', `${path}/cancel`);
+    await until(() => host.callsOf('cancel') > 0, 'the host is asked');
+    host.release();
+    assert.equal((await starting).status, 500);
+    assert.equal((await canceling).status, 404);
+  });
+
   it('takes an exec_id once, whatever became of the first', async () => {
     const exec_id = randomUUID();
     assert.equal((await start({ command: 'true', exec_id })).json.id, exec_id);

@@ -154,6 +154,17 @@ describe('PUT …/stdin', () => {
     }
   });
 
+  it('bytes that overtake the start of the job wait for it', async () => {
+    const { id, path, stdin } = await open();
+    jobs.delete(id);
+    const putting = put(path, 'offset=0', 'early');
+    const asked = host.callsOf('getJob');
+    await until(() => host.callsOf('getJob') > asked + 1, 'the host is asked whether the job has ended');
+    jobs.set(id, stdin);
+    assert.deepEqual((await putting).json, { next_offset: 5, closed: false });
+    end(id);
+  });
+
   it('for a job that was lost, everything is a conflict, because nobody knows what it had accepted', async () => {
     const { id, path } = await open();
     await put(path, 'offset=0', 'hello');
@@ -229,6 +240,20 @@ describe('POST …/signal', () => {
     for (const body of [{}, { signal: 'SIGINT' }, { signal: 2 }, { signal: 'INT', x: 1 }]) {
       assert.equal((await signal(path, body)).status, 400);
     }
+    end(id);
+  });
+
+  it('waits for a job whose start it has overtaken', async () => {
+    const { id, path, stdin } = await open();
+    jobs.delete(id);
+    const count = signals.length;
+    const signalling = signal(path, { signal: 'INT' });
+    const asked = host.callsOf('getJob');
+    await until(() => host.callsOf('getJob') > asked + 1, 'the host is asked whether the job has ended');
+    assert.equal(signals.length, count);
+    jobs.set(id, stdin);
+    assert.equal((await signalling).status, 200);
+    assert.deepEqual(signals.at(-1), { id, signal: 'INT' });
     end(id);
   });
 

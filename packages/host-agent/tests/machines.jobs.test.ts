@@ -124,6 +124,31 @@ describe('host agent jobs', () => {
     assert.equal((await host.registry.get(ID).job('job-1')).report().stdin_bytes, 12);
   });
 
+  it('a cancel that comes while the job starts waits until the guest knows the job', async () => {
+    const guest = vm.session;
+    assert.ok(guest);
+    const held = Promise.withResolvers<void>();
+    const startJob = guest.startJob.bind(guest);
+    guest.startJob = async (jobId, spec) => {
+      await held.promise;
+      return startJob(jobId, spec);
+    };
+    const canceledWhenAsked: boolean[] = [];
+    const cancelJob = guest.cancelJob.bind(guest);
+    guest.cancelJob = (jobId) => {
+      canceledWhenAsked.push(vm.jobs.has(jobId));
+      return cancelJob(jobId);
+    };
+    const starting = machine.startJob('job-1', JOB);
+    await until('the job is in the table', () => machine.runningJobs().length === 1);
+    const canceling = machine.cancelJob('job-1');
+    for (let turns = 0; turns < 100; turns++) await new Promise((resolve) => setImmediate(resolve));
+    held.resolve();
+    await Promise.all([starting, canceling]);
+    assert.deepEqual(canceledWhenAsked, [true]);
+    assert.equal((await (await machine.job('job-1')).waitForEnd(5_000)).status, 'canceled');
+  });
+
   it('a cancel that comes as the job ends answers the job as it ended', async () => {
     await machine.startJob('job-1', JOB);
     const guest = vm.session;

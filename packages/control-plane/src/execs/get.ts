@@ -7,6 +7,7 @@ import type { App } from '../app.ts';
 import type { JobWaits } from './job-waits.ts';
 import { toExec } from './record.ts';
 import { settleJob } from './settle.ts';
+import { actOnStartedJob } from './started-job.ts';
 import { findExec } from './store.ts';
 
 type ExecId = { accountId: string; machineId: string; execId: string };
@@ -32,10 +33,11 @@ export async function getExec(
  * Throws `not_found`, `host_unavailable`.
  */
 export async function cancelExec(app: App, id: ExecId): Promise<Exec> {
-  const { exec, hostId } = await findExec(app, id.accountId, id.machineId, id.execId);
+  const found = await findExec(app, id.accountId, id.machineId, id.execId);
+  const { exec, hostId } = found;
   if (JOB_STATE_TABLE[exec.status].cancel === 'noop') return toExec(exec);
-  const report = await app.hosts.client(hostId).cancelJob(exec.machine_id, exec.id);
-  if (report && report.status === 'running') return toExec(exec, { report });
+  const report = await actOnStartedJob(app, found, () => app.hosts.client(hostId).cancelJob(exec.machine_id, exec.id));
+  if (report?.status === 'running') return toExec(exec, { report });
   return settledOrPresent(app, id, report);
 }
 

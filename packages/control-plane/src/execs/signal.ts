@@ -1,5 +1,4 @@
 // Sends a signal to the first process of a running job.
-import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { Exec } from '@sandbar/contract/exec.ts';
 import { JOB_STATE_TABLE, type JobSignal } from '@sandbar/contract/exec-states.ts';
 import { Type } from 'typebox';
@@ -9,6 +8,7 @@ import type { Caller } from '../http/route-config.ts';
 import { getExec } from './get.ts';
 import type { JobWaits } from './job-waits.ts';
 import { toExec } from './record.ts';
+import { actOnStartedJob } from './started-job.ts';
 import { findExec } from './store.ts';
 
 const Nothing = Type.Object({}, { additionalProperties: false });
@@ -26,14 +26,12 @@ export async function signalExec(
   name: JobSignal,
   gone: AbortSignal,
 ): Promise<Exec> {
-  const { exec } = await findExec(app, caller.accountId, machineId, execId);
+  const found = await findExec(app, caller.accountId, machineId, execId);
+  const { exec } = found;
   if (JOB_STATE_TABLE[exec.status].signal === 'noop') return toExec(exec);
   const params = { id: exec.id, signal: name };
-  await callGuest(app, caller, machineId, 'jobs.signal', params, Nothing, { waits: false, signal: gone }).catch(
-    (error: unknown) => {
-      // The guest has forgotten the job, because it has ended.
-      if (!(error instanceof ServiceError) || error.code !== 'not_found') throw error;
-    },
+  await actOnStartedJob(app, found, () =>
+    callGuest(app, caller, machineId, 'jobs.signal', params, Nothing, { waits: false, signal: gone }),
   );
   return getExec(app, waits, { accountId: caller.accountId, machineId, execId }, 0, gone);
 }

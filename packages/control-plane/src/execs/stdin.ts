@@ -12,6 +12,7 @@ import { callGuest } from '../guest/call.ts';
 import { Places } from '../http/places.ts';
 import type { Caller } from '../http/route-config.ts';
 import { settleJob } from './settle.ts';
+import { actOnStartedJob } from './started-job.ts';
 import { type FoundExec, findExec } from './store.ts';
 
 /** How much one guest call brings. The guest holds it in memory, once as base64, while it waits for the command. */
@@ -60,13 +61,12 @@ export class StdinWriter {
     const deadline = performance.now() + this.#app.config.timing.stdinWaitMs;
     try {
       const { machine_id, id } = found.exec;
-      return await this.#inTurn(`${machine_id}/${id}`, deadline, gone, (queue) =>
-        this.#send(caller, found.exec, request, queue, deadline, gone),
+      const answer = await actOnStartedJob(this.#app, found, () =>
+        this.#inTurn(`${machine_id}/${id}`, deadline, gone, (queue) =>
+          this.#send(caller, found.exec, request, queue, deadline, gone),
+        ),
       );
-    } catch (error) {
-      if (!hasCode(error, 'not_found')) throw error;
-      // The guest has forgotten the job, so it has ended, and the host has recorded how.
-      return this.#answerEnded(found, request);
+      return answer ?? (await this.#answerEnded(found, request));
     } finally {
       leave();
     }

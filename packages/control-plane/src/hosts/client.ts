@@ -65,7 +65,7 @@ export type HostClient = {
   /** Lists the jobs whose output can be read. Returns undefined if the host does not know the machine. */
   keptOutput(machineId: string): Promise<HostKeptOutput | undefined>;
   getJob(machineId: string, jobId: string, waitMs: number, signal?: AbortSignal): Promise<JobReport | undefined>;
-  cancelJob(machineId: string, jobId: string): Promise<JobReport | undefined>;
+  cancelJob(machineId: string, jobId: string): Promise<JobReport>;
   readOutput(
     machineId: string,
     jobId: string,
@@ -234,7 +234,7 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
     },
     cancelJob: (id, jobId) => {
       const path = `${jobPath(id, jobId)}/cancel`;
-      return orAbsent(json({ method: 'POST', path, timeoutMs: SLACK_MS }));
+      return json({ method: 'POST', path, timeoutMs: SLACK_MS });
     },
     readOutput: async (id, jobId, { stream, offset, limit, waitMs }, signal) => {
       const query = { stream, offset, limit, wait_ms: waitMs };

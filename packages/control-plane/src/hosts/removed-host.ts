@@ -29,7 +29,7 @@ export function createRemovedHost(): HostClient {
     listRunningJobs: nothing,
     keptOutput: nothing,
     getJob: nothing,
-    cancelJob: nothing,
+    cancelJob: refuse,
     readOutput: nothing,
     callGuest: refuse,
     openStream: refuse,

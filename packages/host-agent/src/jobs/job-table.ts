@@ -89,6 +89,11 @@ export class JobTable {
     return starting.finally(() => this.#starting.delete(jobId));
   }
 
+  /** Resolves when no start of this job is under way. Only then the guest knows the job. */
+  async whenStarted(jobId: string): Promise<void> {
+    await this.#starting.get(jobId)?.catch(() => {});
+  }
+
   /** Returns the job, running or ended. Throws `not_found`. */
   async get(jobId: string): Promise<Job> {
     const job =

@@ -63,6 +63,7 @@ export class MachineJobs {
 
   /** Cancels a job. Does nothing when it has ended. Throws `not_found`, and `conflict` when the machine does not run. */
   async cancel(jobId: string): Promise<JobReport> {
+    await this.#table.whenStarted(jobId);
     const job = await this.#table.get(jobId);
     if (!job.isRunning) return job.report();
     const guest = await this.#vm.findGuest();
