@@ -11,6 +11,7 @@ import { setPrices } from '../src/billing/prices.ts';
 import { changeBillingMode, repriceAccounts } from '../src/billing/reprice.ts';
 import { chargeDueAccounts } from '../src/billing/round.ts';
 import { inTransaction } from '../src/db/transaction.ts';
+import { until } from './support/postgres.ts';
 import { startTestBed } from './support/test-bed.ts';
 
 // Charges of the service's own rounds would come between those of the tests.
@@ -184,10 +185,16 @@ describe('a charge', () => {
     for (const { id } of [broken, sound]) await letPass(id, 7_200_000);
     // A balance from which PostgreSQL cannot subtract anything.
     await sql`update accounts set balance_micros = -9223372036854775808 where id = ${broken.id}`.execute(db);
-    await chargeDueAccounts(everyHour(app));
-    assert.deepEqual([(await chargesOf(broken.id)).length, (await chargesOf(sound.id)).length], [0, 1]);
-    assert.match(bed.logged(), /an account could not be charged/);
-    await sql`update accounts set balance_micros = 1000000000 where id = ${broken.id}`.execute(db);
+    try {
+      // A round skips an account that the spend guard has locked, so one round may not be enough.
+      await until(async () => {
+        await chargeDueAccounts(everyHour(app));
+        return bed.logged().includes('an account could not be charged');
+      }, 'the failure is logged');
+      assert.deepEqual([(await chargesOf(broken.id)).length, (await chargesOf(sound.id)).length], [0, 1]);
+    } finally {
+      await sql`update accounts set balance_micros = 1000000000 where id = ${broken.id}`.execute(db);
+    }
   });
 
   it('is never made for an unmetered account, whose meters are free', async () => {

@@ -9,7 +9,7 @@ import { refusalOf } from './support/volumes.ts';
 
 const HOUR_MS = 3_600_000;
 const bed = await startTestBed({
-  timing: { hostFactsMs: HOUR_MS, reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS },
+  timing: { hostFactsMs: HOUR_MS, reconcileMs: HOUR_MS, reconcileJobsMs: HOUR_MS, hostPollMs: HOUR_MS },
   overcommit: { vcpus: 8 },
   host: { cpus: 4 },
 });

@@ -47,7 +47,9 @@ describe('run directory of a compromised QEMU', () => {
   const swappers: ChildProcess[] = [];
   after(async () => {
     for (const end of ends) end();
-    for (const swapper of swappers.filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null)) {
+    for (const swapper of swappers) {
+      // Look only now: a process may have ended while this waited for another one.
+      if (swapper.exitCode !== null || swapper.signalCode !== null) continue;
       const exit = once(swapper, 'exit');
       swapper.kill('SIGKILL');
       await exit;
