@@ -148,11 +148,11 @@ async function runGroups(
   { summaries, details, durations }: Report,
 ): Promise<void> {
   const show = (text: string) => void process.stdout.write(text);
-  for (const { name, files: group, isAlone } of groupTestFiles(files)) {
+  for (const { name, files: group, filesAtOnce } of groupTestFiles(files)) {
     stop.throwIfAborted();
     progress.say(`Running ${group.length} files of ${name}`);
     const startedAt = performance.now();
-    const result = await runNodeTests(checkout, group, { env, signal: stop, isAlone, show });
+    const result = await runNodeTests(checkout, group, { env, signal: stop, filesAtOnce, show });
     if (!result.hasPassed) failures.push(name);
     summaries.push(`${name}: ${result.summary} (${formatDuration(performance.now() - startedAt)})`);
     details.push(...result.failures);

@@ -21,7 +21,7 @@ const stop = new AbortController();
 process.once('SIGTERM', () => stop.abort(new Error('told to stop')));
 const show = (text) => void process.stdout.write(text);
 try {
-  const result = await runNodeTests(folder, files, { env: process.env, signal: stop.signal, isAlone: false, show });
+  const result = await runNodeTests(folder, files, { env: process.env, signal: stop.signal, filesAtOnce: 2, show });
   console.log('\\n' + JSON.stringify({ ...result, durations: [...result.durations] }));
 } catch (error) {
   console.log('\\n' + JSON.stringify({ rejected: error.message }));

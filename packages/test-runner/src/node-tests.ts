@@ -1,6 +1,5 @@
 // Runs test files with node's test runner, each in its own process. From the runner's events it collects what `npm
 // test` prints at the end: which tests failed and why, and how long each file took.
-import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
@@ -22,18 +21,11 @@ export type NodeTestOptions = {
   env: NodeJS.ProcessEnv;
   /** Aborting it ends the test processes. */
   signal: AbortSignal;
-  /** Whether files run one at a time. If not, `FILES_AT_ONCE` files run at a time. */
-  isAlone: boolean;
+  /** How many files run at a time. */
+  filesAtOnce: number;
   /** Called with the output of node's `spec` reporter while the tests run. */
   show: (text: string) => void;
 };
-
-/**
- * How many test files run at a time: one fewer than there are cores, as node's runner does, but at least two. Most tests
- * wait most of the time, for example for a machine to boot or for a time limit to pass, so one file alone leaves half
- * of two cores idle.
- */
-const FILES_AT_ONCE = Math.max(2, availableParallelism() - 1);
 
 /**
  * The most time that a file may take, in milliseconds: several times what the slowest one takes on two busy cores. A file
@@ -48,14 +40,14 @@ const FILE_LIMIT_MS = 600_000;
 export async function runNodeTests(
   checkout: string,
   files: readonly string[],
-  { env, signal, isAlone, show }: NodeTestOptions,
+  { env, signal, filesAtOnce, show }: NodeTestOptions,
 ): Promise<NodeTestResult> {
   const results = new Results(checkout);
   const limits = new Map<string, () => void>();
   const events = run({
     cwd: checkout,
     files: files.map((file) => path.join(checkout, file)),
-    concurrency: isAlone ? 1 : FILES_AT_ONCE,
+    concurrency: filesAtOnce,
     isolation: 'process',
     signal,
     env: { ...env, NODE_OPTIONS: '', ...(process.stdout.isTTY ? { FORCE_COLOR: '1' } : {}) },

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { createDatabase, startPostgres } from '../../control-plane/tests/support/postgres.ts';
 import { POSTGRES_MAJORS, postgresOf } from '../../control-plane/tests/support/postgres-versions.ts';
 import { runNodeTests } from './node-tests.ts';
-import { selectTestFiles } from './test-files.ts';
+import { BUSY_FILES, selectTestFiles } from './test-files.ts';
 
 const FOLDER = 'packages/control-plane/tests/';
 const checkout = path.resolve(import.meta.dirname, '../../..');
@@ -27,7 +27,7 @@ for (const major of wanted) {
   const result = await runNodeTests(checkout, files, {
     env,
     signal: new AbortController().signal,
-    isAlone: false,
+    filesAtOnce: BUSY_FILES,
     show: (text) => void process.stdout.write(text),
   });
   await server.stop();

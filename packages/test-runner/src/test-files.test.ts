@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, it } from 'node:test';
-import { groupTestFiles, selectTestFiles } from './test-files.ts';
+import { BUSY_FILES, groupTestFiles, selectTestFiles, WAITING_FILES } from './test-files.ts';
 
 describe('the test files', () => {
   const checkout = mkdtempSync(path.join(tmpdir(), 'test-files-'));
@@ -43,15 +43,15 @@ describe('the test files', () => {
 
   it('run in groups: those that kill processes one at a time, conformance last', () => {
     assert.deepEqual(
-      groupTestFiles(files).map(({ name, files: group, isAlone }) => [name, group.length, isAlone]),
+      groupTestFiles(files).map(({ name, files: group, filesAtOnce }) => [name, group.length, filesAtOnce]),
       [
-        ['node tests', 3, false],
-        ['end-to-end tests', 1, true],
-        ['end-to-end tests that share the service', 1, false],
-        ['client tests', 1, false],
-        ['browser tests', 1, false],
-        ['browser tests with outages', 1, true],
-        ['conformance tests', 1, false],
+        ['node tests', 3, WAITING_FILES],
+        ['end-to-end tests', 1, 1],
+        ['end-to-end tests that share the service', 1, BUSY_FILES],
+        ['client tests', 1, BUSY_FILES],
+        ['browser tests', 1, BUSY_FILES],
+        ['browser tests with outages', 1, 1],
+        ['conformance tests', 1, 1],
       ],
     );
     assert.deepEqual(

@@ -1,12 +1,18 @@
-// Decides which files are tests, and in which groups they run.
+// Decides which files are tests, in which groups they run, and how many at a time.
 import { globSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 
 export type TestGroup = {
   name: string;
   files: string[];
-  /** Whether the files of this group run one at a time. */
-  isAlone: boolean;
+  /** How many files of this group run at a time. */
+  filesAtOnce: number;
 };
+
+/** For files that keep about one core busy: one fewer than there are cores, as node's runner does, but at least two. */
+export const BUSY_FILES = Math.max(2, availableParallelism() - 1);
+/** For files that mostly wait, for example for a machine to boot or for a time limit to pass. */
+export const WAITING_FILES = availableParallelism() + 1;
 
 /** Files that take minutes, most of it for tools that they build or download. They run when a filter selects them. */
 const LONG = /\.long\.test\.ts$/;
@@ -36,19 +42,19 @@ export function groupTestFiles(files: readonly string[]): TestGroup[] {
   const folders = ['e2e/together', 'e2e', 'clients', 'browser/outages', 'browser', 'conformance'];
   // The innermost of `folders` that has the file. Other files need no service.
   const folderOf = (file: string) => folders.find((folder) => file.startsWith(`tests/${folder}/`));
-  const group = (name: string, folder: string | undefined, isAlone = false): TestGroup => ({
+  const group = (name: string, folder: string | undefined, filesAtOnce: number): TestGroup => ({
     name,
     files: files.filter((file) => folderOf(file) === folder),
-    isAlone,
+    filesAtOnce,
   });
   const groups = [
-    group('node tests', undefined),
-    group('end-to-end tests', 'e2e', true),
-    group('end-to-end tests that share the service', 'e2e/together'),
-    group('client tests', 'clients'),
-    group('browser tests', 'browser'),
-    group('browser tests with outages', 'browser/outages', true),
-    group('conformance tests', 'conformance'),
+    group('node tests', undefined, WAITING_FILES),
+    group('end-to-end tests', 'e2e', 1),
+    group('end-to-end tests that share the service', 'e2e/together', BUSY_FILES),
+    group('client tests', 'clients', BUSY_FILES),
+    group('browser tests', 'browser', BUSY_FILES),
+    group('browser tests with outages', 'browser/outages', 1),
+    group('conformance tests', 'conformance', 1),
   ];
   return groups.filter(({ files }) => files.length > 0);
 }
