@@ -1,4 +1,5 @@
-// What a user does about each error code. The page of the errors shows these texts. A code without one does not compile.
+// What a user does about each error code. The page of the errors shows these texts. The compiler reports a
+// code without a text.
 import type { ErrorCode } from '@sandbar/contract/errors.ts';
 
 /** Markdown: what the caller does about an error of this code. */

@@ -1,5 +1,5 @@
-// The documents of the checkout that lie outside of docs/ and are pages of the site too. They are copied when the site
-// is built; links between them and docs/ lead to each other on both sides.
+// The documents outside of docs/ that are pages of the site too. The build of the site copies them. Links between them
+// and the pages in docs/ work in the checkout and on the site.
 import path from 'node:path';
 
 /** Document of the checkout: page of the site. */

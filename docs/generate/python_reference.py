@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(sys.argv[1])
-#: In this order, then every other public class. The asynchronous classes have the same methods, with `await`.
+#: The reference shows these classes first, in this order, then every other public class. It leaves out the asynchronous
+#: classes, which have the same methods, with `await`.
 FIRST = ["Sandbox", "ExecResult", "Job", "OutputChunk", "JobStdin", "Files", "Ports", "TerminalConnection", "Client"]
 
 

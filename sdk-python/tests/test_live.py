@@ -235,7 +235,8 @@ def test_a_port_is_reached_by_its_url_and_by_a_connection(sandbox: Sandbox) -> N
     assert [port["port"] for port in sandbox.ports.list()] == [8000]
     url = urlsplit(sandbox.ports.url(8000, expires_in_sec=60))
     assert url.query.startswith("sandbar_token=")
-    # Browsers know that names below localhost are this computer; not every resolver does. So the name goes as a header.
+    # Browsers resolve names below localhost to this computer, but not every system does. So the request goes to the
+    # address of the service, and has the name in its Host header.
     headers = {"host": url.netloc, "x-sandbar-key": sandbox.ports.token(8000)["token"]}
     assert httpx.get(f"{sandbox.client.base_url}/", headers=headers).text == "hello from inside"
     assert sandbox.ports.set_access(8000, "public")["access"] == "public"

@@ -82,7 +82,7 @@ def test_without_retries_the_first_failure_is_raised(kind: Kind) -> None:
 def test_the_pause_doubles_with_a_random_part_and_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    # The value from before the fixture of conftest.py.
+    # Restore the real pause, which a fixture in conftest.py shortens for the tests.
     monkeypatch.setattr("sandbar._retry.FIRST_PAUSE_SEC", FIRST_PAUSE_SEC)
     schedule = RetrySchedule(10, is_repeatable=True)
     failure = sandbar.ConnectionError("broken")

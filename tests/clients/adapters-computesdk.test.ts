@@ -50,7 +50,7 @@ describe('the provider of ComputeSDK', () => {
     let stdout = '';
     let stderr = '';
     const result = await sandbox.runCommand(
-      // The command goes on when it is told that its first output has come. The euro sign comes in two pieces.
+      // The command waits until the callback has got its first output. Then it prints the euro sign in two pieces.
       `echo ready; until [ -e /tmp/go ]; do sleep 0.05; done; printf '\\342\\202'; sleep 0.3; printf '\\254'; echo no >&2; exit 5`,
       {
         onStdout: (text) => {

@@ -12,7 +12,7 @@ import { API_KEY, BASE_URL, expectStatus, until } from '../e2e/support/service.t
 const execute = promisify(execFile);
 const CLI = path.resolve(import.meta.dirname, '../../packages/cli/bin/sandbar.mjs');
 const SDK = path.resolve(import.meta.dirname, '../../sdk-python');
-/** Each of these that is on this computer tries the package, besides the Python that runs the tests. */
+/** The package is tried with each of these that is installed here, and with the Python that runs the tests. */
 const PYTHONS = ['python3.10', 'python3.11', 'python3.12', 'python3.13', 'python3.14'];
 const EXAMPLE = `
 import sandbar
@@ -43,7 +43,7 @@ async function pythonsToTry(python: string, t: TestContext): Promise<string[]> {
   return [python, ...others];
 }
 
-/** Runs a program and resolves with its standard output. Fails with all that it wrote. */
+/** Runs a program and resolves with its standard output. When the program fails, the error has its output. */
 async function run(program: string, args: string[], cwd = SDK): Promise<string> {
   const env = { ...process.env, SANDBAR_BASE_URL: BASE_URL, SANDBAR_API_KEY: API_KEY, PYTHONDONTWRITEBYTECODE: '1' };
   try {

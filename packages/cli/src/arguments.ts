@@ -22,7 +22,7 @@ export function parsePort(text: string): number {
   throw new InvalidArgumentError('It must be a port from 1 to 65535.');
 }
 
-/** PORT or LOCAL:REMOTE, where LOCAL may be 0. Throws InvalidArgumentError. */
+/** Parses PORT or LOCAL:REMOTE. LOCAL may be 0, which means any free port. Throws InvalidArgumentError. */
 export function parsePortPair(text: string): { local: number; remote: number } {
   const [local = '', remote = local, more] = text.split(':');
   if (more !== undefined) throw new InvalidArgumentError('It must be PORT or LOCAL:REMOTE.');

@@ -59,7 +59,7 @@ export function exitCodeOfError(error: unknown): number {
   return EXIT.error;
 }
 
-/** The exit code for an error response with this code, or undefined when the response has no code. */
+/** The exit code for an error response. `code`: the error code of the response, or undefined when it has none. */
 export function exitCodeOfCode(code: string | undefined): number {
   return code !== undefined && Object.hasOwn(OF_SERVICE, code) ? (OF_SERVICE[code] ?? EXIT.error) : EXIT.error;
 }

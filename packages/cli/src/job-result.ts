@@ -6,8 +6,8 @@ import { EXIT } from './exit-codes.ts';
 import { printNotice } from './print.ts';
 
 /**
- * The exit code that a shell would report for this job. Explains a time-out, a lost machine and cut output on stderr. Cut
- * output of a command that succeeded is `EXIT.outputCut`.
+ * The exit code that a shell would report for this job. If the job timed out, its machine stopped or its output was
+ * cut, prints a notice on stderr. If the command succeeded but its output was cut, the exit code is `EXIT.outputCut`.
  */
 export function exitCodeOfJob(job: Exec): number {
   return noteCutOutput(job, codeOf(job));

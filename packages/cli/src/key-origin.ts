@@ -2,8 +2,8 @@
 import { platform } from '@sandbar/sdk/platform/node.ts';
 
 /**
- * `SANDBAR_API_KEY`, or the path of a file. The order is that of the SDK: the variable, then the first file whose address
- * is `baseUrl`.
+ * Returns `SANDBAR_API_KEY` when that variable has the key, else the path of the credentials file that has it. Like the
+ * SDK, this looks at the variable first, and then takes the first file whose address is `baseUrl`.
  */
 export function findKeyOrigin(baseUrl: string): string {
   if (platform.readVariable('SANDBAR_API_KEY') !== undefined) return 'SANDBAR_API_KEY';

@@ -59,7 +59,7 @@ export async function runJob(
   }
 }
 
-/** The fields of the start request for the first bytes of input. */
+/** The fields of the start request that send the first bytes of input, and say whether more input follows. */
 function stdinOf(first: { bytes: Buffer; isAll: boolean } | undefined): Pick<ExecCreate, 'stdin' | 'stdin_open'> {
   if (first === undefined) return {};
   const { bytes, isAll } = first;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { TerminalEscape } from './terminal-escape.ts';
 
-/** Presses the keys in pieces, and returns what goes to the terminal; `!` stands for leaving. */
+/** Enters the pieces of input one by one. Returns the bytes for the terminal, and a final `!` if the user leaves. */
 function press(...pieces: string[]): string {
   const keys = new TerminalEscape();
   let sent = '';

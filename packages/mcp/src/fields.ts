@@ -19,7 +19,10 @@ export const maxBytes = z
   .default(MAX_BYTES_DEFAULT)
   .describe('Most bytes to return.');
 
-/** 1 TB: larger than any file or output, and shorter to write than the default bound of an integer. */
+/**
+ * At most 1 TB, which is larger than any file or output. Without a maximum, the schema that agents read would have the
+ * much longer number 9007199254740991.
+ */
 export const offset = z.int().min(0).max(1e12).default(0).describe('First byte to return.');
 
 export const absolutePath = z

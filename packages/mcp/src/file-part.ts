@@ -49,7 +49,10 @@ export async function readFileBytes(
   return { bytes, offset, size, isEnd };
 }
 
-/** Text begins and ends at a character. Without `wanted`, bytes that are not UTF-8 text become base64. */
+/**
+ * Makes the result of a read. Text is cut only between characters. Without `wanted`, bytes that are not UTF-8 text are
+ * returned as base64.
+ */
 export function toFilePart({ bytes, offset, isEnd }: FileBytes, wanted: FileEncoding | undefined): FilePart {
   const start = offset === 0 ? 0 : continuationBytes(bytes);
   const end = isEnd ? bytes.length : Math.max(start, completeLength(bytes));

@@ -53,8 +53,8 @@ const machineCreate = defineTool({
     const { name, stack, vcpus, memory_mb: memoryMb, env, rootfs_size_gb: rootfsSizeGb } = args;
     const { snapshot_id: snapshotId, expires_in_sec: expiresInSec, on_expiry: onExpiry } = args;
     const options = { name, stack, vcpus, memoryMb, env, rootfsSizeGb, snapshotId, expiresInSec, onExpiry };
-    // The create does not get the signal. The caller of a cancelled call never learns the id of the machine, so destroy
-    // the machine here.
+    // Do not pass the signal on: an aborted create might leave a machine whose id nobody knows. When the call was
+    // cancelled meanwhile, its caller never learns the id either, so destroy the machine here.
     const machine = await client.machines.create(machineCreateOf(options));
     if (signal.aborted) await client.machines.destroy(machine.id);
     return machineResult(machine);

@@ -1,4 +1,4 @@
-// Texts are cut between characters wherever the cut falls.
+// Tests that a text is cut between two characters, even when the caller asks for a cut inside a character.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { asText, completeLength, continuationBytes } from './text-part.ts';

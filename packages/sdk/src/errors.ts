@@ -43,7 +43,10 @@ export class TimeoutError extends ConnectionError {
   }
 }
 
-/** The machine stopped or died while a job ran in it, so the job has no result. `jobId` finds the output it wrote. */
+/**
+ * The machine stopped or died while a job ran in it, so the job has no result. Use `jobId` to read the output that the
+ * job had written until then.
+ */
 export class JobLostError extends Error {
   override readonly name = 'JobLostError';
   readonly machineId: string;

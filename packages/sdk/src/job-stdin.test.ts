@@ -10,7 +10,10 @@ let sandbar: Client;
 let accepted: Buffer;
 let isClosed: boolean;
 let requests: { url: string; bytes: number }[];
-/** What goes wrong with the next requests. `lost`: it is carried out, and the answer is lost. */
+/**
+ * What goes wrong with the next requests, one fault for each. `lost`: the bytes are accepted, but the answer is lost.
+ * `away`: the host is unavailable. `ended`: the job has ended. `atMost`: only so many bytes are accepted.
+ */
 let faults: ('lost' | 'away' | 'ended' | { atMost: number })[];
 /** While set, requests wait for it. */
 let hold: Promise<void> | undefined;

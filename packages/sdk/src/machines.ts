@@ -12,7 +12,7 @@ export type MachineFilter = {
 };
 
 export type CreateOptions = CallOptions & {
-  /** 1 to 255 printable characters. Creates with the same key within 24 hours return the same object. */
+  /** 1 to 255 printable characters. Within 24 hours, every create with the same key returns the same object. */
   idempotencyKey?: string | undefined;
 };
 export type DestroyOptions = CallOptions & {

@@ -4,7 +4,7 @@ import { sleep } from './retry.ts';
 
 /** The wait before a broken stream is opened again, ms. */
 const REOPEN_MS = 250;
-/** A connection that lived this long has worked, even when only heartbeats came, ms. */
+/** A connection that stayed open this long counts as working, even when only heartbeats arrived, ms. */
 const STABLE_MS = 5_000;
 
 export class ReopenSchedule {

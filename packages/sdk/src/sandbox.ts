@@ -27,7 +27,7 @@ export type WithClient = ClientOptions & { client?: Client | undefined };
 export type SandboxOptions = MachineOptions &
   WithClient &
   CallOptions & {
-    /** 1 to 255 printable characters. Creates with the same key within 24 hours return the same machine. */
+    /** 1 to 255 printable characters. Within 24 hours, every create with the same key returns the same machine. */
     idempotencyKey?: string | undefined;
   };
 

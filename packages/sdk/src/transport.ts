@@ -47,7 +47,7 @@ export type RequestOptions = CallOptions & {
   waitMs?: number | undefined;
   /** Whether there is only one attempt, because `content` can be opened only once. */
   isSentOnce?: boolean;
-  /** Codes of a 503 after which the service has certainly not carried out the request. Default: none. */
+  /** Error codes of a 503 that prove that the service has not carried out the request. Default: none. */
   undoneCodes?: readonly string[];
 };
 

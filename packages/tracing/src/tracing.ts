@@ -26,7 +26,10 @@ export type SpanOptions = {
 
 export type Tracing = {
   readonly isOn: boolean;
-  /** Begins a span: below the one in the headers, else below the present one, else at the root of a new trace. */
+  /**
+   * Begins a span. Its parent is the span that the headers in `options.from` name, else the present span. Without
+   * either, the span is the root of a new trace.
+   */
   begin(name: string, options?: SpanOptions): OpenSpan;
   /**
    * Runs `work` in a span below the present one. The span ends with the promise, and a rejection marks it as failed.
@@ -43,7 +46,7 @@ export type Tracing = {
   headers(): Record<string, string>;
   /** Returns a function that runs `work` below the span that is present now, for work that a queue starts later. */
   bind<T>(work: () => T): () => T;
-  /** Sends what was not sent yet, for some seconds at most. Never throws. */
+  /** Sends the spans that were not sent yet, and gives up after a few seconds. Never throws. */
   close(): Promise<void>;
 };
 

@@ -61,7 +61,7 @@ def _time_of(entry: ActivityEntry) -> datetime:
 
 def _time(text: str) -> datetime:
     """A time that the service gave or accepted."""
-    # Python 3.10 does not know `Z`, and of fractions of a second only those with 3 and 6 digits.
+    # `fromisoformat` of Python 3.10 does not accept `Z`, and accepts fractions of a second only with 3 or 6 digits.
     match = re.fullmatch(r"([^.]+?)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", text)
     if match is None:
         raise ValueError(f"{text} is not a time of RFC 3339")

@@ -33,8 +33,8 @@ def connect_options(subprotocol: str, headers: dict[str, str], user_agent: str) 
         "compression": None,
         "open_timeout": OPEN_SEC,
         "close_timeout": CLOSE_SEC,
-        # With automatic pings the library would close the connection while the caller does not read, because it reads
-        # no pongs then. Instead, `read` of a terminal sends a ping when nothing comes.
+        # No automatic pings: while the caller does not read, the library receives no pongs either, and would close the
+        # connection. Instead, `read` of a terminal sends a ping when nothing arrives.
         "ping_interval": None,
         "max_size": None,
     }

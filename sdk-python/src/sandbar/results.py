@@ -10,7 +10,7 @@ from .models import Exec
 
 OutputStream = Literal["stdout", "stderr"]
 
-#: The exit code after a time-out; the same as of `timeout(1)`.
+#: The exit code of a command that timed out. The program `timeout(1)` uses the same code.
 _TIMED_OUT = 124
 #: The exit code of a job that has neither an exit code nor a signal: it was cancelled before its command ran.
 _NO_RESULT = 125

@@ -3,7 +3,10 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { CHECKOUT, readExamples } from './doc-examples.ts';
 
-/** Resolves when the example has ended well and has printed what its comments say. It may be awaited later. */
+/**
+ * Resolves when the example has succeeded and has printed what its comments say. The caller may await the promise
+ * later: a rejection before that does not end the process.
+ */
 export function runReadme(readme: string): Promise<void> {
   const run = runExample(readme);
   run.catch(() => undefined);

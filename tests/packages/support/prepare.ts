@@ -8,7 +8,7 @@ import { CACHE, CHECKOUT, type Prepared } from './prepared.ts';
 import { run } from './run.ts';
 import { TOOLS } from './tools.ts';
 
-/** Peers are left out: the tests take those of the checkout. */
+/** npm does not install peer dependencies, because the tests use those that are installed in the checkout. */
 const NPM_OPTIONS = [
   '--no-audit',
   '--no-fund',
@@ -19,7 +19,7 @@ const NPM_OPTIONS = [
   `--cache=${path.join(CACHE, 'npm')}`,
 ];
 
-/** How long builds of other sources are kept, ms. */
+/** How long a build of other sources stays in the cache after its last use, ms. */
 const KEPT_MS = 3_600_000;
 
 async function ensureTools(): Promise<string> {

@@ -38,7 +38,7 @@ export class NetworkSession extends MachineSession implements HarnessV1NetworkSa
     return { url: address.toString(), headers: { 'x-sandbar-key': token } };
   }
 
-  /** An address that carries its token, for a browser or a WebSocket. */
+  /** An address of the port that contains the token for it, for a browser or a WebSocket. */
   async getPortUrl({ port, protocol }: PortOptions): Promise<string> {
     return withProtocol((await this.#token(port)).url, protocol).toString();
   }

@@ -38,7 +38,7 @@ async function followJob(client: Client, machineId: string, jobId: string, signa
   return exitCodeOfJob(await client.execs.wait(machineId, jobId, { signal }));
 }
 
-/** Prints the output that there is now. Resolves with the exit code of this command. */
+/** Prints the output that the job has written so far. Resolves with the exit code of this command. */
 async function printJob(client: Client, machineId: string, jobId: string, signal: AbortSignal): Promise<number> {
   const job = await client.execs.get(machineId, jobId, { signal });
   const print = (stream: OutputStream) => printStream(client, machineId, jobId, stream, signal);

@@ -1,4 +1,4 @@
-// `sandbar ports`: lists the open ports of a machine, and says who may use one.
+// `sandbar ports`: lists the open ports of a machine, sets who may use a port, or prints an address that opens it.
 import type { Command } from '@commander-js/extra-typings';
 import type { Port } from '@sandbar/contract/port.ts';
 import { parseId, parseInteger, parsePort, UsageError } from '../arguments.ts';

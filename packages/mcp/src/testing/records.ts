@@ -29,7 +29,7 @@ export function jobOf(changes: Partial<Exec> = {}): Exec {
   };
 }
 
-/** The page of `output` from `offset` on, of an ended job. */
+/** One page of the output of an ended job: at most `limit` bytes of `output`, beginning at `offset`. */
 export function pageOf(output: Buffer, stream: OutputStream, offset = 0, limit = 65_536): ExecOutput {
   const data = output.subarray(offset, offset + limit);
   const next = offset + data.length;

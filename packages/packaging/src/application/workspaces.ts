@@ -1,5 +1,5 @@
-// Finds the workspaces that some of them need, by their package.json. So a new workspace is in the builds without a change
-// here.
+// Finds the workspaces that given workspaces depend on, from each package.json. So the builds include a new workspace
+// without a change here.
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 

@@ -49,7 +49,7 @@ export class Collector {
   readonly contentTypes: string[] = [];
   /** The headers of the last request. */
   headers: IncomingHttpHeaders | undefined;
-  /** `refuse`: answers 400, which no sender repeats. `hang`: does not answer. */
+  /** `take`: keeps the spans. `refuse`: answers 400, after which no exporter retries. `hang`: does not answer. */
   mode: 'take' | 'refuse' | 'hang' = 'take';
   readonly #server: Server;
 
