@@ -57,6 +57,7 @@ const host: HostSummary = {
   reserved_memory_mb: 1024,
   reserved_disk_gb: 20,
   machines: 1,
+  remaining: [{ kind: 'machine', id: 'm1', why: 'It is running: only a stopped machine moves.' }],
   last_seen_at: 't',
 };
 const prices: Prices = {
@@ -219,6 +220,7 @@ describe('sandbar admin', () => {
   it('drain says what is still on the host', async () => {
     const { stderr } = await admin('host drain h1');
     assert.match(stderr, /still on the host: machines 1, volumes 0, snapshots 0/);
+    assert.match(stderr, /machine m1: It is running: only a stopped machine moves\./);
   });
 
   it('prints prices', async () => {

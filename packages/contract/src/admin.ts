@@ -146,6 +146,17 @@ export const AccountCredited = Type.Object(
 export type AccountCredited = Static<typeof AccountCredited>;
 
 export const HOST_STATES = ['ready', 'cordoned', 'draining', 'away', 'removed'] as const;
+/** Something that is still on a host which is being emptied. */
+export const HostRemaining = Type.Object(
+  {
+    kind: OneOf(['machine', 'volume']),
+    id: Uuid(),
+    why: Type.String({ description: 'A sentence: that it is moving, or why it stays.' }),
+  },
+  { title: 'HostRemaining' },
+);
+export type HostRemaining = Static<typeof HostRemaining>;
+
 export const HostSummary = Type.Object(
   {
     id: Uuid(),
@@ -155,7 +166,7 @@ export const HostSummary = Type.Object(
     ),
     state: OneOf(HOST_STATES, {
       description:
-        'cordoned: it takes no new machines. draining: it is also being emptied. away: no replica of the control plane ' +
+        'cordoned: it takes no new machines. draining: its stopped machines and detached volumes also move away. away: no replica of the control plane ' +
         'has reached it lately. removed: it is no part of the service any more.',
     }),
     draining: Type.Boolean({ description: 'Whether the host takes no new machines; independent of its state.' }),
@@ -174,6 +185,13 @@ export const HostSummary = Type.Object(
     machines: Type.Integer({ description: 'Machines on the host, stopped ones included.' }),
     volumes: Type.Integer({ description: 'Volumes on the host.' }),
     snapshots: Type.Integer({ description: 'Snapshots on the host.' }),
+    remaining: Type.Optional(
+      Type.Array(HostRemaining, {
+        description:
+          'Only for a host that is being emptied: its machines and detached volumes, the first 100. Snapshots and attached ' +
+          'volumes go with their machine.',
+      }),
+    ),
     last_seen_at: Timestamp(),
   },
   { title: 'HostSummary' },

@@ -214,6 +214,17 @@ export const HostVolume = Type.Object({
   kind: OneOf(VOLUME_KINDS),
 });
 export type HostVolume = Static<typeof HostVolume>;
+export const HostVolumeDeleteQuery = Type.Object({
+  generation: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      description:
+        'Deletes copies of this generation and older ones only, so that a late call never deletes a disk that has come back.',
+    }),
+  ),
+});
+/** Takes in a copy that another host sends. Does nothing when this host has this generation already. */
+export const HostCopyQuery = Type.Object({ generation: Type.Integer({ minimum: 1 }) });
 export const HostVolumeList = Type.Object({ volumes: Type.Array(HostVolume) });
 /** Makes a data volume. Does nothing when the volume exists already. */
 export const EnsureVolume = Type.Object(
@@ -310,6 +321,10 @@ export const HOST_PATHS = {
   snapshot: '/v1/snapshots/:id',
   volumes: '/v1/volumes',
   volume: '/v1/volumes/:id',
+  /** GET sends a volume for another host, PUT takes in what GET sent (host-agent/src/moves/archive.ts). */
+  volumeCopy: '/v1/volumes/:id/copy',
+  /** The same for a stopped machine. */
+  machineCopy: '/v1/machines/:id/copy',
   audit: '/v1/audit',
   auditFix: '/v1/audit/fix',
 } as const;

@@ -84,6 +84,7 @@ export const OPERATION_KINDS = [
   'snapshot',
   'attach',
   'detach',
+  'move',
 ] as const;
 export type OperationKind = (typeof OPERATION_KINDS)[number];
 
@@ -93,6 +94,7 @@ export const ALL_OPERATION_KINDS = [
   'create_volume',
   'delete_volume',
   'delete_snapshot',
+  'remove_copy',
   'expire',
 ] as const;
 export type AnyOperationKind = (typeof ALL_OPERATION_KINDS)[number];

@@ -26,6 +26,8 @@ export type Timing = {
   claimRenewMs: number;
   /** How long a request waits for another operation on the same machine, volume or snapshot. */
   operationWaitMs: number;
+  /** A copy from host to host breaks off when nothing has passed for this time. */
+  copyIdleMs: number;
   /** How long the start of a job or a snapshot waits for a machine that is being started. */
   runningWaitMs: number;
   /** How long a request that writes to the stdin of a job waits for a command that does not read. */
@@ -90,6 +92,8 @@ export const DEFAULT_TIMING: Timing = {
   claimTtlMs: 10_000,
   claimRenewMs: 3_000,
   operationWaitMs: 60_000,
+  // The new host also syncs the whole copy to its disk in this time.
+  copyIdleMs: 120_000,
   runningWaitMs: 30_000,
   stdinWaitMs: 30_000,
   retryMs: { first: 2_000, longest: 300_000 },

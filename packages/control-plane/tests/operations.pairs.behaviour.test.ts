@@ -38,9 +38,10 @@ const NEVER_RAN = '- a machine that never ran has no snapshot';
 /**
  * One row for each operation under way, one column for each request. "The same" volume or snapshot is the one that the
  * operation works on. If the operation has none, the request uses a snapshot of the machine, or a volume attached to it
- * (a free volume when the operation is a create).
+ * (a free volume when the operation is a create). Moves between hosts are in moves.volumes.behaviour.test.ts and
+ * moves.machines.behaviour.test.ts.
  */
-const TABLE: Record<Exclude<OperationRow['kind'], 'expire'>, Record<Column, Cell>> = {
+const TABLE: Record<Exclude<OperationRow['kind'], 'expire' | 'move' | 'remove_copy'>, Record<Column, Cell>> = {
   create: {
     start: 'waits, noop',
     stop: 'waits 200',

@@ -39,6 +39,8 @@ import { Starter, shapeOf } from './machines/starter.ts';
 import { type AgentMetrics, createAgentMetrics } from './metrics/metrics.ts';
 import { serveMetrics } from './metrics/metrics-server.ts';
 import { addStateMetrics } from './metrics/state.ts';
+import { MachineCopies } from './moves/machine-copies.ts';
+import { VolumeCopies } from './moves/volume-copies.ts';
 import { AddressCounter } from './network/address-counter.ts';
 import { AddressLeases } from './network/address-leases.ts';
 import { BridgeNetwork } from './network/bridge-network.ts';
@@ -161,6 +163,10 @@ async function main(log: Log): Promise<void> {
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
+  const { cacheDir } = config;
+  const volumeCopies = new VolumeCopies({
+    ...{ volumesDir: paths.volumes, volumes, dataVolumes, layers, cacheDir, room: reserve },
+  });
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
   const { starter, templates, pool, spares } = makeStarter(
     config,
@@ -199,6 +205,9 @@ async function main(log: Log): Promise<void> {
     },
     (stack) => findMachineImage(config.cacheDir, stack),
   );
+  const machineCopies = new MachineCopies({
+    ...{ machinesDir: paths.machines, machines, layers, cacheDir, room: reserve, bootId },
+  });
   for (const vm of found.filter((one) => dirname(one.runDir) === paths.runTemplates)) await vms.discard(vm);
   templates?.open();
   await machines.load(found);
@@ -245,6 +254,8 @@ async function main(log: Log): Promise<void> {
       machines,
       volumes,
       dataVolumes,
+      volumeCopies,
+      machineCopies,
       snapshots,
       garbage,
       room: reserve,

@@ -10,7 +10,10 @@ import { defineHostTokens } from './admin-host-token.ts';
 const ACTIONS: readonly { name: string; description: string; alias?: string }[] = [
   { name: 'cordon', description: 'gives a host no new machines; those that are there stay' },
   { name: 'uncordon', description: 'gives a host new machines again', alias: 'undrain' },
-  { name: 'drain', description: 'cordons a host that is to be emptied, and says what is still there' },
+  {
+    name: 'drain',
+    description: 'moves stopped machines and detached volumes to other hosts, and says what is still there',
+  },
 ];
 
 export function defineHost(command: Command): void {
@@ -72,10 +75,14 @@ function printHosts(hosts: readonly HostSummary[]): void {
   printRows(['ID', 'NAME', 'ADDRESS', 'STATE', 'VERSION', 'ISOLATION', ...sizes, 'LAST SEEN'], rows, 'No hosts.');
 }
 
-function printRemaining({ machines, volumes, snapshots }: HostSummary): void {
-  const isEmpty = machines + volumes + snapshots === 0;
-  if (isEmpty) printNotice('the host is empty and can be removed');
-  else printNotice(`still on the host: machines ${machines}, volumes ${volumes}, snapshots ${snapshots}`);
+function printRemaining({ machines, volumes, snapshots, remaining = [] }: HostSummary): void {
+  if (machines + volumes + snapshots === 0) {
+    printNotice('the host is empty and can be removed');
+    return;
+  }
+  printNotice(`still on the host: machines ${machines}, volumes ${volumes}, snapshots ${snapshots}`);
+  for (const { kind, id, why } of remaining) printNotice(`${kind} ${id}: ${why}`);
+  printNotice('what can move goes on moving in the background; run the command again to see what is left');
 }
 
 const gibOf = (mib: number) => Math.floor(mib / 1024);

@@ -10,6 +10,7 @@ import type { App } from '../app.ts';
 import { CHANNELS, notify } from '../db/notifications.ts';
 import type { HostRow } from '../db/tables.ts';
 import { removeHost } from '../hosts/remove.ts';
+import { listRemaining } from './host-remaining.ts';
 
 const params = Type.Object({ id: Uuid() });
 
@@ -56,10 +57,18 @@ export async function describeHosts(app: App): Promise<HostSummary[]> {
     .orderBy('created_at')
     .orderBy('id')
     .execute();
-  return hosts.map(toSummary);
+  return Promise.all(
+    hosts.map(async (host) => {
+      const isEmptying = host.emptying && host.removed_at === null;
+      return isEmptying ? { ...toSummary(host), remaining: await listRemaining(app, host.id) } : toSummary(host);
+    }),
+  );
 }
 
-/** Changes whether a host takes new machines. The machines that it has are not affected. Throws `not_found`. */
+/**
+ * Changes whether a host takes new machines, and whether it is emptied. Running machines stay where they are. Throws
+ * `not_found`.
+ */
 export async function changeHost(app: App, id: string, change: HostChange): Promise<HostSummary> {
   await app.db
     .updateTable('hosts')
@@ -69,6 +78,7 @@ export async function changeHost(app: App, id: string, change: HostChange): Prom
     .execute();
   app.hostTable.expire();
   await notify(app.db, CHANNELS.hosts);
+  app.reconcileSoon();
   return describeHost(app, id);
 }
 

@@ -43,9 +43,20 @@ const CHANGES: readonly Route[] = [
     operationId: 'drainHost',
     summary: 'Drain a host',
     description:
-      'The host gets no new machines and volumes, and is marked as one to be emptied. The answer says which machines, ' +
-      'volumes and snapshots are still there.',
-    after: { state: 'draining', draining: true },
+      'The host gets no new machines and volumes. Its detached volumes, and its stopped machines with their volumes, move ' +
+      'to other hosts in the background, a few at a time, as long as the host is draining. Running machines stay until they ' +
+      'are stopped, and machines with snapshots until these are deleted. `remaining` says of each why it is still there.',
+    after: {
+      state: 'draining',
+      draining: true,
+      remaining: [
+        {
+          kind: 'machine',
+          id: '019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65',
+          why: 'It is running: only a stopped machine moves.',
+        },
+      ],
+    },
   },
   {
     name: 'undrain',

@@ -29,11 +29,17 @@ export async function lookAtHost(app: App, host: HostRow): Promise<HostLook> {
     .where((is) => is.or([is('state', '<>', 'destroyed'), is('id', '=', is.fn.any(is.val(reportedIds)))]))
     .execute();
   const beingKept = await listBeingKept(app, host.id);
+  const copies = await listCopies(app);
+  const own = new Set(rows.map((row) => row.id));
   return {
     findings: [
       ...findings.map((finding) => ofHost(host.id, finding)),
-      ...compareMachines(host, rows, machines),
-      ...compareVolumes(host, volumeRows, beingKept, volumes),
+      ...compareMachines(
+        host,
+        rows,
+        machines.filter(({ machine_id }) => !copies.has(machine_id) || own.has(machine_id)),
+      ),
+      ...compareVolumes(host, volumeRows, new Set([...beingKept, ...copies]), volumes),
       ...compareSnapshots(host, snapshotRows, snapshots),
     ],
     machines: rows.filter((row) => row.state !== 'destroyed').length,
@@ -56,6 +62,14 @@ async function listBeingKept(app: App, hostId: string): Promise<Set<string>> {
     .where('finished_at', 'is', null)
     .execute();
   return new Set(rows.flatMap(({ id }) => (id === null ? [] : [id])));
+}
+
+/** Returns the ids of the machines and volumes that are on a second host, because they move or have moved. */
+async function listCopies(app: App): Promise<Set<string>> {
+  const { rows } = await sql<{ id: string }>`
+    select copy ->> 'id' as id from operations, jsonb_array_elements(args -> 'copies') as copy
+    where kind in ('move', 'remove_copy') and finished_at is null`.execute(app.db);
+  return new Set(rows.map(({ id }) => id));
 }
 
 function listAuditedVolumes(app: App, hostId: string): Promise<AuditedVolume[]> {

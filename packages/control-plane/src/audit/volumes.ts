@@ -52,7 +52,7 @@ function differenceOf(row: AuditedVolume, volume: HostVolume | undefined): Findi
     return [{ ...about, key: key(row.state), detail: `It is ${row.state}, and no operation of it is under way.` }];
   }
   if (!volume && row.state !== 'error') {
-    const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseVolume(app, row.id) };
+    const mend: Mend = { fix: 'mark it as lost', did: 'marked it as lost', run: (app) => loseVolume(app, row) };
     return [{ ...about, key: key('lost'), detail: `It is ${row.state}, and its host does not have its disk.`, mend }];
   }
   if (volume && row.error === LOST_DISK) {

@@ -262,8 +262,10 @@ export type VolumeRowState = VolumeState | 'creating' | 'taken' | 'deleting';
 export type VolumeTable = {
   id: string;
   account_id: string;
-  /** The host that stores the volume. A volume never moves to another host. */
+  /** The host that stores the volume. Changes when the volume moves, as soon as the new host has the whole copy. */
   host_id: string;
+  /** Grows with every move, also one that fails. Hosts ignore late calls of earlier moves. */
+  generation: Generated<number>;
   name: Generated<string>;
   kind: VolumeKind;
   size_gb: number;
@@ -315,7 +317,17 @@ export type OperationArguments = {
   mount_path?: string;
   /** For a create: the data volumes that the machine has from its first boot. */
   volumes?: { volume_id: string; mount_path: string }[];
+  /** For a move: the host to which it goes. The operation's own host is the one that has it at the beginning. */
+  to_host_id?: string;
+  /**
+   * For a move: what goes to the other host, with the generation of the copy there. For `remove_copy`: the one copy that
+   * the operation's host has to delete. Room for the copies is reserved until the operation ends.
+   */
+  copies?: HostCopy[];
 };
+
+/** A disk on a host besides the one that counts. `disk_gb`: the room that is reserved for it, in GiB. */
+export type HostCopy = { kind: 'volume' | 'machine'; id: string; generation: number; disk_gb: number };
 
 export type OperationTable = {
   id: Generated<string>;

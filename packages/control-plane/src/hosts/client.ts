@@ -1,7 +1,7 @@
 // The client of the host API of one agent. Every host call is safe to repeat, so the transport sends a
 // request a second time if its connection broke. If the repetition fails too, or the answer is not JSON, the call
 // throws `host_unavailable`. If the host refuses, the call throws the ServiceError that the host named.
-import type { Duplex } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
 import { isErrorCode, ServiceError } from '@sandbar/contract/errors.ts';
 import type { OutputStream } from '@sandbar/contract/exec.ts';
 import { type AgentCertificate, type AgentCertificateRequest, CERTIFICATE_PATHS } from '@sandbar/contract/fleet.ts';
@@ -23,6 +23,7 @@ import {
   type TakeSnapshot,
 } from '@sandbar/contract/host-api.ts';
 import { NO_TRACING, type Tracing } from '@sandbar/tracing/tracing.ts';
+import type { HostCopy } from '../db/tables.ts';
 import { type HostStream, StreamTransport } from './guest-stream.ts';
 import { openPortSocket } from './port-socket.ts';
 import { toPortConnection } from './port-stream.ts';
@@ -31,6 +32,10 @@ import { type Answer, type Call, createTransport, readBytes, wasNeverSent } from
 
 export type OutputPage = { bytes: Buffer; nextOffset: number; totalBytes: number; eof: boolean };
 export type OutputQuery = { stream: OutputStream; offset: number; limit: number; waitMs: number };
+
+/** What one host sends to another one. */
+export type CopySubject = Pick<HostCopy, 'kind' | 'id'>;
+export type ReceivedCopy = { private_ip?: string | null };
 
 /** The calls to a host. Tests replace this client by a fake. All methods throw `ServiceError`. */
 export type HostClient = {
@@ -48,8 +53,22 @@ export type HostClient = {
   listVolumes(): Promise<HostVolume[]>;
   /** Creates an empty data volume of `sizeGb` GiB. Does nothing if the volume exists. */
   ensureVolume(volumeId: string, sizeGb: number): Promise<HostVolume>;
-  /** Succeeds also when there is nothing to delete. */
-  deleteVolume(volumeId: string): Promise<void>;
+  /**
+   * Deletes a volume; with `generation`, only a copy of that generation or an older one. Succeeds also when there is nothing to delete. Ends what is
+   * being sent and received of it.
+   */
+  deleteVolume(volumeId: string, generation?: number): Promise<void>;
+  /**
+   * Returns the bytes of a volume or a stopped machine, for another host. The bytes end with a checksum that the other
+   * host checks. When `signal` is aborted, they break off.
+   */
+  sendCopy(of: CopySubject, signal: AbortSignal): Promise<Readable>;
+  /**
+   * Gives a host the bytes that another host has sent. Does nothing when it has this generation already. Also throws
+   * `conflict` when the copy cannot be used there, and `fleet_capacity` on a full disk. `content` is destroyed at the
+   * end. Returns the address that a machine has on its new host.
+   */
+  receiveCopy(of: CopySubject, generation: number, content: Readable, signal: AbortSignal): Promise<ReceivedCopy>;
   /** Lists the snapshots whose files are complete. */
   listSnapshots(): Promise<HostSnapshot[]>;
   /**
@@ -199,9 +218,14 @@ export function createHostClient(target: HostTarget, tracing: Tracing = NO_TRACI
     },
     ensureVolume: (id, sizeGb) =>
       json({ method: 'PUT', path: volumePath(id), body: { size_gb: sizeGb }, timeoutMs: SLACK_MS }),
-    deleteVolume: async (id) => {
-      await orAbsent(json({ method: 'DELETE', path: volumePath(id), timeoutMs: REMOVE_MS }));
+    deleteVolume: async (id, generation) => {
+      const query = generation === undefined ? {} : { query: { generation } };
+      await orAbsent(json({ method: 'DELETE', path: volumePath(id), ...query, timeoutMs: REMOVE_MS }));
     },
+    sendCopy: (of, signal) =>
+      traced('GET', copyPath(of), async () => (await send({ method: 'GET', path: copyPath(of), signal })).body),
+    receiveCopy: (of, generation, content, signal) =>
+      json({ method: 'PUT', path: copyPath(of), query: { generation }, content, signal }),
     listSnapshots: async () => {
       const list = await json<{ snapshots: HostSnapshot[] }>({
         method: 'GET',
@@ -300,6 +324,8 @@ const spanNameOf = (method: string, path: string): string =>
   `host ${method} ${path.replace(/\/[0-9a-f]{8}-[0-9a-f-]{27}/gi, '/:id').replace(/\/ports\/\d+/, '/ports/:port')}`;
 
 const machinePath = (id: string) => HOST_PATHS.machine.replace(':id', id);
+const copyPath = ({ kind, id }: CopySubject) =>
+  (kind === 'volume' ? HOST_PATHS.volumeCopy : HOST_PATHS.machineCopy).replace(':id', id);
 const volumePath = (id: string) => HOST_PATHS.volume.replace(':id', id);
 const jobPath = (id: string, jobId: string) => HOST_PATHS.job.replace(':id', id).replace(':job_id', jobId);
 

@@ -9,7 +9,8 @@ import { CHANNELS, notify } from '../db/notifications.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { freeKeyOf } from '../idempotency/keys.ts';
 import { lockMachine } from '../machines/store.ts';
-import { cancelOperation, lockUnfinished, type Subject } from '../operations/store.ts';
+import { cancelOperation } from '../operations/cancel.ts';
+import { lockUnfinished, type Subject } from '../operations/store.ts';
 import { lockSnapshot } from '../snapshots/store.ts';
 import { transition } from '../transitions/transition.ts';
 import { lockVolume } from '../volumes/store.ts';
@@ -50,10 +51,25 @@ async function checkEmpty(tx: Tx, hostId: string): Promise<void> {
       (select count(*) from volumes where host_id = ${hostId}) as volumes,
       (select count(*) from snapshots where host_id = ${hostId}) as snapshots`.execute(tx);
   const { machines = 0, volumes = 0, snapshots = 0 } = rows[0] ?? {};
-  if (machines + volumes + snapshots === 0) return;
+  if (machines + volumes + snapshots === 0) return checkNoCopies(tx, hostId);
   throw new ServiceError(
     'conflict',
     `The host still has machines (${machines}), volumes (${volumes}) or snapshots (${snapshots}). Move or delete them first, or remove the host with force: then they are lost.`,
+  );
+}
+
+/** Throws `conflict` while moves to the host are under way, or what moves have left there is still being deleted. */
+async function checkNoCopies(tx: Tx, hostId: string): Promise<void> {
+  const { rows } = await sql<{ copies: number }>`
+    select count(*)::int as copies from operations
+    where finished_at is null and ((kind = 'move' and args ->> 'to_host_id' = ${hostId})
+      or (kind = 'remove_copy' and host_id = ${hostId}))`.execute(tx);
+  const copies = rows[0]?.copies ?? 0;
+  if (copies === 0) return;
+  throw new ServiceError(
+    'conflict',
+    `The host still has copies of disks that move (${copies}). Retry in a moment, or remove the host with force.`,
+    { retryAfterSec: 2 },
   );
 }
 

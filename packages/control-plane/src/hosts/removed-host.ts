@@ -22,6 +22,8 @@ export function createRemovedHost(): HostClient {
     listVolumes: none,
     ensureVolume: refuse,
     deleteVolume: nothing,
+    sendCopy: refuse,
+    receiveCopy: refuse,
     listSnapshots: none,
     takeSnapshot: refuse,
     deleteSnapshot: nothing,

@@ -10,6 +10,8 @@ export type Call = {
   path: string;
   query?: Record<string, string | number>;
   body?: unknown;
+  /** Bytes to send instead of `body`, as they come. Such a request is sent only once. */
+  content?: Readable;
   /** Time-out in milliseconds for the complete request and response. Absent for streams, which have no end. */
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
@@ -73,7 +75,7 @@ async function sendTwice(pool: Pool, call: Call, signal: AbortSignal): Promise<A
   } catch (error) {
     // The connection may have broken because the agent closed it while it was idle, just when this request was sent. So
     // repeat the request.
-    if (call.isSentOnce || !isBroken(error)) throw error;
+    if (call.isSentOnce || call.content || !isBroken(error)) throw error;
     return await sendOnce(pool, call, signal).catch((second: unknown) => {
       // If the agent was not reachable for the second attempt, throw the first error: the agent may have acted on the
       // first request before it died.
@@ -103,8 +105,10 @@ function startDeadline({ timeoutMs, signal }: Call): { signal: AbortSignal; stop
 
 async function sendOnce(pool: Pool, call: Call, signal: AbortSignal): Promise<Answer> {
   const { method, path, query, body, headers: own = {} } = call;
-  const content = body === undefined ? {} : { body: JSON.stringify(body) };
-  const headers = body === undefined ? own : { ...own, 'content-type': 'application/json' };
+  const text = body === undefined ? {} : { body: JSON.stringify(body) };
+  const content = call.content ? { body: call.content } : text;
+  const type = call.content ? 'application/octet-stream' : 'application/json';
+  const headers = Object.keys(content).length === 0 ? own : { ...own, 'content-type': type };
   const response = await pool.request({ method, path, ...(query ? { query } : {}), ...content, headers, signal });
   return { status: response.statusCode, headers: response.headers, body: response.body };
 }

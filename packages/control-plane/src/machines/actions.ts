@@ -8,6 +8,7 @@ import type { App } from '../app.ts';
 import { checkMayRun } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationArguments } from '../db/tables.ts';
+import { moveToStart } from '../moves/move-to-start.ts';
 import { type Begun, requestOperation } from '../operations/request.ts';
 import { insertClaimed } from '../operations/store.ts';
 import { transition } from '../transitions/transition.ts';
@@ -19,12 +20,30 @@ import { admitsAccount, emulatedOnly } from './tenancy.ts';
 type MachineKind = 'start' | 'stop' | 'destroy';
 
 /**
- * Starts a machine of the account and waits until it runs. Throws `not_found`, `conflict`, `insufficient_balance`,
+ * Starts a machine of the account and waits until it runs. If its host has no room for it, it moves to another host
+ * first. Throws `not_found`, `conflict`, `insufficient_balance`,
  * `fleet_capacity`, `host_unavailable`. Throws `forbidden` when the account is no longer allowed to run machines on the
  * machine's host (machines/tenancy.ts).
  */
 export async function startMachine(app: App, accountId: string, id: string): Promise<MachineView> {
   await findMachine(app, accountId, id);
+  const deadline = performance.now() + app.config.timing.operationWaitMs;
+  for (let round = 1; ; round++) {
+    try {
+      await requestStart(app, accountId, id);
+      break;
+    } catch (error) {
+      const isFull = error instanceof ServiceError && error.code === 'fleet_capacity';
+      if (!isFull || round > MOVES_MAX || !(await moveToStart(app, id, deadline))) throw error;
+    }
+  }
+  return findMachine(app, accountId, id);
+}
+
+/** How often a start moves the machine. The room on its new host is not reserved until it starts there. */
+const MOVES_MAX = 2;
+
+async function requestStart(app: App, accountId: string, id: string): Promise<void> {
   await requestOperation(app, {
     ...asked('start', id),
     begin: async (tx, machine) => {
@@ -37,7 +56,6 @@ export async function startMachine(app: App, accountId: string, id: string): Pro
       return insertClaimed(app, tx, operationOf('start', machine, 'user'));
     },
   });
-  return findMachine(app, accountId, id);
 }
 
 async function checkMayStart(app: App, tx: Tx, machine: MachineRow): Promise<void> {

@@ -10,7 +10,6 @@ import { checkMayRun } from '../billing/check.ts';
 import type { Tx } from '../db/database.ts';
 import type { AccountRow, MachineRow, VolumeRow } from '../db/tables.ts';
 import { commitUnsynced } from '../db/transaction.ts';
-import { chooseReachableHost } from '../hosts/choose-host.ts';
 import type { HostFacts } from '../hosts/host-table.ts';
 import type { Room } from '../hosts/room.ts';
 import { byTable, type KnownHosts, refusedByTable, throwHostIsFull } from '../hosts/with-hosts.ts';
@@ -21,9 +20,9 @@ import { checkQuota } from '../quotas/check.ts';
 import { effectiveLimits } from '../quotas/limits.ts';
 import { machineAmounts, machineRoom } from '../transitions/amounts.ts';
 import { insertMachine } from '../transitions/transition.ts';
-import { checkBootVolumes } from '../volumes/boot.ts';
+import { checkBootVolumes, checkIdle } from '../volumes/boot.ts';
 import { lockVolumes } from '../volumes/store.ts';
-import { fleetIsFull, hostIsFull } from './refusals.ts';
+import { chooseHostOf } from './place.ts';
 import { accountBounds, checkSize, hostBounds } from './size-bounds.ts';
 import {
   type AskedCreate,
@@ -40,6 +39,8 @@ export type AdmissionRequest = {
   accountId: string;
   asked: AskedCreate;
   idempotencyKey: IdempotencyKey | undefined;
+  /** Hosts that have refused to take over volumes for this machine. */
+  avoid: ReadonlySet<string>;
 };
 
 /**
@@ -54,8 +55,8 @@ export type Admitted =
 /**
  * Admits a create request: inserts the machine in state `provisioning`, charges the quota, and inserts the create
  * operation, which the caller has claimed. Throws `validation_error`, `conflict`, `not_found`, `forbidden`,
- * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order. Must be
- * called by `withHosts`, for refusals that follow from the table of hosts.
+ * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order. Throws
+ * `MustMove` when volumes of the machine must first come to the host that can take it. Must be called by `withHosts`, for refusals that follow from the table of hosts.
  */
 export async function admitMachine(
   app: App,
@@ -63,7 +64,7 @@ export async function admitMachine(
   request: AdmissionRequest,
   { hosts, tried }: KnownHosts,
 ): Promise<Admitted> {
-  const { accountId, asked, idempotencyKey } = request;
+  const { accountId, asked, idempotencyKey, avoid } = request;
   const [volumes, account, first] = await Promise.all([
     lockVolumes(tx, volumeIdsOf(asked)),
     lockAccount(tx, accountId),
@@ -79,12 +80,13 @@ export async function admitMachine(
   if (first) return replay(tx, first);
   const rootVolume = volumes.find(({ id }) => id === asked.root_volume_id?.toLowerCase());
   const source = await findSource(tx, accountId, asked, rootVolume);
-  const volumesHostId = await checkBootVolumes(tx, accountId, asked.volumes, volumes);
-  const pin = pinOf(source, volumesHostId);
+  const bootVolumes = checkBootVolumes(accountId, asked.volumes, volumes);
+  const disks = source?.kind === 'volume' && rootVolume ? [...bootVolumes, rootVolume] : bootVolumes;
+  await checkIdle(tx, disks);
   const complete = completeRequest(asked, source);
   checkAllSizes(complete);
   if (!source) byTable(() => checkImage(hosts, complete));
-  const host = placeMachine(app, { account, hosts, complete, pin, tried });
+  const host = placeMachine(app, { account, hosts, complete, disks, tried, avoid });
   const insertion = { account, host, complete, rootVolume, idempotencyKey };
   const { machine, claimed } = await insertWithOperation(app, tx, insertion);
   const expiresAt = asked.expires_in_sec == null ? null : await setExpiry(tx, machine, asked.expires_in_sec);
@@ -131,46 +133,34 @@ const volumeIdsOf = ({ root_volume_id, volumes }: AskedCreate): string[] => [
   ...volumes.map(({ volume_id }) => volume_id),
 ];
 
-/** The only host on which the machine can be, and what is there that the machine needs. */
-type Pin = { hostId: string; of: DiskSource['kind'] };
-
-/** Throws `conflict` when the source and the volumes of a machine are on different hosts. */
-function pinOf(source: DiskSource | undefined, volumesHostId: string | undefined): Pin | undefined {
-  if (!source) return volumesHostId === undefined ? undefined : { hostId: volumesHostId, of: 'volume' };
-  if (volumesHostId !== undefined && volumesHostId !== source.hostId) {
-    const what = source.kind === 'snapshot' ? 'snapshot' : 'root volume';
-    const detail = `The ${what} and the volumes are on different hosts, and a machine can only use what is on its own host.`;
-    throw new ServiceError('conflict', detail);
-  }
-  return { hostId: source.hostId, of: source.kind };
-}
-
 type Placing = {
   account: AccountRow;
   hosts: readonly HostFacts[];
   complete: CreateRequest;
-  pin: Pin | undefined;
+  /** The volumes of the machine, also its root volume. */
+  disks: readonly VolumeRow[];
   tried: ReadonlySet<string>;
+  avoid: ReadonlySet<string>;
 };
 
 /**
  * Returns the host for the machine. Checks first that the account may use a host, has enough balance and has enough
- * quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`, `fleet_capacity`.
+ * quota. Throws `forbidden`, `insufficient_balance`, `quota_exceeded`, `host_unavailable`, `fleet_capacity`, `MustMove`.
  */
-function placeMachine(app: App, { account, hosts, complete, pin, tried }: Placing): HostFacts {
+function placeMachine(app: App, { account, hosts, complete, disks, tried, avoid }: Placing): HostFacts {
   const { source, stack } = complete;
-  const possible = pin ? hosts.filter((host) => host.id === pin.hostId) : hosts;
-  const admitting = possible.filter((host) => admitsAccount(app, host, account));
-  if (possible.length > 0 && admitting.length === 0) throw refusedByTable(emulatedOnly());
+  const fixed = source?.kind === 'snapshot' ? source.hostId : undefined;
+  const homes = new Set(disks.map(({ host_id }) => host_id));
+  const home = fixed ?? (homes.size === 1 ? [...homes][0] : undefined);
+  const possible = home === undefined ? hosts : hosts.filter(({ id }) => id === home);
+  if (possible.length > 0 && !possible.some((host) => admitsAccount(app, host, account)))
+    throw refusedByTable(emulatedOnly());
   checkMayRun(account);
   checkQuota(account, amountsOf(complete));
+  const admitting = hosts.filter((host) => admitsAccount(app, host, account));
   // The host of a snapshot or root volume can run the machine without the image of the stack, so require no image.
   const wanted = { room: roomOf(complete), stack: source ? undefined : stack };
-  return byTable(() => {
-    const host = chooseReachableHost(app, admitting, wanted, tried);
-    if (host) return host;
-    throw pin ? hostIsFull(pin.of, wanted.room) : fleetIsFull(wanted.room);
-  });
+  return byTable(() => chooseHostOf(app, { hosts: admitting, wanted, stack, fixed, home, disks, tried, avoid }));
 }
 
 /**

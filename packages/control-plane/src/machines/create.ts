@@ -7,6 +7,7 @@ import { inTransaction } from '../db/transaction.ts';
 import { withHosts } from '../hosts/with-hosts.ts';
 import { idempotencyKeyOf } from '../idempotency/keys.ts';
 import { type Created, createOnce } from '../idempotency/once.ts';
+import { movingVolumes } from '../moves/request.ts';
 import { performForRequest } from '../operations/request.ts';
 import { admitMachine } from './admit.ts';
 import { identityOf, readCreate } from './source.ts';
@@ -14,7 +15,7 @@ import { type MachineView, selectMachineViews } from './store.ts';
 
 /**
  * Creates a machine and waits until it runs. Returns the machine of an earlier request instead if that request had the
- * same idempotency key.
+ * same idempotency key. Volumes on other hosts move to its host first.
  *
  * Throws `validation_error`, `forbidden`, `insufficient_balance`, `quota_exceeded`, `fleet_capacity`,
  * `host_unavailable`, `database_unavailable`, or the host's refusal. Throws `not_found` or `conflict` if the snapshot
@@ -30,10 +31,15 @@ export async function createMachine(
   const beganAt = performance.now();
   const asked = readCreate(body);
   const idempotencyKey = idempotencyKeyOf(key, identityOf(asked));
+  const avoid = new Set<string>();
   return createOnce(app, async (deadline) => {
-    const request = { accountId, asked, idempotencyKey };
+    const request = { accountId, asked, idempotencyKey, avoid };
     const admitted = await app.tracing.span('machine.admit', {}, () =>
-      withHosts(app, (known) => inTransaction(app.db, (tx) => admitMachine(app, tx, request, known))),
+      movingVolumes(
+        app,
+        () => withHosts(app, (known) => inTransaction(app.db, (tx) => admitMachine(app, tx, request, known))),
+        avoid,
+      ),
     );
     if (admitted.kind === 'under way') return { underWay: admitted.operationId };
     if (admitted.kind === 'replay') return { row: admitted.machine, isReplay: true };

@@ -6,6 +6,8 @@ import { ATTACH } from './kinds/attach.ts';
 import { CREATE } from './kinds/create.ts';
 import { DESTROY } from './kinds/destroy.ts';
 import { DETACH } from './kinds/detach.ts';
+import { MOVE } from './kinds/move.ts';
+import { REMOVE_COPY } from './kinds/remove-copy.ts';
 import { RESTORE } from './kinds/restore.ts';
 import { DELETE_SNAPSHOT, SNAPSHOT } from './kinds/snapshot.ts';
 import { START } from './kinds/start.ts';
@@ -22,6 +24,8 @@ export const OPERATIONS: Record<Exclude<AnyOperationKind, 'expire'>, Definition>
   snapshot: SNAPSHOT,
   attach: ATTACH,
   detach: DETACH,
+  move: MOVE,
+  remove_copy: REMOVE_COPY,
   create_volume: CREATE_VOLUME,
   delete_volume: DELETE_VOLUME,
   delete_snapshot: DELETE_SNAPSHOT,

@@ -16,6 +16,8 @@ export function relate(underWay: Asked & Pick<OperationRow, 'undoing'>, asked: A
   const isSameMachine = underWay.machine_id !== null && underWay.machine_id === asked.machine_id;
   if (isSameMachine && asked.kind === 'destroy') return underWay.kind === 'destroy' ? 'join' : 'cancel';
   if (isSameMachine && underWay.kind === 'destroy') return 'refuse';
+  // A volume that is being moved is deleted where it is; the unfinished copy is removed from the other host.
+  if (underWay.kind === 'move' && asked.kind === 'delete_volume') return 'cancel';
   return isSame(underWay, asked) && !underWay.undoing ? 'join' : 'wait';
 }
 

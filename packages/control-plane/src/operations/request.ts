@@ -9,10 +9,11 @@ import type { MachineRow, OperationRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
 import { freeKeyOf } from '../idempotency/keys.ts';
 import { lockMachine } from '../machines/store.ts';
+import { cancelOperation } from './cancel.ts';
 import { performClaimed } from './perform.ts';
 import { ClaimLost, machineIsLeaving, machineWasDeleted } from './refusals.ts';
 import { type Asked, relate } from './relate.ts';
-import { type Claimed, cancelOperation, lockUnfinished } from './store.ts';
+import { type Claimed, lockUnfinished } from './store.ts';
 import { joinOperation, waitForOperation } from './wait.ts';
 
 /**

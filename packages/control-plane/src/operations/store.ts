@@ -72,6 +72,12 @@ const insertOperation = statement((db, row: NewOperation, token: string, ttlMs: 
     .returningAll(),
 );
 
+/** Inserts an operation that is due now and that nobody has claimed yet. Returns its id. */
+export async function insertDue(tx: Tx, row: NewOperation): Promise<string> {
+  const { id } = await tx.insertInto('operations').values(row).returning('id').executeTakeFirstOrThrow();
+  return id;
+}
+
 /** The machine, volume and snapshot that an operation changes, by id. */
 export type Subject = { machineId?: string; volumeId?: string; snapshotId?: string };
 
@@ -203,7 +209,7 @@ export const toRefusal = (error: unknown): ServiceError =>
     ? error
     : new ServiceError('internal_error', 'Something went wrong on our side.', { cause: error });
 
-const toColumns = (refusal: ServiceError | undefined) =>
+export const toColumns = (refusal: ServiceError | undefined) =>
   refusal ? { last_error: refusal.message, error_code: refusal.code } : { last_error: null, error_code: null };
 
 /**
@@ -230,18 +236,6 @@ export async function postponeClaimed(app: App, claimed: Claimed, error: unknown
   if (numUpdatedRows === 0n) throw new ClaimLost();
 }
 
-/**
- * Ends an unfinished operation because another one replaces it. The process that performs it fails with `ClaimLost` at
- * its next write.
- */
-export async function cancelOperation(tx: Tx, { id }: OperationRow, refusal: ServiceError): Promise<void> {
-  await tx
-    .updateTable('operations')
-    .set({ finished_at: sql<Date>`now()`, claim_token: null, claim_expires_at: null, ...toColumns(refusal) })
-    .where('id', '=', id)
-    .execute();
-}
-
 /** Makes postponed operations due now: all operations of some hosts, or a single one. Expiries keep their time. */
 export async function hastenOperations(db: Db, which: { hostIds: readonly string[] } | { id: string }): Promise<void> {
   const query = db
@@ -251,6 +245,11 @@ export async function hastenOperations(db: Db, which: { hostIds: readonly string
     .where(isNoExpiry)
     .where('run_at', '>', sql<Date>`now()`);
   const ofHosts = (hostIds: readonly string[]) =>
-    query.where((is) => is('host_id', '=', is.fn.any(is.val([...hostIds]))));
+    query.where((is) =>
+      is.or([
+        is('host_id', '=', is.fn.any(is.val([...hostIds]))),
+        is(sql<string>`args ->> 'to_host_id'`, '=', is.fn.any(is.val([...hostIds]))),
+      ]),
+    );
   await ('id' in which ? query.where('id', '=', which.id) : ofHosts(which.hostIds)).execute();
 }

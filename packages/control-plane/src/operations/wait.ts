@@ -75,6 +75,7 @@ const NAMES: Partial<Record<OperationRow['kind'], string>> = {
   create_volume: 'create of the volume',
   delete_volume: 'delete of the volume',
   delete_snapshot: 'delete of the snapshot',
+  move: 'move to another host',
 };
 
 function stillBusy({ kind, last_error }: OperationRow): ServiceError {

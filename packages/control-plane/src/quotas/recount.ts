@@ -63,17 +63,22 @@ type Promises = Record<`${'reserved' | 'real'}_${'memory_mb' | 'vcpus' | 'disk_g
 export type Misreservation = { hostId: string; differences: string[] };
 
 /**
- * SQL subquery: the room that the host with alias `h` must reserve for its machines and volumes ({@link machineRoom}).
+ * SQL subquery: the room that the host with alias `h` must reserve for its machines and volumes ({@link machineRoom}),
+ * and for the copies that moves bring to it or have left on it.
  */
 const RESERVED = sql`
   select running.memory_mb as real_memory_mb, running.vcpus as real_vcpus,
-    disks.size_gb + volumes.size_gb as real_disk_gb
+    disks.size_gb + volumes.size_gb + copies.size_gb as real_disk_gb
   from
     (select coalesce(sum(memory_mb), 0)::int as memory_mb, coalesce(sum(vcpus), 0)::int as vcpus
      from machines where host_id = h.id and state in (${sql.join(RUNNERS)})) as running,
     (select coalesce(sum(rootfs_size_gb), 0)::int as size_gb
      from machines where host_id = h.id and state <> 'destroyed') as disks,
-    (select coalesce(sum(size_gb), 0)::int as size_gb from volumes where host_id = h.id and state <> 'taken') as volumes`;
+    (select coalesce(sum(size_gb), 0)::int as size_gb from volumes where host_id = h.id and state <> 'taken') as volumes,
+    (select coalesce(sum((copy ->> 'disk_gb')::int), 0)::int as size_gb
+     from operations, jsonb_array_elements(args -> 'copies') as copy
+     where finished_at is null and ((kind = 'move' and args ->> 'to_host_id' = h.id::text)
+       or (kind = 'remove_copy' and host_id = h.id))) as copies`;
 
 /** Returns the hosts whose stored reservations differ from the sums of their machines and volumes. */
 export async function findMisreservations(db: Db): Promise<Misreservation[]> {

@@ -8,6 +8,7 @@ import { repriceAccounts } from '../billing/reprice.ts';
 import { chargeDueAccounts } from '../billing/round.ts';
 import { sendDueMails } from '../mail/outbox.ts';
 import { createAwayWatch } from './away.ts';
+import { emptyDraining } from './drain.ts';
 import { machineComparison } from './drift.ts';
 import { createDueRunner } from './due.ts';
 import { factComparison } from './host-facts.ts';
@@ -52,6 +53,7 @@ export function startReconciler(app: App): Reconciler {
     startTask(app, 'housekeeping', reconcileMs, housekeeping),
     startTask(app, 'operations that are due', reconcileMs, due.take),
     startTask(app, 'comparisons with the hosts', reconcileMs, rounds.pass),
+    startTask(app, 'hosts that are drained', reconcileMs, () => emptyDraining(app)),
     startTask(app, 'hosts that are away', reconcileMs, away.pass),
     startTask(app, 'charges', Math.min(guardMs, chargeMs), () => meter(app)),
     startTask(app, 'spend guard', guardMs, guard.pass),

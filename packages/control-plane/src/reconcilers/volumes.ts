@@ -47,7 +47,7 @@ async function compareVolumes(app: App, hostId: string, { lost, unknown }: Volum
     if (present.has(row.id)) await findVolumeAgain(app, row);
     else if (row.state !== 'error') {
       isSettled = false;
-      if (lost.isOverdue(row.id, 0)) await loseVolume(app, row.id);
+      if (lost.isOverdue(row.id, 0)) await loseVolume(app, row);
     }
   };
   const settled = rows.filter(({ state }) => state === 'available' || state === 'attached' || state === 'error');
@@ -81,10 +81,11 @@ export async function removeUnknownVolume(app: App, hostId: string, id: string):
 
 /**
  * Sets a volume to `error` because its host has lost its disk. Returns false if the volume is in another state: it is
- * being changed or deleted, or its loss was recorded before.
+ * being changed or deleted, it has moved to another host, or its loss was recorded before.
  */
-export async function loseVolume(app: App, id: string): Promise<boolean> {
-  const isThere = ({ state }: VolumeRow) => state === 'available' || state === 'attached';
+export async function loseVolume(app: App, { id, host_id }: Pick<VolumeRow, 'id' | 'host_id'>): Promise<boolean> {
+  const isThere = (row: VolumeRow) =>
+    row.host_id === host_id && (row.state === 'available' || row.state === 'attached');
   const isLost = await changeVolume(app, id, isThere, () => ({ state: 'error', error: LOST_DISK }));
   if (isLost) app.log.warn({ volume_id: id }, 'the host has lost a volume');
   return isLost;

@@ -8,13 +8,15 @@ import type { Tx } from '../db/database.ts';
 import type { MachineRow, OperationArguments, VolumeRow } from '../db/tables.ts';
 import { machineNotFound } from '../machines/refusals.ts';
 import { bumpGeneration, findMachine } from '../machines/store.ts';
+import { movingVolumes } from '../moves/request.ts';
 import { requestOperation } from '../operations/request.ts';
 import { type Claimed, insertClaimed } from '../operations/store.ts';
 import { checkAttach, checkDetach, checkMountPath } from './attachable.ts';
 import { findVolume, lockVolume, lockVolumesOf, type VisibleVolume, volumeNotFound } from './store.ts';
 
 /**
- * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. Throws
+ * Attaches a volume of the account to one of its machines. Does nothing if the volume is already attached there. A volume
+ * on another host moves to the machine's host first; while it moves, the request waits for a minute at most. Throws
  * `validation_error` for a forbidden mount path, `not_found` for the volume or the machine, `conflict`, the host's
  * refusal (then nothing has changed), or `host_unavailable` (then the reconciler attaches the volume later).
  */
@@ -29,22 +31,27 @@ export async function attachVolume(
   const mountPath = body.mount_path ?? defaultMountPath(volume.id);
   const { id: machineId } = await findMachine(app, accountId, body.machine_id);
   const subject = { volumeId: volume.id, machineId, args: { mount_path: mountPath } };
-  await requestOperation(app, {
-    ...asked('attach', subject),
-    begin: async (tx, machine) => {
-      if (!machine) throw machineNotFound();
-      // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
-      const claimed = await insert(app, tx, machine, asked('attach', subject));
-      const locked = await lockExisting(tx, volume.id);
-      const others = (await lockVolumesOf(tx, machineId)).filter((row) => row.kind === 'data' && row.id !== volume.id);
-      if (checkAttach({ volume: locked, machine, mountPath, others }) === 'allowed') {
-        await bumpGeneration(tx, machine.id);
-        return claimed;
-      }
-      await tx.deleteFrom('operations').where('id', '=', claimed.operation.id).execute();
-      return 'noop';
-    },
-  });
+  await movingVolumes(app, (waitMs) =>
+    requestOperation(app, {
+      ...asked('attach', subject),
+      waitMs,
+      begin: async (tx, machine) => {
+        if (!machine) throw machineNotFound();
+        // Insert the operation before locking the volume (see the lock order in db/transaction.ts).
+        const claimed = await insert(app, tx, machine, asked('attach', subject));
+        const locked = await lockExisting(tx, volume.id);
+        const others = (await lockVolumesOf(tx, machineId)).filter(
+          (row) => row.kind === 'data' && row.id !== volume.id,
+        );
+        if (checkAttach({ volume: locked, machine, mountPath, others }) === 'allowed') {
+          await bumpGeneration(tx, machine.id);
+          return claimed;
+        }
+        await tx.deleteFrom('operations').where('id', '=', claimed.operation.id).execute();
+        return 'noop';
+      },
+    }),
+  );
   return findVolume(app, accountId, id);
 }
 

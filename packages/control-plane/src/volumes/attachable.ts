@@ -4,6 +4,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import { UNMOUNTABLE, VOLUME_BOUNDS } from '@sandbar/contract/volume-states.ts';
 import type { MachineRow, VolumeRow } from '../db/tables.ts';
 import { checkAction } from '../machines/rules.ts';
+import { MustMove } from '../moves/request.ts';
 
 /**
  * Throws `validation_error` if the mount path is at or below a directory that the guest's own system needs, such as
@@ -37,24 +38,23 @@ export function checkFree({ id, kind, state, machine_id, mount_path, error }: Vo
   if (state === 'error') throw conflict(`The volume ${id} is in error: ${error ?? 'no reason is known'}`);
 }
 
-/** Returns `noop` when the volume is already attached to this machine at this path. Throws `conflict`. */
+/**
+ * Returns `noop` when the volume is already attached to this machine at this path. Throws `conflict`, and `MustMove` when
+ * the volume is on another host.
+ */
 export function checkAttach({ volume, machine, mountPath, others }: AttachRequest): 'allowed' | 'noop' {
   const isThere = volume.machine_id === machine.id && volume.mount_path === mountPath;
   if (isThere && volume.kind === 'data' && volume.state === 'attached') return 'noop';
   checkFree(volume);
   checkAction(machine.state, 'attach');
-  if (volume.host_id !== machine.host_id) {
-    throw conflict(
-      'The volume is on another host than the machine: both must be on one host, and a volume never moves. ' +
-        'Attach it to a machine of its host, or make a volume anew.',
-    );
-  }
   if (others.length >= VOLUME_BOUNDS.perMachine) {
     throw conflict(`The machine has ${VOLUME_BOUNDS.perMachine} data volumes, and no machine can have more.`);
   }
   if (others.some((other) => other.mount_path === mountPath)) {
     throw conflict(`Another volume of the machine is mounted at ${mountPath}.`);
   }
+  // Last, so that nothing moves for an attach that is refused anyway.
+  if (volume.host_id !== machine.host_id) throw new MustMove([volume], machine.host_id);
   return 'allowed';
 }
 

@@ -7,6 +7,7 @@ import type { MachineCreate } from '@sandbar/contract/machine.ts';
 import { defaultMountPath } from '@sandbar/contract/volume-states.ts';
 import type { Tx } from '../db/database.ts';
 import type { VolumeRow } from '../db/tables.ts';
+import { MustMove } from '../moves/request.ts';
 import { checkFree, checkMountPath } from './attachable.ts';
 import { volumeNotFound } from './store.ts';
 
@@ -33,47 +34,40 @@ export function readBootVolumes(asked: NonNullable<MachineCreate['volumes']>): M
 
 /**
  * Checks that a new machine of the account can have the volumes. `rows` are the locked rows of the volumes, and perhaps
- * others. Returns the host of the volumes, or undefined without volumes. Throws `not_found` and `conflict`.
+ * others. Returns the rows of the volumes. Throws `not_found` and `conflict`.
  */
-export async function checkBootVolumes(
-  tx: Tx,
+export function checkBootVolumes(
   accountId: string,
   asked: readonly MachineVolume[],
   rows: readonly VolumeRow[],
-): Promise<string | undefined> {
-  if (asked.length === 0) return undefined;
-  const hostIds = new Set<string>();
-  for (const { volume_id } of asked) {
+): VolumeRow[] {
+  return asked.map(({ volume_id }) => {
     const row = rows.find(({ id }) => id === volume_id);
     if (row?.account_id !== accountId || HIDDEN.includes(row.state)) throw volumeNotFound();
     checkFree(row);
-    hostIds.add(row.host_id);
-  }
-  await checkIdle(tx, asked);
-  if (hostIds.size > 1) {
-    throw new ServiceError(
-      'conflict',
-      'The volumes are on different hosts, and a machine can only have volumes of its own host. Choose volumes of one host.',
-    );
-  }
-  return [...hostIds][0];
+    return row;
+  });
 }
 
 const HIDDEN: readonly VolumeRow['state'][] = ['creating', 'deleting', 'taken'];
 
 /**
- * Throws `conflict` when an operation of a volume is under way. An operation that begins later waits for the volume's
- * row, and then finds the machine in it.
+ * Throws `conflict` when an operation of a volume is under way, and `MustMove` when it is a move. An operation that
+ * begins later waits for the volume's row, and then finds the machine in it.
  */
-async function checkIdle(tx: Tx, volumes: readonly MachineVolume[]): Promise<void> {
-  const ids = volumes.map(({ volume_id }) => volume_id);
+export async function checkIdle(tx: Tx, volumes: readonly VolumeRow[]): Promise<void> {
+  const ids = volumes.map(({ id }) => id);
+  if (ids.length === 0) return;
   const row = await tx
     .selectFrom('operations')
-    .select(['volume_id', 'kind'])
+    .select(['volume_id', 'kind', 'args'])
     .where('volume_id', 'in', ids)
     .where('finished_at', 'is', null)
     .executeTakeFirst();
   if (!row) return;
+  const { to_host_id } = row.args;
+  const moving = volumes.filter(({ id }) => id === row.volume_id);
+  if (to_host_id !== undefined) throw new MustMove(moving, to_host_id);
   const detail = `An ${row.kind} of volume ${row.volume_id} is under way. Retry when it is over.`;
   throw new ServiceError('conflict', detail, { retryAfterSec: 2 });
 }

@@ -1,8 +1,10 @@
 // A host agent in memory. It serves the host API on a Unix socket and can fail, hang or drop the connection at any
 // call. It boots nothing, and its jobs run only a few words (`true`, `sleep`, `print TEXT`, `bytes N`, `exit N`).
+import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { rmSync } from 'node:fs';
-import type { Duplex } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { GuestCallName, GuestStreamName } from '@sandbar/contract/guest-calls.ts';
 import {
@@ -39,6 +41,8 @@ export type Operation =
   | 'listVolumes'
   | 'ensureVolume'
   | 'deleteVolume'
+  | 'sendCopy'
+  | 'receiveCopy'
   | 'listSnapshots'
   | 'takeSnapshot'
   | 'deleteSnapshot'
@@ -68,6 +72,7 @@ const CHANGING: readonly Operation[] = [
   'delete',
   'ensureVolume',
   'deleteVolume',
+  'receiveCopy',
   'takeSnapshot',
   'deleteSnapshot',
 ];
@@ -84,6 +89,15 @@ type FakeMachine = {
   restores: { snapshotId: string; generation: number }[];
   /** The generation of the machine when it last booted. */
   bootGeneration: number;
+  /** What its root disk contains; stays the same when the machine moves. */
+  disk: string;
+};
+
+type SentVolume = { volume: HostVolume; content: string };
+type SentMachine = {
+  wanted: EnsureMachine;
+  disk: string;
+  output: [string, Omit<Job, 'stdout'> & { stdout: string }][];
 };
 
 /** What the guests of this host answer to a call. `params` is the JSON of the request. Throws a refusal. */
@@ -103,6 +117,8 @@ export class FakeHost {
   readonly machines = new Map<string, FakeMachine>();
   /** Disks that belong to no machine: data volumes and kept root disks. */
   readonly volumes = new Map<string, HostVolume>();
+  /** What is in each volume, and the generation of this copy. A volume that moves keeps its content. */
+  readonly contents = new Map<string, { content: string; generation: number }>();
   readonly snapshots = new Map<string, HostSnapshot>();
   /** What its guests answer, by the name of the call or stream. Guests refuse all other names as unknown. */
   readonly guestCalls: Partial<Record<GuestCallName, FakeCall>> = {};
@@ -116,6 +132,8 @@ export class FakeHost {
   readonly info: HostInfo;
   /** How this host says that it started a machine; undefined: it says nothing, like an older agent. */
   startPath: StartPath | undefined;
+  /** While true, no root disk and no machine of another host can be used here. */
+  lacksImages = false;
   /** While true, no events are sent. */
   isMute = false;
   /** Volumes that cannot be attached to or detached from a running machine, until `heal`. */
@@ -131,8 +149,11 @@ export class FakeHost {
    * the delete.
    */
   readonly #destroyed = new Map<string, number>();
-  /** The ids of deleted volumes. Like a real host, this host refuses to create one of them again. */
-  readonly #removedVolumes = new Set<string>();
+  /**
+   * The latest deleted generation of each volume. Like a real host, this host refuses to create one of them again, and
+   * to take in an earlier copy.
+   */
+  readonly #removedVolumes = new Map<string, number>();
   readonly #socketPath: string;
   /**
    * How many addresses were leased so far. The next lease continues from there, so that a freed address is leased again
@@ -258,6 +279,7 @@ export class FakeHost {
   /** Puts a kept root disk on the host. */
   plantVolume(volumeId: string, sizeGb: number): void {
     this.volumes.set(volumeId, { volume_id: volumeId, size_gb: sizeGb, kind: 'root' });
+    this.contents.set(volumeId, { content: randomUUID(), generation: 1 });
   }
 
   async listen(): Promise<void> {
@@ -347,17 +369,38 @@ export class FakeHost {
         const known = this.volumes.get(params.id);
         const volume = known ?? { volume_id: params.id, size_gb: body.size_gb, kind: 'data' as const };
         this.volumes.set(params.id, volume);
+        if (!known) this.contents.set(params.id, { content: randomUUID(), generation: 1 });
         return volume;
       }),
     );
-    server.delete<Machine>(HOST_PATHS.volume, ({ params }, reply) =>
+    type GenerationQuery = { Querystring: { generation?: string } };
+    server.delete<Machine & GenerationQuery>(HOST_PATHS.volume, ({ params, query }, reply) =>
       handle('deleteVolume', params.id, reply, () => {
+        const generation = Number(query.generation ?? Number.MAX_SAFE_INTEGER);
+        this.#removedVolumes.set(params.id, Math.max(generation, this.#removedVolumes.get(params.id) ?? 0));
+        if ((this.contents.get(params.id)?.generation ?? 1) > generation) return undefined;
         if (this.#holderOf(params.id)) throw new ServiceError('conflict', 'A machine has this volume.');
-        this.#removedVolumes.add(params.id);
         this.volumes.delete(params.id);
+        this.contents.delete(params.id);
         return undefined;
       }),
     );
+    const copies = [
+      [HOST_PATHS.volumeCopy, this.#sendVolume, this.#receiveVolume],
+      [HOST_PATHS.machineCopy, this.#sendMachine, this.#receiveMachine],
+    ] as const;
+    for (const [path, send, receive] of copies) {
+      server.get<Machine>(path, ({ params }, reply) =>
+        handle('sendCopy', params.id, reply, () => {
+          reply.type('application/octet-stream');
+          return Buffer.from(JSON.stringify(send(params.id)));
+        }),
+      );
+      server.put<Machine & GenerationQuery>(path, async ({ params, query, body }, reply) => {
+        const sent = JSON.parse(await text(body as Readable));
+        return handle('receiveCopy', params.id, reply, () => receive(params.id, Number(query.generation), sent));
+      });
+    }
     server.get(HOST_PATHS.snapshots, (_request, reply) =>
       handle('listSnapshots', '', reply, () => ({ snapshots: [...this.snapshots.values()] })),
     );
@@ -446,6 +489,47 @@ export class FakeHost {
       reply.raw.destroy();
     });
   }
+
+  #sendVolume = (id: string) => {
+    const [volume, held] = [this.volumes.get(id), this.contents.get(id)];
+    if (!volume || !held) throw new ServiceError('not_found', 'The host has no such volume.');
+    return { volume, content: held.content };
+  };
+
+  #receiveVolume = (id: string, generation: number, { volume, content }: SentVolume): HostVolume => {
+    const present = this.contents.get(id)?.generation ?? 0;
+    if ((this.#removedVolumes.get(id) ?? 0) >= generation || present > generation)
+      throw new ServiceError('conflict', 'A later generation of the volume was here.');
+    if (volume.kind === 'root' && this.lacksImages) throw new ServiceError('conflict', 'The host lacks the image.');
+    if (present < generation) {
+      this.volumes.set(id, volume);
+      this.contents.set(id, { content, generation });
+    }
+    return volume;
+  };
+
+  #sendMachine = (id: string) => {
+    const { report, wanted, disk, jobs } = this.#machine(id);
+    if (report.status !== 'stopped') throw new ServiceError('conflict', 'The machine is not stopped.');
+    const output = [...jobs].map(([jobId, job]) => [jobId, { ...job, stdout: job.stdout.toString('base64') }]);
+    return { wanted, disk, output };
+  };
+
+  #receiveMachine = (id: string, generation: number, { wanted, disk, output }: SentMachine): MachineReport => {
+    if ((this.#destroyed.get(id) ?? 0) >= generation) throw new ServiceError('conflict', 'it was destroyed');
+    const known = this.machines.get(id)?.report;
+    if (known?.generation === generation) return known;
+    if (known) throw new ServiceError('conflict', 'The machine is here as another generation.');
+    if (this.lacksImages) throw new ServiceError('conflict', 'The host lacks the image.');
+    const report: MachineReport = {
+      ...{ machine_id: id, generation, status: 'stopped', reason: null, isolation: this.info.isolation },
+      private_ip: this.#leaseAddress(new Set([...this.machines.values()].map((machine) => machine.report.private_ip))),
+      output_revision: null,
+    };
+    const jobs = new Map(output.map(([jobId, job]) => [jobId, { ...job, stdout: Buffer.from(job.stdout, 'base64') }]));
+    this.machines.set(id, { report, wanted, disk, jobs, taken: undefined, restores: [], bootGeneration: 0 });
+    return report;
+  };
 
   /** The guest of a running machine, which answers as the test has programmed it. */
   #guestOf(machineId: string) {
@@ -536,8 +620,12 @@ export class FakeHost {
     const taken = root_volume_id === undefined ? undefined : this.volumes.get(root_volume_id);
     if (root_volume_id !== undefined && taken?.kind !== 'root')
       throw new ServiceError('not_found', `The disk of volume ${root_volume_id} is not there.`);
-    if (taken) this.volumes.delete(taken.volume_id);
-    return { report, wanted, jobs: new Map(), taken, restores: [], bootGeneration: 0 };
+    const disk = this.contents.get(taken?.volume_id ?? '')?.content ?? randomUUID();
+    if (taken) {
+      this.volumes.delete(taken.volume_id);
+      this.contents.delete(taken.volume_id);
+    }
+    return { report, wanted, jobs: new Map(), taken, restores: [], bootGeneration: 0, disk };
   }
 
   /** Restores a snapshot, at most once for each generation. */
@@ -550,9 +638,10 @@ export class FakeHost {
   }
 
   /** Keeps the machine's disk as a volume. If the machine was made from this volume, the volume returns unchanged. */
-  #keepDisk({ taken, wanted }: FakeMachine, volumeId: string): void {
+  #keepDisk({ taken, wanted, disk }: FakeMachine, volumeId: string): void {
     if (taken?.volume_id === volumeId) this.volumes.set(volumeId, taken);
     else this.plantVolume(volumeId, wanted.spec.rootfs_size_gb);
+    this.contents.set(volumeId, { content: disk, generation: 1 });
   }
 
   #snapshot(id: string): HostSnapshot {

@@ -8,6 +8,7 @@ import { Empty } from '../ui/empty.tsx';
 import { PageHead } from '../ui/page-head.tsx';
 import { Problem, ProblemText } from '../ui/problem.tsx';
 import { Time } from '../ui/time.tsx';
+import { isolate } from '../ui/visible-text.ts';
 import styles from './operator.module.css';
 import { hostsQuery } from './queries.ts';
 
@@ -57,6 +58,18 @@ function HostCard({ host }: { host: Host }) {
         Version {host.version}, {host.isolation}, {host.machines} {host.machines === 1 ? 'machine' : 'machines'}, seen{' '}
         <Time at={host.last_seen_at} />
       </p>
+      {host.remaining && host.remaining.length > 0 ? (
+        <details>
+          <summary>{`${host.remaining.length} still to move`}</summary>
+          <ul>
+            {host.remaining.map(({ kind, id, why }) => (
+              <li key={id}>
+                {kind} <code>{id}</code>: {isolate(why)}
+              </li>
+            ))}
+          </ul>
+        </details>
+      ) : null}
       {host.isolation === 'emulated' ? (
         <p className={styles.quiet}>This host has no hardware virtualisation, so its machines are slow.</p>
       ) : null}

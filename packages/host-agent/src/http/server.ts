@@ -23,6 +23,7 @@ import {
   HostSnapshotList,
   HostSnapshotParams,
   HostVolume,
+  HostVolumeDeleteQuery,
   HostVolumeList,
   HostVolumeParams,
   HostWaitQuery,
@@ -45,12 +46,15 @@ import type { Registry } from 'prom-client';
 import type { HostAuditor } from '../audit/host-auditor.ts';
 import type { FleetMember } from '../fleet/fleet-member.ts';
 import type { MachineRegistry } from '../machines/registry.ts';
+import type { MachineCopies } from '../moves/machine-copies.ts';
+import type { VolumeCopies } from '../moves/volume-copies.ts';
 import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
 import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
 import { addCertificateRoutes } from './certificate-routes.ts';
+import { addCopyRoutes } from './copy-routes.ts';
 import { addGuestRoutes } from './guest-routes.ts';
 import { addPortRoute } from './port-route.ts';
 
@@ -64,6 +68,8 @@ export type HostServices = {
   machines: MachineRegistry;
   volumes: VolumeStore;
   dataVolumes: DataVolumes;
+  volumeCopies: VolumeCopies;
+  machineCopies: MachineCopies;
   snapshots: SnapshotStore;
   garbage: Garbage;
   room: DiskRoom;
@@ -76,8 +82,8 @@ export type HostServices = {
 };
 
 export function buildServer(services: HostServices, log: FastifyBaseLogger) {
-  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room, audit, member, registry, tracing } =
-    services;
+  const { info, bootId, machines, volumes, dataVolumes, snapshots, garbage, room, audit } = services;
+  const { volumeCopies, machineCopies, member, registry, tracing } = services;
   const allVolumes = () => [...volumes.list(), ...dataVolumes.list()];
   const server = Fastify({
     loggerInstance: log,
@@ -131,7 +137,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     HOST_PATHS.machine,
     { schema: { params: HostMachineParams, querystring: HostMachineDeleteQuery } },
     async (request, reply) => {
-      await machines.destroy(request.params.id, request.query.generation, request.query.keep_volume_id);
+      await machineCopies.remove(request.params.id, request.query.generation, request.query.keep_volume_id);
       return reply.status(204).send();
     },
   );
@@ -206,12 +212,17 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
     },
   );
 
-  server.delete(HOST_PATHS.volume, { schema: { params: HostVolumeParams } }, async (request, reply) => {
-    await dataVolumes.remove(request.params.id);
-    await volumes.remove(request.params.id);
-    garbage.collectSoon();
-    return reply.status(204).send();
-  });
+  server.delete(
+    HOST_PATHS.volume,
+    { schema: { params: HostVolumeParams, querystring: HostVolumeDeleteQuery } },
+    async (request, reply) => {
+      await volumeCopies.remove(request.params.id, request.query.generation);
+      garbage.collectSoon();
+      return reply.status(204).send();
+    },
+  );
+
+  addCopyRoutes(server, volumeCopies, machineCopies);
 
   server.put(
     HOST_PATHS.machineSnapshot,

@@ -3,6 +3,7 @@
 // status), machine-disk.ts, machine-volumes.ts, machine-jobs.ts and record-book.ts.
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { ServiceError } from '@sandbar/contract/errors.ts';
 import type {
   EnsureMachine,
   HostKeptOutput,
@@ -166,6 +167,26 @@ export class Machine {
       await rm(this.#dir, { recursive: true, force: true });
       if (book.record.layers.length > 0) this.#host.onLayersLeft();
     });
+  }
+
+  /**
+   * Returns the record of a stopped machine, for a copy of it on another host. Completes interrupted changes of its disk
+   * first. Throws `conflict` when the machine is not stopped or its disk is incomplete.
+   */
+  describeCopy(): Promise<MachineRecord> {
+    const { book, vm, disk } = this.#parts;
+    return this.#enqueue(async () => {
+      if (!vm.current) disk.settle();
+      const { status, reason } = disk.statusWithoutVm(book.record);
+      if (vm.current || status !== 'stopped')
+        throw new ServiceError('conflict', `the machine is ${status}: ${reason ?? 'only a stopped one can move'}`);
+      return book.record;
+    });
+  }
+
+  /** Whether the machine is still as {@link describeCopy} has returned it. */
+  isUnchangedSince(record: MachineRecord): boolean {
+    return this.#parts.book.record === record;
   }
 
   /** Takes a snapshot, see {@link MachineDisk.takeSnapshot}. Throws `conflict` for an older generation. */

@@ -106,8 +106,7 @@ export class MachineRegistry {
    * or when the machine would have to start while the host's disk is nearly full.
    */
   async ensure(id: string, wanted: EnsureMachine): Promise<MachineReport> {
-    if ((this.#destroyed.get(id) ?? 0) >= wanted.generation)
-      throw new ServiceError('conflict', 'the machine was destroyed');
+    this.refuseDestroyed(id, wanted.generation);
     const known = this.#machines.get(id);
     if (wanted.desired === 'running' && !known?.isRunning) this.#host.room.refuseWhenShort();
     if (known && wanted.desired === 'running') this.#refuseOtherAddress(known, wanted.spec.private_ip);
@@ -128,6 +127,32 @@ export class MachineRegistry {
     if (keepVolumeId !== undefined && !this.#host.volumes.has(keepVolumeId)) {
       throw new ServiceError('not_found', 'the machine has no disk that could be kept');
     }
+  }
+
+  /**
+   * Takes in a stopped machine whose files have just arrived from another host. `write` writes its record, with the
+   * address that it has on this host. Throws `conflict` when the machine is here already or this generation of it was
+   * destroyed, and `fleet_capacity` when no address is free.
+   */
+  async takeIn(id: string, generation: number, write: (address: string) => void): Promise<MachineReport> {
+    this.refuseDestroyed(id, generation);
+    if (this.has(id)) throw new ServiceError('conflict', 'the machine is on this host already');
+    const address = this.#addresses.choose();
+    this.#leases.set(id, address);
+    try {
+      write(address);
+      const machine = await Machine.load(id, this.#host, undefined);
+      if (!machine) throw new Error(`the record of machine ${id} was not written`);
+      this.#machines.set(id, machine);
+      return machine.report();
+    } finally {
+      this.#leases.delete(id);
+    }
+  }
+
+  /** Throws `conflict` when this generation of the machine was destroyed. */
+  refuseDestroyed(id: string, generation: number): void {
+    if ((this.#destroyed.get(id) ?? 0) >= generation) throw new ServiceError('conflict', 'the machine was destroyed');
   }
 
   /**

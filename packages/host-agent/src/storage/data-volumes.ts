@@ -4,6 +4,7 @@
 // While no machine has the volume, its file belongs to the agent's user. The file is formatted when a machine takes the
 // volume for the first time. If the agent crashes before it has recorded this, the file is formatted again. That loses
 // no data, because no machine has used the volume yet.
+import { EventEmitter } from 'node:events';
 import { constants, existsSync, readdirSync, statSync } from 'node:fs';
 import { mkdir, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,11 +30,15 @@ type DataVolumeRecord = {
   size_gb: number;
   /** Whether the volume has a file system. */
   formatted: boolean;
+  /** Grows with every move to another host. Absent in records of volumes that never moved: 1. */
+  generation?: number;
 };
 
 export type VolumeLog = { error(details: object, message: string): void };
 
 export class DataVolumes {
+  /** `taken`: a machine takes the volume of this id, and may write to it from now on. */
+  readonly events = new EventEmitter<{ taken: [string] }>();
   readonly #dir: string;
   readonly #log: VolumeLog;
   /** The machine that uses each volume, by volume id. */
@@ -65,6 +70,11 @@ export class DataVolumes {
 
   diskPath(id: string): string {
     return join(this.#dir, id, DATA_DISK);
+  }
+
+  /** Returns a volume's record. Undefined when there is no such volume or its record cannot be read. */
+  find(id: string): DataVolumeRecord | undefined {
+    return this.has(id) ? this.#tryRead(id) : undefined;
   }
 
   /**
@@ -126,6 +136,7 @@ export class DataVolumes {
     const user = this.#users.get(id) ?? machineId;
     if (user !== machineId) throw new ServiceError('conflict', `volume ${id} is in use by machine ${user}`);
     this.#users.set(id, machineId);
+    this.events.emit('taken', id);
   }
 
   /**

@@ -30,6 +30,8 @@ export type VolumeRecord = {
   image: MachineImage | null;
   /** Ids of the layers between image and disk, bottom first; null when the machine's record was lost. */
   layers: readonly string[] | null;
+  /** Grows with every move to another host. Absent in records of volumes that never moved: 1. */
+  generation?: number;
 };
 
 type VolumeLog = { error(details: object, message: string): void };
@@ -51,7 +53,11 @@ export class VolumeStore {
   }
 
   has(id: string): boolean {
-    return existsSync(join(this.#dir, id, ROOT_DISK));
+    return existsSync(this.diskPath(id));
+  }
+
+  diskPath(id: string): string {
+    return join(this.#dir, id, ROOT_DISK);
   }
 
   list(): HostVolume[] {

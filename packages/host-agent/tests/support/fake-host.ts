@@ -12,6 +12,8 @@ import { HostAuditor } from '../../src/audit/host-auditor.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { createAgentMetrics } from '../../src/metrics/metrics.ts';
+import { MachineCopies } from '../../src/moves/machine-copies.ts';
+import { VolumeCopies } from '../../src/moves/volume-copies.ts';
 import { AddressCounter } from '../../src/network/address-counter.ts';
 import { AddressLeases } from '../../src/network/address-leases.ts';
 import { parseSubnet } from '../../src/network/subnet.ts';
@@ -99,6 +101,8 @@ export class FakeHost {
   registry!: MachineRegistry;
   volumes!: VolumeStore;
   dataVolumes!: DataVolumes;
+  volumeCopies!: VolumeCopies;
+  machineCopies!: MachineCopies;
   layers!: LayerStore;
   snapshots!: SnapshotStore;
   garbage!: Garbage;
@@ -133,6 +137,10 @@ export class FakeHost {
     this.snapshots = new SnapshotStore(this.paths.snapshots, this.layers, silent);
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
+    this.volumeCopies = new VolumeCopies({
+      ...{ volumesDir: join(this.dir, 'volumes'), volumes: this.volumes, dataVolumes: this.dataVolumes },
+      ...{ layers: this.layers, cacheDir: join(this.dir, 'cache'), room: this.room },
+    });
     const hypervisor = mortal(this.hypervisor, this.#life, isPart);
     const log = { ...silent, warn: (_: object, message: string) => void this.warnings.push(message) };
     const vms = new VmHost(hypervisor, mortal(this.network, this.#life, isPart), log);
@@ -175,6 +183,10 @@ export class FakeHost {
       },
       async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
     );
+    this.machineCopies = new MachineCopies({
+      ...{ machinesDir: this.paths.machines, machines: this.registry, layers: this.layers, bootId },
+      ...{ cacheDir: join(this.dir, 'cache'), room: this.room },
+    });
     this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));
     const found = await hypervisor.adopt();

@@ -1,0 +1,101 @@
+// Moves volumes for a request that needs them on another host. The request waits for the move, a minute at most, and a
+// retry of the request goes on waiting. The move itself goes on in any case.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import type { App } from '../app.ts';
+import type { VolumeRow } from '../db/tables.ts';
+import { inTransaction } from '../db/transaction.ts';
+import { isOvertaken } from '../operations/request.ts';
+import { getOperation, lockUnfinished } from '../operations/store.ts';
+import { joinOperation, waitForOperation } from '../operations/wait.ts';
+import { beginVolumeMove } from './begin.ts';
+
+/** The request needs volumes on another host first. It is made again after they have moved. */
+export class MustMove extends ServiceError {
+  readonly volumes: readonly MovedVolume[];
+  readonly toHostId: string;
+  constructor(volumes: readonly MovedVolume[], toHostId: string) {
+    super('conflict', 'The volumes have to move to another host first. Retry.', { retryAfterSec: 2 });
+    this.volumes = volumes;
+    this.toHostId = toHostId;
+  }
+}
+export type MovedVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
+
+/**
+ * Moves detached volumes to a host and waits until they are there. `deadline`: when to stop waiting, in milliseconds of
+ * `performance.now()`. Throws `conflict` at the deadline, and the refusals of the moves.
+ */
+export async function moveVolumes(app: App, { volumes, toHostId }: MustMove, deadline: number): Promise<void> {
+  const begun: string[] = [];
+  for (const volume of volumes) {
+    const id = await beginOne(app, volume, toHostId, deadline);
+    if (id !== undefined) begun.push(id);
+  }
+  app.reconcileSoon();
+  for (const id of begun) {
+    await joinOperation(app, id, deadline).catch(async (error: unknown) => {
+      const row = await getOperation(app.db, id);
+      throw row?.finished_at && error instanceof ServiceError ? new MoveRefused(error) : error;
+    });
+  }
+}
+
+/** The move has ended without success: the other host refused the volume, for example for want of its image. */
+class MoveRefused extends ServiceError {
+  constructor(cause: ServiceError) {
+    const { code, message, retryAfterSec } = cause;
+    super(code, message, retryAfterSec === undefined ? { cause } : { cause, retryAfterSec });
+  }
+}
+
+/** Begins the move of a volume as soon as no other operation on it is unfinished. */
+async function beginOne(
+  app: App,
+  volume: MovedVolume,
+  toHostId: string,
+  deadline: number,
+): Promise<string | undefined> {
+  for (;;) {
+    const step = await inTransaction(app.db, async (tx) => {
+      const [underWay] = await lockUnfinished(tx, { volumeId: volume.id });
+      if (underWay?.kind === 'move' && underWay.args.to_host_id === toHostId) return { begun: underWay.id };
+      if (underWay) return { wait: underWay.id };
+      const route = { fromHostId: volume.host_id, toHostId, actor: 'user' } as const;
+      return { begun: await beginVolumeMove(app, tx, volume, route) };
+    }).catch((error: unknown) => {
+      // Another operation began at the same moment.
+      if (isOvertaken(error)) return undefined;
+      throw error;
+    });
+    if (step === undefined) continue;
+    if (step.wait === undefined) return step.begun;
+    await waitForOperation(app, step.wait, deadline);
+  }
+}
+
+/** How often a request may have its volumes moved. They may be moved away in between, for example by a drain. */
+const ROUNDS_MAX = 4;
+
+/**
+ * Makes a request, and again after the moves that it needs. `waitMs`: how long the request may still wait, in
+ * milliseconds. `avoid`: hosts that the request must not choose again, because a move to them was refused; without it,
+ * the refusal is thrown. Throws the errors of the request and of `moveVolumes`.
+ */
+export async function movingVolumes<T>(
+  app: App,
+  request: (waitMs: number) => Promise<T>,
+  avoid?: Set<string>,
+): Promise<T> {
+  const deadline = performance.now() + app.config.timing.operationWaitMs;
+  for (let round = 1; ; round++) {
+    try {
+      return await request(Math.max(0, deadline - performance.now()));
+    } catch (error) {
+      if (!(error instanceof MustMove) || round > ROUNDS_MAX) throw error;
+      await moveVolumes(app, error, deadline).catch((failure: unknown) => {
+        if (!avoid || !(failure instanceof MoveRefused)) throw failure;
+        avoid.add(error.toHostId);
+      });
+    }
+  }
+}

@@ -1,0 +1,292 @@
+// Tests of volumes that move to another host: for an attach, for a create and at a crash of the process at any step.
+// There is always one host that has the volume, its content stays, and room is reserved exactly once.
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { afterEach, describe, it } from 'node:test';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { inTransaction } from '../src/db/transaction.ts';
+import { beginVolumeMove } from '../src/moves/begin.ts';
+import { deleteVolume } from '../src/volumes/destroy.ts';
+import { type Fate, runWithFate } from './support/dying.ts';
+import type { FakeHost } from './support/fake-host.ts';
+import { checkAll } from './support/in-order.ts';
+import { createMoveActs } from './support/moves.ts';
+import { startTestBed } from './support/test-bed.ts';
+import { createVolumeActs, refusalOf } from './support/volumes.ts';
+
+const bed = await startTestBed({ remotes: [{}, {}], timing: { claimTtlMs: 2_000, claimRenewMs: 300 } });
+const { api, host: first } = bed;
+const [second, third] = bed.remotes as [FakeHost, FakeHost];
+const { app } = bed.plane;
+const acts = createVolumeActs(bed);
+const moves = createMoveActs(bed);
+
+const hostIdOf = (host: FakeHost) => host.info.host_id;
+/** Makes a volume on a host and returns its id and its content. */
+const volumeOn = async (host: FakeHost): Promise<{ id: string; content: string }> => {
+  await moves.openOnly(host);
+  const id = await acts.makeVolume();
+  await moves.openOnly(first, second, third);
+  const content = host.contents.get(id)?.content;
+  assert(content);
+  return { id, content };
+};
+const machineOn = async (host: FakeHost): Promise<string> => {
+  await moves.openOnly(host);
+  const id = await acts.makeMachine();
+  await moves.openOnly(first, second, third);
+  return id;
+};
+/** Checks that only this host has the volume, with its content, and that the row says so. */
+const checkIsOn = async (host: FakeHost, { id, content }: { id: string; content: string }) => {
+  assert.equal((await acts.rowOf(id))?.host_id, hostIdOf(host));
+  assert.deepEqual(
+    moves.hosts().map((one) => one.contents.get(id)?.content),
+    moves.hosts().map((one) => (one === host ? content : undefined)),
+  );
+};
+
+afterEach(async () => {
+  for (const host of moves.hosts()) {
+    host.heal();
+    host.lacksImages = false;
+  }
+  await moves.openOnly(first, second, third);
+  await moves.settled();
+  const { machines } = (await api('GET', '/v1/machines')).json;
+  for (const { id } of machines) await api('DELETE', `/v1/machines/${id}`);
+  const { volumes } = (await api('GET', '/v1/volumes')).json;
+  for (const { id } of volumes) assert.equal((await api('DELETE', `/v1/volumes/${id}`)).status, 204);
+  await moves.settled();
+  await checkAll(bed);
+});
+
+describe('an attach to a machine on another host', () => {
+  it('moves the volume with its content, and back again', async () => {
+    const volume = await volumeOn(first);
+    const [here, there] = [await machineOn(first), await machineOn(second)];
+    for (const [machine, host] of [
+      [there, second],
+      [here, first],
+      [there, second],
+    ] as const) {
+      const attached = await acts.attach(volume.id, machine, '/data');
+      assert.equal(attached.status, 200, attached.text);
+      await moves.settled();
+      await checkIsOn(host, volume);
+      assert.equal((await acts.detach(volume.id)).status, 200);
+    }
+    const actions = await acts.entriesOf(volume.id);
+    assert.deepEqual(new Set(actions), new Set(['volume.created', 'volume.attached', 'volume.detached']));
+    assert.equal(actions.length, 7, 'a move writes no entry');
+  });
+
+  it('moves nothing when it is refused anyway', async () => {
+    const volume = await volumeOn(first);
+    const machine = await machineOn(second);
+    await acts.attached(machine, '/data');
+    assert.deepEqual(refusalOf(await acts.attach(volume.id, machine, '/data')), [409, 'conflict']);
+    await checkIsOn(first, volume);
+  });
+
+  it('of two machines at once, one gets it', async () => {
+    const volume = await volumeOn(first);
+    const machines = [await machineOn(second), await machineOn(third)];
+    const answers = await Promise.all(machines.map((machine) => acts.attach(volume.id, machine)));
+    assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 409]);
+    await moves.settled();
+    await checkIsOn(answers[0]?.status === 200 ? second : third, volume);
+  });
+
+  it('is 503 while a host does not answer, goes on in the background, and a retry gets the result', async () => {
+    const volume = await volumeOn(first);
+    const machine = await machineOn(second);
+    second.fault('receiveCopy', 'drop', 3);
+    const failed = await acts.attach(volume.id, machine);
+    assert.equal(failed.status, 503, failed.text);
+    const attached = await acts.attach(volume.id, machine);
+    assert([200, 503].includes(attached.status), attached.text);
+    await bed.settled(async () => (await acts.attach(volume.id, machine)).status === 200);
+    await moves.settled();
+    await checkIsOn(second, volume);
+  });
+
+  it('is refused when the other host refuses, and the volume can be used where it is', async () => {
+    const volume = await volumeOn(first);
+    const [here, there] = [await machineOn(first), await machineOn(second)];
+    second.fault('receiveCopy', new ServiceError('fleet_capacity', 'The disk is full.'));
+    assert.deepEqual(refusalOf(await acts.attach(volume.id, there)), [503, 'fleet_capacity']);
+    assert.equal((await acts.attach(volume.id, here)).status, 200);
+    second.heal();
+    await moves.settled();
+    await checkIsOn(first, volume);
+  });
+
+  it('is refused when the other host has no room, and nothing is reserved', async () => {
+    const volume = await volumeOn(first);
+    const machine = await machineOn(second);
+    await moves.openOnly(first);
+    assert.deepEqual(refusalOf(await acts.attach(volume.id, machine)), [503, 'fleet_capacity']);
+    await checkIsOn(first, volume);
+  });
+});
+
+describe('a create with volumes', () => {
+  const create = (volumes: readonly string[], body: object = {}) =>
+    api('POST', '/v1/machines', {
+      body: { memory_mb: 128, volumes: volumes.map((volume_id) => ({ volume_id })), ...body },
+    });
+
+  it('brings volumes of several hosts together', async () => {
+    const volumes = [await volumeOn(first), await volumeOn(second), await volumeOn(second)];
+    const made = await create(volumes.map(({ id }) => id));
+    assert.equal(made.status, 201, made.text);
+    assert(second.machines.has(made.json.id), 'the host with most of them gets the machine');
+    await moves.settled();
+    for (const volume of volumes) await checkIsOn(second, volume);
+  });
+
+  it('moves them from a host that takes nothing new', async () => {
+    const volume = await volumeOn(first);
+    await moves.openOnly(third);
+    const made = await create([volume.id]);
+    assert.equal(made.status, 201, made.text);
+    await moves.settled();
+    await checkIsOn(third, volume);
+  });
+
+  it('moves them to the host of its snapshot', async () => {
+    const machine = await machineOn(second);
+    const snapshot = (await api('POST', `/v1/machines/${machine}/snapshots`)).json.id;
+    const volume = await volumeOn(first);
+    const made = await create([volume.id], { snapshot_id: snapshot });
+    assert.equal(made.status, 201, made.text);
+    await moves.settled();
+    await checkIsOn(second, volume);
+    await api('DELETE', `/v1/snapshots/${snapshot}`);
+  });
+
+  it('moves a root volume too, and asks another host when one lacks its image', async () => {
+    const machine = await machineOn(first);
+    const disk = first.machines.get(machine)?.disk;
+    const root = (await api('DELETE', `/v1/machines/${machine}?preserve_storage=true`)).json.root_volume_id;
+    await moves.openOnly(second, third);
+    second.lacksImages = true;
+    const made = await create([], { root_volume_id: root });
+    assert.equal(made.status, 201, made.text);
+    assert.equal(third.machines.get(made.json.id)?.disk, disk);
+    await moves.settled();
+    assert(!first.volumes.has(root) && !second.volumes.has(root));
+  });
+
+  it('is one machine for two requests with one Idempotency-Key', async () => {
+    const volume = await volumeOn(first);
+    await moves.openOnly(second);
+    const headers = { 'idempotency-key': randomUUID() };
+    const body = { memory_mb: 128, volumes: [{ volume_id: volume.id }] };
+    const [one, other] = await Promise.all([1, 2].map(() => api('POST', '/v1/machines', { body, headers })));
+    assert.deepEqual([one?.status, other?.status].sort(), [200, 201], `${one?.text} ${other?.text}`);
+    assert.equal(one?.json.id, other?.json.id);
+    await moves.settled();
+    await checkIsOn(second, volume);
+  });
+});
+
+describe('while a volume moves', () => {
+  const beginMove = (id: string) =>
+    moves.beginAside((tx) =>
+      beginVolumeMove(
+        app,
+        tx,
+        { id, account_id: bed.accountId },
+        { fromHostId: hostIdOf(first), toHostId: hostIdOf(second), actor: 'user' },
+      ),
+    );
+
+  it('room is reserved on both hosts, and the audit finds nothing', async () => {
+    const volume = await volumeOn(first);
+    await beginMove(volume.id);
+    const { json } = await api('GET', `/v1/volumes/${volume.id}`);
+    assert.equal(json.state, 'available');
+    const reserved = await app.db.selectFrom('hosts').select(['id', 'reserved_disk_gb']).execute();
+    assert.equal(reserved.find(({ id }) => id === hostIdOf(second))?.reserved_disk_gb, 7);
+    await moves.recover();
+    await checkIsOn(second, volume);
+  });
+
+  it('a delete ends the move, and leaves nothing on either host', async () => {
+    for (const step of ['sendCopy', 'receiveCopy'] as const) {
+      const volume = await volumeOn(first);
+      const id = await beginMove(volume.id);
+      const host = step === 'sendCopy' ? first : second;
+      host.fault(step, 'answerLate', 1);
+      const performing = moves.perform(app, id).catch((error: unknown) => error);
+      await bed.settled(() => host.calls.some((call) => call.operation === step && call.machineId === volume.id));
+      assert.equal((await api('DELETE', `/v1/volumes/${volume.id}`)).status, 204);
+      host.heal();
+      await performing;
+      await moves.settled();
+      assert.equal(await acts.rowOf(volume.id), undefined);
+      for (const one of moves.hosts()) assert(!one.volumes.has(volume.id), step);
+      await checkAll(bed);
+    }
+  });
+
+  it('late calls of a move change nothing after the volume has come back', async () => {
+    const volume = await volumeOn(first);
+    const before = [first.changeCount, second.changeCount] as const;
+    await moves.perform(app, await beginMove(volume.id));
+    await moves.recover();
+    const machine = await machineOn(first);
+    assert.equal((await acts.attach(volume.id, machine)).status, 200);
+    await moves.settled();
+    await acts.detach(volume.id);
+    first.repeatChanges(before[0]);
+    second.repeatChanges(before[1]);
+    assert.equal(first.contents.get(volume.id)?.content, volume.content);
+    assert(!second.volumes.has(volume.id));
+  });
+
+  it('nothing else that needs the volume begins', async () => {
+    const volume = await volumeOn(first);
+    await beginMove(volume.id);
+    await assert.rejects(
+      inTransaction(app.db, (tx) =>
+        beginVolumeMove(
+          app,
+          tx,
+          { id: volume.id, account_id: bed.accountId },
+          { fromHostId: hostIdOf(first), toHostId: hostIdOf(third), actor: 'user' },
+        ),
+      ),
+    );
+    await moves.recover();
+    await checkIsOn(second, volume);
+  });
+
+  const FATES: Fate[] = ['dies', 'loses the answer'];
+  const ENDS: [string, ServiceError | undefined, FakeHost][] = [
+    ['succeeds', undefined, second],
+    ['is refused', new ServiceError('conflict', 'The host lacks the image.'), first],
+  ];
+  for (const fate of FATES) {
+    for (const [name, refusal, end] of ENDS) {
+      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends`, async () => {
+        for (let at = 1, goesOn = true; goesOn; at++) {
+          const volume = await volumeOn(first);
+          const id = await beginMove(volume.id);
+          if (refusal) second.fault('receiveCopy', refusal);
+          goesOn = await runWithFate(app, { fate, at }, (own) => moves.perform(own, id));
+          const { host_id } = (await acts.rowOf(volume.id)) ?? {};
+          assert(host_id);
+          assert.equal(moves.hostOf(host_id).contents.get(volume.id)?.content, volume.content, `step ${at}`);
+          await moves.recover();
+          await checkIsOn(end, volume);
+          second.heal();
+          await deleteVolume(app, bed.accountId, volume.id);
+        }
+        await checkAll(bed);
+      });
+    }
+  }
+});

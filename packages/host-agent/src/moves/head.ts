@@ -1,0 +1,69 @@
+// What the stream of a volume or a machine says about itself before its files. The agent checks it: it comes through the control
+// plane, which is not root.
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import { Uuid } from '@sandbar/contract/fields.ts';
+import { MachineSpec } from '@sandbar/contract/host-api.ts';
+import { type Static, type TSchema, Type } from 'typebox';
+import { Value } from 'typebox/value';
+
+/** Grows when an older agent could not take in the stream any more. */
+const VERSION = 1;
+/** The most bytes of one file: twice the largest disk. */
+const FILE_BYTES_MAX = 2 * 2 ** 40;
+
+const Bytes = Type.Integer({ minimum: 0, maximum: FILE_BYTES_MAX });
+const MovedImage = Type.Object({ stack: Type.String(), digest: Type.String(), content: Type.String() });
+/** A file below a disk. Its id is its name on every host. */
+const MovedLayer = Type.Object({ id: Uuid(), bytes: Bytes });
+export type MovedLayer = Static<typeof MovedLayer>;
+
+const DataHead = Type.Object({
+  version: Type.Literal(VERSION),
+  kind: Type.Literal('data'),
+  size_gb: Type.Integer({ minimum: 1 }),
+  formatted: Type.Boolean(),
+  disk_bytes: Bytes,
+});
+const RootHead = Type.Object({
+  version: Type.Literal(VERSION),
+  kind: Type.Literal('root'),
+  size_gb: Type.Integer({ minimum: 1 }),
+  machine_id: Uuid(),
+  image: MovedImage,
+  layers: Type.Array(MovedLayer),
+  disk_bytes: Bytes,
+});
+export const VolumeHead = Type.Union([DataHead, RootHead]);
+export type VolumeHead = Static<typeof VolumeHead>;
+export type RootHead = Static<typeof RootHead>;
+
+/** A file of the output of ended jobs: its path below the folder of the jobs. */
+const MovedOutput = Type.Object({
+  path: Type.String({ pattern: '^[0-9a-f-]{36}/(job\\.json|stdout|stderr)$' }),
+  bytes: Bytes,
+});
+export const MachineHead = Type.Object({
+  version: Type.Literal(VERSION),
+  kind: Type.Literal('machine'),
+  spec: MachineSpec,
+  image: MovedImage,
+  layers: Type.Array(MovedLayer),
+  has_disk: Type.Boolean({ description: 'Whether the machine has ever run from its disk.' }),
+  disk_bytes: Type.Union([Bytes, Type.Null()], { description: 'Null: there is no disk yet.' }),
+  restored_generation: Type.Integer(),
+  boot_generation: Type.Integer(),
+  reason: Type.Union([Type.String(), Type.Null()]),
+  volumes: Type.Array(Type.Object({ volumeId: Uuid(), slot: Type.Integer({ minimum: 0 }), path: Type.String() })),
+  output: Type.Array(MovedOutput),
+});
+export type MachineHead = Static<typeof MachineHead>;
+export { VERSION };
+
+/** Returns the head. Throws `conflict` when an agent of another version has sent it. */
+export function checkHead<T extends TSchema>(schema: T, head: unknown): Static<T> {
+  if (Value.Check(schema, head)) return head;
+  throw new ServiceError(
+    'conflict',
+    'the hosts have different versions, and this one cannot read what the other sends',
+  );
+}
