@@ -47,7 +47,13 @@ export const Machine = Type.Object(
     memory_mb: Type.Integer({ description: 'MiB.' }),
     rootfs_size_gb: Type.Integer({ description: 'GiB.' }),
     stack: Type.String({ description: 'The image stack it was made from.' }),
-    private_ip: Nullable(Type.String({ format: 'ipv4', description: 'Stable for the life of the machine.' })),
+    private_ip: Nullable(
+      Type.String({
+        format: 'ipv4',
+        description:
+          'Stable while the machine stays on its host. It gets another one when it moves while it is stopped.',
+      }),
+    ),
     metadata: Type.Record(Type.String(), Type.Unknown()),
     snapshot_id: Nullable(Uuid('The snapshot it was made from.')),
     root_volume_id: Nullable(
@@ -116,14 +122,15 @@ export const MachineCreate = Type.Object(
     ),
     root_volume_id: Type.Optional(
       Uuid(
-        "Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given.",
+        "Boot from this kept root disk, with its stack: it becomes the machine's. It moves to another host if its own cannot take the machine. rootfs_size_gb is its size unless a larger one is given.",
       ),
     ),
     volumes: Type.Optional(
       Type.Array(BootVolume, {
         maxItems: VOLUME_BOUNDS.perMachine,
         description:
-          'Data volumes that are attached before the first boot. All must be on one host, where the machine is made.',
+          'Data volumes that are attached before the first boot. They move to the host of the machine first if they are on ' +
+          'different hosts, or on one that cannot take the machine.',
       }),
     ),
   },

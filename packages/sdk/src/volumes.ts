@@ -32,7 +32,8 @@ export class Volumes {
   }
 
   /**
-   * Attaches the volume to a machine on the same host. If the machine runs, this resolves once the volume is mounted in
+   * Attaches the volume to a machine. A volume on another host is copied to the machine's host first; when that takes
+   * longer than a minute, throws a `conflict`, and a later call waits on. If the machine runs, this resolves once the volume is mounted in
    * it. The default `mount_path` is `/mnt/<volume id>`.
    */
   attach(id: string, target: VolumeAttach, call: CallOptions = {}): Promise<Volume> {

@@ -19,7 +19,8 @@ export function defineVolume(command: Command): void {
   command.addHelpText(
     'after',
     `
-A volume is mounted at PATH, by default /mnt/VOLUME, in a machine of its host that runs or is started.
+A volume is mounted at PATH, by default /mnt/VOLUME, in a machine that runs or is started.
+A volume on another host than the machine is copied to the machine's host first.
 sandbar machine rm --keep-disk makes a volume of a machine's disk.`,
   );
   addExamples(command, 'sandbar volume create --name data --size 10', 'sandbar volume attach data web --path /data');

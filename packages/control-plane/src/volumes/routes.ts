@@ -52,8 +52,7 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       operationId: 'createVolume',
       summary: 'Create a volume',
       description:
-        'An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only ' +
-        'machines of that host can have it. A retry with the same Idempotency-Key answers 200 with the volume of the first ' +
+        'An empty data volume, which becomes an ext4 file system when it is first attached. A retry with the same Idempotency-Key answers 200 with the volume of the first ' +
         'request, as it is now, and Idempotent-Replayed: true; 404 when that volume is deleted.',
       tags,
       body: VolumeCreate,
@@ -114,7 +113,8 @@ export function addVolumeRoutes(untyped: FastifyInstance, app: App): void {
       summary: 'Attach a volume',
       description:
         'A running machine has it mounted when this answers, a stopped one from its next start on; it is mounted again at ' +
-        'every start. A machine has eight at most. An attach to where it is already is answered with the volume as it is. After ' +
+        'every start. A volume on another host is copied to the host of the machine first; if that takes longer than a ' +
+        'minute, the answer is a 409, the copying goes on, and a retry waits on. A machine has eight at most. An attach to where it is already is answered with the volume as it is. After ' +
         'a 503 it is finished as soon as host and machine answer; a stop of the machine ends what its guest does not answer.',
       tags,
       params: VolumeParams,

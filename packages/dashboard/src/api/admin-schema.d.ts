@@ -239,7 +239,7 @@ export interface paths {
     put?: never;
     /**
      * Drain a host
-     * @description The host gets no new machines and volumes, and is marked as one to be emptied. The answer says which machines, volumes and snapshots are still there.
+     * @description The host gets no new machines and volumes. Its detached volumes, and its stopped machines with their volumes, move to other hosts in the background, a few at a time, as long as the host is draining. Running machines stay until they are stopped, and machines with snapshots until these are deleted. `remaining` says of each why it is still there.
      */
     post: operations['drainHost'];
     delete?: never;
@@ -613,9 +613,11 @@ export interface components {
         | 'snapshot'
         | 'attach'
         | 'detach'
+        | 'move'
         | 'create_volume'
         | 'delete_volume'
         | 'delete_snapshot'
+        | 'remove_copy'
         | 'expire';
       /** @enum {string} */
       actor: 'user' | 'system:spend_guard' | 'system:reclaimer' | 'system:expiry' | 'system:host' | 'system:operator';
@@ -630,6 +632,14 @@ export interface components {
     FailedOperationList: {
       operations: components['schemas']['FailedOperation'][];
     };
+    HostRemaining: {
+      /** @enum {string} */
+      kind: 'machine' | 'volume';
+      /** Format: uuid */
+      id: string;
+      /** @description A sentence: that it is moving, or why it stays. */
+      why: string;
+    };
     HostSummary: {
       /** Format: uuid */
       id: string;
@@ -637,7 +647,7 @@ export interface components {
       name: string;
       address: string | null;
       /**
-       * @description cordoned: it takes no new machines. draining: it is also being emptied. away: no replica of the control plane has reached it lately. removed: it is no part of the service any more.
+       * @description cordoned: it takes no new machines. draining: its stopped machines and detached volumes also move away. away: no replica of the control plane has reached it lately. removed: it is no part of the service any more.
        * @enum {string}
        */
       state: 'ready' | 'cordoned' | 'draining' | 'away' | 'removed';
@@ -666,6 +676,8 @@ export interface components {
       volumes: number;
       /** @description Snapshots on the host. */
       snapshots: number;
+      /** @description Only for a host that is being emptied: its machines and detached volumes, the first 100. Snapshots and attached volumes go with their machine. */
+      remaining?: components['schemas']['HostRemaining'][];
       /** Format: date-time */
       last_seen_at: string;
     };
@@ -3500,7 +3512,14 @@ export interface operations {
            *       "machines": 9,
            *       "volumes": 2,
            *       "snapshots": 4,
-           *       "last_seen_at": "2026-01-02T03:04:05.006Z"
+           *       "last_seen_at": "2026-01-02T03:04:05.006Z",
+           *       "remaining": [
+           *         {
+           *           "kind": "machine",
+           *           "id": "019b7c1e-5f6a-7b3c-9d2e-4a1f0c8e7b65",
+           *           "why": "It is running: only a stopped machine moves."
+           *         }
+           *       ]
            *     }
            */
           'application/json': components['schemas']['HostSummary'];

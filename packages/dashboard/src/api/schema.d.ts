@@ -916,7 +916,7 @@ export interface paths {
     put?: never;
     /**
      * Create a volume
-     * @description An empty data volume, which becomes an ext4 file system when it is first attached. It stays on its host: only machines of that host can have it. A retry with the same Idempotency-Key answers 200 with the volume of the first request, as it is now, and Idempotent-Replayed: true; 404 when that volume is deleted.
+     * @description An empty data volume, which becomes an ext4 file system when it is first attached. A retry with the same Idempotency-Key answers 200 with the volume of the first request, as it is now, and Idempotent-Replayed: true; 404 when that volume is deleted.
      */
     post: operations['createVolume'];
     delete?: never;
@@ -957,7 +957,7 @@ export interface paths {
     put?: never;
     /**
      * Attach a volume
-     * @description A running machine has it mounted when this answers, a stopped one from its next start on; it is mounted again at every start. A machine has eight at most. An attach to where it is already is answered with the volume as it is. After a 503 it is finished as soon as host and machine answer; a stop of the machine ends what its guest does not answer.
+     * @description A running machine has it mounted when this answers, a stopped one from its next start on; it is mounted again at every start. A volume on another host is copied to the host of the machine first; if that takes longer than a minute, the answer is a 409, the copying goes on, and a retry waits on. A machine has eight at most. An attach to where it is already is answered with the volume as it is. After a 503 it is finished as soon as host and machine answer; a stop of the machine ends what its guest does not answer.
      */
     post: operations['attachVolume'];
     delete?: never;
@@ -1768,10 +1768,10 @@ export interface components {
       snapshot_id?: string;
       /**
        * Format: uuid
-       * @description Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given.
+       * @description Boot from this kept root disk, with its stack: it becomes the machine's. It moves to another host if its own cannot take the machine. rootfs_size_gb is its size unless a larger one is given.
        */
       root_volume_id?: string;
-      /** @description Data volumes that are attached before the first boot. All must be on one host, where the machine is made. */
+      /** @description Data volumes that are attached before the first boot. They move to the host of the machine first if they are on different hosts, or on one that cannot take the machine. */
       volumes?: components['schemas']['MachineCreateVolume'][];
     };
     MachineCreateVolume: {
@@ -1791,7 +1791,7 @@ export interface components {
     /** @description What is under way; null when nothing is. */
     MachineOperation: {
       /** @enum {string} */
-      kind: 'create' | 'start' | 'stop' | 'destroy' | 'restore' | 'snapshot' | 'attach' | 'detach';
+      kind: 'create' | 'start' | 'stop' | 'destroy' | 'restore' | 'snapshot' | 'attach' | 'detach' | 'move';
       /**
        * Format: date-time
        * @description When it was asked for.

@@ -11,6 +11,7 @@ const WORDS: Record<OperationKind, string> = {
   snapshot: 'taking a snapshot',
   attach: 'attaching a volume',
   detach: 'detaching a volume',
+  move: 'moving to another host',
 };
 
 type Operation = NonNullable<Schemas['Machine']['operation']>;

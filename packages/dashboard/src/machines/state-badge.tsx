@@ -14,7 +14,7 @@ const TONES: Record<MachineState, Tone> = {
 };
 
 /** During these operations the machine stays in its state. The others lead to another state. */
-const KEEPS_STATE: ReadonlySet<string> = new Set(['snapshot', 'attach', 'detach']);
+const KEEPS_STATE: ReadonlySet<string> = new Set(['snapshot', 'attach', 'detach', 'move']);
 
 type Props = { machine: Pick<Schemas['Machine'], 'state' | 'operation'> };
 

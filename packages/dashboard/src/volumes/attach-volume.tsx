@@ -38,7 +38,10 @@ export function AttachVolume({ volume, open, onClose }: Props) {
       busy={attach.isPending}
       error={attach.error}
     >
-      <Field label="Machine" hint="A machine on the same host, running or stopped.">
+      <Field
+        label="Machine"
+        hint="Running or stopped. A volume on another host is copied to the host of the machine first."
+      >
         {(control) => (
           <select {...control} name="machine" required>
             <MachineOptions />
