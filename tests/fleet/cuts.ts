@@ -7,7 +7,6 @@ import type { HostSummary } from '@sandbar/contract/admin.ts';
 import type { Exec } from '@sandbar/contract/exec.ts';
 import { homePaths } from '@sandbar/contract/home.ts';
 import type { Machine } from '@sandbar/contract/machine.ts';
-import { getUnixJson } from '@sandbar/service/unix-request.ts';
 import type { Fleet } from './bed/fleet.ts';
 
 const SMALL = { memory_mb: 256, rootfs_size_gb: 2 };
@@ -104,7 +103,7 @@ async function create(call: Call): Promise<void> {
 }
 
 const listHosts = async (fleet: Fleet): Promise<HostSummary[]> =>
-  (await getUnixJson<{ hosts: HostSummary[] }>(homePaths(fleet.homes[0] ?? '').adminSocket, '/admin/hosts')).hosts;
+  (await fleet.operatorGet<{ hosts: HostSummary[] }>('/admin/hosts')).hosts;
 
 /** The process id of a machine's VM; undefined when it does not run. */
 function vmOf(fleet: Fleet, host: number, machineId: string): string | undefined {

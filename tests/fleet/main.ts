@@ -1,6 +1,6 @@
 // `npm run test:fleet`: three hosts in network namespaces, which have joined, and two replicas of the control plane. New
-// machines are spread; a host is cut off for a moment and for long; then replicas are killed at random under load. The
-// exit code is 1 when something was lost, done twice or left behind. Needs root.
+// machines are spread; a host is cut off for a moment and for long; a volume moves and a host is drained; then replicas
+// are killed at random under load. The exit code is 1 when something was lost, done twice or left behind. Needs root.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { readConfig } from '@sandbar/service/config.ts';
 import { messageOf, Problem } from '@sandbar/service/problem.ts';
@@ -14,6 +14,7 @@ import { describeRun } from '../../bench/kills/summary.ts';
 import { readFleetArguments } from './arguments.ts';
 import { Fleet } from './bed/fleet.ts';
 import { callWith, checkLongCut, checkShortCut, checkSpread } from './cuts.ts';
+import { checkMoves } from './moves.ts';
 import { killReplicas } from './replica-kills.ts';
 
 const HOSTS = 3;
@@ -66,6 +67,7 @@ async function checkHosts(fleet: Fleet, journal: Journal): Promise<void> {
   note(await progress.step('a host is cut off for long', () => checkLongCut(fleet, call, 2, lost)));
   const { body } = await call('GET', '/v1/machines');
   for (const { id } of body.machines as { id: string }[]) await call('DELETE', `/v1/machines/${id}`);
+  note(await progress.step('a volume moves, and a host is drained', () => checkMoves(fleet, call)));
 }
 
 type Round = { minutes: number; seed: number; journal: Journal; databaseUrl: string };

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { homePaths } from '@sandbar/contract/home.ts';
 import { postAdmin } from '@sandbar/service/admin-client.ts';
 import { findFreePorts } from '@sandbar/service/supervise/ports.ts';
+import { getUnixJson } from '@sandbar/service/unix-request.ts';
 import { Balancer } from './balancer.ts';
 import { FleetNetwork } from './network.ts';
 import { Restartable } from './processes.ts';
@@ -74,6 +75,11 @@ export class Fleet {
     const answer = await postAdmin(homePaths(this.homes[0] ?? '').adminSocket, request, body);
     if (answer.status >= 300) throw new Error(`${request} answered ${answer.status}: ${JSON.stringify(answer.body)}`);
     return answer.body;
+  }
+
+  /** Asks the operator's socket of the first replica. */
+  operatorGet<T>(request: string): Promise<T> {
+    return getUnixJson<T>(homePaths(this.homes[0] ?? '').adminSocket, request);
   }
 
   /** Ends everything and removes the data. */
