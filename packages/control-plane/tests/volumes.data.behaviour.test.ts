@@ -324,7 +324,7 @@ describe('attach', () => {
     assert.deepEqual([answer.status, answer.json.detail], [409, 'The machine is being deleted.']);
   });
 
-  it('of a volume on another host is a conflict that says so', async () => {
+  it('of a volume on a host that is away is 503, and begins nothing', async () => {
     const [id, machineId] = [await makeVolume(), await makeMachine()];
     const elsewhere = randomUUID();
     await sql`insert into hosts (id, version, boot_id, isolation, network, subnet, cpus, memory_mb, images)
@@ -333,8 +333,9 @@ describe('attach', () => {
     );
     await db.updateTable('volumes').set({ host_id: elsewhere }).where('id', '=', id).execute();
     const answer = await attach(id, machineId);
-    assert.deepEqual(refusalOf(answer), [409, 'conflict']);
-    assert.match(answer.json.detail, /on another host than the machine: both must be on one host/);
+    assert.deepEqual(refusalOf(answer), [503, 'host_unavailable']);
+    const underWay = db.selectFrom('operations').select('id').where('volume_id', '=', id);
+    assert.deepEqual(await underWay.where('finished_at', 'is', null).execute(), []);
     await sql`update volumes set host_id = (select id from hosts where id <> ${elsewhere}) where id = ${id}`.execute(
       db,
     );

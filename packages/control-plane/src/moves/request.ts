@@ -4,6 +4,7 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../app.ts';
 import type { VolumeRow } from '../db/tables.ts';
 import { inTransaction } from '../db/transaction.ts';
+import { HostUnavailable } from '../hosts/client.ts';
 import { isOvertaken } from '../operations/request.ts';
 import { getOperation, lockUnfinished } from '../operations/store.ts';
 import { joinOperation, waitForOperation } from '../operations/wait.ts';
@@ -23,7 +24,8 @@ export type MovedVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
 
 /**
  * Moves detached volumes to a host and waits until they are there. `deadline`: when to stop waiting, in milliseconds of
- * `performance.now()`. Throws `conflict` at the deadline, and the refusals of the moves.
+ * `performance.now()`. Throws `conflict` at the deadline, `host_unavailable` when a volume's host is away, and the refusals
+ * of the moves.
  */
 export async function moveVolumes(app: App, { volumes, toHostId }: MustMove, deadline: number): Promise<void> {
   const begun: string[] = [];
@@ -48,7 +50,10 @@ class MoveRefused extends ServiceError {
   }
 }
 
-/** Begins the move of a volume as soon as no other operation on it is unfinished. */
+/**
+ * Begins the move of a volume as soon as no other operation on it is unfinished. A volume on a host that is away cannot be
+ * copied, so nothing begins.
+ */
 async function beginOne(
   app: App,
   volume: MovedVolume,
@@ -56,6 +61,7 @@ async function beginOne(
   deadline: number,
 ): Promise<string | undefined> {
   for (;;) {
+    if (!app.hosts.reachableIds().includes(volume.host_id)) throw new HostUnavailable(false);
     const step = await inTransaction(app.db, async (tx) => {
       const [underWay] = await lockUnfinished(tx, { volumeId: volume.id });
       if (underWay?.kind === 'move' && underWay.args.to_host_id === toHostId) return { begun: underWay.id };
