@@ -26,6 +26,8 @@ export type Timing = {
   claimRenewMs: number;
   /** How long a request waits for another operation on the same machine, volume or snapshot. */
   operationWaitMs: number;
+  /** After this time without an answer to a create, its host is asked whether it is still there. */
+  doubtMs: number;
   /** A copy from host to host breaks off when nothing has passed for this time. */
   copyIdleMs: number;
   /** How long the start of a job or a snapshot waits for a machine that is being started. */
@@ -92,6 +94,7 @@ export const DEFAULT_TIMING: Timing = {
   claimTtlMs: 10_000,
   claimRenewMs: 3_000,
   operationWaitMs: 60_000,
+  doubtMs: 2_000,
   // The new host also syncs the whole copy to its disk in this time.
   copyIdleMs: 120_000,
   runningWaitMs: 30_000,

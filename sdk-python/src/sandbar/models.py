@@ -348,7 +348,7 @@ class MachineCreateVolume(TypedDict):
 class MachineOperation(TypedDict):
     """What is under way; null when nothing is."""
 
-    kind: Literal["create", "start", "stop", "destroy", "restore", "snapshot", "attach", "detach"]
+    kind: Literal["create", "start", "stop", "destroy", "restore", "snapshot", "attach", "detach", "move"]
     since: str
     """When it was asked for."""
     attempts: int
@@ -621,9 +621,9 @@ class MachineCreate(TypedDict):
     snapshot_id: NotRequired[str]
     """Boot from this snapshot, on its host, with its stack; one with memory goes on where it was, with the snapshot's vcpus and memory_mb. rootfs_size_gb is then 10 or the snapshot's size, whichever is larger, unless a larger one is given."""
     root_volume_id: NotRequired[str]
-    """Boot from this kept root disk, on its host, with its stack: it becomes the machine's. rootfs_size_gb is its size unless a larger one is given."""
+    """Boot from this kept root disk, with its stack: it becomes the machine's. It moves to another host if its own cannot take the machine. rootfs_size_gb is its size unless a larger one is given."""
     volumes: NotRequired[list[MachineCreateVolume]]
-    """Data volumes that are attached before the first boot. All must be on one host, where the machine is made."""
+    """Data volumes that are attached before the first boot. They move to the host of the machine first if they are on different hosts, or on one that cannot take the machine."""
 
 
 class MachineList(TypedDict):

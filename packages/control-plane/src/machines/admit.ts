@@ -39,7 +39,7 @@ export type AdmissionRequest = {
   accountId: string;
   asked: AskedCreate;
   idempotencyKey: IdempotencyKey | undefined;
-  /** Hosts that have refused to take over volumes for this machine. */
+  /** Hosts that have refused to take over volumes for this machine, or that do not answer. */
   avoid: ReadonlySet<string>;
 };
 

@@ -28,10 +28,11 @@ export type PlaceRequest = {
  * possible host has room; `host_unavailable` when the disks cannot be reached.
  */
 export function chooseHostOf(app: App, request: PlaceRequest): HostFacts {
-  const { hosts, wanted, fixed, home, disks, tried } = request;
+  const { hosts, wanted, fixed, home, disks, tried, avoid } = request;
   if (home !== undefined || disks.length === 0) {
     const possible = home === undefined ? hosts : hosts.filter(({ id }) => id === home);
-    const host = chooseReachableHost(app, possible, wanted, tried);
+    const excluded = disks.length === 0 ? new Set([...tried, ...avoid]) : tried;
+    const host = chooseReachableHost(app, possible, wanted, excluded);
     const isThere = disks.every(({ host_id }) => host_id === host?.id);
     if (host && isThere) return host;
     if (host) throw moveTo(app, host.id, disks);

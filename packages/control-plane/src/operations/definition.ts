@@ -7,7 +7,13 @@ import type { Steps } from '../transitions/transition.ts';
 import type { Claimed } from './store.ts';
 
 /** The input of an attempt: the claimed operation and its machine's row, as it was when the attempt began. */
-export type Work = { claimed: Claimed; operation: OperationRow; machine: MachineRow | undefined };
+export type Work = {
+  claimed: Claimed;
+  operation: OperationRow;
+  machine: MachineRow | undefined;
+  /** In an undo right after a failed attempt of this process: its error. */
+  cause?: unknown;
+};
 
 /**
  * The input of `done`, which records a result. It runs in the transaction that finishes the operation. `machine` is the

@@ -58,7 +58,8 @@ async function attemptClaimed(app: App, claimed: Claimed, machine?: MachineRow):
   try {
     outcome = await definition.act.run(app, work);
   } catch (error) {
-    if (definition.undo && mayUndo(definition, error, operation)) return undo(app, definition, work, toRefusal(error));
+    if (definition.undo && mayUndo(definition, error, operation))
+      return undo(app, definition, { ...work, cause: error }, toRefusal(error));
     return postpone(app, claimed, error);
   }
   return record(app, work, definition.act, outcome).catch((error: unknown) => postpone(app, claimed, error));

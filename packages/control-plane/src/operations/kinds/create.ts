@@ -5,16 +5,20 @@ import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
 import type { Tx } from '../../db/database.ts';
 import type { MachineRow, OperationRow, VolumeRow } from '../../db/tables.ts';
+import { HostUnavailable } from '../../hosts/client.ts';
+import { whileAnswering } from '../../hosts/while-answering.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
 import { freed, lockVolumesOf } from '../../volumes/store.ts';
-import { act, type Definition, machineOf } from '../definition.ts';
+import { act, type Definition, machineOf, type Work } from '../definition.ts';
 import { bumpForUndo } from '../undo.ts';
 
 export const CREATE: Definition = {
   act: act(
     async (app, work) => {
       const attaching = work.operation.args.volumes ?? [];
-      const report = await ensureOnHost(app, machineOf(work), 'running', { attaching });
+      const machine = machineOf(work);
+      const ensured = ensureOnHost(app, machine, 'running', { attaching });
+      const report = await whileAnswering(app, machine.host_id, ensured);
       work.claimed.startPath = report.start_path;
       return report;
     },
@@ -33,6 +37,7 @@ export const CREATE: Definition = {
   undo: act(
     async (app, work) => {
       const machine = await bumpForUndo(app, work);
+      if (wasNeverSent(work)) return undefined;
       await removeFromHost(app, machine, machine.root_volume_id ?? undefined);
       return sizeOfReturned(app, machine);
     },
@@ -47,6 +52,10 @@ export const CREATE: Definition = {
     },
   ),
 };
+
+/** Whether the host certainly never heard of the machine, so that it need not be asked to remove it. */
+const wasNeverSent = ({ cause, operation }: Work): boolean =>
+  operation.attempts === 1 && cause instanceof HostUnavailable && !cause.mayHaveActed;
 
 const isTaken = ({ state }: VolumeRow): boolean => state === 'taken';
 
