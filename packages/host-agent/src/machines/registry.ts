@@ -35,6 +35,7 @@ export class MachineRegistry {
   readonly #findImage: (stack: string) => Promise<MachineImage>;
   readonly #machines = new Map<string, Machine>();
   readonly #creating = new Map<string, Promise<Machine>>();
+  readonly #arriving = new Set<string>();
   /** Addresses of machines that are being created and have no record yet, by machine id. */
   readonly #leases = new Map<string, string>();
   readonly #destroyed = new Map<string, number>();
@@ -89,8 +90,18 @@ export class MachineRegistry {
     return [...this.#machines.values()].map((machine) => machine.report());
   }
 
+  /** Whether the machine is here, is being created, or is arriving from another host. */
   has(id: string): boolean {
-    return this.#machines.has(id) || this.#creating.has(id);
+    return this.#machines.has(id) || this.#creating.has(id) || this.#arriving.has(id);
+  }
+
+  /**
+   * Notes that the files of a machine arrive, so that the audit does not take them for left ones. Call the returned
+   * function at the end.
+   */
+  beginArrival(id: string): () => void {
+    this.#arriving.add(id);
+    return () => this.#arriving.delete(id);
   }
 
   /** Returns the machine. Throws `not_found`. */
@@ -136,7 +147,8 @@ export class MachineRegistry {
    */
   async takeIn(id: string, generation: number, write: (address: string) => void): Promise<MachineReport> {
     this.refuseDestroyed(id, generation);
-    if (this.has(id)) throw new ServiceError('conflict', 'the machine is on this host already');
+    if (this.#machines.has(id) || this.#creating.has(id))
+      throw new ServiceError('conflict', 'the machine is on this host already');
     const address = this.#addresses.choose();
     this.#leases.set(id, address);
     try {

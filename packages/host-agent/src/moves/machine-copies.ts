@@ -77,6 +77,7 @@ export class MachineCopies {
       const image = await findSameImage(this.#options.cacheDir, head.image);
       if (!image) throw lacksImage(head.image.stack);
       const dir = join(machinesDir, id);
+      const endArrival = machines.beginArrival(id);
       try {
         await rm(dir, { recursive: true, force: true });
         await mkdir(dir, { mode: 0o700 });
@@ -85,8 +86,10 @@ export class MachineCopies {
           this.#name(dir, head, { generation, image, address }),
         );
       } catch (error) {
-        if (!machines.has(id)) await rm(dir, { recursive: true, force: true });
+        await rm(dir, { recursive: true, force: true });
         throw error;
+      } finally {
+        endArrival();
       }
     });
   }
