@@ -128,7 +128,7 @@ describe('a stopped machine', () => {
     }
   });
 
-  it('late calls of a move change nothing after it has come back', async () => {
+  it('late calls of a move change nothing after it has come back (CTL-14)', async () => {
     const machine = await stoppedOnFirst();
     const before = [first.changeCount, second.changeCount] as const;
     await moves.perform(app, await beginMove(machine.id));
@@ -152,7 +152,7 @@ describe('a stopped machine', () => {
   ];
   for (const fate of FATES) {
     for (const [name, refusal, end] of ENDS) {
-      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends`, async () => {
+      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends (CTL-14)`, async () => {
         for (let at = 1, goesOn = true; goesOn; at++) {
           const machine = await stoppedOnFirst();
           const id = await beginMove(machine.id);

@@ -232,7 +232,7 @@ describe('while a volume moves', () => {
     }
   });
 
-  it('late calls of a move change nothing after the volume has come back', async () => {
+  it('late calls of a move change nothing after the volume has come back (CTL-14)', async () => {
     const volume = await volumeOn(first);
     const before = [first.changeCount, second.changeCount] as const;
     await moves.perform(app, await beginMove(volume.id));
@@ -271,7 +271,7 @@ describe('while a volume moves', () => {
   ];
   for (const fate of FATES) {
     for (const [name, refusal, end] of ENDS) {
-      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends`, async () => {
+      it(`the process of a move that ${name} ${fate} at any step: one host has it, and it ends (CTL-14)`, async () => {
         for (let at = 1, goesOn = true; goesOn; at++) {
           const volume = await volumeOn(first);
           const id = await beginMove(volume.id);

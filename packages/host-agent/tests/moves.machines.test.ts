@@ -73,7 +73,7 @@ describe('a copy of a stopped machine', () => {
     assert.deepEqual([started.status, started.private_ip], ['running', report.private_ip]);
   });
 
-  it('that was cut off or damaged leaves nothing, and can be sent again', async () => {
+  it('that was cut off or damaged leaves nothing, and can be sent again (CTL-14)', async () => {
     let count = 0;
     for await (const _ of await send()) count++;
     for (let at = 1; at < count; at++) {

@@ -66,7 +66,7 @@ describe('a copy of a volume', () => {
     assert.ok(bytes < 40_000_000, `${bytes} bytes of a volume of 1 GiB`);
   });
 
-  it('that was damaged, cut off or goes on after its end is refused, and leaves nothing', async () => {
+  it('that was damaged, cut off or goes on after its end is refused, and leaves nothing (CTL-14)', async () => {
     await makeVolume();
     let count = 0;
     for await (const _ of await send()) count++;
