@@ -7,6 +7,7 @@ import { sql } from 'kysely';
 import { destroyMachine } from '../src/machines/actions.ts';
 import { lockMachine } from '../src/machines/store.ts';
 import { beginMachineMove } from '../src/moves/begin.ts';
+import { recountHost } from '../src/quotas/recount.ts';
 import { callAdmin } from './support/admin.ts';
 import { type Fate, runWithFate } from './support/dying.ts';
 import type { FakeHost } from './support/fake-host.ts';
@@ -94,16 +95,10 @@ describe('a stopped machine', () => {
 
   it('moves when it is started and its host has no room', async () => {
     const machine = await stoppedOnFirst();
-    const { reserved_memory_mb } = await db
-      .selectFrom('hosts')
-      .select('reserved_memory_mb')
-      .where('id', '=', hostIdOf(first))
-      .executeTakeFirstOrThrow();
-    const full = sql`update hosts set memory_mb = ${Math.floor(reserved_memory_mb / 4)} where id = ${hostIdOf(first)}`;
-    await full.execute(db);
+    await sql`update hosts set reserved_memory_mb = 1000000 where id = ${hostIdOf(first)}`.execute(db);
     app.hostTable.expire();
     const started = await api('POST', `/v1/machines/${machine.id}/start`);
-    await sql`update hosts set memory_mb = 65536 where id = ${hostIdOf(first)}`.execute(db);
+    await recountHost(app, hostIdOf(first));
     assert.equal(started.status, 200, started.text);
     await moves.settled();
     await checkIsOn(second, machine);
@@ -207,6 +202,19 @@ describe('a host that is drained', () => {
     for (const machine of [running, withSnapshot, stopped])
       assert.equal((await api('POST', `/v1/machines/${machine}/start`)).status, 200);
     await moves.openOnly(first, second);
+  });
+
+  it('that has only stopped machines can be removed', async () => {
+    const third = await bed.addRemote();
+    const id = hostIdOf(third);
+    await bed.settled(() => app.hosts.listenedIds().includes(id));
+    await moves.openOnly(third);
+    const machine = await acts.makeStopped();
+    await moves.openOnly(first, second, third);
+    await admin(`/${id}/drain`, {});
+    await bed.settled(async () => (await admin(`/${id}/remove`, {})).status === 200);
+    assert.equal(third.machines.size, 0);
+    assert.equal((await api('POST', `/v1/machines/${machine}/start`)).status, 200);
   });
 
   it('keeps what no other host takes, and says what the other host said', async () => {
