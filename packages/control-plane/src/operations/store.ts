@@ -108,11 +108,13 @@ export function getOperation(db: Db | Tx, id: string): Promise<OperationRow | un
 }
 
 /**
- * Claims one due operation on the given hosts: the one with the earliest `run_at`. Counts a new attempt. Returns
+ * Claims one due operation on the given hosts: the one with the earliest `run_at`. A move needs both of its hosts. Counts a
+ * new attempt. Returns
  * undefined if none is due. When several replicas call this at once, each gets a different operation.
  */
 export function claimDue(app: App, hostIds: readonly string[]): Promise<Claimed | undefined> {
-  const isDue = sql<boolean>`run_at <= now() and host_id = any(${[...hostIds]}::uuid[])`;
+  const isDue = sql<boolean>`run_at <= now() and host_id = any(${[...hostIds]}::uuid[])
+    and coalesce(args ->> 'to_host_id', host_id::text) = any(${[...hostIds]}::text[])`;
   return claimNext(app, isDue);
 }
 

@@ -48,7 +48,7 @@ async function wait(app: App, id: string, { deadline, failsWithAttempt }: Waitin
     const row = await getOperation(app.db, id);
     if (!row || row.finished_at !== null) return row;
     const isAtWork = row.claim_token !== null;
-    if (!isAtWork && !app.hosts.isOperable(row.host_id)) throw new HostUnavailable(false);
+    if (!isAtWork && !hostsOf(row).every(app.hosts.isOperable)) throw new HostUnavailable(false);
     if (attempt === undefined) {
       attempt = isAtWork ? row.attempts : row.attempts + 1;
       if (!isAtWork) await hasten(app, id);
@@ -59,6 +59,10 @@ async function wait(app: App, id: string, { deadline, failsWithAttempt }: Waitin
     await sleep(pauseMs, app.closing);
   }
 }
+
+/** The hosts that the operation needs: a move needs the old one and the new one. */
+const hostsOf = ({ host_id, args }: OperationRow): string[] =>
+  args.to_host_id === undefined ? [host_id] : [host_id, args.to_host_id];
 
 async function hasten(app: App, id: string): Promise<void> {
   await hastenOperations(app.db, { id });
