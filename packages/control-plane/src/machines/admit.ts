@@ -56,7 +56,8 @@ export type Admitted =
  * Admits a create request: inserts the machine in state `provisioning`, charges the quota, and inserts the create
  * operation, which the caller has claimed. Throws `validation_error`, `conflict`, `not_found`, `forbidden`,
  * `insufficient_balance`, `quota_exceeded`, `fleet_capacity` and `host_unavailable`, checked in this order. Throws
- * `MustMove` when volumes of the machine must first come to the host that can take it. Must be called by `withHosts`, for refusals that follow from the table of hosts.
+ * `MustMove` when volumes of the machine must first come to the host that can take it. Must be called by `withHosts`,
+ * for refusals that follow from the table of hosts.
  */
 export async function admitMachine(
   app: App,

@@ -72,12 +72,13 @@ export async function createMachine(
 
 /**
  * Whether a create that failed because its host does not answer may be tried on another host. Its machine must be
- * going to be removed already, and must not have disks that are on that host. Frees the idempotency key.
+ * going to be removed already, and must not have disks that are on that host. Frees the idempotency key for the second
+ * try.
  */
 function mayTryElsewhere(app: App, machine: MachineRow, { operation }: Claimed): Promise<boolean> {
-  if (machine.snapshot_id !== null || machine.root_volume_id !== null || operation.args.volumes) {
-    return Promise.resolve(false);
-  }
+  const isBound = machine.snapshot_id !== null || machine.root_volume_id !== null || operation.args.volumes;
+  const hasOther = app.hosts.reachableIds().some((id) => id !== machine.host_id);
+  if (isBound || !hasOther) return Promise.resolve(false);
   return inTransaction(app.db, async (tx) => {
     const [row] = await lockUnfinished(tx, { machineId: machine.id });
     if (row && !row.undoing) return false;
