@@ -30,7 +30,10 @@ export type MovedVolume = Pick<VolumeRow, 'id' | 'account_id' | 'host_id'>;
 export async function moveVolumes(app: App, { volumes, toHostId }: MustMove, deadline: number): Promise<void> {
   const begun: string[] = [];
   for (const volume of volumes) {
-    const id = await beginOne(app, volume, toHostId, deadline);
+    const id = await beginOne(app, volume, toHostId, deadline).catch((error: unknown) => {
+      const isFull = error instanceof ServiceError && error.code === 'fleet_capacity';
+      throw isFull ? new MoveRefused(error) : error;
+    });
     if (id !== undefined) begun.push(id);
   }
   app.reconcileSoon();
@@ -42,7 +45,7 @@ export async function moveVolumes(app: App, { volumes, toHostId }: MustMove, dea
   }
 }
 
-/** The move has ended without success: the other host refused the volume, for example for want of its image. */
+/** The other host refused the volume: it has no room for it, or not its image. */
 class MoveRefused extends ServiceError {
   constructor(cause: ServiceError) {
     const { code, message, retryAfterSec } = cause;
