@@ -57,15 +57,11 @@ export async function* writeArchive(
   }
   signal.throwIfAborted();
   check();
-  const sum = hash.digest();
-  yield* frameOfEnd(sum);
-}
-
-function frameOfEnd(sum: Buffer): [Buffer, Buffer] {
   const header = Buffer.alloc(HEADER_BYTES);
   header.writeUInt32BE(END, 0);
-  header.writeUInt32BE(sum.length, 4);
-  return [header, sum];
+  header.writeUInt32BE(SUM_BYTES, 4);
+  yield header;
+  yield hash.update(header).digest();
 }
 
 /** Yields the blocks of a file that are not zero, in order. Each buffer is a new one. */
@@ -121,12 +117,12 @@ export class ArchiveReader {
       const [file, length] = [header.readUInt32BE(0), header.readUInt32BE(4)];
       if (length > BLOCK_BYTES) throw damaged(`a block of it has ${length} bytes`);
       const bytes = await this.#bytes.take(length);
+      this.#hash.update(header);
       if (file === END) {
-        if (length !== SUM_BYTES || !this.#hash.digest().equals(bytes)) throw damaged('its checksum is wrong');
+        if (!this.#hash.digest().equals(bytes)) throw damaged('its checksum is wrong');
         await this.#bytes.expectEnd();
         return;
       }
-      this.#hash.update(header);
       this.#hash.update(bytes);
       yield { file, offset: Number(header.readBigUInt64BE(8)), bytes };
     }
