@@ -13,6 +13,9 @@ import type { Tracing } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from './audit/host-auditor.ts';
+import { BlobStore } from './blobs/blob-store.ts';
+import { removeUnused } from './blobs/remove-unused.ts';
+import { SnapshotTransfer } from './blobs/snapshot-transfer.ts';
 import { BOOT_PATIENCE_MS, type HostAgentConfig, readConfig } from './config.ts';
 import { FleetMember } from './fleet/fleet-member.ts';
 import { listenForFleet } from './fleet/listen-for-fleet.ts';
@@ -160,7 +163,9 @@ async function main(log: Log): Promise<void> {
   const volumes = new VolumeStore(paths.volumes, log);
   const dataVolumes = new DataVolumes(paths.volumes, log);
   const layers = new LayerStore(paths.layers);
-  const snapshots = new SnapshotStore(paths.snapshots, layers, log, config.snapshotMemoryMb * MIB);
+  const snapshots = new SnapshotStore(paths, layers, log, config.snapshotMemoryMb * MIB);
+  const blobs = new BlobStore(paths.blobs, reserve);
+  const transfer = new SnapshotTransfer({ snapshots, layers, blobs });
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
   const { starter, templates, pool, spares } = makeStarter(
     config,
@@ -215,8 +220,12 @@ async function main(log: Log): Promise<void> {
     templates.pin(bareShapeOf(shape));
   }
   const audit = new HostAuditor(vms, machines, paths, { snapshots, garbage, dataVolumes });
-  garbage.collect();
-  const garbageRun = setInterval(() => garbage.collect(), GARBAGE_MS);
+  const collectGarbage = () => {
+    removeUnused({ machinesDir: paths.machines, blobs, snapshots, volumes, room: reserve, log });
+    garbage.collect();
+  };
+  collectGarbage();
+  const garbageRun = setInterval(collectGarbage, GARBAGE_MS);
   const logTrim = setInterval(() => trimLogs(paths.run, log), LOG_TRIM_MS);
 
   const { cpuModel } = config.kvm;
@@ -247,6 +256,7 @@ async function main(log: Log): Promise<void> {
       dataVolumes,
       snapshots,
       garbage,
+      transfers: { blobs, transfer },
       room: reserve,
       audit,
       member,

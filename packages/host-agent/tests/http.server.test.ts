@@ -16,10 +16,10 @@ describe('host API', () => {
   before(async () => {
     const machines = await host.start();
     const info = () => assert.fail('not asked for here');
-    const { volumes, dataVolumes, snapshots, garbage, room, audit } = host;
+    const { volumes, dataVolumes, snapshots, garbage, room, audit, transfers } = host;
     server = buildServer(
       {
-        ...{ info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit },
+        ...{ info, bootId: 'boot-1', machines, volumes, dataVolumes, snapshots, garbage, room, audit, transfers },
         ...{ registry: host.metricsRegistry, tracing: NO_TRACING },
       },
       createLog({ process: 'host-agent', level: 'silent' }),

@@ -24,6 +24,7 @@ import * as fleet from './migrations/017-fleet.ts';
 import * as replicas from './migrations/018-replicas.ts';
 import * as templates from './migrations/019-templates.ts';
 import * as poolDepth from './migrations/021-pool-depth.ts';
+import * as blobs from './migrations/023-blobs.ts';
 import { grantToApp, schemaIsClosed } from './roles.ts';
 
 /** All migrations. Kysely applies them in alphabetical order. */
@@ -48,6 +49,7 @@ export const MIGRATIONS = {
   '018-replicas': replicas,
   '019-templates': templates,
   '021-pool-depth': poolDepth,
+  '023-blobs': blobs,
 };
 
 /** The key of the advisory lock: an arbitrary number, the same in every replica. */

@@ -50,6 +50,7 @@ import type { DataVolumes } from '../storage/data-volumes.ts';
 import type { DiskRoom } from '../storage/disk-reserve.ts';
 import type { Garbage } from '../storage/garbage.ts';
 import type { VolumeStore } from '../storage/volume-store.ts';
+import { addBlobRoutes, type BlobServices } from './blob-routes.ts';
 import { addCertificateRoutes } from './certificate-routes.ts';
 import { addGuestRoutes } from './guest-routes.ts';
 import { addPortRoute } from './port-route.ts';
@@ -66,6 +67,8 @@ export type HostServices = {
   dataVolumes: DataVolumes;
   snapshots: SnapshotStore;
   garbage: Garbage;
+  /** What moves files between this host and the object store. */
+  transfers: Pick<BlobServices, 'blobs' | 'transfer'>;
   room: DiskRoom;
   audit: HostAuditor;
   /** The metrics of this agent. */
@@ -187,6 +190,7 @@ export function buildServer(services: HostServices, log: FastifyBaseLogger) {
   );
 
   addGuestRoutes(server, machines);
+  addBlobRoutes(server, { ...services.transfers, snapshots, garbage });
   addPortRoute(server, machines, (error) => toServiceError(error as FastifyError));
 
   if (member !== undefined) addCertificateRoutes(server, member);

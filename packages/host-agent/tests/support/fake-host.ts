@@ -9,6 +9,8 @@ import { NO_TRACING } from '@sandbar/tracing/tracing.ts';
 import PQueue from 'p-queue';
 import { Registry } from 'prom-client';
 import { HostAuditor } from '../../src/audit/host-auditor.ts';
+import { BlobStore } from '../../src/blobs/blob-store.ts';
+import { SnapshotTransfer } from '../../src/blobs/snapshot-transfer.ts';
 import { assignedAddresses, MachineRegistry } from '../../src/machines/registry.ts';
 import { Starter } from '../../src/machines/starter.ts';
 import { createAgentMetrics } from '../../src/metrics/metrics.ts';
@@ -103,6 +105,7 @@ export class FakeHost {
   snapshots!: SnapshotStore;
   garbage!: Garbage;
   audit!: HostAuditor;
+  transfers!: { blobs: BlobStore; transfer: SnapshotTransfer };
 
   constructor(cloning?: Partial<Cloning>) {
     this.cloning = cloning && { ...CLONING, ...cloning };
@@ -130,7 +133,12 @@ export class FakeHost {
     mkdirSync(join(this.dir, 'run'), { recursive: true });
     this.volumes = new VolumeStore(join(this.dir, 'volumes'), silent);
     this.layers = new LayerStore(this.paths.layers);
-    this.snapshots = new SnapshotStore(this.paths.snapshots, this.layers, silent);
+    this.snapshots = new SnapshotStore(this.paths, this.layers, silent);
+    const blobs = new BlobStore(this.paths.blobs, this.room);
+    this.transfers = {
+      blobs,
+      transfer: new SnapshotTransfer({ snapshots: this.snapshots, layers: this.layers, blobs }),
+    };
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
     const hypervisor = mortal(this.hypervisor, this.#life, isPart);

@@ -3,6 +3,7 @@
 // host deletes the machine, the machine's row is deleted, and its volumes become available again.
 import { ServiceError } from '@sandbar/contract/errors.ts';
 import type { App } from '../../app.ts';
+import { bringSnapshot } from '../../blobs/bring.ts';
 import type { Tx } from '../../db/database.ts';
 import type { MachineRow, OperationRow, VolumeRow } from '../../db/tables.ts';
 import { ensureOnHost } from '../../machines/ensure.ts';
@@ -14,7 +15,9 @@ export const CREATE: Definition = {
   act: act(
     async (app, work) => {
       const attaching = work.operation.args.volumes ?? [];
-      const report = await ensureOnHost(app, machineOf(work), 'running', { attaching });
+      const machine = machineOf(work);
+      if (machine.snapshot_id !== null) await bringSnapshot(app, machine.host_id, machine.snapshot_id);
+      const report = await ensureOnHost(app, machine, 'running', { attaching });
       work.claimed.startPath = report.start_path;
       return report;
     },

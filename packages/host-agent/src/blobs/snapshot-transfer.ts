@@ -1,0 +1,153 @@
+// Gives the files of a snapshot of this host to the object store, and makes a copy of another host's snapshot from
+// fetched blobs. A copy has the files of the original: its layers are moved to the layers of this host, and its memory to
+// its own folder. The files of its image stay among the blobs, and the copy and its machines name them there.
+import { linkSync, rmSync } from 'node:fs';
+import { ServiceError } from '@sandbar/contract/errors.ts';
+import {
+  type BlobFile,
+  type CopyProgress,
+  IMAGE_FILES,
+  type ImageFile,
+  layerFileName,
+  type SnapshotContent,
+  type SnapshotManifest,
+  type StoredPart,
+  type UploadPart,
+} from '@sandbar/contract/host-blobs.ts';
+import { type ImageExec, isImageExec } from '../images/image-exec.ts';
+import type { MachineImage } from '../machines/record.ts';
+import { memoryPlace } from '../snapshots/memory-files.ts';
+import type { SnapshotRecord } from '../snapshots/snapshot-record.ts';
+import type { SnapshotStore } from '../snapshots/snapshot-store.ts';
+import type { LayerStore } from '../storage/layers.ts';
+import type { BlobStore } from './blob-store.ts';
+import { FileDigests } from './digests.ts';
+import { uploadPart } from './part-transfer.ts';
+
+type Stores = { snapshots: SnapshotStore; layers: LayerStore; blobs: BlobStore };
+
+export class SnapshotTransfer {
+  readonly #stores: Stores;
+  readonly #digests = new FileDigests();
+
+  constructor(stores: Stores) {
+    this.#stores = stores;
+  }
+
+  /**
+   * Describes a snapshot of this host and its files. Throws `not_found` when it is not here or not complete, and
+   * `conflict` for a memory snapshot of an earlier version, which does not say what it needs.
+   */
+  async contentOf(id: string): Promise<SnapshotContent> {
+    const record = this.#find(id);
+    const files = await Promise.all(
+      [...this.#pathsOf(id, record)].map(async ([name, path]): Promise<BlobFile> => {
+        return { name, ...(await this.#digests.of(path)) };
+      }),
+    );
+    return { manifest: manifestOf(id, record), files };
+  }
+
+  /** Uploads one part of a snapshot's file. Throws `not_found`, and like {@link uploadPart}. */
+  async upload(id: string, { name, index, url }: UploadPart): Promise<StoredPart> {
+    const path = this.#pathsOf(id, this.#find(id)).get(name);
+    if (path === undefined) throw new ServiceError('not_found', `snapshot ${id} has no file "${name}"`);
+    return uploadPart(path, index, url);
+  }
+
+  /**
+   * Makes the copy when all blobs are there; otherwise says which are missing and changes nothing. Does nothing when
+   * this host has the snapshot. Throws `validation_error` when the files do not belong to the manifest, and
+   * `fleet_capacity` on a full disk.
+   */
+  addCopy(id: string, { manifest, files }: SnapshotContent): CopyProgress {
+    const { snapshots, layers, blobs } = this.#stores;
+    if (snapshots.find(id)) {
+      snapshots.noteUse(id);
+      return { missing: [] };
+    }
+    const byName = filesByName(manifest, files);
+    const needed = [...byName].filter(([name]) => !this.#hasLayer(name));
+    const missing = needed.map(([, sha256]) => sha256).filter((sha256) => !blobs.has(sha256));
+    if (missing.length > 0) return { missing: [...new Set(missing)] };
+    // From here to the record nothing waits, so no garbage collection sees layers that no record names yet.
+    const image = imageOf(blobs, byName, manifest.exec);
+    const moved: string[] = [];
+    // A link, because two layers with the same content are one blob.
+    const linkTo = (name: string, path: string) => {
+      const blob = blobs.pathOf(byName.get(name) ?? '');
+      rmSync(path, { force: true });
+      linkSync(blob, path);
+      moved.push(blob);
+      return path;
+    };
+    for (const layer of manifest.layers.filter((one) => !layers.has(one))) {
+      layers.add(layer, linkTo(layerFileName(layer), blobs.linkPathOf(layer)));
+    }
+    snapshots.addCopy(id, recordOf(manifest, image), (dir) => {
+      if (!manifest.memory) return;
+      const place = memoryPlace(dir, manifest.memory.checks.bytes);
+      linkTo('memory', place.memoryPath);
+      linkTo('state', place.statePath);
+    });
+    for (const blob of moved) rmSync(blob, { force: true });
+    return { missing: [] };
+  }
+
+  #find(id: string): SnapshotRecord {
+    const record = this.#stores.snapshots.find(id);
+    if (!record) throw new ServiceError('not_found', `snapshot ${id} is not on this host, or not whole any more`);
+    return record;
+  }
+
+  /** Returns the files of a snapshot by their names. */
+  #pathsOf(id: string, { image, layers, memory }: SnapshotRecord): Map<BlobFile['name'], string> {
+    const { kernelPath: kernel, initramfsPath: initramfs, rootfsPath: rootfs } = image;
+    const paths = new Map<BlobFile['name'], string>(Object.entries({ kernel, initramfs, rootfs }));
+    for (const layer of layers) paths.set(layerFileName(layer), this.#stores.layers.pathOf(layer));
+    if (memory) {
+      const { memoryPath, statePath } = this.#stores.snapshots.memoryPlaceOf(id, memory);
+      paths.set('memory', memoryPath).set('state', statePath);
+    }
+    return paths;
+  }
+
+  #hasLayer(name: string): boolean {
+    return name.startsWith('layer/') && this.#stores.layers.has(name.slice('layer/'.length));
+  }
+}
+
+function manifestOf(id: string, { image, memory, layers, ...record }: SnapshotRecord): SnapshotManifest {
+  if (memory && !memory.needs)
+    throw new ServiceError('conflict', `memory snapshot ${id} was taken by an earlier version and stays on its host`);
+  return {
+    ...record,
+    layers: [...layers],
+    ...(image.exec === undefined ? {} : { exec: image.exec }),
+    ...(memory?.needs ? { memory: { needs: memory.needs, checks: memory.checks } } : {}),
+  };
+}
+
+function recordOf({ exec: _, memory, ...manifest }: SnapshotManifest, image: MachineImage): SnapshotRecord {
+  return { ...manifest, image, ...(memory ? { memory } : {}) };
+}
+
+/** Returns the digests of the files. Throws `validation_error` unless they are exactly those that the manifest needs. */
+function filesByName(manifest: SnapshotManifest, files: readonly BlobFile[]): Map<string, string> {
+  const memory = manifest.memory ? ['memory', 'state'] : [];
+  const wanted = [...IMAGE_FILES, ...memory, ...manifest.layers.map(layerFileName)];
+  const byName = new Map(files.map(({ name, sha256 }) => [name as string, sha256]));
+  if (byName.size !== files.length || byName.size !== wanted.length || !wanted.every((name) => byName.has(name)))
+    throw new ServiceError('validation_error', 'the files are not those of the snapshot');
+  if ((manifest.kind === 'memory') !== (manifest.memory !== undefined))
+    throw new ServiceError('validation_error', 'the kind of the snapshot is not that of its files');
+  return byName;
+}
+
+function imageOf(blobs: BlobStore, byName: ReadonlyMap<string, string>, exec: unknown): MachineImage {
+  const path = (name: ImageFile) => blobs.pathOf(byName.get(name) ?? '');
+  const paths = { kernelPath: path('kernel'), initramfsPath: path('initramfs'), rootfsPath: path('rootfs') };
+  if (exec === undefined) return paths;
+  if (!isImageExec(exec)) throw new ServiceError('validation_error', 'the defaults of the image are not valid');
+  return { ...paths, exec: exec as ImageExec };
+}
