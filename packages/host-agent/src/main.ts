@@ -31,7 +31,7 @@ import { QemuHypervisor } from './hypervisor/qemu.ts';
 import { trimLogs } from './hypervisor/qemu-log.ts';
 import { checkQemu, findExecutable, preferMicrovmBuild } from './hypervisor/qemu-version.ts';
 import { findMachineImage } from './images/machine-image.ts';
-import { imagesFolder } from './images/store.ts';
+import { imagesFolder, listImageFiles } from './images/store.ts';
 import { watchImages } from './images/watch.ts';
 import type { HostLimits } from './jail/cgroup-settings.ts';
 import { closeInheritedDescriptors } from './jail/inherited-descriptors.ts';
@@ -165,7 +165,10 @@ async function main(log: Log): Promise<void> {
   const layers = new LayerStore(paths.layers);
   const snapshots = new SnapshotStore(paths, layers, log, config.snapshotMemoryMb * MIB);
   const blobs = new BlobStore(paths.blobs, reserve);
-  const transfer = new SnapshotTransfer({ snapshots, layers, blobs });
+  const transfer = new SnapshotTransfer({
+    ...{ snapshots, layers, blobs },
+    imageFiles: () => listImageFiles(config.cacheDir),
+  });
   const addresses = new AddressLeases(new AddressCounter(network.subnet, join(config.home, 'addresses.json')));
   const { starter, templates, pool, spares } = makeStarter(
     config,

@@ -13,7 +13,8 @@ import { type DownloadPart, PART_BYTES, type StoredPart } from '@sandbar/contrac
 
 /** How often one call asks the store for a part. */
 const TRIES = 4;
-const PAUSE_MS = 500;
+/** Pause before the second try, in milliseconds. Later ones are longer. */
+const PAUSE_MS = 200;
 /** How long the store may take for one request, in milliseconds. A part is 16 MiB at most. */
 const REQUEST_MS = 60_000;
 

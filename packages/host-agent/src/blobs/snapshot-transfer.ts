@@ -24,7 +24,13 @@ import type { BlobStore } from './blob-store.ts';
 import { FileDigests } from './digests.ts';
 import { uploadPart } from './part-transfer.ts';
 
-type Stores = { snapshots: SnapshotStore; layers: LayerStore; blobs: BlobStore };
+type Stores = {
+  snapshots: SnapshotStore;
+  layers: LayerStore;
+  blobs: BlobStore;
+  /** Returns the files of this host's own images, by their SHA-256. They need not be fetched. */
+  imageFiles: () => Promise<ReadonlyMap<string, string>>;
+};
 
 export class SnapshotTransfer {
   readonly #stores: Stores;
@@ -57,21 +63,25 @@ export class SnapshotTransfer {
 
   /**
    * Makes the copy when all blobs are there; otherwise says which are missing and changes nothing. Does nothing when
-   * this host has the snapshot. Throws `validation_error` when the files do not belong to the manifest, and
-   * `fleet_capacity` on a full disk.
+   * this host has the snapshot. Throws `validation_error` when the files do not belong to the manifest, `conflict` when
+   * a layer of this host has the same id and another content, and `fleet_capacity` on a full disk.
    */
-  addCopy(id: string, { manifest, files }: SnapshotContent): CopyProgress {
-    const { snapshots, layers, blobs } = this.#stores;
+  async addCopy(id: string, { manifest, files }: SnapshotContent): Promise<CopyProgress> {
+    const { snapshots, layers, blobs, imageFiles } = this.#stores;
+    const byName = filesByName(manifest, files);
+    const own = await imageFiles();
+    await this.#checkLayers(byName);
+    // From here to the record nothing waits, so no garbage collection sees layers that no record names yet.
     if (snapshots.find(id)) {
       snapshots.noteUse(id);
       return { missing: [] };
     }
-    const byName = filesByName(manifest, files);
-    const needed = [...byName].filter(([name]) => !this.#hasLayer(name));
-    const missing = needed.map(([, sha256]) => sha256).filter((sha256) => !blobs.has(sha256));
+    const isOwn = (name: string, sha256: string) => IMAGE_FILES.some((one) => one === name) && own.has(sha256);
+    const isHere = (name: string, sha256: string) => this.#hasLayer(name) || isOwn(name, sha256) || blobs.has(sha256);
+    const missing = [...byName].filter(([name, sha256]) => !isHere(name, sha256)).map(([, sha256]) => sha256);
     if (missing.length > 0) return { missing: [...new Set(missing)] };
-    // From here to the record nothing waits, so no garbage collection sees layers that no record names yet.
-    const image = imageOf(blobs, byName, manifest.exec);
+    const pathOf = (sha256: string) => own.get(sha256) ?? blobs.pathOf(sha256);
+    const image = imageOf(pathOf, byName, manifest.exec);
     const moved: string[] = [];
     // A link, because two layers with the same content are one blob.
     const linkTo = (name: string, path: string) => {
@@ -112,6 +122,18 @@ export class SnapshotTransfer {
     return paths;
   }
 
+  /**
+   * Checks the layers that are here already. Ids of layers are random, so another content means that the host which
+   * published the snapshot is lying, perhaps to get at a disk of another account.
+   */
+  async #checkLayers(byName: ReadonlyMap<string, string>): Promise<void> {
+    for (const [name, expected] of byName) {
+      if (!this.#hasLayer(name)) continue;
+      const { sha256 } = await this.#digests.of(this.#stores.layers.pathOf(name.slice('layer/'.length)));
+      if (sha256 !== expected) throw new ServiceError('conflict', `${name} of this host has another content`);
+    }
+  }
+
   #hasLayer(name: string): boolean {
     return name.startsWith('layer/') && this.#stores.layers.has(name.slice('layer/'.length));
   }
@@ -144,8 +166,8 @@ function filesByName(manifest: SnapshotManifest, files: readonly BlobFile[]): Ma
   return byName;
 }
 
-function imageOf(blobs: BlobStore, byName: ReadonlyMap<string, string>, exec: unknown): MachineImage {
-  const path = (name: ImageFile) => blobs.pathOf(byName.get(name) ?? '');
+function imageOf(pathOf: (sha256: string) => string, byName: ReadonlyMap<string, string>, exec: unknown): MachineImage {
+  const path = (name: ImageFile) => pathOf(byName.get(name) ?? '');
   const paths = { kernelPath: path('kernel'), initramfsPath: path('initramfs'), rootfsPath: path('rootfs') };
   if (exec === undefined) return paths;
   if (!isImageExec(exec)) throw new ServiceError('validation_error', 'the defaults of the image are not valid');

@@ -89,6 +89,8 @@ export class FakeHost {
     },
     whenThereIsRoom: () => until('there is room', () => !this.room.isShort),
   };
+  /** The kernel and the initramfs of all images. The paths need not exist, because no VM boots. */
+  kernel = { kernelPath: '/kernel', initramfsPath: '/initramfs' };
   /** The metrics of the agents that ran on this host. */
   readonly metricsRegistry = new Registry();
   readonly metrics = createAgentMetrics(this.metricsRegistry);
@@ -137,7 +139,12 @@ export class FakeHost {
     const blobs = new BlobStore(this.paths.blobs, this.room);
     this.transfers = {
       blobs,
-      transfer: new SnapshotTransfer({ snapshots: this.snapshots, layers: this.layers, blobs }),
+      transfer: new SnapshotTransfer({
+        snapshots: this.snapshots,
+        layers: this.layers,
+        blobs,
+        imageFiles: async () => new Map(),
+      }),
     };
     const isPart = (value: unknown): value is object => value instanceof FakeVm || value instanceof FakeGuest;
     this.dataVolumes = mortal(new DataVolumes(join(this.dir, 'volumes'), silent), this.#life, isPart);
@@ -181,7 +188,7 @@ export class FakeHost {
         tracing: this.tracing,
         log: silent,
       },
-      async () => ({ kernelPath: '/kernel', initramfsPath: '/initramfs', rootfsPath: imagePath }),
+      async () => ({ ...this.kernel, rootfsPath: imagePath }),
     );
     this.audit = new HostAuditor(vms, this.registry, this.paths, this);
     this.registry.events.on('event', (event) => this.events.push(event));
